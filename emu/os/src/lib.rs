@@ -1,0 +1,1 @@
+//! Operating-system profiles: tasks and modules read out of guest memory.

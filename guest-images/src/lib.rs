@@ -1,0 +1,1 @@
+//! Trapline's own small guests, prebuilt and embedded.

@@ -1,0 +1,1 @@
+//! The probe table and the life of a hit.

@@ -1,0 +1,1 @@
+//! Names to sites: DProbes offsets and function globs.

@@ -1,0 +1,1 @@
+//! The RPN probe-handler language of DProbes: parser, instruction table, assembler, verifier, interpreter.

@@ -1,0 +1,1 @@
+//! Records, channels, formatter and sinks of Trapline.

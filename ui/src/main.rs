@@ -1,0 +1,2 @@
+//! Dynamic probes on a deterministic full-system emulator.
+fn main() {}
