@@ -1,1 +1,43 @@
 //! Trapline's own small guests, prebuilt and embedded.
+//!
+//! A guest is a kernel image with the Multiboot modules it wants. The sources are in `src-guest/`;
+//! `make -C guest-images install` rebuilds `prebuilt/`, and a test holds that the recorded toolchain
+//! gives the same bytes. What a host may read out of a running guest (tasks, modules) is described
+//! in `src-guest/include/trapos.h`.
+//!
+//! This crate only holds bytes: it neither loads nor runs them.
+#![forbid(unsafe_code)]
+
+/// A guest that can be booted without any file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    /// What the user calls it, e.g. `ia32`.
+    pub name: &'static str,
+    /// The kernel: an ELF file with a Multiboot 1 header and its symbol table.
+    pub image: &'static [u8],
+    /// The modules to load with it, in order: each one's Multiboot string and its bytes.
+    pub modules: &'static [(&'static str, &'static [u8])],
+    /// The kernel's command line.
+    pub cmdline: &'static str,
+}
+
+/// The IA32 guest: kernel `vmlinux` (ELF32, linked at 0xC0100000), ring-3 program `appln`.
+pub static IA32: Guest = Guest {
+    name: "ia32",
+    image: include_bytes!("../prebuilt/vmlinux-ia32"),
+    modules: &[("appln", include_bytes!("../prebuilt/appln-ia32"))],
+    cmdline: "vmlinux",
+};
+
+/// All guests, in the order they are listed to the user.
+pub static ALL: &[&Guest] = &[&IA32];
+
+/// The guest of that name.
+///
+/// ```
+/// assert!(trapline_guests::find("ia32").is_some());
+/// assert!(trapline_guests::find("pdp11").is_none());
+/// ```
+pub fn find(name: &str) -> Option<&'static Guest> {
+    ALL.iter().copied().find(|guest| guest.name == name)
+}
