@@ -1,1 +1,35 @@
 //! The machine: IA32 and x86-64 systems on the Unicorn engine, deterministic to the instruction.
+//!
+//! A [`Machine`] loads an image, runs it under one exact clock, and offers every trap that comes out of a
+//! patch to a [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
+//!
+//! The rooms: `engine` (Unicorn, and the only file that knows its layout), `mmu` (page walker and architectural
+//! TLB), `core` (hooks, counting, patches, delivery, the run loop), `devices` and `platform` (pure cores and their
+//! ports), `load` and `symbols`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod clock;
+mod core;
+pub mod devices;
+mod digest;
+mod engine;
+mod interpose;
+pub mod load;
+mod machine;
+mod mmu;
+pub mod platform;
+mod ram;
+pub mod symbols;
+
+pub use crate::core::{
+    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch, Stop,
+    Vector,
+};
+pub use clock::Clock;
+pub use digest::Digest;
+pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
+pub use interpose::{Trap, TrapInterposer, Verdict};
+pub use machine::{BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
+pub use mmu::{Access, Paging, Translation, denied, error_code, look, walk};
+pub use ram::{PAGE, Ram, RamError};

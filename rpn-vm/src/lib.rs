@@ -1,1 +1,45 @@
 //! The RPN probe-handler language of DProbes: parser, instruction table, assembler, verifier, interpreter.
+//!
+//! The language is that of dprobes.lang(8) 3.6.4; what the man page leaves open is settled in
+//! `reference/rpn.md`. The way of a program:
+//!
+//! 1. [`parse`] turns source text into a [`Program`], or into [`Diagnostics`] that name every error.
+//! 2. [`Program::link`] resolves symbols through a [`SymbolResolver`] and verifies each handler.
+//! 3. [`Vm::run`] runs a [`Verified`] handler against a [`Host`], at each hit, without allocating.
+//!
+//! The instruction set is data ([`TABLE`]): parser, printer, encoder, decoder and verifier are views
+//! of it. This crate never touches a guest: it sees the world through [`Host`] alone.
+
+#![forbid(unsafe_code)]
+
+mod ast;
+mod code;
+mod diag;
+mod host;
+mod link;
+mod parse;
+mod print;
+mod regs;
+mod source;
+mod table;
+mod verify;
+mod vm;
+
+pub use ast::{
+    Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, ModType, Operand, ProbePoint, Program, Routine,
+    Term,
+};
+pub use code::{CodeError, Insn, decode, encode};
+pub use diag::{Diagnostic, Diagnostics, Severity};
+pub use host::{CallkError, CallkStack, Context, Fault, Host};
+pub use link::{
+    AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
+};
+pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, parse, parse_with};
+pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
+pub use source::{Sources, Span};
+pub use table::{
+    ALIASES, Alias, Availability, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES,
+};
+pub use verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
+pub use vm::{DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, Termination, Vars, Vm, exception};

@@ -1,1 +1,17 @@
 //! Records, channels, formatter and sinks of Trapline.
+//!
+//! A probe hit that is kept becomes a [`Record`]. It is committed to the [`Channel`] of its CPU, a
+//! bounded ring of sub-buffers that overwrites the oldest and counts what was lost, and from there
+//! it goes to a [`Sink`]: text lines as DProbes printed them, or JSON lines.
+//!
+//! This crate knows neither the machine nor the language: names of symbols come from the caller.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod record;
+mod sink;
+
+pub use channel::{Channel, ChannelConfig, Channels, Counts};
+pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
+pub use sink::{End, HexStyle, JsonSink, RunInfo, Sink, Symbolize, TextSink, hex};

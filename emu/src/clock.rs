@@ -1,0 +1,25 @@
+//! The one clock: retired instructions, and the virtual nanoseconds that follow from them.
+//!
+//! One instruction is 1 ns. HLT skips to the next event: what it skips is virtual time but not
+//! instructions. Invariant: nothing but the run loop and the block hook moves it, and never by host time.
+
+/// Instruction count and virtual time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Clock {
+    /// Retired instructions; blocks are counted as they begin and corrected when they do not complete.
+    pub icount: u64,
+    /// Virtual ns that HLT skipped.
+    pub skipped: u64,
+    /// Instruction count at which the next event is due, or the run ends.
+    pub deadline: u64,
+    /// What the block hook compares with: the deadline, or 0 to look at every block.
+    pub limit: u64,
+}
+
+impl Clock {
+    /// Virtual time in ns.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.icount + self.skipped
+    }
+}

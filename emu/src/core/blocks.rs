@@ -1,0 +1,218 @@
+//! Counting: the slow path of the block hook, first-sight analysis, and exact counts inside a block.
+//!
+//! Invariant: no result depends on where the engine cuts its blocks.
+
+use super::cell::BlockCell;
+use super::decode::{self, Kind};
+use super::{Core, Halt, Mode, SLOT_VA};
+use crate::engine::hflags;
+use crate::ram::{PAGE, SLOT_PAGES};
+
+impl Core {
+    /// A block that needs more than counting. Stops before it, or lets it run.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
+        // SAFETY: a live cell; hooks do not run concurrently.
+        let b = unsafe { &mut *cell };
+        if b.icount == 0 || b.flags & BlockCell::NEW != 0 {
+            self.analyse(cell, address, size);
+        }
+        match self.mode {
+            Mode::Stepped => {
+                self.engine.stop_before_block();
+                return;
+            }
+            Mode::Step(_) => {
+                self.mode = Mode::Stepped;
+                self.engine.stop_after_block();
+            }
+            Mode::Free => {
+                if let Some(halt) = self.boundary(b) {
+                    self.halt.get_or_insert(halt);
+                    self.engine.stop_before_block();
+                    return;
+                }
+            }
+        }
+        let count = self.count_of(b);
+        self.commit_fetch(address);
+        if self.nmi_blocked && self.last_flags() & BlockCell::IRET_TAIL != 0 {
+            self.nmi_blocked = false;
+        }
+        self.clock.icount += u64::from(count);
+        self.last = cell;
+        self.last_count = count;
+        self.set_limit();
+    }
+
+    /// Reasons to stop at the boundary before `b`.
+    fn boundary(&mut self, b: &BlockCell) -> Option<Halt> {
+        if self.halt.is_some() {
+            return self.halt;
+        }
+        if b.flags & BlockCell::UNSUPPORTED != 0 {
+            return Some(Halt::Unsupported);
+        }
+        if b.flags & BlockCell::SLOT != 0 {
+            return None;
+        }
+        if self.interruptible() {
+            return Some(Halt::Interrupt);
+        }
+        if self.clock.icount + u64::from(self.count_of(b)) > self.clock.deadline {
+            return Some(Halt::Deadline);
+        }
+        if b.flags & BlockCell::SENSITIVE != 0 {
+            return Some(Halt::Sensitive(b.lead));
+        }
+        None
+    }
+
+    /// What the hook compares with: every block while something is pending.
+    pub(super) fn set_limit(&mut self) {
+        let watch = self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some();
+        let watch = watch || self.mode != Mode::Free || self.halt.is_some();
+        self.clock.limit = if watch { 0 } else { self.clock.deadline };
+    }
+
+    fn last_flags(&self) -> u16 {
+        if self.last.is_null() {
+            return 0;
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        unsafe { (*self.last).flags }
+    }
+
+    /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
+    /// iteration; slots stand for an instruction that the trap has counted.
+    fn count_of(&self, b: &BlockCell) -> u32 {
+        if b.flags & BlockCell::SLOT != 0 {
+            return 0;
+        }
+        if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) && self.rep_count(b.pc) == 0 {
+            return 0;
+        }
+        b.icount
+    }
+
+    /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
+    pub(super) fn repeating(&self, pc: u64) -> bool {
+        if self.last.is_null() {
+            return false;
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        let last = unsafe { &*self.last };
+        last.flags & BlockCell::REP_TAIL != 0 && last.pc + u64::from(last.lead) == pc
+    }
+
+    /// The count register of the repeated instruction at `pc`, by its address size.
+    pub(super) fn rep_count(&self, pc: u64) -> u64 {
+        let rcx = self.env.gpr(1);
+        match self.decode_at(pc) {
+            Some(i) => decode::rep_count(&i, rcx),
+            None => rcx,
+        }
+    }
+
+    /// First sight of a block: what kinds of instructions it holds.
+    fn analyse(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
+        // SAFETY: a live cell.
+        let b = unsafe { &mut *cell };
+        b.pc = address;
+        b.flags &= !BlockCell::NEW;
+        if cell == self.next_cell {
+            // The engine reports all translations but the very first.
+            b.size = size.min(0xffff) as u16;
+            self.block_translated(address, 0, b.size);
+        }
+        if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&address) {
+            b.flags |= BlockCell::SLOT;
+            b.icount = b.icount.max(1);
+            return;
+        }
+        let h = self.env.hflags();
+        let vm = self.env.eflags_raw() & (1 << 17) != 0;
+        if h & hflags::PE == 0 || vm || h & (hflags::CS32 | hflags::CS64) == 0 || h & hflags::SS32 == 0 {
+            b.flags |= BlockCell::UNSUPPORTED;
+        }
+        let end = address + u64::from(b.size);
+        let wanted = b.icount;
+        let (mut at, mut n) = (address, 0u32);
+        while at < end && (wanted == 0 || n < wanted) {
+            let Some(i) = self.decode_at(at) else { break };
+            match decode::kind(&i) {
+                Kind::Sensitive if b.flags & BlockCell::SENSITIVE == 0 => {
+                    b.flags |= BlockCell::SENSITIVE;
+                    b.lead = n as u16;
+                }
+                Kind::Repeated => {
+                    b.flags |= BlockCell::REP_TAIL;
+                    b.lead = (at - address) as u16;
+                    if n == 0 {
+                        b.flags |= BlockCell::REP_HEAD;
+                        b.rep_len = i.len() as u16;
+                    }
+                }
+                Kind::Iret => b.flags |= BlockCell::IRET_TAIL,
+                _ => {}
+            }
+            at += i.len() as u64;
+            n += 1;
+        }
+        if wanted == 0 {
+            b.icount = n.max(1);
+        }
+    }
+
+    /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
+    /// not retire.
+    pub(super) fn rewind(&mut self, ip: u64) {
+        if self.last.is_null() {
+            return;
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        let b = unsafe { &*self.last };
+        if b.flags & BlockCell::SLOT != 0 || !(b.pc..b.pc + u64::from(b.size.max(1))).contains(&ip) {
+            return;
+        }
+        let done = self.index_in_block(b, ip);
+        self.clock.icount -= u64::from(self.last_count.saturating_sub(done));
+        self.last = std::ptr::null_mut();
+    }
+
+    /// Instructions of `b` before linear `ip`.
+    fn index_in_block(&self, b: &BlockCell, ip: u64) -> u32 {
+        let (mut at, mut n) = (b.pc, 0);
+        while at < ip && n < b.icount {
+            let Some(i) = self.decode_at(at) else { break };
+            at += i.len() as u64;
+            n += 1;
+        }
+        n
+    }
+
+    /// After a stop between blocks: a repeated instruction whose count ran out is done, and a displaced
+    /// instruction that completed continues behind its site.
+    pub(super) fn settle(&mut self) {
+        let ip = self.env.eip();
+        let pc = self.linear_ip();
+        if let Some(slot) = self.active_slot {
+            if let Some(next) = slot.guest_ip_after(ip) {
+                self.env.set_eip(next);
+                self.active_slot = None;
+            } else if !slot.contains(ip) {
+                self.active_slot = None;
+            }
+        }
+        if self.repeating(pc) && self.rep_count(pc) == 0 {
+            let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
+            self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
+        }
+        self.last = std::ptr::null_mut();
+        if self.tentative.take().is_some() {
+            // The block that the page was looked up for did not run: let it be looked up again.
+            self.engine.flush_tlb();
+        }
+    }
+}

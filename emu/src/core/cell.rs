@@ -1,0 +1,88 @@
+//! Block cells: what the machine knows of each translated block.
+//!
+//! The engine takes the BLOCK hook's `user_data` as a constant of the block when it translates it. Giving
+//! every block its own cell makes the hot path one load and one add, and the count exact whatever address
+//! or mapping the block is reached through.
+
+use super::Core;
+
+/// One translated block.
+#[repr(C)]
+pub(crate) struct BlockCell {
+    pub core: *mut Core,
+    /// Linear address of the first byte.
+    pub pc: u64,
+    /// Instructions in the block.
+    pub icount: u32,
+    /// `BlockCell::*` bits.
+    pub flags: u16,
+    /// Bytes of the block.
+    pub size: u16,
+    /// Instructions before the sensitive one, or byte offset of the last instruction for `REP_TAIL`.
+    pub lead: u16,
+    /// Length of the repeated instruction of a `REP_HEAD` block.
+    pub rep_len: u16,
+    /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
+    pub patch: u32,
+}
+
+impl BlockCell {
+    /// Not analysed yet.
+    pub const NEW: u16 = 1;
+    /// Holds an instruction that the machine executes itself; `lead` instructions come before it.
+    pub const SENSITIVE: u16 = 2;
+    /// Ends with a repeated string instruction at offset `lead`.
+    pub const REP_TAIL: u16 = 4;
+    /// Is a single repeated string instruction of `rep_len` bytes.
+    pub const REP_HEAD: u16 = 8;
+    /// Runs a displaced instruction out of line: counts nothing.
+    pub const SLOT: u16 = 16;
+    /// In a mode that the machine does not run.
+    pub const UNSUPPORTED: u16 = 32;
+    /// Ends with IRET.
+    pub const IRET_TAIL: u16 = 64;
+    /// Bits that take a block off the hot path.
+    pub const SLOW: u16 = Self::NEW | Self::SENSITIVE | Self::REP_HEAD | Self::SLOT | Self::UNSUPPORTED;
+    /// `patch` of a trap that is the guest's own.
+    pub const NO_PATCH: u32 = u32::MAX;
+}
+
+const CHUNK: usize = 2048;
+
+/// Cells never move and are never freed while the engine may still run a block that names them.
+pub(crate) struct CellArena {
+    chunks: Vec<Box<[BlockCell]>>,
+    used: usize,
+    core: *mut Core,
+}
+
+impl CellArena {
+    pub fn new(core: *mut Core) -> Self {
+        CellArena { chunks: Vec::new(), used: CHUNK, core }
+    }
+
+    /// A fresh cell.
+    pub fn take(&mut self) -> *mut BlockCell {
+        if self.used == CHUNK {
+            let core = self.core;
+            let fresh = (0..CHUNK).map(|_| BlockCell {
+                core,
+                pc: 0,
+                icount: 0,
+                flags: BlockCell::NEW,
+                size: 0,
+                lead: 0,
+                rep_len: 0,
+                patch: 0,
+            });
+            self.chunks.push(fresh.collect());
+            self.used = 0;
+        }
+        self.used += 1;
+        let index = self.used - 1;
+        match self.chunks.last_mut() {
+            Some(chunk) => &raw mut chunk[index],
+            None => std::ptr::null_mut(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Decoding at a guest address, and the one table of instructions that need the machine.
+
+use super::Core;
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+/// How the machine treats an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The engine runs it.
+    Plain,
+    /// The machine executes it itself, or steps it natively and looks at the result: it needs the exact
+    /// count, a permission check that the engine lacks, or changes paging.
+    Sensitive,
+    /// A string instruction with a repeat prefix, but INS and OUTS, which are sensitive.
+    Repeated,
+    /// IRET in any width.
+    Iret,
+}
+
+/// Classifies an instruction.
+pub(super) fn kind(i: &Instruction) -> Kind {
+    use Mnemonic as M;
+    match i.mnemonic() {
+        M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => Kind::Sensitive,
+        M::Rdtsc | M::Rdtscp | M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
+        M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
+        M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        M::Iret | M::Iretd | M::Iretq => Kind::Iret,
+        _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
+        _ => Kind::Plain,
+    }
+}
+
+fn is_control(r: Register) -> bool {
+    r.is_cr()
+}
+
+/// MOVS, CMPS, STOS, LODS, SCAS (not the SSE instructions of the same mnemonic).
+pub(super) fn is_string(i: &Instruction) -> bool {
+    i.is_string_instruction()
+}
+
+/// Count register of a repeated instruction by its address size.
+pub(super) fn rep_count(i: &Instruction, rcx: u64) -> u64 {
+    match address_bits(i) {
+        16 => rcx & 0xffff,
+        32 => rcx & 0xffff_ffff,
+        _ => rcx,
+    }
+}
+
+/// Address size of a string instruction, bits.
+pub(super) fn address_bits(i: &Instruction) -> u32 {
+    for n in 0..i.op_count() {
+        match i.op_kind(n) {
+            OpKind::MemorySegSI | OpKind::MemoryESDI | OpKind::MemorySegDI => return 16,
+            OpKind::MemorySegESI | OpKind::MemoryESEDI | OpKind::MemorySegEDI => return 32,
+            OpKind::MemorySegRSI | OpKind::MemoryESRDI | OpKind::MemorySegRDI => return 64,
+            _ => {}
+        }
+    }
+    64
+}
+
+/// Whether the instruction loads a segment register or reads a descriptor, so that its implicit table
+/// reads are made with supervisor rights (SDM volume 3, 4.6.1).
+pub(super) fn reads_descriptors(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let far = i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect();
+    let segment_load = matches!(i.mnemonic(), M::Mov | M::Pop) && i.op0_register().is_segment_register();
+    let table = matches!(
+        i.mnemonic(),
+        M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss | M::Lar | M::Lsl | M::Verr | M::Verw | M::Retf | M::Iret
+            | M::Iretd | M::Iretq
+    );
+    far || segment_load || table
+}
+
+/// Whether the memory operand is read, changed and written back by one instruction.
+pub(super) fn is_read_modify_write(i: &Instruction) -> bool {
+    use iced_x86::{InstructionInfoFactory, OpAccess};
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(i);
+    info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+}
+
+impl Core {
+    /// Bits of the current code segment: 64, 32 or 16.
+    pub fn code_bits(&self) -> u32 {
+        use crate::engine::hflags;
+        let h = self.env.hflags();
+        if h & hflags::CS64 != 0 {
+            64
+        } else if h & hflags::CS32 != 0 {
+            32
+        } else {
+            16
+        }
+    }
+
+    /// Linear address of the next instruction.
+    #[inline]
+    pub fn linear_ip(&self) -> u64 {
+        self.env.cs_base().wrapping_add(self.env.eip())
+    }
+
+    /// Wraps an instruction pointer to the code size.
+    #[inline]
+    pub fn wrap_ip(&self, ip: u64) -> u64 {
+        match self.code_bits() {
+            64 => ip,
+            32 => ip & 0xffff_ffff,
+            _ => ip & 0xffff,
+        }
+    }
+
+    /// Decodes the fetch view at a linear address, without any side effect on the guest.
+    pub(super) fn decode_at(&self, linear: u64) -> Option<Instruction> {
+        let mut bytes = [0u8; 15];
+        let n = self.peek_code(linear, &mut bytes);
+        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
+    }
+
+    /// Decodes the data view at a linear address: what the guest itself put there.
+    pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
+        let mut bytes = [0u8; 15];
+        let n = self.peek_prefix(linear, &mut bytes);
+        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
+    }
+}
+
+/// Decodes one instruction; `None` when the bytes are not one.
+pub(super) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
+    let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::NONE).decode();
+    (i.code() != Code::INVALID).then_some(i)
+}

@@ -1,0 +1,260 @@
+//! The fill hook: from a linear page to an entry of the engine's TLB.
+//!
+//! The engine asks for one page and one kind of access. We answer from the architectural TLB or the guest's
+//! tables, and hand out *writable or executable, never both*, so that stores to data are fast, stores to
+//! code are noticed, and aliases of a page cannot run stale code. A refused fill ends the run with the state
+//! of before the instruction; the run loop then delivers the fault.
+
+use super::access::canonical;
+use super::decode;
+use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR};
+use crate::mmu::{self, Access, Translation};
+use crate::ram::{PAGE, PageState, SLOT_PAGES};
+
+const R: u32 = 1;
+const W: u32 = 2;
+const X: u32 = 4;
+
+impl Core {
+    /// Answers a fill: physical page and permissions, or `None` to refuse.
+    pub(super) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
+        if page >= SLOT_VA {
+            if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&page) {
+                return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
+            }
+            if page == DROP_VA {
+                return Some((self.dropping, R | X));
+            }
+        }
+        match self.resolve(page, access) {
+            Ok(t) => self.grant(page, &t, access),
+            Err(refusal) => {
+                self.refusal = Some((refusal, page, access));
+                None
+            }
+        }
+    }
+
+    /// Finds the translation that the access may use, with its architectural side effects.
+    fn resolve(&mut self, page: u64, access: Access) -> Result<Translation, Refusal> {
+        let paging = self.paging();
+        let user = self.env.cpl() == 3;
+        if access == Access::Fetch {
+            return self.resolve_fetch(page, user);
+        }
+        if let Some(t) = self.tlb.lookup(page)
+            && (access != Access::Write || t.dirty)
+            && mmu::denied(t, &paging, access, user).is_none()
+        {
+            return Ok(*t);
+        }
+        if paging.long() && !canonical(page) {
+            return Err(Refusal::NonCanonical);
+        }
+        let mut found = mmu::walk(&mut self.ram, paging, page, access, user);
+        if user && found.is_err() && self.implicit_supervisor(page) {
+            found = mmu::walk(&mut self.ram, paging, page, access, false);
+        }
+        self.drain_touched_code();
+        match found {
+            Ok(t) => {
+                self.tlb.insert(page, t);
+                Ok(t)
+            }
+            Err(code) => {
+                self.tlb.invalidate(page);
+                Err(Refusal::PageFault(code))
+            }
+        }
+    }
+
+    /// A fetch becomes architectural only when its instruction is reached: the page of the instruction
+    /// pointer stays tentative until the block hook runs, and the second page of a block is refused unless
+    /// the guest has executed from it since its last flush.
+    fn resolve_fetch(&mut self, page: u64, user: bool) -> Result<Translation, Refusal> {
+        let paging = self.paging();
+        if let Some(t) = self.tlb.lookup(page)
+            && mmu::denied(t, &paging, Access::Fetch, user).is_none()
+        {
+            return Ok(*t);
+        }
+        let own = self.linear_ip() & !(PAGE - 1) == page;
+        let single = self.mode == Mode::Step(1);
+        if !own && !single {
+            return Err(Refusal::SecondPage);
+        }
+        if paging.long() && !canonical(page) {
+            return Err(Refusal::NonCanonical);
+        }
+        let t = mmu::look(&self.ram, paging, page, Access::Fetch, user).map_err(Refusal::PageFault)?;
+        if own {
+            self.tentative = Some(page);
+            self.clock.limit = 0;
+        } else {
+            self.commit_page(page);
+        }
+        Ok(t)
+    }
+
+    /// The block at linear `pc` begins: its page's fetch is architectural now.
+    pub(super) fn commit_fetch(&mut self, pc: u64) {
+        if self.tentative == Some(pc & !(PAGE - 1)) {
+            self.tentative = None;
+            self.commit_page(pc & !(PAGE - 1));
+        }
+    }
+
+    fn commit_page(&mut self, page: u64) {
+        let user = self.env.cpl() == 3;
+        let paging = self.paging();
+        if let Ok(t) = mmu::walk(&mut self.ram, paging, page, Access::Fetch, user) {
+            self.tlb.insert(page, t);
+        }
+        self.drain_touched_code();
+    }
+
+    /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an
+    /// instruction that loads a segment (SDM volume 3, 4.6.1).
+    fn implicit_supervisor(&self, page: u64) -> bool {
+        let tables = [self.env.gdt(), self.env.ldt(), self.env.tr()];
+        let inside = tables.iter().any(|t| {
+            let end = t.base.wrapping_add(t.limit.into());
+            (t.base & !(PAGE - 1)..=end).contains(&page)
+        });
+        inside && self.decode_at(self.linear_ip()).is_some_and(|i| decode::reads_descriptors(&i))
+    }
+
+    /// Turns a translation into what the engine may cache.
+    fn grant(&mut self, page: u64, t: &Translation, access: Access) -> Option<(u64, u32)> {
+        if t.paddr >= self.ram.size() {
+            if access == Access::Fetch {
+                self.refusal = Some((Refusal::FetchVoid, page, access));
+                return None;
+            }
+            return Some((VOID_PADDR, R | if t.writable { W } else { 0 }));
+        }
+        let index = (t.paddr / PAGE) as u32;
+        match access {
+            Access::Fetch => self.grant_fetch(index, t),
+            Access::Write => {
+                if let Some(refusal) = self.before_write(index) {
+                    self.refusal = Some((refusal, page, access));
+                    return None;
+                }
+                self.grant_write(index, t)
+            }
+            Access::Read => self.grant_read(index, t),
+        }
+        .map(|grant| {
+            self.ram.pages[index as usize].remember(page);
+            grant
+        })
+    }
+
+    /// A read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a
+    /// fetch through this entry shows the guest nothing new, and literal pools do not thrash.
+    fn grant_read(&self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+        let state = self.ram.pages[index as usize];
+        let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable;
+        Some((t.paddr, if both { R | X } else { R }))
+    }
+
+    fn grant_fetch(&mut self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+        let state = self.ram.pages[index as usize];
+        if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
+            self.forget_mappings(index);
+            self.ram.pages[index as usize].flags &= !PageState::WRITABLE;
+        }
+        if !state.is(PageState::CODE) && self.watch_code_pages {
+            self.announce_code_page(t.paddr);
+        }
+        let page = &mut self.ram.pages[index as usize];
+        page.flags |= PageState::CODE;
+        if page.is(PageState::ARMED) {
+            if page.is(PageState::STALE) {
+                self.resync(index);
+            }
+            // Disarming inside resync is possible: look again.
+            if self.ram.pages[index as usize].is(PageState::ARMED) {
+                return Some((SHADOW_BASE + t.paddr, X));
+            }
+        }
+        Some((t.paddr, R | X))
+    }
+
+    /// A store into the armed page that the storing instruction itself lies on must be seen by the very next
+    /// fetch: it is stepped alone.
+    fn before_write(&mut self, index: u32) -> Option<Refusal> {
+        let state = self.ram.pages[index as usize];
+        if !state.is(PageState::ARMED) || !state.is(PageState::CODE) || self.allow_own_page {
+            return None;
+        }
+        let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
+        own.then_some(Refusal::OwnPage)
+    }
+
+    fn grant_write(&mut self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+        let state = self.ram.pages[index as usize];
+        let armed = state.is(PageState::ARMED);
+        let mut perms = R | W;
+        if state.is(PageState::CODE) && !state.is(PageState::BOTH) {
+            let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
+            let flipping = state.flips >= PageState::MAX_FLIPS;
+            if !armed && t.executable && (own || flipping) {
+                self.ram.pages[index as usize].flags |= PageState::BOTH;
+            } else {
+                self.drop_page_blocks(index);
+                self.forget_mappings(index);
+                let state = &mut self.ram.pages[index as usize];
+                state.flags &= !PageState::CODE;
+                state.flips = state.flips.saturating_add(1);
+            }
+        }
+        let state = &mut self.ram.pages[index as usize];
+        if state.is(PageState::BOTH) {
+            if t.executable {
+                perms |= X;
+            } else {
+                // A writable alias without execute rights cannot use the precise path.
+                self.drop_page_blocks(index);
+                self.forget_mappings(index);
+                self.ram.pages[index as usize].flags &= !(PageState::BOTH | PageState::CODE);
+            }
+        }
+        self.ram.mark_dirty(index);
+        let state = &mut self.ram.pages[index as usize];
+        state.flags |= PageState::WRITABLE;
+        if armed {
+            state.flags |= PageState::STALE;
+        }
+        Some((t.paddr, perms))
+    }
+
+    /// Makes the engine forget every linear page that maps physical page `index`.
+    pub(super) fn forget_mappings(&mut self, index: u32) {
+        match self.ram.pages[index as usize].forget() {
+            Some((vas, n)) => {
+                for va in &vas[..n] {
+                    self.engine.drop_tlb(*va);
+                }
+            }
+            None => self.engine.flush_tlb(),
+        }
+    }
+
+    /// Drops the translations of a physical page, in the view that fetches see.
+    pub(super) fn drop_page_blocks(&mut self, index: u32) {
+        let paddr = u64::from(index) * PAGE;
+        let armed = self.ram.pages[index as usize].is(PageState::ARMED);
+        self.dropping = if armed { SHADOW_BASE + paddr } else { paddr };
+        self.engine.drop_tlb(DROP_VA);
+        self.engine.drop_blocks(DROP_VA);
+    }
+
+    /// Drops the translations of one page of slots.
+    pub(super) fn drop_slot_blocks(&mut self, offset: u64) {
+        self.dropping = SLOT_PADDR + (offset & !(PAGE - 1));
+        self.engine.drop_tlb(DROP_VA);
+        self.engine.drop_blocks(DROP_VA);
+    }
+}

@@ -1,0 +1,262 @@
+//! The machine's state as hooks, interposers and the run loop see it.
+//!
+//! `Core` is heap-allocated and reached from the engine's hooks through a raw pointer; no Rust reference to
+//! it is alive while translated code runs, but the ones that hooks make for themselves.
+//!
+//! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
+//! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
+//! view of armed pages), `sensitive` (instructions the machine executes itself), `deliver` (exceptions and
+//! interrupts through the guest's IDT), `run` (the loop).
+
+mod access;
+mod blocks;
+mod cell;
+mod cpuid;
+mod decode;
+mod deliver;
+mod fill;
+mod hooks;
+mod patch;
+mod port_io;
+mod run;
+mod sensitive;
+mod snapshot;
+mod state;
+
+pub use deliver::{Fault, Vector};
+pub use patch::{PatchError, SLOT_BYTES, Slot};
+pub use run::{CrashReport, Stop};
+pub use snapshot::{Snapshot, SnapshotMismatch};
+pub use state::{BootState, CpuMode};
+
+use crate::clock::Clock;
+use crate::engine::{Callbacks, Engine, EngineError, Env, Model};
+use crate::interpose::TrapInterposer;
+use crate::mmu::{Access, Paging, Tlb};
+use crate::platform::Platform;
+use crate::ram::{PAGE, Ram, SLOT_PAGES};
+use cell::{BlockCell, CellArena};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+/// Physical address at which the shadow of RAM is mapped in the engine.
+const SHADOW_BASE: u64 = 1 << 40;
+/// Physical address of the slots in the engine.
+const SLOT_PADDR: u64 = 1 << 41;
+/// Physical address of the page that stands for everything that is not RAM.
+const VOID_PADDR: u64 = 1 << 42;
+/// Linear address of the slots: non-canonical, and above 4 GiB, so no guest can name it.
+pub(crate) const SLOT_VA: u64 = 1 << 56;
+/// Linear page through which blocks of a physical page are dropped.
+const DROP_VA: u64 = 1 << 57;
+
+/// What translated code is being run for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Until something needs the machine.
+    Free,
+    /// Exactly one block, capped at this many instructions.
+    Step(u32),
+    /// That block has begun.
+    Stepped,
+}
+
+/// Why a hook stopped the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Halt {
+    /// The next block would pass the deadline.
+    Deadline,
+    /// An interrupt can be delivered here.
+    Interrupt,
+    /// The next block holds, after this many instructions, one that the machine executes.
+    Sensitive(u16),
+    /// The mode is not supported.
+    Unsupported,
+    /// A displaced instruction must be stepped in place.
+    StepSite,
+    /// The run is over (see `Core::verdict`).
+    Finished,
+}
+
+/// An access that the fill hook refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// A page fault with this error code.
+    PageFault(u32),
+    /// The address is not canonical.
+    NonCanonical,
+    /// The second page of a block is not known to be reached.
+    SecondPage,
+    /// A store into the page of the very instruction, which is armed.
+    OwnPage,
+    /// An instruction fetch from where there is no memory.
+    FetchVoid,
+}
+
+/// The CPU, its memory and its devices.
+pub struct Core {
+    engine: Engine,
+    env: Env,
+    pub(crate) ram: Ram,
+    pub(crate) tlb: Tlb,
+    pub(crate) clock: Clock,
+    pub(crate) platform: Platform,
+    pub(crate) console: Vec<u8>,
+    /// Texts whose appearance on the console ends the run.
+    pub(crate) watched: Vec<Vec<u8>>,
+    cells: CellArena,
+    /// Cell that the next translation will take.
+    next_cell: *mut BlockCell,
+    /// Block that was last begun, and what it was counted as.
+    last: *mut BlockCell,
+    last_count: u32,
+    mode: Mode,
+    halt: Option<Halt>,
+    refusal: Option<(Refusal, u64, Access)>,
+    /// Linear page whose fetch is not yet architectural.
+    tentative: Option<u64>,
+    interposer: Option<*mut dyn TrapInterposer>,
+    watch_code_pages: bool,
+    patches: BTreeMap<u32, Vec<patch::Patch>>,
+    slots: patch::Slots,
+    active_slot: Option<patch::ActiveSlot>,
+    pub(crate) halted: bool,
+    irq: bool,
+    nmi_pending: bool,
+    nmi_blocked: bool,
+    phys_bits: u32,
+    model: Model,
+    allow_own_page: bool,
+    /// Advancing one instruction at a time up to the deadline.
+    creeping: bool,
+    /// Virtual ns skipped since the last instruction.
+    idle_ns: u64,
+    /// Physical page that `DROP_VA` stands for.
+    dropping: u64,
+    verdict: Option<Stop>,
+    /// Accesses to physical addresses where nothing is.
+    pub(crate) void_accesses: u64,
+    /// Instructions executed one at a time, for `--stats`.
+    pub(crate) steps: u64,
+    /// Snapshot generation, to tell whether the dirty set is relative to a given snapshot.
+    snapshot_id: u64,
+    snapshot_counter: u64,
+    tsc_offset: u64,
+}
+
+fn callbacks() -> Callbacks {
+    Callbacks {
+        block: hooks::on_block,
+        translated: hooks::on_translated,
+        interrupt: hooks::on_interrupt,
+        invalid: hooks::on_invalid,
+        fill: hooks::on_fill,
+        void_read: hooks::on_void_read,
+        void_write: hooks::on_void_write,
+    }
+}
+
+impl Core {
+    /// Builds the engine around `ram` and `platform`. The box must never move its content.
+    pub(crate) fn new(model: Model, ram: Ram, platform: Platform) -> Result<Box<Core>, EngineError> {
+        let mut place: Box<std::mem::MaybeUninit<Core>> = Box::new(std::mem::MaybeUninit::uninit());
+        let this: *mut Core = place.as_mut_ptr();
+        let mut cells = CellArena::new(this);
+        let first = cells.take();
+        let user = this.cast::<c_void>();
+        let cb = callbacks();
+        let engine = Engine::new(model, &cb, user, first.cast())?;
+        engine.map(0, ram.data_ptr(), ram.size())?;
+        engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
+        engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
+        engine.map_void(VOID_PADDR, &cb, user)?;
+        let env = engine.env();
+        place.write(Core {
+            engine,
+            env,
+            ram,
+            tlb: Tlb::default(),
+            clock: Clock::default(),
+            platform,
+            console: Vec::new(),
+            watched: Vec::new(),
+            cells,
+            next_cell: first,
+            last: std::ptr::null_mut(),
+            last_count: 0,
+            mode: Mode::Free,
+            halt: None,
+            refusal: None,
+            tentative: None,
+            interposer: None,
+            watch_code_pages: false,
+            patches: BTreeMap::new(),
+            slots: patch::Slots::default(),
+            active_slot: None,
+            halted: false,
+            irq: false,
+            nmi_pending: false,
+            nmi_blocked: false,
+            phys_bits: if model == Model::Ia32 { 36 } else { 40 },
+            model,
+            allow_own_page: false,
+            creeping: false,
+            idle_ns: 0,
+            dropping: 0,
+            verdict: None,
+            void_accesses: 0,
+            steps: 0,
+            snapshot_id: 0,
+            snapshot_counter: 0,
+            tsc_offset: 0,
+        });
+        // SAFETY: just written in full; `MaybeUninit<T>` and `T` have the same layout, and the address,
+        // which the engine's hooks hold, does not change.
+        Ok(unsafe { Box::from_raw(Box::into_raw(place).cast::<Core>()) })
+    }
+
+    /// The registers that paging depends on.
+    #[inline]
+    pub fn paging(&self) -> Paging {
+        Paging {
+            cr0: self.env.cr(0),
+            cr3: self.env.cr(3),
+            cr4: self.env.cr(4),
+            efer: self.env.efer(),
+            phys_bits: self.phys_bits,
+        }
+    }
+
+    /// The engine's CPU state, for crates that emulate displaced instructions.
+    #[inline(always)]
+    pub fn env(&self) -> Env {
+        self.env
+    }
+
+    /// Guest RAM.
+    pub fn ram(&self) -> &Ram {
+        &self.ram
+    }
+
+    /// Devices.
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// Retired instructions. Inside a trap: those before the trapping instruction.
+    #[inline]
+    pub fn icount(&self) -> u64 {
+        self.clock.icount
+    }
+
+    /// Virtual time, ns: one a retired instruction, plus what HLT skipped.
+    #[inline]
+    pub fn virtual_ns(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// EFLAGS with all flags materialised.
+    pub fn eflags(&self) -> u64 {
+        self.engine.eflags()
+    }
+}

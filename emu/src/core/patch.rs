@@ -1,0 +1,248 @@
+//! Patches: bytes that instruction fetches see and nothing else does, and slots for what they displace.
+//!
+//! An armed physical page has a shadow; a fetch fill maps the shadow, every other access RAM. RAM never
+//! holds our bytes. Invariant: the shadow of an armed page is RAM with the page's patches applied, unless
+//! the page is `STALE`, in which case the next fetch fill resynchronises it.
+
+use super::{Core, SLOT_VA};
+use crate::interpose::Trap;
+use crate::ram::{PAGE, PageState, SLOT_PAGES};
+
+/// Longest patch, in bytes.
+const MAX_PATCH: usize = 8;
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 32;
+
+/// A patch cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// Not RAM.
+    #[error("physical address {0:#x} is not in guest memory")]
+    OutsideRam(u64),
+    /// It would cross a page end, or is empty.
+    #[error("a patch of {len} bytes at physical address {paddr:#x} must have 1 to 8 bytes inside one page")]
+    Shape {
+        /// Physical address.
+        paddr: u64,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// Another patch is there.
+    #[error("physical address {0:#x} is already patched")]
+    Taken(u64),
+    /// No slot is free.
+    #[error("all {0} out-of-line slots are in use")]
+    NoSlot(usize),
+}
+
+/// One patch of an armed page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patch {
+    /// Offset in the page.
+    offset: u16,
+    len: u8,
+    bytes: [u8; MAX_PATCH],
+    id: u32,
+}
+
+/// A slot that holds one displaced instruction and a jump back behind its site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Index among the slots.
+    pub index: u32,
+    /// Length of the displaced instruction, bytes.
+    pub len: u8,
+}
+
+/// The displaced instruction that is running out of line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ActiveSlot {
+    /// EIP of the slot's first byte.
+    ip: u64,
+    len: u8,
+    /// EIP of the site.
+    pub site: u64,
+    next: u64,
+}
+
+impl ActiveSlot {
+    /// Whether `ip` is in the slot.
+    pub fn contains(&self, ip: u64) -> bool {
+        (self.ip..self.ip + SLOT_BYTES as u64).contains(&ip)
+    }
+
+    /// Where the guest continues when the displaced instruction has completed but the jump has not run.
+    pub fn guest_ip_after(&self, ip: u64) -> Option<u64> {
+        (ip == self.ip + u64::from(self.len)).then_some(self.next)
+    }
+}
+
+/// Free list of slots.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    used: u32,
+    free: Vec<u32>,
+}
+
+impl Core {
+    /// Patches the fetch view at `paddr`. Traps that come out of it carry `id`.
+    ///
+    /// # Errors
+    /// See [`PatchError`].
+    pub fn arm(&mut self, paddr: u64, bytes: &[u8], id: u32) -> Result<(), PatchError> {
+        let offset = paddr % PAGE;
+        if bytes.is_empty() || bytes.len() > MAX_PATCH || offset + bytes.len() as u64 > PAGE {
+            return Err(PatchError::Shape { paddr, len: bytes.len() });
+        }
+        if paddr >= self.ram.size() {
+            return Err(PatchError::OutsideRam(paddr));
+        }
+        let page = (paddr / PAGE) as u32;
+        let end = offset + bytes.len() as u64;
+        let list = self.patches.entry(page).or_default();
+        let at = list.partition_point(|p| u64::from(p.offset) < offset);
+        let clash_before = at > 0 && u64::from(list[at - 1].offset) + u64::from(list[at - 1].len) > offset;
+        let clash_after = list.get(at).is_some_and(|p| u64::from(p.offset) < end);
+        if clash_before || clash_after {
+            return Err(PatchError::Taken(paddr));
+        }
+        let mut patch = Patch { offset: offset as u16, len: bytes.len() as u8, bytes: [0; MAX_PATCH], id };
+        patch.bytes[..bytes.len()].copy_from_slice(bytes);
+        list.insert(at, patch);
+        self.view_changed(page);
+        Ok(())
+    }
+
+    /// Removes the patch at `paddr`; false when there is none.
+    pub fn disarm(&mut self, paddr: u64) -> bool {
+        let page = (paddr / PAGE) as u32;
+        let Some(list) = self.patches.get_mut(&page) else { return false };
+        let Ok(at) = list.binary_search_by_key(&(paddr % PAGE), |p| p.offset.into()) else { return false };
+        list.remove(at);
+        if list.is_empty() {
+            self.patches.remove(&page);
+        }
+        self.view_changed(page);
+        true
+    }
+
+    /// The fetch view of `page` is to differ from before: it is rebuilt at the next fetch.
+    fn view_changed(&mut self, page: u32) {
+        self.drop_page_blocks(page);
+        self.forget_mappings(page);
+        let armed = self.patches.contains_key(&page);
+        let state = &mut self.ram.pages[page as usize];
+        state.flags &= !(PageState::BOTH | PageState::WRITABLE | PageState::STALE | PageState::ARMED);
+        if armed {
+            state.flags |= PageState::ARMED | PageState::STALE;
+        }
+    }
+
+    /// Takes all patches of a page away for a moment.
+    pub(super) fn lift_patches(&mut self, page: u32) -> Option<Vec<Patch>> {
+        let list = self.patches.remove(&page)?;
+        self.view_changed(page);
+        Some(list)
+    }
+
+    /// Puts lifted patches back.
+    pub(super) fn put_patches(&mut self, page: u32, list: Vec<Patch>) {
+        self.patches.insert(page, list);
+        self.view_changed(page);
+    }
+
+    /// Rebuilds the shadow of an armed page from RAM, and tells the interposer when the guest changed bytes
+    /// since it was last built.
+    pub(super) fn resync(&mut self, page: u32) {
+        let paddr = u64::from(page) * PAGE;
+        self.apply_patches(page);
+        if let Some(interposer) = self.interposer {
+            // SAFETY: set for the duration of `run` from a live exclusive borrow.
+            unsafe { (*interposer).page_rewritten(self, paddr) };
+            if self.ram.pages[page as usize].is(PageState::STALE) {
+                self.apply_patches(page);
+            }
+        }
+    }
+
+    fn apply_patches(&mut self, page: u32) {
+        self.ram.refresh_shadow(page);
+        let paddr = u64::from(page) * PAGE;
+        if let Some(list) = self.patches.get(&page) {
+            for p in list {
+                self.ram.write_shadow(paddr + u64::from(p.offset), &p.bytes[..usize::from(p.len)]);
+            }
+        }
+    }
+
+    /// Tells the interposer of a page that code is about to be fetched from.
+    pub(super) fn announce_code_page(&mut self, paddr: u64) {
+        if let Some(interposer) = self.interposer {
+            // SAFETY: as in `resync`.
+            unsafe { (*interposer).code_page(self, paddr) };
+        }
+    }
+
+    /// The patch at exactly `paddr`.
+    pub(super) fn patch_at(&self, paddr: u64) -> Option<u32> {
+        let list = self.patches.get(&((paddr / PAGE) as u32))?;
+        let at = list.binary_search_by_key(&(paddr % PAGE), |p| p.offset.into()).ok()?;
+        Some(list[at].id)
+    }
+
+    /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
+    ///
+    /// `site` is the linear (and, CS being flat, the EIP) address of the site. The instruction must not depend on
+    /// its own address.
+    ///
+    /// # Errors
+    /// [`PatchError::NoSlot`].
+    pub fn take_slot(&mut self, instruction: &[u8], site: u64, bits: u32) -> Result<Slot, PatchError> {
+        let total = (SLOT_PAGES * PAGE) as usize / SLOT_BYTES;
+        let index = match self.slots.free.pop() {
+            Some(i) => i,
+            None if (self.slots.used as usize) < total => {
+                self.slots.used += 1;
+                self.slots.used - 1
+            }
+            None => return Err(PatchError::NoSlot(total)),
+        };
+        let offset = index as usize * SLOT_BYTES;
+        let len = instruction.len().min(15);
+        let mut code = [0xcc; SLOT_BYTES];
+        code[..len].copy_from_slice(&instruction[..len]);
+        let next = site + len as u64;
+        if bits == 64 {
+            // jmp [rip+0]; dq next
+            code[len..len + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+            code[len + 6..len + 14].copy_from_slice(&next.to_le_bytes());
+        } else {
+            let from = (SLOT_VA + offset as u64 + len as u64 + 5) as u32;
+            code[len] = 0xe9;
+            code[len + 1..len + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
+        }
+        self.ram.write_slot(offset, &code);
+        self.drop_slot_blocks(offset as u64);
+        Ok(Slot { index, len: len as u8 })
+    }
+
+    /// Gives a slot back.
+    pub fn free_slot(&mut self, slot: Slot) {
+        self.slots.free.push(slot.index);
+    }
+
+    /// Whether the code segment is flat, as slots need.
+    #[inline]
+    pub fn flat_code(&self) -> bool {
+        self.env.cs_base() == 0 || self.env.code64()
+    }
+
+    /// Directs execution into a slot.
+    #[inline]
+    pub(super) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {
+        let ip = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
+        let next = self.wrap_ip(trap.ip.wrapping_add(slot.len.into()));
+        self.active_slot = Some(ActiveSlot { ip, len: slot.len, site: trap.ip, next });
+        self.env.set_eip(ip);
+    }
+}

@@ -1,0 +1,147 @@
+//! Port instructions: IOPL and the TSS's I/O bitmap, IN, OUT, INS, OUTS, and the console they drive.
+
+use super::Core;
+use super::decode;
+use super::deliver::Fault;
+use super::run::Stop;
+use super::sensitive::Done;
+use crate::engine::Seg;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+impl Core {
+    /// Whether port access is allowed (SDM volume 1, 18.5).
+    fn check_port(&mut self, port: u16, size: u8) -> Result<(), Fault> {
+        let cpl = self.env.cpl();
+        let iopl = (self.env.eflags_raw() >> 12 & 3) as u8;
+        if cpl <= iopl {
+            return Ok(());
+        }
+        let tr = self.env.tr();
+        // A 32-bit or 64-bit TSS (types 9 and 11), long enough to hold the map base.
+        if tr.flags >> 8 & 0xd != 9 || tr.limit < 0x67 {
+            return Err(Fault::gp(0));
+        }
+        let base = self.tss_u16(0x66)?;
+        let at = u32::from(base) + u32::from(port >> 3);
+        if at + 1 > tr.limit {
+            return Err(Fault::gp(0));
+        }
+        let bits = self.tss_u16(at)? >> (port & 7);
+        if bits & ((1 << size) - 1) != 0 { Err(Fault::gp(0)) } else { Ok(()) }
+    }
+
+    fn tss_u16(&mut self, offset: u32) -> Result<u16, Fault> {
+        let mut bytes = [0; 2];
+        let at = self.wrap_linear(self.env.tr().base.wrapping_add(offset.into()));
+        self.load_bytes(at, &mut bytes, false)?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    /// A port read by the guest, at the count of its own instruction.
+    fn port_in(&mut self, port: u16, size: u8) -> u32 {
+        let now = self.clock.now();
+        let value = self.platform.port_read(port, size, now);
+        self.update_irq();
+        value
+    }
+
+    fn port_out(&mut self, port: u16, size: u8, value: u32) {
+        let now = self.clock.now();
+        self.platform.port_write(port, size, value, now);
+        self.update_irq();
+        if self.platform.has_output() {
+            let out = self.platform.take_output();
+            for byte in out.com1.into_iter().chain(out.e9) {
+                self.console_byte(byte);
+            }
+        }
+    }
+
+    /// A byte for the console; ends the run when a watched text is complete.
+    fn console_byte(&mut self, byte: u8) {
+        self.console.push(byte);
+        let console = &self.console;
+        let found = self.watched.iter().position(|t| !t.is_empty() && console.ends_with(t));
+        if let Some(n) = found {
+            self.finish(Stop::Text(n));
+        }
+    }
+
+    /// IN and OUT.
+    pub(super) fn port_instruction(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        let input = i.mnemonic() == Mnemonic::In;
+        let (data, port) = if input { (0, 1) } else { (1, 0) };
+        let size = i.op_register(data).size() as u8;
+        let port = if i.op_kind(port) == OpKind::Register { self.env.gpr(2) as u16 } else { i.immediate(port) as u16 };
+        self.check_port(port, size)?;
+        let rax = self.env.gpr(0);
+        if input {
+            let value = u64::from(self.port_in(port, size));
+            self.env.set_gpr(
+                0,
+                match size {
+                    1 => (rax & !0xff) | value,
+                    2 => (rax & !0xffff) | value,
+                    _ => value,
+                },
+            );
+        } else {
+            self.port_out(port, size, rax as u32 & (u32::MAX >> (32 - 8 * u32::from(size))));
+        }
+        Ok(Done::Next)
+    }
+
+    /// One iteration of INS or OUTS. A repeated one stays at its address until the count runs out.
+    pub(super) fn port_string(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        use Mnemonic as M;
+        let input = matches!(i.mnemonic(), M::Insb | M::Insw | M::Insd);
+        let size: u8 = match i.mnemonic() {
+            M::Insb | M::Outsb => 1,
+            M::Insw | M::Outsw => 2,
+            _ => 4,
+        };
+        let repeated = i.has_rep_prefix() || i.has_repne_prefix();
+        if repeated && decode::rep_count(i, self.env.gpr(1)) == 0 {
+            return Ok(Done::Next);
+        }
+        let port = self.env.gpr(2) as u16;
+        self.check_port(port, size)?;
+        let mask = match decode::address_bits(i) {
+            16 => 0xffff,
+            32 => 0xffff_ffff,
+            _ => u64::MAX,
+        };
+        let index = if input { 7 } else { 6 };
+        let offset = self.env.gpr(index);
+        let base = self.string_base(i, input);
+        let va = self.wrap_linear(base.wrapping_add(offset & mask));
+        if input {
+            // The destination is checked before the port is read: a fault must not eat a byte.
+            let user = self.env.cpl() == 3;
+            self.translate(va, crate::mmu::Access::Write, user)?;
+            self.translate(self.wrap_linear(va + u64::from(size) - 1), crate::mmu::Access::Write, user)?;
+            let value = self.port_in(port, size);
+            self.store(va, value.into(), size.into())?;
+        } else {
+            let value = self.load(va, size.into())?;
+            self.port_out(port, size, value as u32);
+        }
+        let delta = if self.env.df() { (size as u64).wrapping_neg() } else { size.into() };
+        let moved = offset.wrapping_add(delta) & mask;
+        self.env.set_gpr(index, if mask == 0xffff { (offset & !0xffff) | moved } else { moved });
+        if repeated && !self.count_down(i) { Ok(Done::Jumped) } else { Ok(Done::Next) }
+    }
+
+    fn string_base(&self, i: &Instruction, input: bool) -> u64 {
+        let seg = if input { Register::ES } else { i.memory_segment() };
+        let seg = match seg {
+            Register::ES => Seg::Es,
+            Register::CS => Seg::Cs,
+            Register::SS => Seg::Ss,
+            Register::FS => Seg::Fs,
+            Register::GS => Seg::Gs,
+            _ => Seg::Ds,
+        };
+        if self.env.code64() && !matches!(seg, Seg::Fs | Seg::Gs) { 0 } else { self.env.seg(seg).base }
+    }
+}

@@ -1,0 +1,518 @@
+//! The run loop: what happens between two stretches of translated code.
+//!
+//! Each turn settles the state at an instruction boundary, lets time pass, delivers what is due, and lets
+//! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
+//! itself, it advances one instruction at a time.
+
+use super::decode::{self, Kind};
+use super::deliver::{Fault, Origin, Vector};
+use super::{Core, Halt, Mode, Refusal};
+use crate::engine::{Exit, hflags};
+use crate::interpose::{Trap, TrapInterposer, Verdict};
+use crate::mmu::{Access, error_code};
+use crate::ram::PAGE;
+
+/// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
+const MAX_IDLE_NS: u64 = 3_600_000_000_000;
+
+/// Why a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The instruction limit was reached.
+    Limit,
+    /// HLT with interrupts disabled, or nothing that could ever wake the CPU.
+    Halted,
+    /// Text number n of those watched for appeared on the console.
+    Text(usize),
+    /// The guest asked for a reset.
+    Reset(String),
+    /// Triple fault.
+    TripleFault(Box<CrashReport>),
+    /// A mode or structure that the machine does not run.
+    Unsupported(String),
+    /// The interposer asked.
+    Requested,
+    /// The engine failed for a reason of its own.
+    Engine(String),
+}
+
+/// State at a triple fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrashReport {
+    /// Vectors in the order in which they were raised.
+    pub vectors: Vec<u8>,
+    /// Offset in CS of the instruction.
+    pub ip: u64,
+    /// The register dump.
+    pub registers: String,
+}
+
+impl Core {
+    /// Runs until something ends the run. `limit` is an absolute instruction count.
+    pub(crate) fn run(&mut self, mut interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+        self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
+        self.interposer = interposer.as_deref_mut().map(|i| {
+            let short: *mut (dyn TrapInterposer + '_) = i;
+            // SAFETY: only the lifetime is extended; the pointer is cleared before this function returns,
+            // while the exclusive borrow is still held.
+            unsafe { std::mem::transmute::<*mut (dyn TrapInterposer + '_), *mut (dyn TrapInterposer + 'static)>(short) }
+        });
+        self.verdict = None;
+        let stop = loop {
+            if let Some(stop) = self.turn(limit) {
+                break stop;
+            }
+        };
+        if let Some(i) = self.interposer {
+            // SAFETY: as above.
+            unsafe { (*i).settled(self) };
+        }
+        self.interposer = None;
+        stop
+    }
+
+    /// Ends the run at the next boundary.
+    pub fn finish(&mut self, stop: Stop) {
+        self.verdict.get_or_insert(stop);
+        self.halt.get_or_insert(Halt::Finished);
+        self.clock.limit = 0;
+    }
+
+    /// One turn of the loop.
+    fn turn(&mut self, limit: u64) -> Option<Stop> {
+        if let Some(stop) = self.verdict.take() {
+            return Some(stop);
+        }
+        let now = self.clock.now();
+        self.platform.advance(now);
+        self.update_irq();
+        if let Some(reset) = self.platform.reset_requested() {
+            return Some(Stop::Reset(reset.to_string()));
+        }
+        if self.clock.icount >= limit {
+            return Some(Stop::Limit);
+        }
+        if self.interruptible() {
+            self.interrupt();
+            return None;
+        }
+        if self.halted {
+            return self.idle();
+        }
+        let event = self.platform.next_event(now).map(|t| t.saturating_sub(self.clock.skipped));
+        self.clock.deadline = event.map_or(limit, |e| e.min(limit));
+        self.halt = None;
+        if self.creeping {
+            if self.clock.icount < self.clock.deadline {
+                self.advance_one();
+                return None;
+            }
+            self.creeping = false;
+        }
+        self.mode = Mode::Free;
+        self.set_limit();
+        let exit = self.engine.run();
+        self.after(exit);
+        None
+    }
+
+    /// Waits for the next event in HLT.
+    fn idle(&mut self) -> Option<Stop> {
+        let enabled = self.env.eflags_raw() & 0x200 != 0;
+        if !enabled && !self.nmi_pending {
+            return Some(Stop::Halted);
+        }
+        let now = self.clock.now();
+        match self.platform.next_event(now) {
+            Some(t) if self.idle_ns + (t - now) <= MAX_IDLE_NS => {
+                // An event at `now` itself still has to make progress.
+                let skip = t.saturating_sub(now).max(1);
+                self.clock.skipped += skip;
+                self.idle_ns += skip;
+                None
+            }
+            _ => Some(Stop::Halted),
+        }
+    }
+
+    /// Samples the interrupt line.
+    pub(super) fn update_irq(&mut self) {
+        self.irq = self.platform.intr();
+    }
+
+    /// Whether an interrupt can be taken at this boundary.
+    #[inline]
+    pub(super) fn interruptible(&self) -> bool {
+        if self.env.hflags() & hflags::INHIBIT_IRQ != 0 {
+            return false;
+        }
+        (self.nmi_pending && !self.nmi_blocked) || (self.irq && self.env.eflags_raw() & 0x200 != 0)
+    }
+
+    /// Takes the pending NMI or external interrupt.
+    fn interrupt(&mut self) {
+        self.idle_ns = 0;
+        let ip = self.env.eip();
+        if self.nmi_pending && !self.nmi_blocked {
+            self.nmi_pending = false;
+            self.nmi_blocked = true;
+            self.deliver(Vector::Nmi as u8, None, Origin::External, ip, ip);
+            return;
+        }
+        let vector = self.platform.intr_ack();
+        self.update_irq();
+        self.deliver(vector, None, Origin::External, ip, ip);
+    }
+
+    /// Asserts NMI.
+    pub fn raise_nmi(&mut self) {
+        self.nmi_pending = true;
+        self.clock.limit = 0;
+    }
+
+    /// Deals with the reason for which the engine returned.
+    fn after(&mut self, exit: Exit) {
+        self.idle_ns = 0;
+        match exit {
+            Exit::Refused => {
+                let refusal = self.refusal.take();
+                self.refused(refusal);
+            }
+            Exit::Failed(error) => {
+                let at = self.env.eip();
+                self.finish(Stop::Engine(format!("the engine gave up at {at:#x}: {error:?}")));
+            }
+            Exit::Stopped => {
+                self.settle();
+                let halt = self.halt.take();
+                self.halted_by(halt);
+            }
+        }
+    }
+
+    fn halted_by(&mut self, halt: Option<Halt>) {
+        match halt {
+            Some(Halt::Deadline) => {
+                self.creeping = true;
+                if self.clock.icount < self.clock.deadline {
+                    self.advance_one();
+                }
+            }
+            Some(Halt::Sensitive(lead)) => {
+                if lead > 0 {
+                    let before = self.clock.icount;
+                    self.step(lead.into());
+                    if self.clock.icount != before + u64::from(lead) || self.halt.is_some() {
+                        return;
+                    }
+                }
+                self.advance_one();
+            }
+            Some(Halt::StepSite) => self.step_site(),
+            Some(Halt::Unsupported) => {
+                let what = self.unsupported_mode();
+                self.finish(Stop::Unsupported(what));
+            }
+            Some(Halt::Interrupt | Halt::Finished) | None => {}
+        }
+    }
+
+    fn unsupported_mode(&self) -> String {
+        let what = if self.env.hflags() & hflags::PE == 0 {
+            "real mode"
+        } else if self.env.eflags_raw() & (1 << 17) != 0 {
+            "virtual-8086 mode"
+        } else {
+            "a 16-bit code or stack segment"
+        };
+        format!("{what} at CS:IP {:#x}:{:#x}", self.env.seg(crate::engine::Seg::Cs).selector, self.env.eip())
+    }
+
+    /// Executes the instruction at EIP, whoever can.
+    pub(super) fn advance_one(&mut self) {
+        let pc = self.linear_ip();
+        match self.decode_at(pc) {
+            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
+            _ => self.step(1),
+        }
+    }
+
+    /// Lets the engine run one block of at most `n` instructions, and what follows from it.
+    pub(super) fn step(&mut self, n: u32) {
+        self.steps += 1;
+        self.halt = None;
+        self.mode = Mode::Step(n);
+        self.clock.limit = 0;
+        self.engine.cap_next_block(n);
+        let exit = self.engine.run();
+        self.engine.uncap();
+        self.mode = Mode::Free;
+        match exit {
+            Exit::Stopped => {
+                self.settle();
+                if self.halt == Some(Halt::StepSite) {
+                    self.halt = None;
+                    self.step_site();
+                } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+                    self.step(1);
+                }
+            }
+            other => self.after(other),
+        }
+    }
+
+    /// Steps the displaced instruction at EIP with the guest's own bytes.
+    fn step_site(&mut self) {
+        let before = self.clock.icount;
+        let site = self.env.eip();
+        match self.decode_original(self.linear_ip()) {
+            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
+            i => {
+                let repeated = i.is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+                let page = self.code_paddr(self.linear_ip()).map(|p| (p / PAGE) as u32);
+                let lifted = page.and_then(|p| self.lift_patches(p));
+                self.step(1);
+                while repeated
+                    && self.env.eip() == site
+                    && self.clock.icount > before
+                    && self.clock.icount < self.clock.deadline
+                    && !self.interruptible()
+                {
+                    self.step(1);
+                }
+                if let (Some(page), Some(list)) = (page, lifted) {
+                    self.put_patches(page, list);
+                }
+            }
+        }
+        if self.clock.icount == before {
+            self.displaced_faulted();
+        } else if let Some(i) = self.interposer {
+            // SAFETY: set for the duration of `run` from a live exclusive borrow.
+            unsafe { (*i).settled(self) };
+        }
+    }
+
+    fn displaced_faulted(&mut self) {
+        if let Some(i) = self.interposer {
+            // SAFETY: as in `step_site`.
+            unsafe { (*i).faulted(self) };
+        }
+    }
+
+    /// If a displaced instruction faulted out of line, makes it look as if it had faulted at its site.
+    fn leave_slot_on_fault(&mut self) {
+        if let Some(slot) = self.active_slot.take()
+            && slot.contains(self.env.eip())
+        {
+            self.env.set_eip(slot.site);
+            self.clock.icount -= 1;
+            self.last = std::ptr::null_mut();
+            self.displaced_faulted();
+        }
+    }
+
+    /// An access that the fill hook refused. The state is that before the instruction.
+    fn refused(&mut self, refusal: Option<(Refusal, u64, Access)>) {
+        let Some((refusal, page, access)) = refusal else {
+            self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
+            return;
+        };
+        if access != Access::Fetch {
+            self.leave_slot_on_fault();
+            self.rewind(self.linear_ip());
+        }
+        let address = match access {
+            Access::Fetch if self.linear_ip() & !(PAGE - 1) == page => self.linear_ip(),
+            Access::Fetch => page,
+            _ => self.engine.refused_address(),
+        };
+        self.settle();
+        match refusal {
+            Refusal::PageFault(mut code) => {
+                if access == Access::Read
+                    && self.decode_original(self.linear_ip()).is_some_and(|i| decode::is_read_modify_write(&i))
+                {
+                    code |= error_code::WRITE;
+                }
+                self.raise_fault(Fault::page(code, address));
+            }
+            Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
+            Refusal::SecondPage => self.step(1),
+            Refusal::OwnPage => {
+                self.allow_own_page = true;
+                self.step(1);
+                self.allow_own_page = false;
+            }
+            Refusal::FetchVoid => self.raise_fault(Fault::ud()),
+        }
+    }
+
+    /// #SS(0) when the access was to the stack, else #GP(0) (SDM volume 3, 6.15).
+    fn non_canonical(&self) -> Fault {
+        use iced_x86::Register::{RBP, RSP};
+        let stack = self.decode_original(self.linear_ip()).is_some_and(|i| {
+            i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP)
+        });
+        if stack { Fault { vector: Vector::Stack as u8, error: Some(0), cr2: None } } else { Fault::gp(0) }
+    }
+
+    /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
+    pub(super) fn engine_exception(&mut self, vector: u8) {
+        let env = self.env;
+        env.set_old_exception(-1);
+        let software = vector != 6 && env.exception_is_int() != 0;
+        let eip = env.eip();
+        if vector == 3 && software {
+            let ip = self.wrap_ip(eip.wrapping_sub(1));
+            if let Some(patch) = self.trapped_patch(ip) {
+                self.offer(Trap { vector, ip, linear: env.cs_base().wrapping_add(ip), patch });
+                return;
+            }
+        } else if vector == 6 {
+            let linear = env.cs_base().wrapping_add(eip);
+            if let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) {
+                self.rewind(linear);
+                self.clock.icount += 1;
+                self.offer(Trap { vector, ip: eip, linear, patch });
+                return;
+            }
+        }
+        self.guest_exception(vector, software, eip);
+    }
+
+    /// An exception that is the guest's own.
+    fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
+        let linear = self.env.cs_base().wrapping_add(eip);
+        if software {
+            let at = self.software_interrupt_ip(vector, eip);
+            self.active_slot = None;
+            self.deliver(vector, None, Origin::Software, eip, at);
+        } else if vector == Vector::Debug as u8 && self.env.dr(6) & 0xf == 0 {
+            self.deliver(vector, None, Origin::Trap, eip, eip);
+        } else {
+            self.leave_slot_on_fault();
+            self.rewind(linear);
+            let ip = self.env.eip();
+            let error = self.env.error_code() as u32;
+            self.deliver(vector, Some(error), Origin::Fault, ip, ip);
+        }
+        self.after_hook();
+    }
+
+    /// Start of the INT n, INT3 or INTO that ended before `next`.
+    fn software_interrupt_ip(&self, vector: u8, next: u64) -> u64 {
+        let one = self.wrap_ip(next.wrapping_sub(1));
+        let mut byte = [0u8];
+        let n = self.peek_prefix(self.env.cs_base().wrapping_add(one), &mut byte);
+        let short = n == 1 && ((vector == 3 && byte[0] == 0xcc) || (vector == 4 && byte[0] == 0xce));
+        if short { one } else { self.wrap_ip(next.wrapping_sub(2)) }
+    }
+
+    /// The patch whose INT3 at `ip` just ended the current block. The answer is kept in the block's cell.
+    #[inline]
+    fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
+        use super::cell::BlockCell;
+        let linear = self.env.cs_base().wrapping_add(ip);
+        if self.last.is_null() {
+            return self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        let cell = unsafe { &mut *self.last };
+        if cell.pc + u64::from(cell.size) != linear + 1 {
+            return self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        }
+        match cell.patch {
+            0 => {
+                let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+                cell.patch = found.map_or(BlockCell::NO_PATCH, |id| id + 1);
+                found
+            }
+            BlockCell::NO_PATCH => None,
+            n => Some(n - 1),
+        }
+    }
+
+    /// Offers a trap out of a patch to the interposer. The trap instruction stands for the displaced one: it
+    /// was counted, so the count is taken back while the handler looks and given again when it retires.
+    #[inline]
+    fn offer(&mut self, trap: Trap) {
+        self.active_slot = None;
+        self.env.set_eip(trap.ip);
+        let Some(interposer) = self.interposer else {
+            self.clock.icount -= 1;
+            self.halt = Some(Halt::StepSite);
+            self.after_hook();
+            return;
+        };
+        self.clock.icount -= 1;
+        // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
+        // core only through the reference it is given here.
+        let verdict = unsafe { (*interposer).trap(self, &trap) };
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        match verdict {
+            Verdict::Resumed => {
+                self.clock.icount += 1;
+                let h = self.env.hflags();
+                if h & hflags::INHIBIT_IRQ != 0 {
+                    self.env.set_hflags(h & !hflags::INHIBIT_IRQ);
+                }
+                if tf {
+                    self.single_step_trap();
+                }
+            }
+            Verdict::Slot(slot) if !tf && self.flat_code() => {
+                self.clock.icount += 1;
+                self.enter_slot(slot, &trap);
+            }
+            Verdict::Step | Verdict::Slot(_) => {
+                self.halt = Some(Halt::StepSite);
+            }
+            Verdict::Raise(fault) => {
+                self.displaced_faulted();
+                self.raise_fault(fault);
+            }
+            Verdict::Declined => {
+                self.clock.icount += 1;
+                self.decline(&trap);
+            }
+        }
+        if self.halt.is_some() || self.verdict.is_some() || self.irq {
+            self.after_hook();
+        }
+    }
+
+    /// Gives a declined trap to the guest, with the state that its own instruction would have left.
+    fn decline(&mut self, trap: &Trap) {
+        if trap.vector == 3 {
+            let next = self.wrap_ip(trap.ip.wrapping_add(1));
+            self.env.set_eip(next);
+            self.deliver(3, None, Origin::Software, next, trap.ip);
+        } else {
+            self.clock.icount -= 1;
+            self.raise_fault(Fault::ud());
+        }
+    }
+
+    /// #DB after an instruction that the machine executed with TF set.
+    pub(super) fn single_step_trap(&mut self) {
+        const BS: u64 = 1 << 14;
+        self.env.set_dr_raw(6, self.env.dr(6) | BS);
+        let ip = self.env.eip();
+        self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
+    }
+
+    /// After an exception hook changed the state: leave the engine if the run loop is needed.
+    fn after_hook(&mut self) {
+        if self.halt.is_some() || self.verdict.is_some() {
+            self.engine.stop_after_block();
+        }
+        self.set_limit();
+    }
+
+    /// Ends the run with a report.
+    pub(super) fn triple_fault(&mut self, vectors: Vec<u8>) {
+        let report = CrashReport { vectors, ip: self.env.eip(), registers: self.dump_registers() };
+        self.finish(Stop::TripleFault(Box::new(report)));
+    }
+}

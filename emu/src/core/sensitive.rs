@@ -1,0 +1,326 @@
+//! Instructions that the machine executes itself, or lets the engine execute and then looks at.
+//!
+//! They need what the engine cannot give: the exact count of their own instruction (RDTSC, port I/O), a
+//! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
+//! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR).
+
+use super::cpuid::cpuid;
+use super::decode;
+use super::deliver::Fault;
+use super::{Core, Mode};
+use crate::engine::{Model, Seg, Segment, hflags};
+use crate::ram::PAGE;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// How an instruction ended.
+pub(super) enum Done {
+    /// It retired; EIP moves past it.
+    Next,
+    /// It retired and has set EIP.
+    Jumped,
+    /// The engine executed it: everything is counted.
+    Natively,
+}
+
+const EFER_SCE: u64 = 1;
+const CR0_PE: u64 = 1;
+const CR0_PG: u64 = 1 << 31;
+const CR4_TSD: u64 = 4;
+const CR4_PAE: u64 = 0x20;
+const CR4_PGE: u64 = 0x80;
+
+impl Core {
+    /// Executes one sensitive instruction at EIP.
+    pub(super) fn execute_sensitive(&mut self, i: &Instruction) {
+        self.mode = Mode::Free;
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let outcome = self.sensitive(i);
+        match outcome {
+            Ok(Done::Natively) => return,
+            Ok(Done::Next) => {
+                let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
+                self.env.set_eip(next);
+            }
+            Ok(Done::Jumped) => {}
+            Err(fault) => {
+                self.raise_fault(fault);
+                return;
+            }
+        }
+        self.clock.icount += 1;
+        self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+        if tf {
+            self.single_step_trap();
+        }
+    }
+
+    fn sensitive(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        use Mnemonic as M;
+        match i.mnemonic() {
+            M::In | M::Out => self.port_instruction(i),
+            M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
+            M::Rdtsc | M::Rdtscp => self.rdtsc(i),
+            M::Cpuid => {
+                let r = cpuid(self.model, self.env.gpr(0) as u32, self.env.gpr(1) as u32, self.env.cr(4));
+                for (index, value) in [(0, r[0]), (3, r[1]), (1, r[2]), (2, r[3])] {
+                    self.env.set_gpr(index, value.into());
+                }
+                Ok(Done::Next)
+            }
+            M::Hlt => {
+                self.privileged()?;
+                self.halted = true;
+                Ok(Done::Next)
+            }
+            M::Rdmsr => self.rdmsr(),
+            M::Wrmsr => self.wrmsr(),
+            M::Rdpmc => Err(Fault::gp(0)),
+            M::Syscall => self.syscall(i),
+            M::Sysenter => self.sysenter(),
+            M::Invlpg => self.invlpg(i),
+            _ => self.control_write(i),
+        }
+    }
+
+    fn privileged(&self) -> Result<(), Fault> {
+        if self.env.cpl() == 0 { Ok(()) } else { Err(Fault::gp(0)) }
+    }
+
+    /// Lets the engine execute the instruction; whether it retired.
+    fn natively(&mut self) -> bool {
+        let before = self.clock.icount;
+        self.step(1);
+        self.clock.icount > before
+    }
+
+    /// Time stamp counter: virtual ns plus what the guest has written to it.
+    pub fn tsc(&self) -> u64 {
+        self.clock.now().wrapping_add(self.tsc_offset)
+    }
+
+    fn rdtsc(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        if i.mnemonic() == Mnemonic::Rdtscp && self.model == Model::Ia32 {
+            return Err(Fault::ud());
+        }
+        if self.env.cr(4) & CR4_TSD != 0 && self.env.cpl() != 0 {
+            return Err(Fault::gp(0));
+        }
+        let tsc = self.tsc();
+        self.env.set_gpr(0, tsc & 0xffff_ffff);
+        self.env.set_gpr(2, tsc >> 32);
+        if i.mnemonic() == Mnemonic::Rdtscp {
+            self.env.set_gpr(1, self.env.tsc_aux() & 0xffff_ffff);
+        }
+        Ok(Done::Next)
+    }
+
+    /// Whether the model has an MSR, and whether the engine keeps it.
+    fn known_msr(&self, index: u32) -> bool {
+        match index {
+            0x174..=0x176 | 0x277 => true,
+            0xc000_0080..=0xc000_0084 | 0xc000_0100..=0xc000_0103 => self.model == Model::X86_64,
+            _ => false,
+        }
+    }
+
+    fn rdmsr(&mut self) -> Result<Done, Fault> {
+        self.privileged()?;
+        let index = self.env.gpr(1) as u32;
+        let value = match index {
+            0x10 => self.tsc(),
+            // Microcode revision and platform: fixed.
+            0x8b | 0x17 => 0,
+            _ if self.known_msr(index) => {
+                self.natively();
+                return Ok(Done::Natively);
+            }
+            _ => return Err(Fault::gp(0)),
+        };
+        self.env.set_gpr(0, value & 0xffff_ffff);
+        self.env.set_gpr(2, value >> 32);
+        Ok(Done::Next)
+    }
+
+    fn wrmsr(&mut self) -> Result<Done, Fault> {
+        self.privileged()?;
+        let index = self.env.gpr(1) as u32;
+        let value = (self.env.gpr(0) & 0xffff_ffff) | self.env.gpr(2) << 32;
+        match index {
+            0x10 => self.tsc_offset = value.wrapping_sub(self.clock.now()),
+            0x8b | 0x79 => {}
+            0xc000_0080 if self.known_msr(index) => return self.write_efer(value),
+            _ if self.known_msr(index) => {
+                let address = matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
+                if address && self.model == Model::X86_64 && !super::access::canonical(value) {
+                    return Err(Fault::gp(0));
+                }
+                self.natively();
+                return Ok(Done::Natively);
+            }
+            _ => return Err(Fault::gp(0)),
+        }
+        Ok(Done::Next)
+    }
+
+    fn write_efer(&mut self, value: u64) -> Result<Done, Fault> {
+        const LME: u64 = 0x100;
+        const LMA: u64 = 0x400;
+        const NXE: u64 = 0x800;
+        if value & !(EFER_SCE | LME | LMA | NXE) != 0 {
+            return Err(Fault::gp(0));
+        }
+        if self.env.cr(0) & CR0_PG != 0 && (value ^ self.env.efer()) & LME != 0 {
+            return Err(Fault::gp(0));
+        }
+        let before = self.env.efer();
+        if self.natively() && (before ^ self.env.efer()) & (NXE | LMA) != 0 {
+            self.flush_paging();
+        }
+        Ok(Done::Natively)
+    }
+
+    fn flush_paging(&mut self) {
+        self.tlb.flush_all();
+        self.engine.flush_tlb();
+    }
+
+    fn syscall(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        const RF: u64 = 1 << 16;
+        if self.env.efer() & EFER_SCE == 0 || !self.env.code64() {
+            // AMD's compatibility-mode SYSCALL is in neither model (SDM volume 2, SYSCALL).
+            return Err(Fault::ud());
+        }
+        let (star, flags) = (self.env.star(), self.eflags());
+        self.env.set_gpr(1, self.env.eip().wrapping_add(i.len() as u64));
+        self.env.set_gpr(11, flags & !RF);
+        self.env.set_eip(self.env.lstar());
+        self.env.set_eflags((flags & !(self.env.fmask() & 0xffff_ffff) & !RF) | 2);
+        let cs = (star >> 32) as u16 & 0xfffc;
+        self.flat_segments(cs, true);
+        Ok(Done::Jumped)
+    }
+
+    /// CS and SS as SYSCALL and SYSENTER load them: flat, ring 0.
+    fn flat_segments(&mut self, cs: u16, long: bool) {
+        let code = 0x00c0_9b00 & if long { !0x0040_0000 } else { !0 } | if long { 0x0020_0000 } else { 0 };
+        self.env.load_seg(Seg::Cs, Segment::new(cs, 0, 0xffff_ffff, code));
+        self.env.load_seg(Seg::Ss, Segment::new(cs.wrapping_add(8), 0, 0xffff_ffff, 0x00c0_9300));
+        self.env.set_cpl(0);
+    }
+
+    fn sysenter(&mut self) -> Result<Done, Fault> {
+        const VM_IF: u64 = 0x2_0200;
+        const RF: u64 = 1 << 16;
+        let cs = self.env.sysenter_cs() as u16 & 0xfffc;
+        if self.env.cr(0) & CR0_PE == 0 || cs == 0 {
+            return Err(Fault::gp(0));
+        }
+        let long = self.env.long_mode();
+        self.env.set_eflags_raw(self.env.eflags_raw() & !(VM_IF | RF));
+        self.flat_segments(cs, long);
+        let (ip, sp) = (self.env.sysenter_eip(), self.env.sysenter_esp());
+        self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
+        self.env.set_gpr(4, if long { sp } else { sp & 0xffff_ffff });
+        Ok(Done::Jumped)
+    }
+
+    fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let va = self.wrap_linear(self.effective_address(i));
+        if self.natively() && self.tlb.invalidate(va & !(PAGE - 1)) {
+            // The engine drops one 4 KiB entry only (engine hazard h2).
+            self.engine.flush_tlb();
+        }
+        Ok(Done::Natively)
+    }
+
+    /// Linear address of an instruction's memory operand.
+    pub(super) fn effective_address(&self, i: &Instruction) -> u64 {
+        let value = i.virtual_address(0, 0, |register, _, _| Some(self.register(register)));
+        value.unwrap_or(0)
+    }
+
+    /// Value of a register as an address computation sees it: bases for segments.
+    fn register(&self, r: Register) -> u64 {
+        if r.is_segment_register() {
+            let seg = match r {
+                Register::ES => Seg::Es,
+                Register::CS => Seg::Cs,
+                Register::SS => Seg::Ss,
+                Register::FS => Seg::Fs,
+                Register::GS => Seg::Gs,
+                _ => Seg::Ds,
+            };
+            let flat = self.env.code64() && !matches!(seg, Seg::Fs | Seg::Gs);
+            return if flat { 0 } else { self.env.seg(seg).base };
+        }
+        if !r.is_gpr() {
+            return 0;
+        }
+        let full = self.env.gpr(r.full_register().number());
+        match r.size() {
+            8 => full,
+            4 => full & 0xffff_ffff,
+            2 => full & 0xffff,
+            _ if matches!(r, Register::AH | Register::CH | Register::DH | Register::BH) => {
+                self.env.gpr(r.number() & 3) >> 8 & 0xff
+            }
+            _ => full & 0xff,
+        }
+    }
+
+    /// MOV to and from control registers, CLTS, LMSW: the engine executes, the TLB follows.
+    fn control_write(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let writes = i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
+        let before = self.paging();
+        if writes {
+            let value = self.register(i.op1_register());
+            self.check_control(i.op0_register(), value)?;
+        }
+        if !self.natively() {
+            return Ok(Done::Natively);
+        }
+        let after = self.paging();
+        if before.cr0 != after.cr0 || before.cr4 != after.cr4 || before.efer != after.efer {
+            self.flush_paging();
+        } else if writes && i.op0_register() == Register::CR3 {
+            if after.cr4 & CR4_PGE != 0 { self.tlb.flush_local() } else { self.tlb.flush_all() }
+        }
+        Ok(Done::Natively)
+    }
+
+    /// Values that MOV to CR refuses with #GP(0) (SDM volume 3, 2.5).
+    fn check_control(&self, register: Register, value: u64) -> Result<(), Fault> {
+        let bad = match register {
+            Register::CR0 => {
+                let high = value >> 32 != 0;
+                let pg = value & CR0_PG != 0;
+                let long = pg && self.env.efer() & 0x100 != 0 && self.env.cr(4) & CR4_PAE == 0;
+                let leaving = !pg && self.env.code64();
+                let nw_without_cd = value & (1 << 29) != 0 && value & (1 << 30) == 0;
+                high || (pg && value & CR0_PE == 0) || long || leaving || nw_without_cd
+            }
+            Register::CR4 => {
+                let known: u64 = if self.model == Model::Ia32 { 0x7ff } else { 0x7ff };
+                value & !known != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
+            }
+            Register::CR3 => self.env.long_mode() && value >> self.phys_bits != 0,
+            _ => false,
+        };
+        if bad { Err(Fault::gp(0)) } else { Ok(()) }
+    }
+
+    /// The count register of a string instruction after one iteration; whether it is done.
+    pub(super) fn count_down(&mut self, i: &Instruction) -> bool {
+        let rcx = self.env.gpr(1);
+        let mask = match decode::address_bits(i) {
+            16 => 0xffff,
+            32 => 0xffff_ffff,
+            _ => u64::MAX,
+        };
+        let count = (rcx & mask).wrapping_sub(1) & mask;
+        self.env.set_gpr(1, if mask == 0xffff { (rcx & !0xffff) | count } else { count });
+        count == 0
+    }
+}

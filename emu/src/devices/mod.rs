@@ -1,0 +1,25 @@
+//! Device cores: pure synchronous state machines of the PC's legacy chips.
+//!
+//! A core knows registers and nothing else: no port numbers, no bus, no interrupt controller, no host clock.
+//! Where a chip has a notion of time, the caller hands in virtual nanoseconds with each call. [`crate::platform`]
+//! is the thin attachment that gives the cores ports and wires.
+//!
+//! Invariants: every core derives `Clone` (a clone is its snapshot) and `Hash` (its part of the machine's digest);
+//! no value written by a guest can panic; equal inputs at equal times give equal states.
+
+pub mod cmos;
+pub mod i8042;
+pub mod misc;
+pub mod pic8259;
+pub mod pit8254;
+pub mod time;
+pub mod uart16550;
+pub mod vga;
+
+pub use cmos::Cmos;
+pub use i8042::I8042;
+pub use misc::{DebugConsole, FastA20, PostCode};
+pub use pic8259::PicPair;
+pub use pit8254::Pit;
+pub use uart16550::Uart;
+pub use vga::{Vga, text_screen};

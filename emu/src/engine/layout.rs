@@ -1,0 +1,119 @@
+//! The engine's private layout: the one file that knows where Unicorn 2.1.5 keeps its state.
+//!
+//! Offsets were read off the bundled source (`qemu/target/i386/cpu.h`, `include/uc_priv.h`,
+//! `qemu/include/exec/cpu-defs.h`) compiled with its own flags. They hold for exactly the pinned,
+//! bundled build; [`Layout::verify`] writes sentinels through the public API at start-up and refuses
+//! to run when any of them is not found where this file says.
+//!
+//! Invariant: nothing outside `engine/` adds an offset to an engine pointer.
+
+/// `struct uc_struct`: the engine handle.
+pub(super) mod uc {
+    /// `CPUState *cpu`.
+    pub const CPU: usize = 440;
+    /// `bool stop_request`.
+    pub const STOP_REQUEST: usize = 1389;
+    /// `uint64_t invalid_addr`: linear address of the access that the fill hook refused.
+    pub const INVALID_ADDR: usize = 1416;
+    /// `bool no_exit_request`: drops the exit check after each load and store (engine hazard h1).
+    pub const NO_EXIT_REQUEST: usize = 2034;
+}
+
+/// `CPUState`.
+pub(super) mod cpu {
+    /// `bool exit_request`: looked at by the main loop between blocks, not by blocks.
+    pub const EXIT_REQUEST: usize = 21;
+    /// `uint32_t cflags_next_tb`: flags of the next block only; the low 15 bits cap its length.
+    pub const CFLAGS_NEXT_TB: usize = 24;
+    /// `void *env_ptr`.
+    pub const ENV_PTR: usize = 296;
+}
+
+/// `struct hook`.
+pub(super) mod hook {
+    /// `void *user_data`: a constant of each block, taken when the block is translated.
+    pub const USER_DATA: usize = 48;
+}
+
+/// The softmmu TLB, at negative offsets from `CPUX86State`.
+pub(super) mod tlb {
+    /// Number of MMU indices (user, kernel, kernel with SMAP override).
+    pub const MODES: usize = 3;
+    /// `CPUTLBDesc d[0]` relative to env.
+    pub const DESC: isize = -2160;
+    /// Size of one `CPUTLBDesc`.
+    pub const DESC_SIZE: isize = 696;
+    /// `CPUTLBEntry vtable[8]` inside a `CPUTLBDesc`.
+    pub const VTABLE: isize = 48;
+    /// Entries of the victim table.
+    pub const VTABLE_LEN: usize = 8;
+    /// `CPUTLBDescFast f[0]` relative to env: `{ uintptr_t mask; CPUTLBEntry *table; }`.
+    pub const FAST: isize = -64;
+    /// Size of one `CPUTLBDescFast`.
+    pub const FAST_SIZE: isize = 16;
+    /// Size of one `CPUTLBEntry`: read, write, code addresses first.
+    pub const ENTRY_SIZE: usize = 64;
+    /// log2 of [`ENTRY_SIZE`].
+    pub const ENTRY_BITS: u32 = 6;
+}
+
+/// `CPUX86State`.
+pub(super) mod env {
+    pub const REGS: usize = 0;
+    pub const EIP: usize = 128;
+    pub const EFLAGS: usize = 136;
+    pub const CC_SRC: usize = 152;
+    pub const CC_OP: usize = 168;
+    pub const DF: usize = 172;
+    pub const HFLAGS: usize = 176;
+    pub const SEGS: usize = 184;
+    pub const LDT: usize = 328;
+    pub const TR: usize = 352;
+    pub const GDT: usize = 376;
+    pub const IDT: usize = 400;
+    pub const CR: usize = 424;
+    pub const EFER: usize = 592;
+    pub const FPSTT: usize = 604;
+    pub const FPUS: usize = 608;
+    pub const FPUC: usize = 610;
+    pub const FPTAGS: usize = 612;
+    pub const FPREGS: usize = 624;
+    pub const FPOP: usize = 752;
+    pub const FPIP: usize = 760;
+    pub const FPDP: usize = 768;
+    pub const MXCSR: usize = 816;
+    pub const XMM: usize = 824;
+    /// Stride of one vector register (ZMM sized); the low 16 bytes are XMM.
+    pub const XMM_STRIDE: usize = 64;
+    pub const SYSENTER_CS: usize = 4800;
+    pub const SYSENTER_ESP: usize = 4808;
+    pub const SYSENTER_EIP: usize = 4816;
+    pub const STAR: usize = 4824;
+    pub const LSTAR: usize = 4840;
+    pub const CSTAR: usize = 4848;
+    pub const FMASK: usize = 4856;
+    pub const KERNELGSBASE: usize = 4864;
+    pub const TSC_AUX: usize = 4896;
+    pub const PAT: usize = 5280;
+    pub const ERROR_CODE: usize = 5384;
+    pub const EXCEPTION_IS_INT: usize = 5388;
+    pub const DR: usize = 5400;
+    pub const OLD_EXCEPTION: usize = 5496;
+    /// `cpu_breakpoint[4]`: pointers of the engine's own.
+    pub const BREAKPOINTS: usize = 5464;
+    /// Bytes from the start that make up the saved state (`end_reset_fields`).
+    pub const SAVED: usize = 5568;
+}
+
+/// The engine is not the build whose layout this file describes.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the engine's layout differs from Unicorn 2.1.5's bundled build: {what} was not found at offset {offset}; \
+     build with the pinned, bundled engine (UNICORN_NO_PKG_CONFIG=1)"
+)]
+pub struct LayoutMismatch {
+    /// Which field.
+    pub what: &'static str,
+    /// Where it was looked for, in bytes.
+    pub offset: usize,
+}

@@ -1,0 +1,381 @@
+//! The engine: a thin, checked wrapper around one Unicorn instance in virtual-TLB mode.
+//!
+//! It knows how to run translated code, drop translations and TLB entries, and read and write the CPU
+//! state. It does not know what a page table, an interrupt or a probe is.
+//!
+//! Invariants: the set of hooks is fixed at creation; guest RAM is host-owned; one engine belongs to one
+//! thread at a time.
+
+mod env;
+mod layout;
+
+pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
+pub use layout::LayoutMismatch;
+
+use layout::{cpu, hook, tlb, uc as uc_off};
+use std::ffi::c_void;
+use std::ptr;
+use unicorn_engine_sys::{self as sys, Arch, ControlType, HookType, Mode, uc_engine, uc_error};
+
+/// Error of the engine itself (not of the guest).
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A call into the engine failed.
+    #[error("the CPU engine refused to {what}: {error:?}")]
+    Call {
+        /// What was asked.
+        what: &'static str,
+        /// The engine's answer.
+        error: uc_error,
+    },
+    /// The engine is not the pinned build.
+    #[error(transparent)]
+    Layout(#[from] LayoutMismatch),
+}
+
+/// CPU models the engine executes; the guest sees the tables of `cpu::cpuid`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Model {
+    /// Pentium III with PAE, SSE.
+    Ia32 = 10,
+    /// Nehalem: SSE4.2, POPCNT, CX16, no AVX.
+    X86_64 = 15,
+}
+
+/// Raw callbacks of the fixed hook set. All get the `user` pointer given to [`Engine::new`], but `block`,
+/// which gets the cell that was current when the block was translated.
+pub(crate) struct Callbacks {
+    pub block: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void),
+    pub translated: unsafe extern "C" fn(
+        *mut uc_engine,
+        *mut sys::TranslationBlock,
+        *mut sys::TranslationBlock,
+        *mut c_void,
+    ),
+    pub interrupt: unsafe extern "C" fn(*mut uc_engine, u32, *mut c_void),
+    pub invalid: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> bool,
+    pub fill: unsafe extern "C" fn(
+        *mut uc_engine,
+        u64,
+        sys::MemType,
+        *mut sys::TlbEntry,
+        *mut c_void,
+    ) -> bool,
+    pub void_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
+    pub void_write: unsafe extern "C" fn(*mut uc_engine, u64, u32, u64, *mut c_void),
+}
+
+/// Why `Engine::run` returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// A stop was requested, or the one block of a step is done.
+    Stopped,
+    /// The fill hook refused an access; the state is that before the instruction.
+    Refused,
+    /// The engine gave up for a reason of its own.
+    Failed(uc_error),
+}
+
+/// One Unicorn instance.
+pub(crate) struct Engine {
+    uc: *mut uc_engine,
+    cpu: *mut u8,
+    env: Env,
+    block_hook: *mut u8,
+}
+
+const CTL_USE_EXITS: u32 = 4;
+const CTL_CPU_MODEL: u32 = 7;
+const CTL_REMOVE_CACHE: u32 = 9;
+const CTL_FLUSH_TB: u32 = 10;
+const CTL_FLUSH_TLB: u32 = 11;
+const CTL_TLB_TYPE: u32 = 12;
+
+const fn ctl(number: u32, args: u32) -> ControlType {
+    const WRITE: u32 = 1;
+    ControlType(number | (args << 26) | (WRITE << 30))
+}
+
+fn check(what: &'static str, error: uc_error) -> Result<(), EngineError> {
+    if error == uc_error::OK { Ok(()) } else { Err(EngineError::Call { what, error }) }
+}
+
+impl Engine {
+    /// Opens an engine of `model`. `user` is handed to every callback but `block`, whose first blocks get
+    /// `first_cell`.
+    pub fn new(
+        model: Model,
+        callbacks: &Callbacks,
+        user: *mut c_void,
+        first_cell: *mut c_void,
+    ) -> Result<Self, EngineError> {
+        let mut uc = ptr::null_mut();
+        // SAFETY: `uc` is a valid out pointer.
+        check("open", unsafe { sys::uc_open(Arch::X86, Mode::MODE_64, &mut uc) })?;
+        let mut engine = Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
+        // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
+        unsafe {
+            check("select the CPU model", sys::uc_ctl(uc, ctl(CTL_CPU_MODEL, 1), model as i32))?;
+            check("use exits", sys::uc_ctl(uc, ctl(CTL_USE_EXITS, 1), 1i32))?;
+            check("use its virtual TLB", sys::uc_ctl(uc, ctl(CTL_TLB_TYPE, 1), 1i32))?;
+        }
+        engine.locate()?;
+        engine.add_hooks(callbacks, user, first_cell)?;
+        Ok(engine)
+    }
+
+    /// Finds the private structures and verifies the layout with sentinels written through the API.
+    fn locate(&mut self) -> Result<(), EngineError> {
+        // SAFETY: the handle is at least as large as the verified build's; reading a pointer field of it is
+        // in bounds, and the checks below refuse any other build.
+        unsafe {
+            self.cpu = self.uc.cast::<u8>().add(uc_off::CPU).cast::<*mut u8>().read();
+            if self.cpu.is_null() || !(self.cpu as usize).is_multiple_of(8) {
+                return Err(LayoutMismatch { what: "uc->cpu", offset: uc_off::CPU }.into());
+            }
+            self.env = Env(self.cpu.add(cpu::ENV_PTR).cast::<*mut u8>().read());
+        }
+        self.verify()?;
+        // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
+        unsafe { self.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), EngineError> {
+        use sys::RegisterX86 as R;
+        let gprs = [R::RAX, R::RCX, R::RDX, R::RBX, R::RSP, R::RBP, R::RSI, R::RDI, R::R8, R::R15];
+        let index = [0, 1, 2, 3, 4, 5, 6, 7, 8, 15];
+        for (n, (reg, i)) in gprs.iter().zip(index).enumerate() {
+            let sentinel = 0x5452_4150_0000_0000 | n as u64;
+            self.reg_write(*reg as i32, sentinel)?;
+            if self.env.gpr(i) != sentinel {
+                return Err(LayoutMismatch { what: "env->regs", offset: i * 8 }.into());
+            }
+        }
+        let plain = [
+            (R::RIP, layout::env::EIP, "env->eip"),
+            (R::CR2, layout::env::CR + 16, "env->cr"),
+            (R::GS_BASE, layout::env::SEGS + 5 * 24 + 8, "env->segs"),
+            (R::DR0, layout::env::DR, "env->dr"),
+        ];
+        for (reg, offset, what) in plain {
+            let sentinel = 0x0000_5345_4e54_0000 | offset as u64;
+            self.reg_write(reg as i32, sentinel)?;
+            // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
+            let found = unsafe { self.env.0.add(offset).cast::<u64>().read() };
+            self.reg_write(reg as i32, 0)?;
+            if found != sentinel {
+                return Err(LayoutMismatch { what, offset }.into());
+            }
+        }
+        // SAFETY: as above; a fresh CPU has `old_exception` and `cflags_next_tb` at -1.
+        let (old, cflags) = unsafe {
+            (
+                self.env.0.add(layout::env::OLD_EXCEPTION).cast::<i32>().read(),
+                self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<i32>().read(),
+            )
+        };
+        if old != -1 {
+            return Err(
+                LayoutMismatch { what: "env->old_exception", offset: layout::env::OLD_EXCEPTION }.into()
+            );
+        }
+        if cflags != -1 {
+            return Err(LayoutMismatch { what: "cpu->cflags_next_tb", offset: cpu::CFLAGS_NEXT_TB }.into());
+        }
+        Ok(())
+    }
+
+    fn add_hooks(
+        &mut self,
+        cb: &Callbacks,
+        user: *mut c_void,
+        first_cell: *mut c_void,
+    ) -> Result<(), EngineError> {
+        let block = self.add_hook(HookType::BLOCK, cb.block as *mut c_void, first_cell)?;
+        self.block_hook = block;
+        self.add_hook(HookType::EDGE_GENERATED, cb.translated as *mut c_void, user)?;
+        self.add_hook(HookType::INTR, cb.interrupt as *mut c_void, user)?;
+        self.add_hook(HookType::INSN_INVALID, cb.invalid as *mut c_void, user)?;
+        self.add_hook(HookType::TLB_FILL, cb.fill as *mut c_void, user)?;
+        // SAFETY: `block_hook` is the engine's `struct hook`; its user_data was just given.
+        let found = unsafe { block.add(hook::USER_DATA).cast::<*mut c_void>().read() };
+        if found != first_cell {
+            return Err(LayoutMismatch { what: "hook->user_data", offset: hook::USER_DATA }.into());
+        }
+        Ok(())
+    }
+
+    fn add_hook(
+        &self,
+        kind: HookType,
+        callback: *mut c_void,
+        user: *mut c_void,
+    ) -> Result<*mut u8, EngineError> {
+        let mut handle: sys::uc_hook = Default::default();
+        // SAFETY: the callback has the signature of its hook type; begin > end means every address.
+        let error =
+            unsafe { sys::uc_hook_add(self.uc, &mut handle, kind.0 as i32, callback, user, 1, 0) };
+        check("install a hook", error)?;
+        Ok(handle as *mut u8)
+    }
+
+    /// Maps host-owned memory at a physical address. The memory must outlive the engine.
+    pub fn map(&self, paddr: u64, host: *mut u8, size: u64) -> Result<(), EngineError> {
+        // SAFETY: the caller (`Ram`) owns `size` bytes at `host` for longer than the engine lives.
+        check("map memory", unsafe { sys::uc_mem_map_ptr(self.uc, paddr, size, 7, host.cast()) })
+    }
+
+    /// Maps a page of MMIO handled by the `void_*` callbacks.
+    pub fn map_void(&self, paddr: u64, cb: &Callbacks, user: *mut c_void) -> Result<(), EngineError> {
+        // SAFETY: callbacks have the engine's signatures, `user` outlives the engine.
+        let error = unsafe {
+            sys::uc_mmio_map(self.uc, paddr, 4096, Some(cb.void_read), user, Some(cb.void_write), user)
+        };
+        check("map the void page", error)
+    }
+
+    /// The CPU state.
+    #[inline(always)]
+    pub fn env(&self) -> Env {
+        self.env
+    }
+
+    /// Makes `cell` the constant of the next block to be translated.
+    pub fn set_next_cell(&self, cell: *mut c_void) {
+        // SAFETY: verified in `add_hooks`; the hook lives as long as the engine.
+        unsafe { self.block_hook.add(hook::USER_DATA).cast::<*mut c_void>().write(cell) }
+    }
+
+    /// Runs translated code from the current state.
+    pub fn run(&self) -> Exit {
+        // SAFETY: exits are enabled, so `until` has no effect; state is in `env`.
+        let error = unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
+        match error {
+            uc_error::OK => Exit::Stopped,
+            uc_error::EXCEPTION => Exit::Refused,
+            other => Exit::Failed(other),
+        }
+    }
+
+    /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only.
+    pub fn cap_next_block(&self, instructions: u32) {
+        // SAFETY: verified layout.
+        unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(instructions & 0x7fff) }
+    }
+
+    /// Forgets a cap that was not used.
+    pub fn uncap(&self) {
+        // SAFETY: verified layout.
+        unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(u32::MAX) }
+    }
+
+    /// From a BLOCK hook: stop before this block.
+    pub fn stop_before_block(&self) {
+        // SAFETY: live handle.
+        unsafe { sys::uc_emu_stop(self.uc) };
+    }
+
+    /// From a BLOCK or INTR hook: return from `run` when control is next in the main loop, that is after
+    /// the current block, without looking up the one that follows.
+    pub fn stop_after_block(&self) {
+        // SAFETY: verified layout; both are C bools that `resume_all_vcpus` resets at the next run.
+        unsafe {
+            self.uc.cast::<u8>().add(uc_off::STOP_REQUEST).write(1);
+            self.cpu.add(cpu::EXIT_REQUEST).write(1);
+        }
+    }
+
+    /// Linear address of the access that was last refused.
+    pub fn refused_address(&self) -> u64 {
+        // SAFETY: verified layout.
+        unsafe { self.uc.cast::<u8>().add(uc_off::INVALID_ADDR).cast::<u64>().read() }
+    }
+
+    /// Drops all TLB entries.
+    pub fn flush_tlb(&self) {
+        // SAFETY: live handle.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TLB, 0)) };
+    }
+
+    /// Drops all translations.
+    pub fn flush_blocks(&self) {
+        // SAFETY: live handle; only called while no translated code runs.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TB, 0)) };
+    }
+
+    /// Drops the translations of the page that the fill hook maps at linear address `va`.
+    pub fn drop_blocks(&self, va: u64) {
+        // SAFETY: live handle; both arguments are 64 bits wide as the control expects.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + 4096) };
+    }
+
+    /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included.
+    pub fn drop_tlb(&self, va: u64) {
+        let page = va & !0xfff;
+        for mode in 0..tlb::MODES {
+            // SAFETY: verified layout; the table has (mask >> 6) + 1 entries and the index is masked with it.
+            unsafe {
+                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
+                let mask = fast.cast::<usize>().read();
+                let table = fast.add(8).cast::<*mut u8>().read();
+                let index = ((page >> 12) as usize) << tlb::ENTRY_BITS & mask;
+                drop_entry(table.add(index), page);
+                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                for slot in 0..tlb::VTABLE_LEN {
+                    drop_entry(desc.offset(tlb::VTABLE).add(slot * tlb::ENTRY_SIZE), page);
+                }
+            }
+        }
+    }
+
+    /// Reads a register through the engine's API (for lazily kept ones: EFLAGS).
+    pub fn reg_read(&self, id: i32) -> u64 {
+        let mut value = 0u64;
+        // SAFETY: the out value is 8 bytes, as wide as any register asked for here.
+        unsafe { sys::uc_reg_read(self.uc, id, (&raw mut value).cast()) };
+        value
+    }
+
+    /// Writes a register through the engine's API, with its side effects.
+    pub fn reg_write(&self, id: i32, value: u64) -> Result<(), EngineError> {
+        // SAFETY: the value is 8 bytes wide.
+        check("write a register", unsafe { sys::uc_reg_write(self.uc, id, (&raw const value).cast()) })
+    }
+
+    /// EFLAGS with the lazy arithmetic flags computed.
+    pub fn eflags(&self) -> u64 {
+        self.reg_read(sys::RegisterX86::EFLAGS as i32) & 0xffff_ffff
+    }
+
+    /// Writes DR7 with its side effects (arms execute breakpoints).
+    pub fn set_dr7(&self, value: u64) -> Result<(), EngineError> {
+        self.reg_write(sys::RegisterX86::DR7 as i32, value)
+    }
+}
+
+/// Empties a TLB entry if any of its three addresses is of `page`.
+///
+/// # Safety
+/// `entry` points to a `CPUTLBEntry`.
+unsafe fn drop_entry(entry: *mut u8, page: u64) {
+    let fields = entry.cast::<u64>();
+    for i in 0..3 {
+        // SAFETY: the first three words of an entry are its read, write and code addresses.
+        let address = unsafe { fields.add(i).read() };
+        if address != u64::MAX && address & !0xfff == page {
+            for j in 0..3 {
+                // SAFETY: as above.
+                unsafe { fields.add(j).write(u64::MAX) };
+            }
+            return;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live and never used again.
+        unsafe { sys::uc_close(self.uc) };
+    }
+}

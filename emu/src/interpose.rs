@@ -1,0 +1,62 @@
+//! The interposition interface: where a trap is offered before the guest's IDT sees it.
+//!
+//! This is the place where Solaris's `brktrap` and `invoptrap` jump to DTrace. The machine knows patches (bytes
+//! that fetches see instead of the guest's), not probes: who patched, and why, is the interposer's business.
+
+use crate::core::{Core, Fault, Slot};
+
+/// A trap or fault about to be delivered to the guest.
+#[derive(Debug, Clone, Copy)]
+pub struct Trap {
+    /// Vector, 3 (#BP) or 6 (#UD).
+    pub vector: u8,
+    /// Offset in CS of the instruction that trapped.
+    pub ip: u64,
+    /// Linear address of that instruction.
+    pub linear: u64,
+    /// Identifier given to [`Core::arm`], when the trap came out of a patch at this very address.
+    pub patch: u32,
+}
+
+/// What became of an offered trap.
+#[derive(Debug, Clone, Copy)]
+pub enum Verdict {
+    /// Not ours: the guest gets it.
+    Declined,
+    /// The displaced instruction was emulated: the state is that after it, EIP included.
+    Resumed,
+    /// Run the displaced instruction from this slot; execution continues behind the site by itself.
+    Slot(Slot),
+    /// Step the displaced instruction in place, with the guest's bytes.
+    Step,
+    /// The displaced instruction, emulated, raised this fault; nothing of it has happened.
+    Raise(Fault),
+}
+
+/// Sees every #BP and #UD that comes out of a patch.
+pub trait TrapInterposer {
+    /// A patch was hit. The state is that before the displaced instruction, with EIP at the site.
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict;
+
+    /// A displaced instruction that was given a slot or stepped did not complete: it faulted. Completion is
+    /// not reported for slots: the next `trap` or [`TrapInterposer::settled`] implies it.
+    fn faulted(&mut self, core: &mut Core);
+
+    /// The machine stopped between instructions: whatever was displaced has completed.
+    fn settled(&mut self, core: &mut Core);
+
+    /// The guest rewrote bytes of an armed physical page; patches have been re-applied over the new content.
+    fn page_rewritten(&mut self, core: &mut Core, paddr: u64);
+
+    /// Code is fetched for the first time from a physical page; only called when
+    /// [`TrapInterposer::wants_code_pages`] holds. Arming there takes effect before the fetch.
+    fn code_page(&mut self, core: &mut Core, paddr: u64);
+
+    /// Whether [`TrapInterposer::code_page`] is wanted.
+    fn wants_code_pages(&self) -> bool;
+
+    /// Asked at instruction boundaries: should the machine stop now?
+    fn wants_stop(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,218 @@
+//! Loaders: from the bytes of a file to a plan of what lies where in guest memory and how it is entered.
+//!
+//! Understood: Multiboot 1 kernels (ELF and the a.out kludge), plain ELF32 and ELF64 executables, each also inside
+//! gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
+//! one is refused with one sentence that names the value. Not here: Linux's bzImage, dynamic linking, relocation.
+
+use std::io::Read;
+use std::sync::Arc;
+
+pub mod elf;
+pub mod multiboot;
+mod plan;
+
+pub use elf::{ElfError, ElfView, Width};
+pub use multiboot::{BootImage, MultibootError, MultibootHeader, build_multiboot};
+pub use plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
+
+/// Largest image after decompression, in bytes (1 GiB).
+pub const MAX_IMAGE: u64 = 1 << 30;
+
+/// Why an image cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file has no bytes.
+    #[error("the image is empty (0 bytes)")]
+    Empty,
+    /// The gzip stream is damaged or ends early.
+    #[error("the gzip stream cannot be unpacked after {unpacked} bytes: {reason}")]
+    Gzip {
+        /// Bytes that were unpacked before the error.
+        unpacked: usize,
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// The unpacked image is larger than [`MAX_IMAGE`].
+    #[error("the gzip stream unpacks to more than {MAX_IMAGE} bytes, the most that is accepted")]
+    TooLarge,
+    /// Nothing that can be loaded.
+    #[error("this is no ELF, Multiboot 1 or gzip file: it begins with {first}")]
+    UnknownFormat {
+        /// The first bytes in hexadecimal.
+        first: String,
+    },
+    /// A format that is recognised but not loaded.
+    #[error("this is {what}, which cannot be loaded; an ELF or Multiboot 1 kernel can")]
+    Unsupported {
+        /// The format.
+        what: &'static str,
+    },
+    /// The ELF structure is bad.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// The Multiboot header is bad.
+    #[error(transparent)]
+    Multiboot(#[from] MultibootError),
+    /// The file holds more of a segment than its memory size.
+    #[error("segment {index} holds {file_size:#x} bytes in the file but only {mem_size:#x} in memory")]
+    FileBeyondMemory {
+        /// Number of the program header.
+        index: usize,
+        /// p_filesz.
+        file_size: u64,
+        /// p_memsz.
+        mem_size: u64,
+    },
+    /// A segment's addresses run past the end of the address space.
+    #[error("segment {index} wraps around: {size:#x} bytes at {which} address {addr:#x}")]
+    Wraps {
+        /// Number of the program header.
+        index: usize,
+        /// "physical" or "virtual".
+        which: &'static str,
+        /// Its address.
+        addr: u64,
+        /// Its size in memory.
+        size: u64,
+    },
+    /// Two segments share physical memory.
+    #[error(
+        "segments overlap in physical memory: {first:#x}..{first_end:#x} and {second:#x}..{second_end:#x}"
+    )]
+    Overlap {
+        /// Start of the lower one.
+        first: u64,
+        /// End of the lower one.
+        first_end: u64,
+        /// Start of the upper one.
+        second: u64,
+        /// End of the upper one.
+        second_end: u64,
+    },
+    /// A segment lies in memory that a PC uses otherwise.
+    #[error("the segment at physical {start:#x}..{end:#x} overlaps {what} at {low:#x}..{high:#x}")]
+    Reserved {
+        /// Its start.
+        start: u64,
+        /// Its end.
+        end: u64,
+        /// What lies there.
+        what: &'static str,
+        /// Start of that.
+        low: u64,
+        /// End of that.
+        high: u64,
+    },
+    /// Nothing to load.
+    #[error("the ELF file has no loadable segment")]
+    NoSegments,
+    /// A user program.
+    #[error("the ELF file asks for an interpreter (PT_INTERP): it is a user program, not a kernel")]
+    Interpreter,
+    /// The entry point lies in no segment.
+    #[error("the entry point {entry:#x} lies in no loadable segment")]
+    EntryOutside {
+        /// The entry point.
+        entry: u64,
+    },
+    /// The machine is too small.
+    #[error("the image needs physical memory up to {end:#x}, but the machine has {mem_size:#x} bytes of RAM")]
+    DoesNotFit {
+        /// First address after the highest segment.
+        end: u64,
+        /// Size of RAM in bytes.
+        mem_size: u64,
+    },
+}
+
+/// A file that can be loaded: its unpacked bytes and the plan for them.
+#[derive(Clone, Debug)]
+pub struct Image {
+    bytes: Arc<[u8]>,
+    is_elf: bool,
+    plan: LoadPlan,
+}
+
+impl Image {
+    /// Recognises and checks the file `bytes`; `name` becomes the kernel's name on its command line.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong with the file.
+    pub fn parse(bytes: &[u8], name: &str) -> Result<Self, LoadError> {
+        let bytes: Arc<[u8]> = unpack(bytes)?.into();
+        let is_elf = ElfView::recognises(&bytes);
+        let found = multiboot::find_header(&bytes);
+        let plan = match found {
+            Ok(Some(header)) if header.addresses.is_some() || !is_elf => {
+                plan::from_kludge(&bytes, header, name)?
+            }
+            Ok(Some(header)) => plan::from_elf(&bytes, Some(header), name)?,
+            Ok(None) if is_elf => plan::from_elf(&bytes, None, name)?,
+            Ok(None) => return Err(unknown(&bytes)),
+            Err(error) => {
+                // A truncated or foreign ELF is said to be that first.
+                if is_elf {
+                    ElfView::parse(&bytes)?.check_complete()?;
+                }
+                return Err(error.into());
+            }
+        };
+        Ok(Self { bytes, is_elf, plan })
+    }
+
+    /// The file after unpacking.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// True if the file is ELF, so that symbols can be read from it.
+    pub fn is_elf(&self) -> bool {
+        self.is_elf
+    }
+
+    /// What to load where.
+    pub fn plan(&self) -> &LoadPlan {
+        &self.plan
+    }
+}
+
+/// Unpacks `bytes` if they are gzip.
+///
+/// # Errors
+/// The stream is damaged, truncated or too large, or there are no bytes at all.
+pub fn unpack(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+    if bytes.is_empty() {
+        return Err(LoadError::Empty);
+    }
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes.to_vec());
+    }
+    let mut unpacked = Vec::new();
+    let result = flate2::read::GzDecoder::new(bytes).take(MAX_IMAGE + 1).read_to_end(&mut unpacked);
+    match result {
+        Err(error) => Err(LoadError::Gzip { unpacked: unpacked.len(), reason: error.to_string() }),
+        Ok(_) if unpacked.len() as u64 > MAX_IMAGE => Err(LoadError::TooLarge),
+        Ok(_) if unpacked.is_empty() => Err(LoadError::Empty),
+        Ok(_) => Ok(unpacked),
+    }
+}
+
+fn unknown(bytes: &[u8]) -> LoadError {
+    let unsupported = |what| LoadError::Unsupported { what };
+    if bytes.get(0x202..0x206) == Some(b"HdrS") {
+        return unsupported("a Linux bzImage");
+    }
+    if bytes.starts_with(b"MZ") {
+        return unsupported("a PE executable");
+    }
+    if multiboot::is_multiboot2(bytes) {
+        return unsupported("a Multiboot 2 kernel");
+    }
+    let first: Vec<String> = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    LoadError::UnknownFormat { first: first.join(" ") }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! `Machine`: one guest, from its image to the end of its run.
+
+use crate::core::{BootState, Core, CpuMode, Snapshot, SnapshotMismatch, Stop};
+use crate::digest::{Digest, StateHasher};
+use crate::engine::{EngineError, Model};
+use crate::interpose::TrapInterposer;
+use crate::load::{EntryMode, Image, LoadError, MultibootError, build_multiboot};
+use crate::platform::{Platform, PlatformConfig};
+use crate::ram::{Ram, RamError};
+
+/// The CPU model of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuModel {
+    /// 32-bit: Pentium III class with PAE.
+    Ia32,
+    /// 64-bit: Nehalem class.
+    X86_64,
+}
+
+/// A machine to build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineConfig {
+    /// Guest RAM in bytes, a multiple of 4096.
+    pub mem_size: u64,
+    /// CPU model.
+    pub model: CpuModel,
+}
+
+/// A Multiboot module: what its string says, and its bytes.
+#[derive(Debug, Clone)]
+pub struct BootModule {
+    /// The module's string, by custom its path and arguments.
+    pub string: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// A machine cannot be built or an image not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Guest memory.
+    #[error(transparent)]
+    Ram(#[from] RamError),
+    /// The image.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The Multiboot information.
+    #[error(transparent)]
+    Multiboot(#[from] MultibootError),
+    /// Modules for an image that takes none.
+    #[error("{0} has no Multiboot header, so it cannot be given modules")]
+    ModulesNeedMultiboot(String),
+}
+
+/// A whole guest machine.
+pub struct Machine {
+    core: Box<Core>,
+}
+
+// SAFETY: a machine owns its engine and memory outright; the engine has no thread-local state that outlives a
+// call, and `Machine` is not `Sync`, so one thread uses it at a time.
+unsafe impl Send for Machine {}
+
+impl Machine {
+    /// Builds a machine with zeroed RAM.
+    ///
+    /// # Errors
+    /// When memory cannot be had or the engine is not the pinned build.
+    pub fn new(config: &MachineConfig) -> Result<Self, MachineError> {
+        let ram = Ram::new(config.mem_size)?;
+        let platform = Platform::new(&PlatformConfig { mem_size: config.mem_size });
+        let model = match config.model {
+            CpuModel::Ia32 => Model::Ia32,
+            CpuModel::X86_64 => Model::X86_64,
+        };
+        Ok(Machine { core: Core::new(model, ram, platform)? })
+    }
+
+    /// Loads an image and puts the CPU at its entry.
+    ///
+    /// # Errors
+    /// When the image, its command line and modules do not fit or do not go together.
+    pub fn load(&mut self, image: &Image, cmdline: &str, modules: &[BootModule]) -> Result<(), MachineError> {
+        let plan = image.plan();
+        plan.check_fits(self.core.ram.size())?;
+        for segment in &plan.segments {
+            self.core.write_phys(segment.paddr, plan.segment_bytes(segment));
+        }
+        let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0 };
+        if plan.is_multiboot() {
+            let list: Vec<(&str, &[u8])> = modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
+            let info = build_multiboot(plan, cmdline, &list, self.core.ram.size())?;
+            for (paddr, bytes) in &info.writes {
+                self.core.write_phys(*paddr, bytes);
+            }
+            (boot.ax, boot.bx) = (info.eax.into(), info.ebx.into());
+        } else if !modules.is_empty() {
+            return Err(MachineError::ModulesNeedMultiboot(plan.name.clone()));
+        }
+        if plan.mode == EntryMode::Long64 {
+            boot.mode = CpuMode::Long64 { cr3: self.identity_tables(plan.end())? };
+        }
+        self.core.boot(&boot);
+        Ok(())
+    }
+
+    /// Writes tables that map the first 4 GiB one to one with 2 MiB pages, behind `end` in memory.
+    fn identity_tables(&mut self, end: u64) -> Result<u64, MachineError> {
+        const PRESENT_RW: u64 = 3;
+        const LARGE: u64 = 0x83;
+        let pml4 = end.next_multiple_of(4096);
+        if pml4 + 6 * 4096 > self.core.ram.size() {
+            return Err(RamError(self.core.ram.size()).into());
+        }
+        let pdpt = pml4 + 4096;
+        self.core.write_phys(pml4, &(pdpt | PRESENT_RW).to_le_bytes());
+        for gib in 0..4u64 {
+            let directory = pdpt + 4096 * (gib + 1);
+            self.core.write_phys(pdpt + gib * 8, &(directory | PRESENT_RW).to_le_bytes());
+            for n in 0..512u64 {
+                let page = (gib << 30) + (n << 21) | LARGE;
+                self.core.write_phys(directory + n * 8, &page.to_le_bytes());
+            }
+        }
+        Ok(pml4)
+    }
+
+    /// Puts the CPU into an entry state directly, for images that are not files.
+    pub fn boot(&mut self, boot: &BootState) {
+        self.core.boot(boot);
+    }
+
+    /// The machine's state.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// The machine's state, to arm patches or write memory between runs.
+    pub fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    /// Writes guest physical memory.
+    pub fn write_physical(&mut self, paddr: u64, bytes: &[u8]) {
+        self.core.write_phys(paddr, bytes);
+    }
+
+    /// Runs until something ends the run or the absolute instruction count `limit` is reached.
+    pub fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+        self.core.run(interposer, limit)
+    }
+
+    /// Ends the run when any of these texts appears on the console (COM1 and port E9h).
+    pub fn watch_console(&mut self, texts: Vec<Vec<u8>>) {
+        self.core.watched = texts;
+    }
+
+    /// Everything the guest has written to its console.
+    pub fn console(&self) -> &[u8] {
+        &self.core.console
+    }
+
+    /// Types into the guest's serial console.
+    pub fn console_input(&mut self, bytes: &[u8]) {
+        let now = self.core.clock.now();
+        self.core.platform.console_input(bytes, now);
+    }
+
+    /// The VGA text screen, 80 by 25.
+    pub fn screen(&self) -> String {
+        use crate::devices::vga::{TEXT_BASE, TEXT_BYTES, text_screen};
+        let start = TEXT_BASE as usize;
+        let bytes = self.core.ram.bytes();
+        text_screen(bytes.get(start..start + TEXT_BYTES as usize).unwrap_or(&[]))
+    }
+
+    /// Retired instructions.
+    pub fn icount(&self) -> u64 {
+        self.core.clock.icount
+    }
+
+    /// The digest of the architectural state.
+    pub fn digest(&self) -> Digest {
+        let mut h = StateHasher::default();
+        self.core.hash_cpu(&mut h);
+        self.core.platform.hash_state(&mut h);
+        std::hash::Hasher::write(&mut h, self.core.ram.bytes());
+        h.finish128()
+    }
+
+    /// Saves the machine; `base` lends the pages not written since it was taken.
+    pub fn snapshot(&mut self, base: Option<&Snapshot>) -> Snapshot {
+        self.core.snapshot(base)
+    }
+
+    /// Goes back to a snapshot of this machine. What is armed stays armed.
+    ///
+    /// # Errors
+    /// When the snapshot is of a machine with another amount of memory.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), SnapshotMismatch> {
+        self.core.restore(snapshot)
+    }
+
+    /// Instructions that had to be run one at a time, and accesses to where no memory is.
+    pub fn counters(&self) -> Counters {
+        Counters { steps: self.core.steps, void_accesses: self.core.void_accesses }
+    }
+}
+
+/// Counters for `--stats`. They describe how the host ran the guest, not the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    /// Instructions executed one at a time.
+    pub steps: u64,
+    /// Accesses to physical addresses where nothing is.
+    pub void_accesses: u64,
+}

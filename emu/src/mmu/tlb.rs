@@ -1,0 +1,169 @@
+//! The architectural TLB: what the guest's CPU would have cached.
+//!
+//! The engine's own TLB is a cache of this one. It may drop entries whenever it likes (it resizes by host
+//! time), so every refill must find here what it found before: a translation lives until the *guest*
+//! flushes it. That makes accessed bits and stale translations a function of the guest alone.
+//!
+//! Invariant: the set of entries depends on the guest's instructions only, never on the engine's refills.
+
+use super::walk::Translation;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// Entries after which dead ones are swept out.
+const SWEEP_AT: usize = 1 << 16;
+
+/// Multiplicative hasher for page numbers; iteration order is never used for a result.
+#[derive(Default)]
+pub(crate) struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(b.into());
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let x = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = x ^ (x >> 32);
+    }
+}
+
+type Map = HashMap<u64, Entry, BuildHasherDefault<PageHasher>>;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    translation: Translation,
+    /// `Tlb::generation` when filled; older non-global entries are dead.
+    generation: u64,
+    /// Generation of global entries.
+    global_generation: u64,
+}
+
+/// The architectural TLB, in two layers so that a snapshot can be restored in time proportional to what
+/// was added since.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tlb {
+    base: Arc<Map>,
+    top: Map,
+    generation: u64,
+    global_generation: u64,
+    /// A large page was cached since the last full flush.
+    large: bool,
+}
+
+/// Saved state of the TLB.
+#[derive(Debug, Clone)]
+pub(crate) struct TlbImage {
+    base: Arc<Map>,
+    generation: u64,
+    global_generation: u64,
+    large: bool,
+}
+
+impl Tlb {
+    /// The live translation of a linear page (address of its first byte).
+    #[inline]
+    pub fn lookup(&self, page: u64) -> Option<&Translation> {
+        let entry = match self.top.get(&page) {
+            Some(e) => e,
+            None => self.base.get(&page)?,
+        };
+        self.live(entry).then_some(&entry.translation)
+    }
+
+    #[inline]
+    fn live(&self, e: &Entry) -> bool {
+        e.global_generation == self.global_generation
+            && (e.translation.global || e.generation == self.generation)
+    }
+
+    /// Caches a translation.
+    pub fn insert(&mut self, page: u64, translation: Translation) {
+        self.large |= translation.large;
+        if self.top.len() >= SWEEP_AT {
+            let (generation, global) = (self.generation, self.global_generation);
+            self.top.retain(|_, e| {
+                e.global_generation == global && (e.translation.global || e.generation == generation)
+            });
+        }
+        let entry =
+            Entry { translation, generation: self.generation, global_generation: self.global_generation };
+        self.top.insert(page, entry);
+    }
+
+    /// MOV to CR3: everything but global pages goes.
+    pub fn flush_local(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Everything goes.
+    pub fn flush_all(&mut self) {
+        self.generation += 1;
+        self.global_generation += 1;
+        self.large = false;
+    }
+
+    /// INVLPG of one linear page. Returns whether it was part of a large page, all of which is dropped.
+    pub fn invalidate(&mut self, page: u64) -> bool {
+        let dead = Entry { translation: Translation::default(), generation: u64::MAX, global_generation: u64::MAX };
+        if !self.large {
+            self.kill(page, dead);
+            return false;
+        }
+        // 4 MiB is the largest page either CPU model has; smaller large pages lie inside one.
+        let start = page & !0x3f_ffff;
+        let mut hit_large = false;
+        for p in (start..start + 0x40_0000).step_by(4096) {
+            let large = self.lookup(p).is_some_and(|t| t.large);
+            hit_large |= large;
+            if p == page || large {
+                self.kill(p, dead);
+            }
+        }
+        hit_large
+    }
+
+    fn kill(&mut self, page: u64, dead: Entry) {
+        if self.base.contains_key(&page) {
+            self.top.insert(page, dead);
+        } else {
+            self.top.remove(&page);
+        }
+    }
+
+    /// Saves the state; the top layer becomes part of the shared base.
+    pub fn save(&mut self) -> TlbImage {
+        if !self.top.is_empty() {
+            let mut merged = (*self.base).clone();
+            merged.extend(self.top.drain());
+            merged.retain(|_, e| self.live_parts(e));
+            self.base = Arc::new(merged);
+        }
+        TlbImage {
+            base: self.base.clone(),
+            generation: self.generation,
+            global_generation: self.global_generation,
+            large: self.large,
+        }
+    }
+
+    fn live_parts(&self, e: &Entry) -> bool {
+        self.live(e)
+    }
+
+    /// Goes back to a saved state.
+    pub fn restore(&mut self, image: &TlbImage) {
+        self.top.clear();
+        if !Arc::ptr_eq(&self.base, &image.base) {
+            self.base = image.base.clone();
+        }
+        self.generation = image.generation;
+        self.global_generation = image.global_generation;
+        self.large = image.large;
+    }
+}

@@ -1,0 +1,191 @@
+//! The devices together: wires, ports and time.
+
+use std::collections::hash_map::DefaultHasher;
+
+use super::*;
+
+fn platform() -> Platform {
+    let mut platform = Platform::new(&PlatformConfig { mem_size: 64 << 20 });
+    for (port, value) in [(0x20, 0x11), (0x21, 0x20), (0x21, 0x04), (0x21, 0x01), (0x21, 0x00)] {
+        platform.port_write(port, 1, value, 0);
+    }
+    for (port, value) in [(0xa0, 0x11), (0xa1, 0x28), (0xa1, 0x02), (0xa1, 0x01), (0xa1, 0x00)] {
+        platform.port_write(port, 1, value, 0);
+    }
+    platform
+}
+
+fn digest(platform: &Platform) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    platform.hash_state(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn timer_interrupt_at_its_exact_nanosecond() {
+    let mut p = platform();
+    p.port_write(0x43, 1, 0x34, 1000);
+    p.port_write(0x40, 1, 0x9c, 1000);
+    p.port_write(0x40, 1, 0x2e, 1000);
+    let due = p.next_event(1000).unwrap();
+    assert_eq!(due, crate::devices::time::ns_of_tick(2 + 0x2e9c, 1_193_182));
+    p.advance(due - 1);
+    assert!(!p.intr());
+    p.advance(due);
+    assert!(p.intr());
+    assert_eq!(p.intr_ack(), 0x20);
+    assert!(!p.intr());
+    assert!(p.next_event(due).unwrap() > due);
+}
+
+#[test]
+fn asking_more_often_gives_the_same_state() {
+    let run = |step: u64| {
+        let mut p = platform();
+        p.console_input(b"hello", 0);
+        for (port, value) in [(0x70, 0x0b), (0x71, 0x72), (0x3f9, 0x01), (0x21, 0x00)] {
+            p.port_write(port, 1, value, 10);
+        }
+        let (mut now, end, mut vectors) = (10, 60_000_000, Vec::new());
+        while now < end {
+            let event = p.next_event(now).unwrap().min(end);
+            while now + step < event {
+                now += step;
+                p.advance(now);
+            }
+            now = event;
+            p.advance(now);
+            while p.intr() {
+                vectors.push((now, p.intr_ack()));
+                p.port_write(0xa0, 1, 0x20, now);
+                p.port_write(0x20, 1, 0x20, now);
+                p.port_write(0x70, 1, 0x0c, now);
+                p.port_read(0x71, 1, now);
+                p.port_read(0x3f8, 1, now);
+            }
+        }
+        (vectors, digest(&p))
+    };
+    let seldom = run(u64::MAX / 4);
+    assert_eq!(seldom, run(777));
+    assert!(seldom.0.iter().any(|(_, vector)| *vector == 0x24) && seldom.0.iter().any(|(_, v)| *v == 0x28));
+}
+
+#[test]
+fn typed_characters_arrive_one_at_a_time() {
+    let mut p = platform();
+    p.port_write(0x3f9, 1, 0x01, 0);
+    p.console_input(b"ab", 100);
+    assert_eq!(p.next_event(100), Some(100));
+    p.advance(100);
+    assert_eq!(p.intr_ack(), 0x24);
+    p.port_write(0x20, 1, 0x20, 100);
+    assert_eq!(p.next_event(100).map(|at| at > 2_000_000), Some(true), "the receiver is full");
+    assert_eq!(p.port_read(0x3f8, 1, 200), u32::from(b'a'));
+    let due = p.next_event(200).unwrap();
+    assert_eq!(due, 200 + 12 * 160 * 1_000_000_000 / 1_843_200);
+    assert!(!p.intr());
+    p.advance(due);
+    assert!(p.intr(), "a new edge for the second character");
+    assert_eq!(p.port_read(0x3f8, 1, due), u32::from(b'b'));
+}
+
+#[test]
+fn unknown_ports_read_all_ones_and_are_counted() {
+    let mut p = platform();
+    assert_eq!(p.port_read(0x1234, 1, 0), 0xff);
+    assert_eq!(p.port_read(0x1234, 2, 0), 0xffff);
+    assert_eq!(p.port_read(0x1234, 4, 0), 0xffff_ffff);
+    p.port_write(0x3e8, 1, 0, 0);
+    assert_eq!(p.unknown_ports().get(&0x1234), Some(&PortCount { reads: 3, writes: 0 }));
+    assert_eq!(p.unknown_ports().get(&0x3e8), Some(&PortCount { reads: 0, writes: 1 }));
+    p.port_write(0xcf8, 4, 0x8000_0000, 0);
+    assert_eq!(p.port_read(0xcf8, 4, 0), 0xffff_ffff);
+    assert_eq!(p.port_read(0xcfc, 2, 0), 0xffff);
+    assert_eq!(p.unknown_ports().len(), 2);
+    assert_eq!(p.port_read(0xffff, 4, 0), 0xffff_ffff);
+}
+
+#[test]
+fn wide_accesses_are_split() {
+    let mut p = platform();
+    p.port_write(0x3d4, 2, 0x0f | 0x55 << 8, 0);
+    assert_eq!(p.vga().cursor(), 0x55);
+    assert_eq!(p.port_read(0x3d4, 2, 0), 0x550f);
+}
+
+#[test]
+fn outputs_are_separate() {
+    let mut p = platform();
+    p.port_write(0x3f8, 1, 0x41, 0);
+    p.port_write(0x2f8, 1, 0x42, 0);
+    p.port_write(0xe9, 1, 0x43, 0);
+    assert!(p.has_output());
+    let expected = ConsoleOut { com1: b"A".to_vec(), com2: b"B".to_vec(), e9: b"C".to_vec() };
+    assert_eq!(p.take_output(), expected);
+    assert!(!p.has_output());
+    assert_eq!(p.port_read(0xe9, 1, 0), 0xe9);
+}
+
+#[test]
+fn resets_are_reported_and_the_first_one_stays() {
+    for (port, value, expected) in [
+        (0x64, 0xfe, ResetRequest::Keyboard),
+        (0x92, 0x03, ResetRequest::FastReset),
+        (0xcf9, 0x06, ResetRequest::PciReset),
+    ] {
+        let mut p = platform();
+        assert_eq!(p.reset_requested(), None);
+        p.port_write(port, 1, value, 0);
+        p.port_write(0x64, 1, 0xfe, 0);
+        assert_eq!(p.reset_requested(), Some(expected));
+    }
+}
+
+#[test]
+fn keyboard_bytes_in_a_row_each_make_an_edge() {
+    let mut p = platform();
+    p.port_write(0x60, 1, 0xff, 0);
+    for expected in [0xfa, 0xaa] {
+        assert!(p.intr());
+        assert_eq!(p.intr_ack(), 0x21);
+        assert_eq!(p.port_read(0x60, 1, 0), expected);
+        p.port_write(0x20, 1, 0x20, 0);
+    }
+    assert!(!p.intr());
+}
+
+#[test]
+fn a20_follows_the_last_switch() {
+    let mut p = platform();
+    assert!(p.a20());
+    p.port_write(0x64, 1, 0xdd, 0);
+    assert!(!p.a20());
+    assert_eq!(p.port_read(0x92, 1, 0), 0);
+    p.port_write(0x92, 1, 0x02, 0);
+    assert!(p.a20());
+}
+
+#[test]
+fn no_port_access_can_break_it() {
+    let mut p = platform();
+    let mut seed = 3u64;
+    for step in 0..300_000u64 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let now = step * 1_234;
+        let port = (seed >> 48) as u16 & if seed & 0x100_0000 == 0 { 0x3ff } else { 0xffff };
+        let size = [1, 2, 4][(seed >> 30) as usize % 3];
+        if seed & 0x8000_0000 == 0 {
+            p.port_read(port, size, now);
+        } else {
+            p.port_write(port, size, (seed >> 16) as u32, now);
+        }
+        if p.intr() {
+            p.intr_ack();
+        }
+        let _ = p.next_event(now);
+        p.take_output();
+    }
+    p.port_write(0x40, 1, 0, u64::MAX);
+    p.advance(u64::MAX);
+}

@@ -1,0 +1,279 @@
+//! Guest RAM, owned by the host, with what the machine must know of each physical page.
+//!
+//! Three pieces of memory: RAM itself (the data view), the shadow (the fetch view of armed pages, as large
+//! as RAM but touched only where armed), and the slots (displaced instructions run out of line). All writes
+//! from Rust go through [`Ram::write`], which keeps the dirty set and reports stores to code.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Pages of out-of-line slots.
+pub(crate) const SLOT_PAGES: u64 = 256;
+
+/// Linear pages remembered for a physical page before a full TLB flush is needed to forget it.
+const KNOWN_VAS: usize = 3;
+
+/// What the machine knows of one physical page.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PageState {
+    /// `PageState::*` bits.
+    pub flags: u8,
+    /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it stays both.
+    pub flips: u8,
+    known: u8,
+    vas: [u64; KNOWN_VAS],
+}
+
+impl PageState {
+    /// Translations of this page may exist; no linear page maps it writable.
+    pub const CODE: u8 = 1;
+    /// Some linear page maps it writable in the engine.
+    pub const WRITABLE: u8 = 2;
+    /// Both at once, on the engine's precise self-modifying-code path.
+    pub const BOTH: u8 = 4;
+    /// A fetch view differs from the data view.
+    pub const ARMED: u8 = 8;
+    /// Written since the last snapshot.
+    pub const DIRTY: u8 = 16;
+    /// The shadow may be older than RAM.
+    pub const STALE: u8 = 32;
+    /// Flips before a page is given both permissions.
+    pub const MAX_FLIPS: u8 = 32;
+
+    /// Whether any of `bits` is set.
+    #[inline]
+    pub fn is(&self, bits: u8) -> bool {
+        self.flags & bits != 0
+    }
+
+    /// Remembers that `va` maps this page in the engine's TLB.
+    pub fn remember(&mut self, va: u64) {
+        let n = usize::from(self.known);
+        if self.vas[..n.min(KNOWN_VAS)].contains(&va) {
+            return;
+        }
+        if n < KNOWN_VAS {
+            self.vas[n] = va;
+        }
+        self.known = self.known.saturating_add(1);
+    }
+
+    /// Takes the linear pages to drop: `None` when there were too many to remember.
+    pub fn forget(&mut self) -> Option<([u64; KNOWN_VAS], usize)> {
+        let n = usize::from(std::mem::take(&mut self.known));
+        (n <= KNOWN_VAS).then_some((self.vas, n))
+    }
+}
+
+/// Page-aligned, zeroed host memory; large blocks are committed by the host only as they are touched.
+struct Block {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Block {
+    fn new(size: u64) -> Option<Self> {
+        let layout = Layout::from_size_align(usize::try_from(size).ok()?, PAGE as usize).ok()?;
+        // SAFETY: the size is never zero (callers check).
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Block { ptr, layout })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+/// Guest RAM and its page states.
+pub struct Ram {
+    data: Block,
+    shadow: Block,
+    slots: Block,
+    size: u64,
+    pub(crate) pages: Vec<PageState>,
+    pub(crate) dirty: Vec<u32>,
+    /// Code pages written by Rust since the machine last looked.
+    pub(crate) touched_code: Vec<u32>,
+}
+
+/// RAM cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("guest memory of {0} bytes is not possible: it must be a multiple of 4096 between 1 MiB and 3 GiB that the host can give")]
+pub struct RamError(pub u64);
+
+impl Ram {
+    /// Allocates `size` bytes of zeroed RAM.
+    pub fn new(size: u64) -> Result<Self, RamError> {
+        if !(1 << 20..=3 << 30).contains(&size) || !size.is_multiple_of(PAGE) {
+            return Err(RamError(size));
+        }
+        let block = |n| Block::new(n).ok_or(RamError(size));
+        Ok(Ram {
+            data: block(size)?,
+            shadow: block(size)?,
+            slots: block(SLOT_PAGES * PAGE)?,
+            size,
+            pages: vec![PageState::default(); (size / PAGE) as usize],
+            dirty: Vec::new(),
+            touched_code: Vec::new(),
+        })
+    }
+
+    /// Size in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn data_ptr(&self) -> *mut u8 {
+        self.data.ptr.as_ptr()
+    }
+
+    pub(crate) fn shadow_ptr(&self) -> *mut u8 {
+        self.shadow.ptr.as_ptr()
+    }
+
+    pub(crate) fn slots_ptr(&self) -> *mut u8 {
+        self.slots.ptr.as_ptr()
+    }
+
+    /// All of RAM in data view.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `size` bytes are owned; the engine writes them only while `&mut self` machines run, never
+        // while a shared borrow from here is alive.
+        unsafe { std::slice::from_raw_parts(self.data.ptr.as_ptr(), self.size as usize) }
+    }
+
+    #[inline]
+    fn in_range(&self, paddr: u64, len: usize) -> bool {
+        paddr.checked_add(len as u64).is_some_and(|end| end <= self.size)
+    }
+
+    /// Copies from data view; false (and nothing copied) when any byte lies outside RAM.
+    #[inline]
+    pub fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        if !self.in_range(paddr, to.len()) {
+            return false;
+        }
+        // SAFETY: in range, and `to` is Rust memory that cannot overlap the block.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.data.ptr.as_ptr().add(paddr as usize), to.as_mut_ptr(), to.len());
+        }
+        true
+    }
+
+    /// A little-endian integer of `size` (1, 2, 4, 8) bytes; all ones outside RAM.
+    #[inline]
+    pub fn read_int(&self, paddr: u64, size: usize) -> u64 {
+        let mut bytes = [0xff; 8];
+        let size = size.min(8);
+        if self.read(paddr, &mut bytes[..size]) {
+            bytes[size..].fill(0);
+        }
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Writes data view, marks pages dirty, and notes stores to code. False when outside RAM.
+    #[inline]
+    pub fn write(&mut self, paddr: u64, from: &[u8]) -> bool {
+        if from.is_empty() {
+            return true;
+        }
+        if !self.in_range(paddr, from.len()) {
+            return false;
+        }
+        for page in paddr / PAGE..=(paddr + from.len() as u64 - 1) / PAGE {
+            self.note_write(page as u32);
+        }
+        // SAFETY: in range; `from` cannot overlap a block that only raw pointers reach.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), self.data.ptr.as_ptr().add(paddr as usize), from.len());
+        }
+        true
+    }
+
+    /// Marks a page written since the last snapshot.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, page: u32) {
+        let state = &mut self.pages[page as usize];
+        if !state.is(PageState::DIRTY) {
+            state.flags |= PageState::DIRTY;
+            self.dirty.push(page);
+        }
+    }
+
+    /// Notes a write by the host.
+    #[inline]
+    fn note_write(&mut self, page: u32) {
+        self.mark_dirty(page);
+        let state = &mut self.pages[page as usize];
+        if state.is(PageState::CODE | PageState::BOTH | PageState::ARMED) {
+            state.flags |= PageState::STALE;
+            self.touched_code.push(page);
+        }
+    }
+
+    /// Reads the fetch view of one page: the shadow where it is armed.
+    pub(crate) fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
+        if !self.in_range(paddr, to.len()) {
+            return false;
+        }
+        let armed = self.pages[(paddr / PAGE) as usize].is(PageState::ARMED);
+        let base = if armed { self.shadow.ptr } else { self.data.ptr };
+        // SAFETY: in range of either block, which have equal sizes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(base.as_ptr().add(paddr as usize), to.as_mut_ptr(), to.len());
+        }
+        true
+    }
+
+    /// Makes the shadow of `page` a copy of the data view.
+    pub(crate) fn refresh_shadow(&mut self, page: u32) {
+        let at = page as usize * PAGE as usize;
+        // SAFETY: a whole page inside both blocks, which are distinct.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.data.ptr.as_ptr().add(at),
+                self.shadow.ptr.as_ptr().add(at),
+                PAGE as usize,
+            );
+        }
+        self.pages[page as usize].flags &= !PageState::STALE;
+    }
+
+    /// Writes the fetch view only.
+    pub(crate) fn write_shadow(&mut self, paddr: u64, from: &[u8]) {
+        if self.in_range(paddr, from.len()) {
+            // SAFETY: in range of the shadow block.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.as_ptr(), self.shadow.ptr.as_ptr().add(paddr as usize), from.len());
+            }
+        }
+    }
+
+    /// Writes slot memory at `offset`.
+    pub(crate) fn write_slot(&mut self, offset: usize, from: &[u8]) {
+        if offset + from.len() <= (SLOT_PAGES * PAGE) as usize {
+            // SAFETY: just checked.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.as_ptr(), self.slots.ptr.as_ptr().add(offset), from.len());
+            }
+        }
+    }
+
+    /// Copies a whole page in, for snapshots: no dirty or code bookkeeping.
+    pub(crate) fn restore_page(&mut self, page: u32, from: &[u8]) {
+        let at = page as usize * PAGE as usize;
+        if from.len() == PAGE as usize && at + PAGE as usize <= self.size as usize {
+            // SAFETY: a whole page inside the data block.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.as_ptr(), self.data.ptr.as_ptr().add(at), PAGE as usize);
+            }
+        }
+    }
+}

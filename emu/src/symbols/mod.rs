@@ -1,0 +1,317 @@
+//! Symbols: names of addresses, from ELF symbol tables and System.map files, merged.
+//!
+//! An address may have several names. A symbol without a size ends at the next symbol, or where its section ends.
+//! Addresses are the guest's virtual ones, as the kernel was linked. Not here: DWARF, demangling, globbing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+mod read;
+mod user;
+
+pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
+
+/// Why symbols or a module cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SymbolError {
+    /// The ELF file is bad.
+    #[error(transparent)]
+    Elf(#[from] crate::load::ElfError),
+    /// A symbol table with entries of the wrong size.
+    #[error("the symbol table {section} has entries of {size} bytes; {wanted} would be right")]
+    EntrySize {
+        /// Its section.
+        section: String,
+        /// sh_entsize.
+        size: u64,
+        /// The size of this class.
+        wanted: u64,
+    },
+    /// A line of System.map that cannot be read.
+    #[error("line {line} of the System.map is {text:?}; ADDRESS TYPE NAME would be right")]
+    MapLine {
+        /// Its number from 1.
+        line: usize,
+        /// Its text, shortened.
+        text: String,
+    },
+    /// A file that is no text.
+    #[error("byte {at} of the System.map is not UTF-8 text")]
+    NotText {
+        /// Where.
+        at: usize,
+    },
+}
+
+/// What a symbol names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SymbolKind {
+    /// Code.
+    Function,
+    /// Data.
+    Object,
+    /// A label without a type.
+    Label,
+    /// A number that is no address (SHN_ABS); found by name only.
+    Absolute,
+}
+
+/// How far a name reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Binding {
+    /// Everywhere.
+    Global,
+    /// Everywhere, unless there is a global one.
+    Weak,
+    /// Within its file.
+    Local,
+}
+
+/// One name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// The name.
+    pub name: Arc<str>,
+    /// Virtual address of its first byte.
+    pub addr: u64,
+    /// Size in bytes; for a symbol without one, up to the next symbol or the end of its section. 0 if unknown.
+    pub size: u64,
+    /// What it names.
+    pub kind: SymbolKind,
+    /// How far it reaches.
+    pub binding: Binding,
+    /// True if the size stood in the file.
+    pub sized: bool,
+}
+
+impl Symbol {
+    /// First address after it; a symbol of unknown size covers its first byte.
+    pub fn end(&self) -> u64 {
+        self.addr.saturating_add(self.size.max(1))
+    }
+
+    /// True if it names code.
+    pub fn is_function(&self) -> bool {
+        self.kind == SymbolKind::Function
+    }
+
+    /// Among names of one address, the smallest is shown: functions, then global names, then plain ones.
+    fn preference(&self) -> (SymbolKind, Binding, usize, &str) {
+        let underscores = self.name.bytes().take_while(|byte| *byte == b'_').count();
+        (self.kind, self.binding, underscores, &self.name)
+    }
+}
+
+/// A symbol and the distance from its start, printed as `symbol+0x10`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SymbolAt<'a> {
+    /// The symbol that covers the address.
+    pub symbol: &'a Symbol,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+impl fmt::Display for SymbolAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.symbol.name)?;
+        if self.offset != 0 {
+            write!(f, "+{:#x}", self.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// The symbols of one module.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    module: String,
+    /// By address, then by preference.
+    list: Vec<Symbol>,
+    by_name: BTreeMap<Arc<str>, Vec<usize>>,
+    /// What [`Symbols::at`] searches.
+    cover: Vec<Cover>,
+}
+
+/// The range of one address's preferred symbol.
+#[derive(Clone, Copy, Debug)]
+struct Cover {
+    start: u64,
+    end: u64,
+    /// The highest end of this and all lower ranges.
+    reach: u64,
+    index: usize,
+}
+
+impl Symbols {
+    /// No symbols, for the module `module`.
+    pub fn new(module: &str) -> Self {
+        Self { module: module.to_owned(), ..Self::default() }
+    }
+
+    /// The symbols of an ELF file: `.symtab`, and `.dynsym` for names that only that has.
+    ///
+    /// # Errors
+    /// The file is no ELF file for x86 or a table lies outside it. A file without tables gives no symbols.
+    pub fn from_elf(bytes: &[u8], module: &str) -> Result<Self, SymbolError> {
+        let view = crate::load::ElfView::parse(bytes)?;
+        Ok(Self::build(module, read::elf(&view)?))
+    }
+
+    /// The symbols of a System.map: lines of address, type letter and name.
+    ///
+    /// # Errors
+    /// A line that is not of this form.
+    pub fn from_system_map(text: &[u8], module: &str) -> Result<Self, SymbolError> {
+        Ok(Self::build(module, read::system_map(text)?))
+    }
+
+    /// Adds the symbols of `other`. Where both have a name at an address, the one with a size is kept.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let found = self.list.into_iter().chain(other.list).collect();
+        Self::build(&self.module, found)
+    }
+
+    /// The module's name.
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// Number of symbols.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All symbols by address; of one address the preferred first.
+    pub fn iter(&self) -> impl Iterator<Item = &Symbol> {
+        self.list.iter()
+    }
+
+    /// All functions by address; of one address the preferred first.
+    pub fn functions(&self) -> impl Iterator<Item = &Symbol> {
+        self.list.iter().filter(|symbol| symbol.is_function())
+    }
+
+    /// The symbol `name`, upper and lower case distinguished; of several the most global, then the lowest.
+    pub fn lookup(&self, name: &str) -> Option<&Symbol> {
+        self.all(name).min_by_key(|symbol| (symbol.binding, symbol.kind, symbol.addr))
+    }
+
+    /// Every symbol `name` by address.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &Symbol> {
+        self.by_name.get(name).into_iter().flatten().filter_map(|index| self.list.get(*index))
+    }
+
+    /// Every name of exactly the address `addr`, the preferred first.
+    pub fn names_at(&self, addr: u64) -> impl Iterator<Item = &Symbol> {
+        let first = self.list.partition_point(|symbol| symbol.addr < addr);
+        self.list.get(first..).unwrap_or(&[]).iter().take_while(move |symbol| symbol.addr == addr)
+    }
+
+    /// The symbol that covers `addr`: the one that begins last.
+    pub fn at(&self, addr: u64) -> Option<SymbolAt<'_>> {
+        let next = self.cover.partition_point(|cover| cover.start <= addr);
+        let below = self.cover.get(..next)?;
+        let cover =
+            below.iter().rev().take_while(|cover| cover.reach > addr).find(|cover| cover.end > addr)?;
+        let symbol = self.list.get(cover.index)?;
+        Some(SymbolAt { symbol, offset: addr - symbol.addr })
+    }
+
+    /// Up to `n` names that resemble `name`, the nearest first: differing in case only, by few edits, or containing
+    /// it.
+    pub fn near_misses(&self, name: &str, n: usize) -> Vec<&str> {
+        let wanted = name.to_lowercase();
+        let allowed = (wanted.chars().count() / 3).clamp(1, 4);
+        let mut near: Vec<(usize, &str)> = self
+            .by_name
+            .keys()
+            .filter_map(|candidate| Some((distance(&wanted, candidate, allowed)?, candidate.as_ref())))
+            .collect();
+        near.sort_unstable();
+        near.into_iter().take(n).map(|(_, candidate)| candidate).collect()
+    }
+
+    /// Sorts, drops duplicates, gives sizes to symbols without one and builds the indexes.
+    fn build(module: &str, mut list: Vec<Symbol>) -> Self {
+        // A later entry for the same name and address is dropped: sized ones come first.
+        list.sort_by(|a, b| {
+            (a.addr, &a.name, !a.sized, a.kind, a.binding)
+                .cmp(&(b.addr, &b.name, !b.sized, b.kind, b.binding))
+        });
+        list.dedup_by(|later, first| later.addr == first.addr && later.name == first.name);
+        list.sort_by(|a, b| a.addr.cmp(&b.addr).then_with(|| a.preference().cmp(&b.preference())));
+        end_at_next(&mut list);
+        let mut by_name: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
+        for (index, symbol) in list.iter().enumerate() {
+            by_name.entry(Arc::clone(&symbol.name)).or_default().push(index);
+        }
+        let cover = cover(&list);
+        Self { module: module.to_owned(), list, by_name, cover }
+    }
+}
+
+/// Cuts what has no size of its own at the next address; readers have set its size to the rest of its section.
+fn end_at_next(list: &mut [Symbol]) {
+    let mut next: Option<u64> = None;
+    let mut current: Option<u64> = None;
+    for symbol in list.iter_mut().rev().filter(|symbol| symbol.kind != SymbolKind::Absolute) {
+        if current != Some(symbol.addr) {
+            next = current;
+            current = Some(symbol.addr);
+        }
+        if !symbol.sized {
+            let gap = next.map(|next| next - symbol.addr);
+            symbol.size = match (gap, symbol.size) {
+                (Some(gap), 0) => gap,
+                (Some(gap), rest) => gap.min(rest),
+                (None, rest) => rest,
+            };
+        }
+    }
+}
+
+/// One range an address. A label without a size inside a sized symbol names a place in it, not a thing of its own.
+fn cover(list: &[Symbol]) -> Vec<Cover> {
+    let mut ranges: Vec<Cover> = Vec::new();
+    let (mut reach, mut sized_reach) = (0, 0);
+    for (index, symbol) in list.iter().enumerate().filter(|(_, symbol)| symbol.kind != SymbolKind::Absolute) {
+        let inside = !symbol.sized && symbol.kind != SymbolKind::Function && symbol.addr < sized_reach;
+        if symbol.sized {
+            sized_reach = sized_reach.max(symbol.end());
+        }
+        if inside {
+            continue;
+        }
+        if let Some(last) = ranges.last_mut().filter(|last| last.start == symbol.addr) {
+            last.end = last.end.max(symbol.end());
+            reach = reach.max(last.end);
+            last.reach = reach;
+            continue;
+        }
+        reach = reach.max(symbol.end());
+        ranges.push(Cover { start: symbol.addr, end: symbol.end(), reach, index });
+    }
+    ranges
+}
+
+/// How far `candidate` is from `wanted` (in lower case), if at most `allowed` edits or containing it.
+fn distance(wanted: &str, candidate: &str, allowed: usize) -> Option<usize> {
+    let candidate = candidate.to_lowercase();
+    if candidate.len().abs_diff(wanted.len()) <= allowed {
+        let edits = strsim::damerau_levenshtein(wanted, &candidate);
+        if edits <= allowed {
+            return Some(edits);
+        }
+    }
+    (wanted.len() >= 4 && candidate.contains(wanted)).then(|| allowed + candidate.len() - wanted.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! A user program or library as probes see it: pages of its file, and where file offsets lie when it is mapped.
+//!
+//! The probe offset of a user module is a file offset (reference/rpn.md, section 7). Virtual addresses here are the
+//! linked ones; where a position-independent file is mapped is the guest's business.
+
+use std::sync::Arc;
+
+use goblin::elf::program_header::{PF_X, PT_LOAD};
+
+use super::{SymbolAt, SymbolError, Symbols};
+use crate::load::{ElfView, Width};
+
+/// Bytes of a file page.
+pub const PAGE_SIZE: usize = 4096;
+
+/// One PT_LOAD header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleSegment {
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+    /// Its bytes in the file.
+    pub file_size: u64,
+    /// Its linked virtual address.
+    pub vaddr: u64,
+    /// Its bytes in memory.
+    pub mem_size: u64,
+    /// True if it may be executed.
+    pub executable: bool,
+}
+
+/// A user ELF file, EXEC or DYN.
+#[derive(Clone, Debug)]
+pub struct UserModule {
+    name: String,
+    bytes: Arc<[u8]>,
+    width: Width,
+    dynamic: bool,
+    entry: u64,
+    segments: Vec<ModuleSegment>,
+    symbols: Symbols,
+}
+
+impl UserModule {
+    /// Reads the file `bytes` as the module `name`.
+    ///
+    /// # Errors
+    /// Not an executable or library for x86, or a part of it lies outside the file.
+    pub fn parse(bytes: &[u8], name: &str) -> Result<Self, SymbolError> {
+        let view = ElfView::parse(bytes)?;
+        view.check_type(true)?;
+        view.check_complete()?;
+        let symbols = Symbols::from_elf(bytes, name)?;
+        let segments = view
+            .programs()
+            .iter()
+            .filter(|program| program.p_type == PT_LOAD)
+            .map(|program| ModuleSegment {
+                offset: program.p_offset,
+                file_size: program.p_filesz,
+                vaddr: program.p_vaddr,
+                mem_size: program.p_memsz,
+                executable: program.p_flags & PF_X != 0,
+            })
+            .collect();
+        let (width, dynamic, entry) = (view.width(), view.is_dynamic(), view.entry());
+        Ok(Self { name: name.to_owned(), bytes: bytes.into(), width, dynamic, entry, segments, symbols })
+    }
+
+    /// The module's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Width of its code.
+    pub fn width(&self) -> Width {
+        self.width
+    }
+
+    /// True if it may be mapped anywhere (ET_DYN).
+    pub fn is_dynamic(&self) -> bool {
+        self.dynamic
+    }
+
+    /// Its linked entry point.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// Its loadable segments in file order.
+    pub fn segments(&self) -> &[ModuleSegment] {
+        &self.segments
+    }
+
+    /// Its symbols, at linked virtual addresses.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// The file's pages in order with their numbers; the last may be short.
+    pub fn pages(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.bytes.chunks(PAGE_SIZE).enumerate()
+    }
+
+    /// The file's page `number`.
+    pub fn page(&self, number: usize) -> Option<&[u8]> {
+        let start = number.checked_mul(PAGE_SIZE)?;
+        let end = start.checked_add(PAGE_SIZE)?.min(self.bytes.len());
+        self.bytes.get(start..end).filter(|page| !page.is_empty())
+    }
+
+    /// `len` bytes of the file at `offset`.
+    pub fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+
+    /// The linked virtual address of the file offset `offset`, by an executable segment where several hold it.
+    pub fn offset_to_vaddr(&self, offset: u64) -> Option<u64> {
+        let holds = |segment: &&ModuleSegment| {
+            offset.checked_sub(segment.offset).is_some_and(|into| into < segment.file_size)
+        };
+        let executable = self.segments.iter().filter(|segment| segment.executable).find(holds);
+        let segment = executable.or_else(|| self.segments.iter().find(holds))?;
+        segment.vaddr.checked_add(offset - segment.offset)
+    }
+
+    /// The file offset of the linked virtual address `va`; `None` outside the segments and in bss.
+    pub fn vaddr_to_offset(&self, va: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let into = va.checked_sub(segment.vaddr).filter(|into| *into < segment.file_size)?;
+            segment.offset.checked_add(into)
+        })
+    }
+
+    /// The file offset of the symbol `name`.
+    pub fn symbol_offset(&self, name: &str) -> Option<u64> {
+        self.vaddr_to_offset(self.symbols.lookup(name)?.addr)
+    }
+
+    /// The symbol that covers the file offset `offset`.
+    pub fn symbol_at_offset(&self, offset: u64) -> Option<SymbolAt<'_>> {
+        self.symbols.at(self.offset_to_vaddr(offset)?)
+    }
+
+    /// Whether `offset` lies in an executable segment; `None` outside the segments.
+    pub fn is_executable_offset(&self, offset: u64) -> Option<bool> {
+        let mut holding = self
+            .segments
+            .iter()
+            .filter(|segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.file_size))
+            .peekable();
+        holding.peek()?;
+        Some(holding.any(|segment| segment.executable))
+    }
+}

@@ -1,0 +1,198 @@
+//! Diagnostics as data, and the renderer that shows them with their source line.
+//!
+//! A [`Diagnostic`] owns everything it needs to be shown, so it outlives the
+//! compilation. Nothing here decides what is an error.
+
+use std::fmt;
+
+use crate::source::{Sources, Span};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The file does not compile.
+    Error,
+    /// It compiles, and probably does not mean what it says.
+    Warning,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A stable name of the kind of finding, such as `unknown-instruction`.
+    pub code: &'static str,
+    /// The file's name as given.
+    pub file: String,
+    /// Line, from 1; 0 when the finding is about the whole file.
+    pub line: u32,
+    /// Column, from 1, in characters.
+    pub col: u32,
+    /// Characters marked.
+    pub len: u32,
+    /// One sentence.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The text of the line.
+    pub source: String,
+}
+
+/// Widest piece of a source line that is shown.
+const SHOWN: usize = 160;
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        if self.line == 0 {
+            write!(f, "{}: {kind}: {}", self.file, self.message)?;
+        } else {
+            writeln!(f, "{}:{}:{}: {kind}: {}", self.file, self.line, self.col, self.message)?;
+            let chars: Vec<char> =
+                self.source.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let at = (self.col as usize).saturating_sub(1).min(chars.len());
+            let from = if at > SHOWN / 2 && chars.len() > SHOWN { at - SHOWN / 2 } else { 0 };
+            let shown: String = chars[from..].iter().take(SHOWN).collect();
+            writeln!(f, "  {}", shown.trim_end())?;
+            let carets = (self.len as usize).clamp(1, SHOWN.saturating_sub(at - from).max(1));
+            write!(f, "  {}{}", " ".repeat(at - from), "^".repeat(carets))?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All errors of a compilation, with its warnings, in the order of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Diagnostics {
+    /// The findings.
+    pub list: Vec<Diagnostic>,
+    /// Findings beyond the first [`Diagnostics::LIMIT`], only counted.
+    pub more: usize,
+}
+
+impl Diagnostics {
+    /// Most findings kept of one compilation.
+    pub const LIMIT: usize = 200;
+
+    /// How many of them are errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.list.iter().filter(|d| d.severity == Severity::Error).count()
+    }
+
+    /// How many of them are warnings.
+    #[must_use]
+    pub fn warnings(&self) -> usize {
+        self.list.len() - self.errors()
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, d) in self.list.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{d}")?;
+        }
+        if self.more > 0 {
+            write!(f, "\n{} more findings are not shown", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// Collects findings during a compilation.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    found: Vec<(Span, Diagnostic)>,
+    more: usize,
+    failed: bool,
+}
+
+impl Sink {
+    pub fn error(&mut self, sources: &Sources, span: Span, code: &'static str, message: String) {
+        self.push(sources, span, (Severity::Error, code), message, None);
+    }
+
+    pub fn error_help(
+        &mut self,
+        sources: &Sources,
+        span: Span,
+        code: &'static str,
+        message: String,
+        help: String,
+    ) {
+        self.push(sources, span, (Severity::Error, code), message, Some(help));
+    }
+
+    pub fn warning(&mut self, sources: &Sources, span: Span, code: &'static str, message: String) {
+        self.push(sources, span, (Severity::Warning, code), message, None);
+    }
+
+    fn push(
+        &mut self,
+        sources: &Sources,
+        span: Span,
+        (severity, code): (Severity, &'static str),
+        message: String,
+        help: Option<String>,
+    ) {
+        self.failed |= severity == Severity::Error;
+        if self.found.len() >= Diagnostics::LIMIT {
+            self.more += 1;
+            return;
+        }
+        let diagnostic = Diagnostic {
+            severity,
+            code,
+            file: sources.name(span.file).to_owned(),
+            line: span.line,
+            col: span.col,
+            len: span.len,
+            message,
+            help,
+            source: sources.line(span.file, span.line).to_owned(),
+        };
+        self.found.push((span, diagnostic));
+    }
+
+    /// Whether an error was found.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The findings in the order of file, line and column.
+    pub fn finish(mut self) -> Diagnostics {
+        self.found.sort_by_key(|(s, _)| (s.file, s.line, s.col));
+        Diagnostics { list: self.found.into_iter().map(|(_, d)| d).collect(), more: self.more }
+    }
+}
+
+/// The best near miss of `name` among `known`, if one is near enough to be a typing error.
+pub(crate) fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_ascii_lowercase();
+    if name.len() > 64 {
+        return None;
+    }
+    let allowed = match name.chars().count() {
+        0..=2 => 1,
+        3..=5 => 2,
+        _ => 3,
+    };
+    known
+        .filter(|k| k.len() <= 64)
+        .map(|k| (strsim::damerau_levenshtein(&name, &k.to_ascii_lowercase()), k))
+        .filter(|(d, k)| *d <= allowed && *d < k.chars().count())
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}

@@ -1,0 +1,105 @@
+//! What a handler can see and touch of the world: the [`Host`] trait.
+//!
+//! Every access is NOFAULT: it answers or says which address failed, and has
+//! no side effect on the guest but the one asked for. The interpreter calls a
+//! host only for instructions of a verified program.
+
+use crate::regs::Reg;
+
+/// Which register context an instruction names (rpn.md 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    /// `r`: the CPU at the hit.
+    Current,
+    /// `u`: the current task's user context. A host without one answers 0 and counts it.
+    User,
+}
+
+/// A memory access failed at this address: the first byte that could not be accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault(pub u64);
+
+/// What a host service sees of the running handler (rpn.md 8).
+pub trait CallkStack {
+    /// Pops the top element, of the guest's width.
+    fn pop(&mut self) -> u64;
+    /// Pushes an element, cut to the guest's width.
+    fn push(&mut self, value: u64);
+}
+
+/// How a host service ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallkError {
+    /// No service is registered under the number: INVALID_OPERAND(6, number).
+    Unknown,
+    /// The service throws USER_EX with this u-field and parameters.
+    Throw {
+        /// Bits 31..16 of the exception code.
+        user: u16,
+        /// First parameter.
+        parm1: u64,
+        /// Second parameter.
+        parm2: u64,
+    },
+}
+
+/// The guest as a handler sees it.
+pub trait Host {
+    /// A register of at most one word. `Gdtr`, `Idtr`, `Fr*`, `Xmm*` go through [`Host::read_wide`].
+    fn read_reg(&mut self, context: Context, reg: Reg) -> u64;
+
+    /// A wide register: 80 bits for `Fr0`..`Fr7`, 128 for `Xmm0`..`Xmm15`; for `Gdtr` and `Idtr` the base
+    /// in bits 0..64 and the limit in bits 64..80.
+    fn read_wide(&mut self, context: Context, reg: Reg) -> u128;
+
+    /// Sets a general register (already zero-extended for IA32 names) or `Ds`, `Es`, `Fs`, `Gs`.
+    fn write_reg(&mut self, context: Context, reg: Reg, value: u64);
+
+    /// The guest's CPUID for a leaf, subleaf 0: eax, ebx, ecx, edx.
+    fn cpuid(&mut self, leaf: u32) -> [u32; 4];
+
+    /// A model-specific register; `None` when the guest's CPU has none of that number.
+    fn rdmsr(&mut self, index: u32) -> Option<u64>;
+
+    /// Reads guest memory at a linear address; all of `buf` or nothing.
+    ///
+    /// # Errors
+    /// The first address that cannot be read.
+    fn read_mem(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes guest memory at a linear address; all of `data` or nothing.
+    ///
+    /// # Errors
+    /// The first address that cannot be written.
+    fn write_mem(&mut self, addr: u64, data: &[u8]) -> Result<(), Fault>;
+
+    /// Whether the byte at a linear address could be read and written (`vfyrw`).
+    fn can_write(&mut self, addr: u64) -> bool;
+
+    /// Process id of the current process.
+    fn pid(&mut self) -> u64;
+
+    /// Id of the processor.
+    fn procid(&mut self) -> u64;
+
+    /// Linear address of the current task structure.
+    fn task(&mut self) -> u64;
+
+    /// Reads an IO port; `size` is 1, 2 or 4 bytes.
+    fn io_read(&mut self, port: u16, size: u8) -> u32;
+
+    /// Writes an IO port; `size` is 1, 2 or 4 bytes.
+    fn io_write(&mut self, port: u16, size: u8, value: u32);
+
+    /// The linear address of `selector:offset`; `None` when the selector is not valid.
+    fn seg2lin(&mut self, selector: u16, offset: u64) -> Option<u64>;
+
+    /// Calls the host service registered under a number.
+    ///
+    /// # Errors
+    /// No such service, or the exception it throws.
+    fn callk(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
+        let _ = (number, stack);
+        Err(CallkError::Unknown)
+    }
+}

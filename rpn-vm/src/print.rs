@@ -1,0 +1,192 @@
+//! The printer: a [`Program`] or single instructions back to source text.
+//!
+//! What it prints parses to the same program. Comments, macros and includes
+//! are gone by then; old forms come out in their present spelling.
+
+use std::fmt::Write as _;
+
+use crate::ast::{
+    Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine,
+};
+use crate::code::Insn;
+use crate::regs;
+use crate::table::OperandKind;
+
+impl Expr {
+    /// The expression as source text.
+    #[must_use]
+    pub fn to_source(&self) -> String {
+        let mut out = String::new();
+        for (i, term) in self.terms.iter().enumerate() {
+            out.push_str(match (i, term.negative) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            });
+            match &term.atom {
+                Atom::Number(n) if *n < 10 => out.push_str(&n.to_string()),
+                Atom::Number(n) => out.push_str(&format!("{n:#x}")),
+                Atom::Symbol(name) => out.push_str(&quoted(name)),
+            }
+        }
+        out
+    }
+}
+
+/// A name, in quotes when it could be read as something else.
+fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && regs::by_name(name).is_none()
+        && !regs::reserved(name)
+        && !KEYWORDS.iter().any(|k| k.eq_ignore_ascii_case(name));
+    if plain { name.to_owned() } else { format!("\"{name}\"") }
+}
+
+/// Words that `push` reads as something else than a symbol.
+const KEYWORDS: &[&str] = &[
+    "lv", "gv", "pid", "procid", "task", "x", "lp", "plp", "stp", "sbp", "tsp", "bif", "wif", "dif", "qif",
+    "bis", "wis", "dis", "qis",
+];
+
+/// The text of a form with its operand.
+fn with_operand(form: &str, operand: &str) -> String {
+    form.replace('%', operand)
+}
+
+impl Instr {
+    /// The instruction as source text, without its labels.
+    #[must_use]
+    pub fn to_source(&self) -> String {
+        let operand = match &self.operand {
+            Operand::None => String::new(),
+            Operand::Name(name) => name.clone(),
+            Operand::Value(expr) => expr.to_source(),
+            Operand::Register(index) => register(*index),
+            Operand::Number(n) => n.to_string(),
+        };
+        with_operand(self.op.row().form, &operand)
+    }
+}
+
+fn register(index: u8) -> String {
+    regs::by_index(index).map_or_else(|| format!("{index:#x}"), |row| row.name.to_owned())
+}
+
+impl Insn {
+    /// The instruction as text; targets are instruction indices.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let row = self.op.row();
+        let operand = match row.operand {
+            OperandKind::None => String::new(),
+            OperandKind::Label | OperandKind::Proc => format!("@{}", self.arg),
+            OperandKind::Value => format!("{:#x}", self.arg),
+            OperandKind::Disp => (self.arg as i64).to_string(),
+            kind if kind.is_register() => {
+                u8::try_from(self.arg).map_or_else(|_| self.arg.to_string(), register)
+            }
+            _ => self.arg.to_string(),
+        };
+        with_operand(row.form, &operand)
+    }
+}
+
+impl Program {
+    /// The whole program as source text.
+    #[must_use]
+    pub fn to_source(&self) -> String {
+        let mut out = String::new();
+        header(&mut out, &self.header);
+        for routine in &self.procs {
+            let _ = writeln!(out, "\nproc {}", routine.name);
+            body(&mut out, routine);
+            out.push_str("endproc\n");
+        }
+        for point in &self.probes {
+            out.push('\n');
+            probe(&mut out, point);
+        }
+        out
+    }
+}
+
+fn statement(out: &mut String, key: &str, value: &dyn std::fmt::Display) {
+    let _ = writeln!(out, "{key} = {value}");
+}
+
+fn yes_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+fn header(out: &mut String, h: &FileHeader) {
+    let defaults = FileHeader::default();
+    statement(out, "name", &format!("\"{}\"", h.name));
+    statement(out, "modtype", &h.modtype.word());
+    for (key, value, default) in [
+        ("major", h.major, defaults.major),
+        ("id", h.id, defaults.id),
+        ("vars", h.vars, defaults.vars),
+        ("gvars", h.gvars, defaults.gvars),
+        ("logmax", h.logmax, defaults.logmax),
+        ("jmpmax", h.jmpmax, defaults.jmpmax),
+        ("excpt_log", h.excpt_log, defaults.excpt_log),
+    ] {
+        if value != default {
+            statement(out, key, &value);
+        }
+    }
+    if h.excpt_mask != defaults.excpt_mask {
+        statement(out, "excpt_mask", &format!("{:#x}", h.excpt_mask));
+    }
+    for (key, names) in [("groupdef", &h.groups), ("typedef", &h.types)] {
+        if !names.is_empty() {
+            statement(out, key, &names.join(" "));
+        }
+    }
+    for (key, yes) in [("logonfault", h.logonfault), ("autostacktrace", h.autostacktrace)] {
+        if yes {
+            statement(out, key, &yes_no(yes));
+        }
+    }
+}
+
+fn probe(out: &mut String, p: &ProbePoint) {
+    match &p.location {
+        Location::Offset(e) => statement(out, "offset", &e.to_source()),
+        Location::Address(low, None) => statement(out, "address", &low.to_source()),
+        Location::Address(low, Some(high)) => {
+            statement(out, "address", &format!("{}:{}", low.to_source(), high.to_source()));
+        }
+    }
+    statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    for (key, value, default) in
+        [("minor", p.minor, 0), ("ignore", p.ignore, 0), ("maxhits", p.maxhits, MAXHITS_DEFAULT)]
+    {
+        if value != default {
+            statement(out, key, &value);
+        }
+    }
+    for (key, name) in [("group", &p.group), ("type", &p.kind)] {
+        if let Some(name) = name {
+            statement(out, key, name);
+        }
+    }
+    if let Some(yes) = p.logonfault {
+        statement(out, "logonfault", &yes_no(yes));
+    }
+    if let Some(mask) = p.excpt_mask {
+        statement(out, "excpt_mask", &format!("{mask:#x}"));
+    }
+    body(out, &p.handler);
+}
+
+fn body(out: &mut String, routine: &Routine) {
+    for instr in &routine.body {
+        for label in &instr.labels {
+            let _ = writeln!(out, "{label}:");
+        }
+        let _ = writeln!(out, "    {}", instr.to_source());
+    }
+}

@@ -1,0 +1,181 @@
+//! Register, Data, System Variable and IO Groups, address verification, `seg2lin`.
+
+use super::exception;
+use super::exec::{Run, Step};
+use super::logging::read_wrapping;
+use crate::host::{Context, Fault, Host};
+use crate::regs::Shape;
+use crate::table::Op;
+use crate::verify::Fast;
+
+impl<H: Host, const W64: bool> Run<'_, H, W64> {
+    pub fn data(&mut self, insn: Fast) -> Step {
+        match insn.op {
+            Op::PushU => return self.push_register(Context::User, insn),
+            Op::PopR => self.pop_register(Context::Current, insn),
+            Op::PopU => self.pop_register(Context::User, insn),
+            Op::PopMem8 | Op::PopMem16 | Op::PopMem32 | Op::PopMem64 => return self.pop_mem(insn.op),
+            Op::PushPid => {
+                let value = self.host.pid();
+                self.push(value);
+            }
+            Op::PushProcid => {
+                let value = self.host.procid();
+                self.push(value);
+            }
+            Op::PushTask => {
+                let value = self.host.task();
+                self.push(value);
+            }
+            Op::PushIo8 | Op::PushIo16 | Op::PushIo32 => {
+                let port = self.pop() as u16;
+                let (size, mask) = io_size(insn.op);
+                let value = self.host.io_read(port, size) & mask;
+                self.push(u64::from(value));
+            }
+            Op::PopIo8 | Op::PopIo16 | Op::PopIo32 => {
+                let (value, port) = (self.pop(), self.pop());
+                let (size, mask) = io_size(insn.op);
+                self.host.io_write(port as u16, size, value as u32 & mask);
+            }
+            Op::Vfyr => {
+                let addr = self.pop();
+                let ok = self.host.read_mem(addr, &mut [0]).is_ok();
+                self.push(u64::from(!ok));
+            }
+            Op::Vfyrw => {
+                let addr = self.pop();
+                let ok = self.host.can_write(addr);
+                self.push(u64::from(!ok));
+            }
+            Op::Seg2lin => {
+                let (offset, selector) = (self.pop(), self.pop());
+                let Some(linear) = self.host.seg2lin(selector as u16, offset) else {
+                    return Err(self.fault(exception::SEG_FAULT, selector, 0));
+                };
+                self.push(linear);
+            }
+            _ => return self.impossible(insn),
+        }
+        Ok(())
+    }
+
+    fn push_register(&mut self, context: Context, insn: Fast) -> Step {
+        match insn.shape {
+            Shape::Plain => {
+                let value = self.host.read_reg(context, insn.reg);
+                self.push(value);
+                Ok(())
+            }
+            Shape::Low32 => {
+                let value = self.host.read_reg(context, insn.reg);
+                self.push(value & 0xffff_ffff);
+                Ok(())
+            }
+            _ => self.push_wide(context, insn),
+        }
+    }
+
+    /// Registers of more than one element: the most significant is pushed first.
+    pub fn push_wide(&mut self, context: Context, insn: Fast) -> Step {
+        match insn.shape {
+            Shape::Wide80 => {
+                let value = self.host.read_wide(context, insn.reg) & ((1 << 80) - 1);
+                self.push_elements(value, 80);
+            }
+            Shape::Wide128 => {
+                let value = self.host.read_wide(context, insn.reg);
+                self.push_elements(value, 128);
+            }
+            Shape::Table => {
+                let value = self.host.read_wide(context, insn.reg);
+                self.push((value >> 64) as u64 & 0xffff);
+                self.push(value as u64);
+            }
+            Shape::Cpuid => {
+                let leaf = self.pop() as u32;
+                for value in self.host.cpuid(leaf) {
+                    self.push(u64::from(value));
+                }
+            }
+            Shape::Msr => {
+                let index = self.pop();
+                let value = u32::try_from(index).ok().and_then(|i| self.host.rdmsr(i));
+                let Some(value) = value else {
+                    return Err(self.fault(exception::INVALID_OPERAND, 5, index));
+                };
+                self.push_pair(value);
+            }
+            Shape::Plain | Shape::Low32 => return self.impossible(insn),
+        }
+        Ok(())
+    }
+
+    fn push_elements(&mut self, value: u128, bits: u32) {
+        for n in (0..bits.div_ceil(Self::BITS)).rev() {
+            self.push((value >> (n * Self::BITS)) as u64);
+        }
+    }
+
+    /// A 64-bit value: one element on x86-64; high, then low on IA32.
+    fn push_pair(&mut self, value: u64) {
+        if !W64 {
+            self.push(value >> 32);
+        }
+        self.push(value);
+    }
+
+    fn pop_register(&mut self, context: Context, insn: Fast) {
+        let value = self.pop();
+        let value = if insn.shape == Shape::Low32 { value & 0xffff_ffff } else { value };
+        self.host.write_reg(context, insn.reg, value);
+    }
+
+    #[inline]
+    pub fn push_mem(&mut self, op: Op) -> Step {
+        let addr = self.pop();
+        let mut raw = [0u8; 8];
+        let size = match op {
+            Op::PushMem8 => 1,
+            Op::PushMem16 => 2,
+            Op::PushMem32 => 4,
+            _ => 8,
+        };
+        if let Err(Fault(at)) = read_wrapping::<H, W64>(self.host, addr, &mut raw[..size]) {
+            return Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0));
+        }
+        let value = u64::from_le_bytes(raw);
+        if op == Op::PushMem64 {
+            self.push_pair(value);
+        } else {
+            self.push(value);
+        }
+        Ok(())
+    }
+
+    fn pop_mem(&mut self, op: Op) -> Step {
+        let mut value = self.pop();
+        if op == Op::PopMem64 && !W64 {
+            value |= self.pop() << 32;
+        }
+        let addr = self.pop();
+        let size = match op {
+            Op::PopMem8 => 1,
+            Op::PopMem16 => 2,
+            Op::PopMem32 => 4,
+            _ => 8,
+        };
+        match self.host.write_mem(addr, &value.to_le_bytes()[..size]) {
+            Ok(()) => Ok(()),
+            Err(Fault(at)) => Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0)),
+        }
+    }
+}
+
+fn io_size(op: Op) -> (u8, u32) {
+    match op {
+        Op::PushIo8 | Op::PopIo8 => (1, 0xff),
+        Op::PushIo16 | Op::PopIo16 => (2, 0xffff),
+        _ => (4, u32::MAX),
+    }
+}

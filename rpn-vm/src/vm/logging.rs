@@ -1,0 +1,235 @@
+//! Logging Group: prefixes, fault records, overflow (rpn.md 3 and 4).
+
+use super::exception;
+use super::exec::{Run, Step};
+use super::throw::Stop;
+use crate::host::{Fault, Host};
+use crate::table::Op;
+use crate::verify::Fast;
+
+/// Token bytes of the three-byte prefix.
+mod token {
+    pub const MRF: u8 = 0x00;
+    pub const STR: u8 = 0x01;
+    pub const LV: u8 = 0x05;
+    pub const GV: u8 = 0x06;
+    pub const LOG: u8 = 0x07;
+    pub const FAULT: u8 = 0xff;
+}
+
+/// Bytes of a prefix: the token and a 16-bit little-endian count.
+const PREFIX: usize = 3;
+
+impl<H: Host, const W64: bool> Run<'_, H, W64> {
+    /// Bytes left of `logmax`.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        (self.program.limits().logmax as usize).saturating_sub(self.vm.lp)
+    }
+
+    fn overflow(&mut self) -> Stop {
+        self.fault(exception::LOG_OVERFLOW, u64::from(self.program.limits().logmax), 0)
+    }
+
+    /// What fitted is logged; the rest raises LOG_OVERFLOW where that is not masked, else the run goes on.
+    #[cold]
+    fn partial(&mut self) -> Step {
+        if self.generated(u64::from(exception::LOG_OVERFLOW)) { Err(self.overflow()) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn put_word(&mut self, value: u64) {
+        let at = self.vm.lp;
+        if let Some(to) = self.vm.log.get_mut(at..at + Self::BYTES) {
+            to.copy_from_slice(&value.to_le_bytes()[..Self::BYTES]);
+            self.vm.lp = at + Self::BYTES;
+        }
+    }
+
+    fn put_prefix(&mut self, token: u8, count: usize) {
+        let at = self.vm.lp;
+        let [low, high] = (count as u16).to_le_bytes();
+        if let Some(to) = self.vm.log.get_mut(at..at + PREFIX) {
+            to.copy_from_slice(&[token, low, high]);
+            self.vm.lp = at + PREFIX;
+        }
+    }
+
+    /// `log <count>`: bare elements, the top first.
+    #[inline(always)]
+    pub fn log_n(&mut self, count: usize) -> Step {
+        let start = self.vm.lp;
+        let fits = count.min(self.room() / Self::BYTES);
+        for _ in 0..fits {
+            let value = self.pop();
+            self.put_word(value);
+        }
+        if fits < count {
+            self.vm.stack.drop((count - fits) as u32);
+            return self.partial();
+        }
+        self.vm.plp = start;
+        Ok(())
+    }
+
+    pub fn logging(&mut self, insn: Fast) -> Step {
+        match insn.op {
+            Op::LogMrf => self.log_mrf(),
+            Op::LogStr => self.log_str(),
+            Op::Log => self.log_counted(),
+            _ => self.impossible(insn),
+        }
+    }
+
+    /// `log`: pops the count, then logs that many elements behind a prefix.
+    fn log_counted(&mut self) -> Step {
+        let count = self.pop();
+        let start = self.vm.lp;
+        let room = self.room();
+        let fits =
+            (room.saturating_sub(PREFIX) / Self::BYTES).min(usize::try_from(count).unwrap_or(usize::MAX));
+        if room >= PREFIX {
+            self.put_prefix(token::LOG, fits);
+        }
+        for _ in 0..fits {
+            let value = self.pop();
+            self.put_word(value);
+        }
+        let dropped = count - fits as u64;
+        if dropped > 0 || room < PREFIX {
+            // Far beyond 1024 the exact number of elements popped no longer shows.
+            let dropped = if dropped > 1 << 20 { (1 << 20) + dropped % 1024 } else { dropped };
+            self.vm.stack.drop(dropped as u32);
+            return self.partial();
+        }
+        self.vm.plp = start;
+        Ok(())
+    }
+
+    /// `log lv`, `log gv`: pops range (a count) and starting index.
+    pub fn log_vars(&mut self, global: bool) -> Step {
+        let (range, index) = (self.pop(), self.pop());
+        let have = if global { self.gv.len() } else { self.lv.len() } as u64;
+        if index.checked_add(range).is_none_or(|end| end > have) {
+            let parm = if global { 2 } else { 1 };
+            return Err(self.fault(exception::INVALID_OPERAND, parm, index.max(have)));
+        }
+        let start = self.vm.lp;
+        let room = self.room();
+        let fits = (room.saturating_sub(PREFIX) / Self::BYTES).min(range as usize).min(usize::from(u16::MAX));
+        if room >= PREFIX {
+            self.put_prefix(if global { token::GV } else { token::LV }, fits);
+        }
+        for n in 0..fits {
+            let vars = if global { &*self.gv } else { &*self.lv };
+            let value = vars.get(index as usize + n).copied().unwrap_or_default();
+            self.put_word(value);
+        }
+        if (fits as u64) < range || room < PREFIX {
+            return self.partial();
+        }
+        self.vm.plp = start;
+        Ok(())
+    }
+
+    /// The fault record, then INVALID_ADDR. A record that does not fit is left out.
+    #[cold]
+    fn memory_fault(&mut self, addr: u64) -> Stop {
+        let addr = Self::cut(addr);
+        if self.room() >= PREFIX + Self::BYTES {
+            self.put_prefix(token::FAULT, Self::BYTES);
+            self.put_word(addr);
+        }
+        self.fault(exception::INVALID_ADDR, addr, 0)
+    }
+
+    /// `log mrf`: address on top, length under it; whole or not at all.
+    fn log_mrf(&mut self) -> Step {
+        let (addr, length) = (self.pop(), self.pop());
+        let start = self.vm.lp;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > self.room().saturating_sub(PREFIX) || self.room() < PREFIX {
+            return Err(self.overflow());
+        }
+        let from = start + PREFIX;
+        let Some(buf) = self.vm.log.get_mut(from..from + length) else {
+            return Err(self.overflow());
+        };
+        if let Err(Fault(at)) = read_wrapping::<H, W64>(self.host, addr, buf) {
+            return Err(self.memory_fault(at));
+        }
+        self.put_prefix(token::MRF, length);
+        self.vm.lp = from + length;
+        self.vm.plp = start;
+        Ok(())
+    }
+
+    /// `log str`: address on top, greatest length under it; up to a NUL, whole or not at all.
+    fn log_str(&mut self) -> Step {
+        let (addr, most) = (self.pop(), self.pop());
+        let start = self.vm.lp;
+        if self.room() < PREFIX {
+            return Err(self.overflow());
+        }
+        let room = self.room() - PREFIX;
+        let from = start + PREFIX;
+        let mut length = 0usize;
+        // Pieces end at multiples of 64, so that none crosses into a page that the string does not reach.
+        while (length as u64) < most {
+            let at = Self::cut(addr.wrapping_add(length as u64));
+            let left = usize::try_from(most - length as u64).unwrap_or(usize::MAX);
+            let piece = left.min(64 - (at % 64) as usize);
+            let mut bytes = [0u8; 64];
+            let bytes = &mut bytes[..piece];
+            let (got, fault) = read_prefix(self.host, at, bytes);
+            let nul = bytes[..got].iter().position(|&b| b == 0);
+            let take = nul.unwrap_or(got);
+            if length + take > room {
+                return Err(self.overflow());
+            }
+            if let Some(to) = self.vm.log.get_mut(from + length..from + length + take) {
+                to.copy_from_slice(&bytes[..take]);
+            }
+            length += take;
+            match (nul, fault) {
+                (Some(_), _) => break,
+                (None, Some(fault)) => return Err(self.memory_fault(fault)),
+                (None, None) => {}
+            }
+        }
+        self.put_prefix(token::STR, length);
+        self.vm.lp = from + length;
+        self.vm.plp = start;
+        Ok(())
+    }
+}
+
+/// Reads bytes; on IA32 addresses wrap at 4 GiB, as the CPU's do.
+pub(super) fn read_wrapping<H: Host, const W64: bool>(
+    host: &mut H,
+    addr: u64,
+    buf: &mut [u8],
+) -> Result<(), Fault> {
+    let to_top = if W64 { u64::MAX - addr } else { 0xffff_ffff - addr };
+    match usize::try_from(to_top).ok().and_then(|n| n.checked_add(1)) {
+        Some(n) if n < buf.len() => {
+            let (low, high) = buf.split_at_mut(n);
+            host.read_mem(addr, low)?;
+            host.read_mem(0, high)
+        }
+        _ => host.read_mem(addr, buf),
+    }
+}
+
+/// Reads as much as can be read; answers how much, and the address that failed.
+fn read_prefix<H: Host>(host: &mut H, addr: u64, buf: &mut [u8]) -> (usize, Option<u64>) {
+    if host.read_mem(addr, buf).is_ok() {
+        return (buf.len(), None);
+    }
+    for (n, byte) in buf.iter_mut().enumerate() {
+        if let Err(Fault(at)) = host.read_mem(addr + n as u64, std::slice::from_mut(byte)) {
+            return (n, Some(at));
+        }
+    }
+    (buf.len(), None)
+}

@@ -1,0 +1,237 @@
+//! The interpreter of verified programs.
+//!
+//! A [`Vm`] owns the RPN stack, the call stack, the log buffer and the internal
+//! registers, all allocated once and reused between hits. It cannot panic,
+//! cannot run longer than its step budget, and reaches the guest only through
+//! the [`Host`] it is given.
+
+mod arith;
+mod data;
+mod exec;
+mod internal;
+mod logging;
+mod stack;
+mod throw;
+mod vars;
+
+use crate::host::Host;
+use crate::verify::{Verified, Width};
+use stack::Stack;
+
+/// Instructions a handler may execute in one run unless set otherwise (rpn.md 1, Termination).
+pub const DEFAULT_MAX_STEPS: u32 = 65_536;
+/// Most nested calls; one more raises CALL_MAX.
+pub const MAX_CALLS: usize = 32;
+
+/// x-fields of exception codes (rpn.md 3).
+pub mod exception {
+    /// A memory reference failed. Parameter 1: the address.
+    pub const INVALID_ADDR: u32 = 0x0001;
+    /// `seg2lin` with an invalid selector. Parameter 1: the selector.
+    pub const SEG_FAULT: u32 = 0x0002;
+    /// Too many jumps, or the step budget is used up. Parameter 1: `jmpmax`.
+    pub const JMP_MAX: u32 = 0x0004;
+    /// The 33rd nested call, or `ret` without a call. Parameter 1: nested calls.
+    pub const CALL_MAX: u32 = 0x0010;
+    /// Division by zero.
+    pub const DIVIDE_BY_ZERO: u32 = 0x0020;
+    /// An operand out of range. Parameter 1: 1 lv, 2 gv, 3 propagate bit, 4 exit code, 5 msr, 6 callk
+    /// number, 7 lp/stp value; parameter 2: the value.
+    pub const INVALID_OPERAND: u32 = 0x0040;
+    /// No such opcode; cannot happen in verified code. Parameters: opcode, offset.
+    pub const INVALID_OPCODE: u32 = 0x0080;
+    /// The log buffer is full. Parameter 1: `logmax`.
+    pub const LOG_OVERFLOW: u32 = 0x1000;
+    /// Raised by `rx` or a host service.
+    pub const USER_EX: u32 = 0x8000;
+
+    /// The name of an exception, from the lowest set bit of its x-field.
+    #[must_use]
+    pub fn name(code: u64) -> &'static str {
+        match lowest(code) {
+            INVALID_ADDR => "INVALID_ADDR",
+            SEG_FAULT => "SEG_FAULT",
+            JMP_MAX => "JMP_MAX",
+            CALL_MAX => "CALL_MAX",
+            DIVIDE_BY_ZERO => "DIVIDE_BY_ZERO",
+            INVALID_OPERAND => "INVALID_OPERAND",
+            INVALID_OPCODE => "INVALID_OPCODE",
+            LOG_OVERFLOW => "LOG_OVERFLOW",
+            USER_EX => "USER_EX",
+            _ => "UNKNOWN",
+        }
+    }
+
+    /// The lowest set bit of a code's x-field, which is the exception it stands for.
+    #[must_use]
+    pub const fn lowest(code: u64) -> u32 {
+        let x = (code & 0xffff) as u32;
+        x & x.wrapping_neg()
+    }
+}
+
+/// How a handler ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Termination {
+    /// `exit`, or off the end: the log is kept.
+    Exit,
+    /// `abort`: the log is dropped.
+    Abort,
+    /// `exit 1`, `exit 2` (kernel probes) or `exit 3` (user probes): the log is kept, and the debugger,
+    /// the crash dump or the core dump is asked for.
+    ExitTo(u8),
+    /// An exception that nothing handled: the log is kept.
+    Exception {
+        /// The code: u-field in bits 31..16, x-field in 15..0.
+        code: u64,
+        /// First parameter.
+        parm1: u64,
+        /// Second parameter.
+        parm2: u64,
+        /// Index of the instruction.
+        at: u32,
+        /// Its source line, 0 when not known.
+        line: u32,
+    },
+}
+
+/// What a run left besides the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub termination: Termination,
+    /// Major code set by `setmaj`.
+    pub major: Option<u32>,
+    /// Minor code set by `setmin`.
+    pub minor: Option<u32>,
+    /// Whether `remove` asked to disable the probe.
+    pub remove: bool,
+    /// Pushes that overwrote the oldest element and pops of an empty stack.
+    pub wraps: u32,
+    /// Instructions executed.
+    pub steps: u32,
+}
+
+impl Outcome {
+    /// Whether the hit is to be recorded: anything but `abort`.
+    #[must_use]
+    pub const fn recorded(&self) -> bool {
+        !matches!(self.termination, Termination::Abort)
+    }
+
+    /// The record's termination field (rpn.md 6): 0 for an exit, else the exception's x-field.
+    #[must_use]
+    pub const fn termination_code(&self) -> u16 {
+        match self.termination {
+            Termination::Exception { code, .. } => exception::lowest(code) as u16,
+            _ => 0,
+        }
+    }
+}
+
+/// The variables of a run: `lv` live with the program, `gv` with the machine. One element a variable.
+#[derive(Debug, Default)]
+pub struct Vars<'a> {
+    /// Local variables; at least as many as the program's `vars`.
+    pub lv: &'a mut [u64],
+    /// Global variables; at least as many as the program's `gvars`.
+    pub gv: &'a mut [u64],
+}
+
+/// A call that has not returned.
+#[derive(Debug, Clone, Copy, Default)]
+struct Frame {
+    /// Where the call returns to.
+    ret: u32,
+    /// SBP of the caller.
+    sbp: u32,
+    /// TSP of the caller when it called, for an implicit return.
+    tsp: stack::Top,
+    /// Exception handler of the caller, or [`NO_HANDLER`].
+    handler: u32,
+}
+
+/// No exception handler is set.
+const NO_HANDLER: u32 = u32::MAX;
+
+/// The last exception, as `push x` gives it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Thrown {
+    code: u64,
+    parm1: u64,
+    parm2: u64,
+}
+
+/// The interpreter's memory, reused between runs.
+#[derive(Debug)]
+pub struct Vm {
+    stack: Stack,
+    sbp: u32,
+    frames: [Frame; MAX_CALLS],
+    depth: usize,
+    handler: u32,
+    log: Box<[u8]>,
+    lp: usize,
+    plp: usize,
+    last: Thrown,
+    raised: Thrown,
+    max_steps: u32,
+}
+
+impl Default for Vm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Vm {
+    /// An interpreter with the default step budget.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            stack: Stack::new(),
+            sbp: 0,
+            frames: [Frame::default(); MAX_CALLS],
+            depth: 0,
+            handler: NO_HANDLER,
+            log: vec![0; 65_536].into(),
+            lp: 0,
+            plp: 0,
+            last: Thrown::default(),
+            raised: Thrown::default(),
+            max_steps: DEFAULT_MAX_STEPS,
+        }
+    }
+
+    /// Sets the number of instructions a run may execute (`--max-steps`).
+    pub fn set_max_steps(&mut self, steps: u32) {
+        self.max_steps = steps;
+    }
+
+    /// Runs a handler. The log stays readable until the next run.
+    pub fn run<H: Host>(&mut self, program: &Verified, host: &mut H, vars: Vars<'_>) -> Outcome {
+        self.stack.reset();
+        self.sbp = 0;
+        self.depth = 0;
+        self.handler = NO_HANDLER;
+        self.lp = 0;
+        self.plp = 0;
+        self.last = Thrown::default();
+        match program.limits().width {
+            Width::W32 => exec::Run::<H, false>::new(self, program, host, vars).run(),
+            Width::W64 => exec::Run::<H, true>::new(self, program, host, vars).run(),
+        }
+    }
+
+    /// What the last run logged. After `abort` it is what was dropped.
+    #[must_use]
+    pub fn log(&self) -> &[u8] {
+        self.log.get(..self.lp).unwrap_or_default()
+    }
+
+    /// The RPN stack after the last run, top first; as many elements as it then held.
+    #[must_use]
+    pub fn stack(&self) -> Vec<u64> {
+        self.stack.elements()
+    }
+}

@@ -1,0 +1,79 @@
+//! Exceptions: masks, propagation up the call chain, `rx` (rpn.md 3).
+
+use super::exec::{Run, Step};
+use super::{NO_HANDLER, Termination, Thrown, exception};
+use crate::host::Host;
+
+/// Why the flow stops. One byte, so that a step's answer fits a register; what was thrown is in `Vm::raised`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// `exit`.
+    Exit,
+    /// `abort`.
+    Abort,
+    /// `exit 1`, `exit 2`, `exit 3`.
+    ExitTo1,
+    ExitTo2,
+    ExitTo3,
+    /// An exception that a handler may catch.
+    Throw,
+}
+
+impl<H: Host, const W64: bool> Run<'_, H, W64> {
+    /// Raises an exception of the interpreter.
+    #[cold]
+    pub fn fault(&mut self, x_field: u32, parm1: u64, parm2: u64) -> Stop {
+        self.vm.raised = Thrown { code: u64::from(x_field), parm1, parm2 };
+        Stop::Throw
+    }
+
+    /// How the run ends when nothing handles what was raised by the instruction `at`.
+    pub fn unhandled(&self, at: u32) -> Termination {
+        let Thrown { code, parm1, parm2 } = self.vm.raised;
+        Termination::Exception { code, parm1, parm2, at, line: self.program.line(at) }
+    }
+
+    /// Whether the mask lets this exception be generated.
+    pub fn generated(&self, code: u64) -> bool {
+        self.program.limits().excpt_mask & exception::lowest(code) != 0
+    }
+
+    /// Finds the handler for an exception, returning implicitly from calls that have none. `None`: it is
+    /// masked, or nothing handles it, and the run ends.
+    #[cold]
+    pub fn thrown(&mut self) -> Option<u32> {
+        let Thrown { code, parm1, parm2 } = self.vm.raised;
+        if !self.generated(code) {
+            return None;
+        }
+        self.vm.last = Thrown { code, parm1, parm2 };
+        while self.vm.handler == NO_HANDLER {
+            let Some(depth) = self.vm.depth.checked_sub(1) else { break };
+            let frame = self.vm.frames[depth];
+            self.vm.depth = depth;
+            self.vm.stack.set_top(frame.tsp);
+            self.vm.sbp = frame.sbp;
+            self.vm.handler = frame.handler;
+        }
+        self.push(parm2);
+        self.push(parm1);
+        self.push(code);
+        let handler = self.vm.handler;
+        self.vm.handler = NO_HANDLER;
+        (handler != NO_HANDLER).then_some(handler)
+    }
+
+    /// `rx`: takes code and parameters from the stack; with a masked or zero code nothing is raised.
+    pub fn raise(&mut self) -> Step {
+        let (code, parm1, parm2) = (self.pop(), self.pop(), self.pop());
+        self.user_exception(code, parm1, parm2)
+    }
+
+    pub fn user_exception(&mut self, code: u64, parm1: u64, parm2: u64) -> Step {
+        if self.generated(code) {
+            self.vm.raised = Thrown { code, parm1, parm2 };
+            return Err(Stop::Throw);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Local and Global Variable Groups.
+
+use super::exception;
+use super::exec::{Run, Step};
+use super::throw::Stop;
+use crate::host::Host;
+use crate::table::Op;
+use crate::verify::Fast;
+
+/// What is done to a variable.
+#[derive(Clone, Copy)]
+enum Use {
+    Push,
+    Pop,
+    Move,
+    Inc,
+    Dec,
+}
+
+impl<H: Host, const W64: bool> Run<'_, H, W64> {
+    /// Local variables with an immediate index.
+    #[inline]
+    pub fn local(&mut self, insn: Fast) -> Step {
+        let what = match insn.op {
+            Op::PushLvN => Use::Push,
+            Op::PopLvN => Use::Pop,
+            Op::MoveLvN => Use::Move,
+            Op::IncLvN => Use::Inc,
+            _ => Use::Dec,
+        };
+        self.variable(false, what, insn.arg)
+    }
+
+    pub fn variables(&mut self, insn: Fast) -> Step {
+        let global = insn.op.code() >= 0x30;
+        match insn.op {
+            Op::PushGvN => self.variable(true, Use::Push, insn.arg),
+            Op::PopGvN => self.variable(true, Use::Pop, insn.arg),
+            Op::MoveGvN => self.variable(true, Use::Move, insn.arg),
+            Op::IncGvN => self.variable(true, Use::Inc, insn.arg),
+            Op::DecGvN => self.variable(true, Use::Dec, insn.arg),
+            Op::PushLv | Op::PushGv => self.popped(global, Use::Push),
+            Op::MoveLv | Op::MoveGv => self.popped(global, Use::Move),
+            Op::IncLv | Op::IncGv => self.popped(global, Use::Inc),
+            Op::DecLv | Op::DecGv => self.popped(global, Use::Dec),
+            Op::PopLv | Op::PopGv => {
+                let (value, index) = (self.pop(), self.pop());
+                *self.slot(global, index)? = value;
+                Ok(())
+            }
+            Op::LogLv => self.log_vars(false),
+            Op::LogGv => self.log_vars(true),
+            _ => self.impossible(insn),
+        }
+    }
+
+    fn popped(&mut self, global: bool, what: Use) -> Step {
+        let index = self.pop();
+        self.variable(global, what, index)
+    }
+
+    #[inline]
+    fn slot(&mut self, global: bool, index: u64) -> Result<&mut u64, Stop> {
+        let have = if global { self.gv.len() } else { self.lv.len() };
+        match usize::try_from(index) {
+            Ok(i) if i < have => Ok(if global { &mut self.gv[i] } else { &mut self.lv[i] }),
+            _ => Err(self.fault(exception::INVALID_OPERAND, if global { 2 } else { 1 }, index)),
+        }
+    }
+
+    #[inline]
+    fn variable(&mut self, global: bool, what: Use, index: u64) -> Step {
+        let top = self.vm.stack.peek();
+        let slot = self.slot(global, index)?;
+        let value = *slot;
+        match what {
+            Use::Push => self.push(value),
+            Use::Pop => {
+                *slot = top;
+                self.vm.stack.drop(1);
+            }
+            Use::Move => *slot = top,
+            Use::Inc => *slot = Self::cut(value.wrapping_add(1)),
+            Use::Dec => *slot = Self::cut(value.wrapping_sub(1)),
+        }
+        Ok(())
+    }
+}

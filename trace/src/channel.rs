@@ -1,0 +1,254 @@
+//! Per-CPU channels: bounded rings of sub-buffers, after relay and the Driver Tracing Interface.
+//!
+//! A commit copies the record into memory allocated when the channel was made.
+//! When the ring is full the oldest sub-buffer is given up as a whole and its
+//! records are counted as lost; every other loss is counted too. There is no
+//! reservation: a record is whole or it is not there.
+
+use crate::record::{Header, Record, RecordView};
+
+/// Size of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// Bytes of a sub-buffer, at least 1.
+    pub sub_buffer_size: usize,
+    /// Sub-buffers of the ring, at least 1.
+    pub sub_buffers: usize,
+}
+
+impl Default for ChannelConfig {
+    /// 16 sub-buffers of 256 KiB.
+    fn default() -> Self {
+        Self { sub_buffer_size: 256 * 1024, sub_buffers: 16 }
+    }
+}
+
+/// What a channel counted since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Records committed, lost ones included.
+    pub committed: u64,
+    /// Records overwritten before they were drained.
+    pub overwritten: u64,
+    /// Records that were larger than a sub-buffer and never went in.
+    pub oversized: u64,
+}
+
+impl Counts {
+    /// All records that no reader will see.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.overwritten + self.oversized
+    }
+}
+
+/// One piece of the ring. `index` is filled in step with `bytes`.
+#[derive(Debug, Default)]
+struct SubBuffer {
+    bytes: Vec<u8>,
+    index: Vec<Entry>,
+}
+
+/// A record in a sub-buffer: name, then data, in `bytes`.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    header: Header,
+    start: u32,
+    name: u32,
+    data: u32,
+}
+
+/// Bytes that the fixed part of a record is counted as.
+const ENTRY: usize = size_of::<Entry>();
+
+impl SubBuffer {
+    fn used(&self) -> usize {
+        self.bytes.len() + self.index.len() * ENTRY
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.index.clear();
+    }
+
+    fn view(&self, entry: &Entry) -> RecordView<'_> {
+        let start = entry.start as usize;
+        let middle = start + entry.name as usize;
+        let end = middle + entry.data as usize;
+        RecordView {
+            header: entry.header,
+            name: self.bytes.get(start..middle).unwrap_or_default(),
+            data: self.bytes.get(middle..end).unwrap_or_default(),
+        }
+    }
+}
+
+/// The bounded buffer of one CPU.
+#[derive(Debug)]
+pub struct Channel {
+    ring: Vec<SubBuffer>,
+    size: usize,
+    /// The sub-buffer that is written; those before it, going round, are older.
+    write: usize,
+    counts: Counts,
+}
+
+impl Channel {
+    /// Makes a channel; all its memory is allocated here.
+    #[must_use]
+    pub fn new(config: ChannelConfig) -> Self {
+        let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
+        let make = || SubBuffer { bytes: Vec::with_capacity(size), index: Vec::with_capacity(size / ENTRY) };
+        let ring = std::iter::repeat_with(make).take(config.sub_buffers.max(1)).collect();
+        Self { ring, size, write: 0, counts: Counts::default() }
+    }
+
+    /// Bytes that a record with this much name and data takes of a sub-buffer.
+    #[must_use]
+    pub const fn record_size(name: usize, data: usize) -> usize {
+        ENTRY + name + data
+    }
+
+    /// Commits a record under the sequence number that its header has. Answers false when it is larger
+    /// than a sub-buffer and was counted as lost.
+    pub fn commit(&mut self, record: &RecordView<'_>) -> bool {
+        self.counts.committed += 1;
+        let need = Self::record_size(record.name.len(), record.data.len());
+        if need > self.size {
+            self.counts.oversized += 1;
+            return false;
+        }
+        if self.ring[self.write].used() + need > self.size {
+            self.advance();
+        }
+        let buffer = &mut self.ring[self.write];
+        let entry = Entry {
+            header: record.header,
+            start: buffer.bytes.len() as u32,
+            name: record.name.len() as u32,
+            data: record.data.len() as u32,
+        };
+        buffer.bytes.extend_from_slice(record.name);
+        buffer.bytes.extend_from_slice(record.data);
+        buffer.index.push(entry);
+        true
+    }
+
+    /// Goes to the next sub-buffer, giving up what it holds.
+    fn advance(&mut self) {
+        self.write = (self.write + 1) % self.ring.len();
+        let oldest = &mut self.ring[self.write];
+        self.counts.overwritten += oldest.index.len() as u64;
+        oldest.clear();
+    }
+
+    /// The records held, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = RecordView<'_>> {
+        let (newer, older) = self.ring.split_at(self.write + 1);
+        older.iter().chain(newer).flat_map(|b| b.index.iter().map(move |e| b.view(e)))
+    }
+
+    /// Records held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ring.iter().map(|b| b.index.len()).sum()
+    }
+
+    /// Whether no record is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ring.iter().all(|b| b.index.is_empty())
+    }
+
+    /// Shows each record held, oldest first, and empties the channel.
+    pub fn drain(&mut self, mut each: impl FnMut(RecordView<'_>)) {
+        for record in self.iter() {
+            each(record);
+        }
+        self.clear();
+    }
+
+    /// Empties the channel without counting a loss.
+    pub fn clear(&mut self) {
+        for buffer in &mut self.ring {
+            buffer.clear();
+        }
+    }
+
+    /// What was counted since the channel was made.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+/// The channels of all CPUs with the one sequence of their records.
+#[derive(Debug)]
+pub struct Channels {
+    cpus: Vec<Channel>,
+    next: u64,
+}
+
+impl Channels {
+    /// A channel for each CPU, at least one.
+    #[must_use]
+    pub fn new(cpus: usize, config: ChannelConfig) -> Self {
+        Self { cpus: (0..cpus.max(1)).map(|_| Channel::new(config)).collect(), next: 1 }
+    }
+
+    /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is
+    /// answered. A number is used up also when the record is lost, so that a gap shows.
+    pub fn commit(&mut self, record: &RecordView<'_>) -> u64 {
+        let seq = self.next;
+        self.next += 1;
+        let record = RecordView { header: Header { seq, ..record.header }, ..*record };
+        let cpu = (record.header.cpu as usize).min(self.cpus.len() - 1);
+        self.cpus[cpu].commit(&record);
+        seq
+    }
+
+    /// The channel of a CPU.
+    #[must_use]
+    pub fn cpu(&self, cpu: usize) -> Option<&Channel> {
+        self.cpus.get(cpu)
+    }
+
+    /// Shows the records of all CPUs in the order of their sequence numbers, and empties the channels.
+    pub fn drain(&mut self, mut each: impl FnMut(RecordView<'_>)) {
+        if let [only] = self.cpus.as_mut_slice() {
+            only.drain(each);
+            return;
+        }
+        let mut sources: Vec<_> = self.cpus.iter().map(|c| c.iter().peekable()).collect();
+        loop {
+            let first = sources
+                .iter_mut()
+                .filter_map(|s| s.peek().map(|r| r.header.seq).map(|seq| (seq, s)))
+                .min_by_key(|(seq, _)| *seq);
+            let Some(record) = first.and_then(|(_, source)| source.next()) else { break };
+            each(record);
+        }
+        drop(sources);
+        for channel in &mut self.cpus {
+            channel.clear();
+        }
+    }
+
+    /// All records held, in the order of their sequence numbers.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        let mut all: Vec<Record> = self.cpus.iter().flat_map(Channel::iter).map(|r| r.to_owned()).collect();
+        all.sort_by_key(|r| r.header.seq);
+        all
+    }
+
+    /// Counts over all CPUs.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.cpus.iter().map(Channel::counts).fold(Counts::default(), |a, b| Counts {
+            committed: a.committed + b.committed,
+            overwritten: a.overwritten + b.overwritten,
+            oversized: a.oversized + b.oversized,
+        })
+    }
+}

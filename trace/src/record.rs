@@ -1,0 +1,370 @@
+//! Trace records: the envelope and header of rpn.md section 6, to bytes and back.
+//!
+//! A [`Record`] holds everything a hit knows; which header items appear in its
+//! encoded or printed form is the user's choice for the run ([`HeaderItems`]).
+//! It does not interpret the data.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bitflags::bitflags;
+use thiserror::Error;
+
+bitflags! {
+    /// Header items, with the flag values of the paper (section 5).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct HeaderItems: u32 {
+        /// Major code, u32.
+        const MAJOR = 0x0001;
+        /// Minor code, u32.
+        const MINOR = 0x0002;
+        /// Processor number, u32.
+        const CPU = 0x0004;
+        /// Process id, u32.
+        const PID = 0x0008;
+        /// User id, u32.
+        const UID = 0x0010;
+        /// CS selector, u32.
+        const CS = 0x0020;
+        /// Instruction pointer, of the guest's word.
+        const EIP = 0x0040;
+        /// SS selector, u32.
+        const SS = 0x0080;
+        /// Stack pointer, of the guest's word.
+        const ESP = 0x0100;
+        /// Virtual time-stamp counter, u64.
+        const TSC = 0x0200;
+        /// Process name, NUL-terminated.
+        const NAME = 0x0400;
+    }
+}
+
+impl Default for HeaderItems {
+    /// Major and minor code, which every record has.
+    fn default() -> Self {
+        Self::MAJOR | Self::MINOR
+    }
+}
+
+/// The words of `--header` and their items.
+const ITEMS: &[(&str, HeaderItems)] = &[
+    ("major", HeaderItems::MAJOR),
+    ("minor", HeaderItems::MINOR),
+    ("cpu", HeaderItems::CPU),
+    ("pid", HeaderItems::PID),
+    ("uid", HeaderItems::UID),
+    ("cs", HeaderItems::CS),
+    ("eip", HeaderItems::EIP),
+    ("rip", HeaderItems::EIP),
+    ("ip", HeaderItems::EIP),
+    ("ss", HeaderItems::SS),
+    ("esp", HeaderItems::ESP),
+    ("rsp", HeaderItems::ESP),
+    ("sp", HeaderItems::ESP),
+    ("tsc", HeaderItems::TSC),
+    ("name", HeaderItems::NAME),
+];
+
+/// A word of `--header` that is no item.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown header item `{0}`: the items are cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none")]
+pub struct ParseItemsError(pub String);
+
+impl FromStr for HeaderItems {
+    type Err = ParseItemsError;
+
+    /// Parses `pid,uid,tsc`; `cs` brings eip and `ss` brings esp only when they are named too; `all` and
+    /// `none` are understood. Major and minor are always in.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut items = Self::default();
+        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            let low = word.to_ascii_lowercase();
+            match low.as_str() {
+                "all" => items = Self::all(),
+                "none" => {}
+                _ => {
+                    let known = ITEMS.iter().find(|(name, _)| *name == low);
+                    items |= known.ok_or_else(|| ParseItemsError(word.to_owned()))?.1;
+                }
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Kind {
+    /// What a probe handler logged.
+    #[default]
+    Data = 0,
+    /// A stack trace of the RPN program.
+    StackTrace = 1,
+    /// A message of Trapline itself.
+    Control = 2,
+}
+
+impl Kind {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Data),
+            1 => Some(Self::StackTrace),
+            2 => Some(Self::Control),
+            _ => None,
+        }
+    }
+}
+
+/// Everything of a record but its data and process name: plain values, cheap to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Sequence number, counted from 1 over all CPUs; assigned at commit.
+    pub seq: u64,
+    /// Instructions retired when the record was committed.
+    pub icount: u64,
+    /// Virtual time in nanoseconds.
+    pub time_ns: u64,
+    /// Number of the probe, as the caller counts them; not in the encoded form.
+    pub probe: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Width of the guest's word in bits, 32 or 64.
+    pub width: u8,
+    /// 0 for an exit, else the exception's x-field.
+    pub termination: u16,
+    /// Major code.
+    pub major: u32,
+    /// Minor code.
+    pub minor: u32,
+    /// Processor.
+    pub cpu: u32,
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// CS selector.
+    pub cs: u32,
+    /// SS selector.
+    pub ss: u32,
+    /// Instruction pointer at the probe point.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Virtual time-stamp counter.
+    pub tsc: u64,
+    /// The exception that ended the handler; not in the encoded form, which has only its x-field.
+    pub exception: Option<Exception>,
+}
+
+/// An exception that ended a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exception {
+    /// The code: u-field in bits 31..16, x-field in 15..0.
+    pub code: u64,
+    /// First parameter.
+    pub parm1: u64,
+    /// Second parameter.
+    pub parm2: u64,
+    /// Line of the probe program, 0 when not known.
+    pub line: u32,
+}
+
+/// A record that borrows its data and name, as it is committed and as a channel shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordView<'a> {
+    /// The fixed part.
+    pub header: Header,
+    /// Process name, without NUL; empty when not known.
+    pub name: &'a [u8],
+    /// What was logged.
+    pub data: &'a [u8],
+}
+
+/// A record of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The fixed part.
+    pub header: Header,
+    /// Process name, without NUL; empty when not known.
+    pub name: Vec<u8>,
+    /// What was logged.
+    pub data: Vec<u8>,
+}
+
+/// Why bytes are no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The bytes end before the record does.
+    #[error("the record ends early: {needed} bytes are needed, {have} are there")]
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        have: usize,
+    },
+    /// A field has a value that it cannot have.
+    #[error("the record's {field} is {value}, which is not possible")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it holds.
+        value: u32,
+    },
+}
+
+/// Bytes of the envelope behind the length: sequence, time, kind, width, termination.
+const ENVELOPE: usize = 8 + 8 + 1 + 1 + 2;
+
+impl Record {
+    /// The record as a view.
+    #[must_use]
+    pub fn view(&self) -> RecordView<'_> {
+        RecordView { header: self.header, name: &self.name, data: &self.data }
+    }
+
+    /// Decodes the first record of `bytes`; answers it, its items, and the bytes it took. Items that are
+    /// not in the encoded form are 0 or empty.
+    ///
+    /// # Errors
+    /// The bytes are cut short, or hold an impossible value.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, HeaderItems, usize), DecodeError> {
+        let mut outer = Reader { bytes, at: 0 };
+        let length = outer.u32()? as usize;
+        let end = 4usize.saturating_add(length);
+        let body = bytes.get(..end).ok_or(DecodeError::Truncated { needed: end, have: bytes.len() })?;
+        let mut r = Reader { bytes: body, at: 4 };
+        let mut h = Header { seq: r.u64()?, time_ns: r.u64()?, ..Header::default() };
+        let (kind, width) = (r.u8()?, r.u8()?);
+        h.kind = Kind::from_byte(kind).ok_or(DecodeError::Field { field: "kind", value: kind.into() })?;
+        if width != 32 && width != 64 {
+            return Err(DecodeError::Field { field: "width", value: width.into() });
+        }
+        h.width = width;
+        h.termination = r.u16()?;
+        let flags = r.u32()?;
+        let items =
+            HeaderItems::from_bits(flags).ok_or(DecodeError::Field { field: "flags", value: flags })?;
+        let mut name = Vec::new();
+        for item in items.iter() {
+            match item {
+                HeaderItems::MAJOR => h.major = r.u32()?,
+                HeaderItems::MINOR => h.minor = r.u32()?,
+                HeaderItems::CPU => h.cpu = r.u32()?,
+                HeaderItems::PID => h.pid = r.u32()?,
+                HeaderItems::UID => h.uid = r.u32()?,
+                HeaderItems::CS => h.cs = r.u32()?,
+                HeaderItems::EIP => h.ip = r.word(width)?,
+                HeaderItems::SS => h.ss = r.u32()?,
+                HeaderItems::ESP => h.sp = r.word(width)?,
+                HeaderItems::TSC => h.tsc = r.u64()?,
+                _ => name = r.string()?,
+            }
+        }
+        let data = body.get(r.at..).unwrap_or_default().to_vec();
+        Ok((Self { header: h, name, data }, items, end))
+    }
+}
+
+impl RecordView<'_> {
+    /// A copy of its own.
+    #[must_use]
+    pub fn to_owned(&self) -> Record {
+        Record { header: self.header, name: self.name.to_vec(), data: self.data.to_vec() }
+    }
+
+    /// Appends the encoded record with the chosen items. All integers are little-endian.
+    pub fn encode(&self, items: HeaderItems, out: &mut Vec<u8>) {
+        let start = out.len();
+        let h = &self.header;
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&h.seq.to_le_bytes());
+        out.extend_from_slice(&h.time_ns.to_le_bytes());
+        out.push(h.kind as u8);
+        out.push(h.width);
+        out.extend_from_slice(&h.termination.to_le_bytes());
+        out.extend_from_slice(&items.bits().to_le_bytes());
+        let word = if h.width == 64 { 8 } else { 4 };
+        for item in items.iter() {
+            match item {
+                HeaderItems::MAJOR => out.extend_from_slice(&h.major.to_le_bytes()),
+                HeaderItems::MINOR => out.extend_from_slice(&h.minor.to_le_bytes()),
+                HeaderItems::CPU => out.extend_from_slice(&h.cpu.to_le_bytes()),
+                HeaderItems::PID => out.extend_from_slice(&h.pid.to_le_bytes()),
+                HeaderItems::UID => out.extend_from_slice(&h.uid.to_le_bytes()),
+                HeaderItems::CS => out.extend_from_slice(&h.cs.to_le_bytes()),
+                HeaderItems::EIP => out.extend_from_slice(&h.ip.to_le_bytes()[..word]),
+                HeaderItems::SS => out.extend_from_slice(&h.ss.to_le_bytes()),
+                HeaderItems::ESP => out.extend_from_slice(&h.sp.to_le_bytes()[..word]),
+                HeaderItems::TSC => out.extend_from_slice(&h.tsc.to_le_bytes()),
+                _ => {
+                    // A NUL inside a name would end it early for every reader.
+                    out.extend(self.name.iter().copied().take_while(|&b| b != 0));
+                    out.push(0);
+                }
+            }
+        }
+        out.extend_from_slice(self.data);
+        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+/// Reads little-endian fields; every read is checked.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let end = self.at + N;
+        let short = DecodeError::Truncated { needed: end, have: self.bytes.len() };
+        let raw = self.bytes.get(self.at..end).and_then(|b| b.try_into().ok()).ok_or(short)?;
+        self.at = end;
+        Ok(raw)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.take::<1>().map(|[b]| b)
+    }
+
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
+        if width == 64 { self.u64() } else { self.u32().map(u64::from) }
+    }
+
+    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let short = DecodeError::Truncated { needed: self.bytes.len() + 1, have: self.bytes.len() };
+        let length = rest.iter().position(|&b| b == 0).ok_or(short)?;
+        self.at += length + 1;
+        Ok(rest[..length].to_vec())
+    }
+}
+
+impl fmt::Display for HeaderItems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for item in self.iter() {
+            let name = ITEMS.iter().find(|(_, i)| *i == item).map_or("?", |(n, _)| n);
+            write!(f, "{}{name}", if first { "" } else { "," })?;
+            first = false;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(ENVELOPE == 20, "the envelope of rpn.md 6 has 20 bytes behind its length");
+const _: () = assert!(HeaderItems::all().bits() == 0x07ff, "the paper has eleven header items");

@@ -1,0 +1,103 @@
+//! JSON lines: a header line, a line a record, an end line.
+//!
+//! The format is versioned and stable: fields are added, never changed.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+
+use super::{End, HexStyle, RunInfo, Sink, Symbolize, has, hex, printable};
+use crate::record::{HeaderItems, Kind, RecordView};
+
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// Writes one JSON object a line.
+#[derive(Debug)]
+pub struct JsonSink<W> {
+    out: W,
+    items: HeaderItems,
+}
+
+impl<W: Write> JsonSink<W> {
+    /// A sink that shows the chosen items.
+    pub const fn new(out: W, items: HeaderItems) -> Self {
+        Self { out, items }
+    }
+
+    /// The destination.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn line(&mut self, object: Map<String, Value>) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, &Value::Object(object))?;
+        self.out.write_all(b"\n")
+    }
+}
+
+/// The members of an object literal.
+fn members(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+impl<W: Write> Sink for JsonSink<W> {
+    fn begin(&mut self, run: &RunInfo) -> io::Result<()> {
+        let mut line = members(json!({
+            "type": "header", "version": VERSION, "image": run.image, "width": run.width,
+            "items": self.items.to_string(),
+        }));
+        line.extend(run.extra.iter().cloned());
+        self.line(line)
+    }
+
+    fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
+        let h = &record.header;
+        let kind = match h.kind {
+            Kind::Data => "hit",
+            Kind::StackTrace => "stack-trace",
+            Kind::Control => "control",
+        };
+        let mut line = members(json!({
+            "type": kind, "seq": h.seq, "icount": h.icount, "ip": format!("{:#x}", h.ip),
+            "symbol": symbols.symbol(h.ip), "major": h.major, "minor": h.minor,
+        }));
+        let mut add = |item, name: &str, value: Value| {
+            if has(self.items, item) {
+                line.insert(name.to_owned(), value);
+            }
+        };
+        add(HeaderItems::CPU, "cpu", json!(h.cpu));
+        add(HeaderItems::NAME, "name", json!(printable(record.name)));
+        add(HeaderItems::PID, "pid", json!(h.pid));
+        add(HeaderItems::UID, "uid", json!(h.uid));
+        add(HeaderItems::CS, "cs", json!(format!("{:#x}", h.cs)));
+        add(HeaderItems::SS, "ss", json!(format!("{:#x}", h.ss)));
+        add(HeaderItems::ESP, "sp", json!(format!("{:#x}", h.sp)));
+        add(HeaderItems::TSC, "tsc", json!(h.tsc));
+        if h.termination != 0 {
+            line.insert("termination".to_owned(), json!(h.termination));
+        }
+        if let Some(e) = h.exception {
+            let (code, parm1, parm2) =
+                (format!("{:#x}", e.code), format!("{:#x}", e.parm1), format!("{:#x}", e.parm2));
+            let fields = json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line});
+            line.insert("exception".to_owned(), fields);
+        }
+        line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
+        self.line(line)
+    }
+
+    fn end(&mut self, end: &End) -> io::Result<()> {
+        let mut line = members(json!({
+            "type": "end", "insns": end.insns, "hits": end.hits, "lost": end.lost,
+            "digest": end.digest, "exit": end.exit,
+        }));
+        line.extend(end.extra.iter().cloned());
+        self.line(line)?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,109 @@
+//! Sinks: where records go, and the two that write to any [`std::io::Write`].
+//!
+//! A sink is told of the start of a run, of each record in order, and of its
+//! end. It formats and writes; it neither buffers records nor drops any.
+
+mod json;
+mod text;
+
+use std::io;
+
+use crate::record::{HeaderItems, RecordView};
+pub use json::JsonSink;
+pub use text::TextSink;
+
+/// Names addresses; `None` when nothing is known of one.
+pub trait Symbolize {
+    /// The symbol of an address, such as `do_fork` or `do_fork+0x10`.
+    fn symbol(&self, ip: u64) -> Option<String>;
+}
+
+impl<F: Fn(u64) -> Option<String>> Symbolize for F {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        self(ip)
+    }
+}
+
+/// What is known when a run starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunInfo {
+    /// The image or guest that runs.
+    pub image: String,
+    /// Width of its word in bits, 32 or 64.
+    pub width: u8,
+    /// Further fields for the JSON header line, in this order.
+    pub extra: Vec<(String, serde_json::Value)>,
+}
+
+/// What is known when a run has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct End {
+    /// Instructions retired.
+    pub insns: u64,
+    /// Hits whose handler ran.
+    pub hits: u64,
+    /// Records lost.
+    pub lost: u64,
+    /// Digest of the machine, when it was asked for.
+    pub digest: Option<String>,
+    /// Exit code of the command.
+    pub exit: i32,
+    /// Further fields for the JSON end line, in this order.
+    pub extra: Vec<(String, serde_json::Value)>,
+}
+
+/// A destination of records.
+pub trait Sink {
+    /// A run starts.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    fn begin(&mut self, run: &RunInfo) -> io::Result<()>;
+
+    /// One record, in the order of sequence numbers.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()>;
+
+    /// The run has ended.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    fn end(&mut self, end: &End) -> io::Result<()>;
+}
+
+/// Letters of hexadecimal output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HexStyle {
+    /// Pairs of lower-case digits, nothing between them.
+    Pairs,
+    /// Pairs with a space between them.
+    Spaced,
+}
+
+/// Bytes as pairs of hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8], style: HexStyle) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = String::with_capacity(bytes.len() * 3);
+    for (n, byte) in bytes.iter().enumerate() {
+        if n > 0 && style == HexStyle::Spaced {
+            out.push(' ');
+        }
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    out
+}
+
+/// A process name as text; bytes that are not printable ASCII become `?`, so that a guest cannot write to
+/// the user's terminal.
+fn printable(name: &[u8]) -> String {
+    name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
+}
+
+/// Whether an item was chosen.
+fn has(items: HeaderItems, item: HeaderItems) -> bool {
+    items.contains(item)
+}
