@@ -165,7 +165,7 @@ impl Machine {
 
     /// Types into the guest's serial console.
     pub fn console_input(&mut self, bytes: &[u8]) {
-        let now = self.core.clock.now();
+        let now = self.core.hot.clock.now();
         self.core.platform.console_input(bytes, now);
     }
 
@@ -179,7 +179,7 @@ impl Machine {
 
     /// Retired instructions.
     pub fn icount(&self) -> u64 {
-        self.core.clock.icount
+        self.core.hot.clock.icount
     }
 
     /// The digest of the architectural state.

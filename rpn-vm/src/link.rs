@@ -212,7 +212,7 @@ impl Linker<'_> {
             if self.width == Width::W32
                 && (constant < i128::from(i32::MIN) || constant > i128::from(u32::MAX))
             {
-                self.error(expr.span, "out-of-range", format!("{constant:#x} does not fit 32 bits"));
+                self.error(expr.span, "out-of-range", format!("{constant} does not fit 32 bits"));
                 return None;
             }
         }

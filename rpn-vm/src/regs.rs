@@ -241,7 +241,12 @@ impl RegRow {
     }
 }
 
-/// The reserved registers of Appendix A, and why they are refused.
+/// Whether a name is a register, be it reserved.
+pub(crate) fn known(name: &str) -> bool {
+    by_name(name).is_some() || reserved(name)
+}
+
+/// The reserved registers of Appendix A, which are refused.
 pub(crate) fn reserved(name: &str) -> bool {
     let low = name.to_ascii_lowercase();
     matches!(low.as_str(), "cr1" | "cr5" | "cr6" | "cr7" | "dr4" | "dr5")

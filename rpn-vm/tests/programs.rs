@@ -210,6 +210,18 @@ fn an_include_that_includes_itself_is_an_error() {
 }
 
 #[test]
+fn includes_that_multiply_are_stopped() {
+    struct Deeper;
+    impl trapline_rpn::Loader for Deeper {
+        fn load(&mut self, path: &str, from: &str) -> Result<(String, String), String> {
+            Ok((format!("{from}/{path}"), "#include \"a\"\n#include \"b\"\n".to_owned()))
+        }
+    }
+    let errors = parse_with("a", "#include \"a\"\n", &ParseOptions::default(), &mut Deeper).unwrap_err();
+    assert!(errors.list.iter().any(|d| d.code == "include-depth"));
+}
+
+#[test]
 fn macros_and_command_line_definitions_are_replaced() {
     let options = ParseOptions { defines: vec![("FUNC".into(), "do_fork".into()), ("N".into(), "2".into())] };
     let text =

@@ -40,9 +40,9 @@ impl Core {
         if self.nmi_blocked && self.last_flags() & BlockCell::IRET_TAIL != 0 {
             self.nmi_blocked = false;
         }
-        self.clock.icount += u64::from(count);
-        self.last = cell;
-        self.last_count = count;
+        self.hot.clock.icount += u64::from(count);
+        self.hot.last = cell;
+        self.hot.last_count = count;
         self.set_limit();
     }
 
@@ -60,7 +60,7 @@ impl Core {
         if self.interruptible() {
             return Some(Halt::Interrupt);
         }
-        if self.clock.icount + u64::from(self.count_of(b)) > self.clock.deadline {
+        if self.hot.clock.icount + u64::from(self.count_of(b)) > self.hot.clock.deadline {
             return Some(Halt::Deadline);
         }
         if b.flags & BlockCell::SENSITIVE != 0 {
@@ -73,15 +73,15 @@ impl Core {
     pub(super) fn set_limit(&mut self) {
         let watch = self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some();
         let watch = watch || self.mode != Mode::Free || self.halt.is_some();
-        self.clock.limit = if watch { 0 } else { self.clock.deadline };
+        self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
     }
 
     fn last_flags(&self) -> u16 {
-        if self.last.is_null() {
+        if self.hot.last.is_null() {
             return 0;
         }
         // SAFETY: non-null cells live as long as the engine.
-        unsafe { (*self.last).flags }
+        unsafe { (*self.hot.last).flags }
     }
 
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
@@ -98,11 +98,11 @@ impl Core {
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
     pub(super) fn repeating(&self, pc: u64) -> bool {
-        if self.last.is_null() {
+        if self.hot.last.is_null() {
             return false;
         }
         // SAFETY: non-null cells live as long as the engine.
-        let last = unsafe { &*self.last };
+        let last = unsafe { &*self.hot.last };
         last.flags & BlockCell::REP_TAIL != 0 && last.pc + u64::from(last.lead) == pc
     }
 
@@ -168,17 +168,17 @@ impl Core {
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
     /// not retire.
     pub(super) fn rewind(&mut self, ip: u64) {
-        if self.last.is_null() {
+        if self.hot.last.is_null() {
             return;
         }
         // SAFETY: non-null cells live as long as the engine.
-        let b = unsafe { &*self.last };
+        let b = unsafe { &*self.hot.last };
         if b.flags & BlockCell::SLOT != 0 || !(b.pc..b.pc + u64::from(b.size.max(1))).contains(&ip) {
             return;
         }
         let done = self.index_in_block(b, ip);
-        self.clock.icount -= u64::from(self.last_count.saturating_sub(done));
-        self.last = std::ptr::null_mut();
+        self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
+        self.hot.last = std::ptr::null_mut();
     }
 
     /// Instructions of `b` before linear `ip`.
@@ -209,7 +209,7 @@ impl Core {
             let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
             self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
         }
-        self.last = std::ptr::null_mut();
+        self.hot.last = std::ptr::null_mut();
         if self.tentative.take().is_some() {
             // The block that the page was looked up for did not run: let it be looked up again.
             self.engine.flush_tlb();

@@ -5,11 +5,14 @@
 //! or mapping the block is reached through.
 
 use super::Core;
+use crate::clock::Clock;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// One translated block.
 #[repr(C)]
 pub(crate) struct BlockCell {
-    pub core: *mut Core,
+    pub hot: *mut Hot,
     /// Linear address of the first byte.
     pub pc: u64,
     /// Instructions in the block.
@@ -53,20 +56,20 @@ const CHUNK: usize = 2048;
 pub(crate) struct CellArena {
     chunks: Vec<Box<[BlockCell]>>,
     used: usize,
-    core: *mut Core,
+    hot: *mut Hot,
 }
 
 impl CellArena {
-    pub fn new(core: *mut Core) -> Self {
-        CellArena { chunks: Vec::new(), used: CHUNK, core }
+    pub fn new(hot: *mut Hot) -> Self {
+        CellArena { chunks: Vec::new(), used: CHUNK, hot }
     }
 
     /// A fresh cell.
     pub fn take(&mut self) -> *mut BlockCell {
         if self.used == CHUNK {
-            let core = self.core;
+            let hot = self.hot;
             let fresh = (0..CHUNK).map(|_| BlockCell {
-                core,
+                hot,
                 pc: 0,
                 icount: 0,
                 flags: BlockCell::NEW,
@@ -84,5 +87,60 @@ impl CellArena {
             Some(chunk) => &raw mut chunk[index],
             None => std::ptr::null_mut(),
         }
+    }
+}
+
+/// What the block hook touches on its hot path. It lives in a place of its own, reached by raw pointer from
+/// both sides, so that no exclusive borrow of the core is in the hook's way.
+pub(crate) struct Hot {
+    pub clock: Clock,
+    /// Block that was last begun, and what it was counted as.
+    pub last: *mut BlockCell,
+    pub last_count: u32,
+    /// The core, borrowed by whoever is running the engine: set before each run.
+    pub core: *mut Core,
+}
+
+/// Owner of a [`Hot`].
+pub(crate) struct HotBox(NonNull<Hot>);
+
+impl HotBox {
+    pub fn new() -> Self {
+        let hot = Hot {
+            clock: Clock::default(),
+            last: std::ptr::null_mut(),
+            last_count: 0,
+            core: std::ptr::null_mut(),
+        };
+        HotBox(NonNull::from(Box::leak(Box::new(hot))))
+    }
+
+    pub fn as_ptr(&self) -> *mut Hot {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for HotBox {
+    type Target = Hot;
+    #[inline(always)]
+    fn deref(&self) -> &Hot {
+        // SAFETY: owned and live; the engine's hooks, the only other users, do not run while a borrow from
+        // here is alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for HotBox {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Hot {
+        // SAFETY: as for `deref`.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for HotBox {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::leak` in `new`; the engine, dropped before this field, no longer calls.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

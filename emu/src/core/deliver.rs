@@ -192,7 +192,7 @@ impl Core {
                         return;
                     }
                     if event.origin == Origin::Software {
-                        self.clock.icount -= 1;
+                        self.hot.clock.icount -= 1;
                         self.env.set_eip(at);
                     }
                     event = self.combine(&event, fault);

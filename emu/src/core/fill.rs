@@ -89,7 +89,7 @@ impl Core {
         let t = mmu::look(&self.ram, paging, page, Access::Fetch, user).map_err(Refusal::PageFault)?;
         if own {
             self.tentative = Some(page);
-            self.clock.limit = 0;
+            self.hot.clock.limit = 0;
         } else {
             self.commit_page(page);
         }
@@ -247,6 +247,7 @@ impl Core {
         let paddr = u64::from(index) * PAGE;
         let armed = self.ram.pages[index as usize].is(PageState::ARMED);
         self.dropping = if armed { SHADOW_BASE + paddr } else { paddr };
+        self.lend();
         self.engine.drop_tlb(DROP_VA);
         self.engine.drop_blocks(DROP_VA);
     }
@@ -254,6 +255,7 @@ impl Core {
     /// Drops the translations of one page of slots.
     pub(super) fn drop_slot_blocks(&mut self, offset: u64) {
         self.dropping = SLOT_PADDR + (offset & !(PAGE - 1));
+        self.lend();
         self.engine.drop_tlb(DROP_VA);
         self.engine.drop_blocks(DROP_VA);
     }

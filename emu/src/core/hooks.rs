@@ -1,24 +1,34 @@
 //! What the engine calls. Each hook turns its `user_data` into the core and does one thing.
 
-use super::cell::BlockCell;
-use super::{Core, Mode};
+use super::cell::{BlockCell, Hot};
+use super::Core;
 use std::ffi::c_void;
 use unicorn_engine_sys::{MemType, Prot, TlbEntry, TranslationBlock, uc_engine};
 
 /// A block is about to run: the hot path of the whole machine.
 pub(super) unsafe extern "C" fn on_block(_: *mut uc_engine, address: u64, size: u32, cell: *mut c_void) {
     let cell = cell.cast::<BlockCell>();
-    // SAFETY: the engine hands back the cell that was current at translation; cells and the core outlive
+    // SAFETY: the engine hands back the cell that was current at translation; cells and their hot state outlive
     // the engine, and no other reference to either is alive while translated code runs.
-    let (core, b) = unsafe { (&mut *(*cell).core, &*cell) };
-    let after = core.clock.icount + u64::from(b.icount);
-    if after <= core.clock.limit && b.flags & BlockCell::SLOW == 0 {
-        core.clock.icount = after;
-        core.last = cell;
-        core.last_count = b.icount;
+    let (hot, b) = unsafe { (&mut *(*cell).hot, &*cell) };
+    let after = hot.clock.icount + u64::from(b.icount);
+    if after <= hot.clock.limit && b.flags & BlockCell::SLOW == 0 {
+        hot.clock.icount = after;
+        hot.last = cell;
+        hot.last_count = b.icount;
         return;
     }
-    core.block_slow(cell, address, size);
+    // SAFETY: whoever runs the engine has lent the core through the hot state.
+    unsafe { (*hot.core).block_slow(cell, address, size) };
+}
+
+/// The core behind a hook's user data.
+///
+/// # Safety
+/// `user` is the hot state given at creation, and the engine is being run by the core it names.
+unsafe fn core_of<'a>(user: *mut c_void) -> &'a mut Core {
+    // SAFETY: by the contract above; the borrow ends with the hook.
+    unsafe { &mut *(*user.cast::<Hot>()).core }
 }
 
 /// A block was translated: give its cell what the engine knows, and prepare the next.
@@ -29,21 +39,21 @@ pub(super) unsafe extern "C" fn on_translated(
     user: *mut c_void,
 ) {
     // SAFETY: `user` is the core given at creation; `block` is valid for this call.
-    let (core, block) = unsafe { (&mut *user.cast::<Core>(), &*block) };
+    let (core, block) = unsafe { (core_of(user), &*block) };
     core.block_translated(block.pc, u32::from(block.icount), block.size);
 }
 
 /// An exception other than #UD, or a software interrupt.
 pub(super) unsafe extern "C" fn on_interrupt(_: *mut uc_engine, vector: u32, user: *mut c_void) {
     // SAFETY: as above.
-    let core = unsafe { &mut *user.cast::<Core>() };
+    let core = unsafe { core_of(user) };
     core.engine_exception(vector as u8);
 }
 
 /// #UD. Always handled: by the interposer or by the guest.
 pub(super) unsafe extern "C" fn on_invalid(_: *mut uc_engine, user: *mut c_void) -> bool {
     // SAFETY: as above.
-    let core = unsafe { &mut *user.cast::<Core>() };
+    let core = unsafe { core_of(user) };
     core.engine_exception(6);
     true
 }
@@ -57,7 +67,7 @@ pub(super) unsafe extern "C" fn on_fill(
     user: *mut c_void,
 ) -> bool {
     // SAFETY: as above; `result` is a valid out pointer.
-    let (core, result) = unsafe { (&mut *user.cast::<Core>(), &mut *result) };
+    let (core, result) = unsafe { (core_of(user), &mut *result) };
     let access = match kind {
         MemType::WRITE => crate::mmu::Access::Write,
         MemType::FETCH => crate::mmu::Access::Fetch,
@@ -76,7 +86,7 @@ pub(super) unsafe extern "C" fn on_fill(
 /// A read where no memory is: all ones.
 pub(super) unsafe extern "C" fn on_void_read(_: *mut uc_engine, _: u64, size: u32, user: *mut c_void) -> u64 {
     // SAFETY: as above.
-    let core = unsafe { &mut *user.cast::<Core>() };
+    let core = unsafe { core_of(user) };
     core.void_accesses += 1;
     u64::MAX >> (64 - 8 * size.clamp(1, 8))
 }
@@ -84,7 +94,7 @@ pub(super) unsafe extern "C" fn on_void_read(_: *mut uc_engine, _: u64, size: u3
 /// A write where no memory is: dropped.
 pub(super) unsafe extern "C" fn on_void_write(_: *mut uc_engine, _: u64, _: u32, _: u64, user: *mut c_void) {
     // SAFETY: as above.
-    let core = unsafe { &mut *user.cast::<Core>() };
+    let core = unsafe { core_of(user) };
     core.void_accesses += 1;
 }
 
@@ -99,10 +109,5 @@ impl Core {
         }
         self.next_cell = self.cells.take();
         self.engine.set_next_cell(self.next_cell.cast());
-    }
-
-    /// Whether a step's block has begun.
-    pub(super) fn stepping(&self) -> bool {
-        self.mode != Mode::Free
     }
 }

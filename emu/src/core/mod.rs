@@ -29,13 +29,12 @@ pub use run::{CrashReport, Stop};
 pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode};
 
-use crate::clock::Clock;
-use crate::engine::{Callbacks, Engine, EngineError, Env, Model};
+use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model};
 use crate::interpose::TrapInterposer;
 use crate::mmu::{Access, Paging, Tlb};
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
-use cell::{BlockCell, CellArena};
+use cell::{BlockCell, CellArena, HotBox};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
@@ -95,11 +94,12 @@ enum Refusal {
 
 /// The CPU, its memory and its devices.
 pub struct Core {
+    // First, so that it is dropped before what its hooks use.
     engine: Engine,
     env: Env,
+    pub(crate) hot: HotBox,
     pub(crate) ram: Ram,
     pub(crate) tlb: Tlb,
-    pub(crate) clock: Clock,
     pub(crate) platform: Platform,
     pub(crate) console: Vec<u8>,
     /// Texts whose appearance on the console ends the run.
@@ -107,9 +107,6 @@ pub struct Core {
     cells: CellArena,
     /// Cell that the next translation will take.
     next_cell: *mut BlockCell,
-    /// Block that was last begun, and what it was counted as.
-    last: *mut BlockCell,
-    last_count: u32,
     mode: Mode,
     halt: Option<Halt>,
     refusal: Option<(Refusal, u64, Access)>,
@@ -127,8 +124,8 @@ pub struct Core {
     phys_bits: u32,
     model: Model,
     allow_own_page: bool,
-    /// Advancing one instruction at a time up to the deadline.
-    creeping: bool,
+    /// Instruction count up to which the machine advances one instruction at a time.
+    creep_to: u64,
     /// Virtual ns skipped since the last instruction.
     idle_ns: u64,
     /// Physical page that `DROP_VA` stands for.
@@ -157,13 +154,12 @@ fn callbacks() -> Callbacks {
 }
 
 impl Core {
-    /// Builds the engine around `ram` and `platform`. The box must never move its content.
+    /// Builds the engine around `ram` and `platform`. 
     pub(crate) fn new(model: Model, ram: Ram, platform: Platform) -> Result<Box<Core>, EngineError> {
-        let mut place: Box<std::mem::MaybeUninit<Core>> = Box::new(std::mem::MaybeUninit::uninit());
-        let this: *mut Core = place.as_mut_ptr();
-        let mut cells = CellArena::new(this);
+        let hot = HotBox::new();
+        let mut cells = CellArena::new(hot.as_ptr());
         let first = cells.take();
-        let user = this.cast::<c_void>();
+        let user = hot.as_ptr().cast::<c_void>();
         let cb = callbacks();
         let engine = Engine::new(model, &cb, user, first.cast())?;
         engine.map(0, ram.data_ptr(), ram.size())?;
@@ -171,19 +167,17 @@ impl Core {
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_void(VOID_PADDR, &cb, user)?;
         let env = engine.env();
-        place.write(Core {
+        Ok(Box::new(Core {
             engine,
             env,
+            hot,
             ram,
             tlb: Tlb::default(),
-            clock: Clock::default(),
             platform,
             console: Vec::new(),
             watched: Vec::new(),
             cells,
             next_cell: first,
-            last: std::ptr::null_mut(),
-            last_count: 0,
             mode: Mode::Free,
             halt: None,
             refusal: None,
@@ -200,7 +194,7 @@ impl Core {
             phys_bits: if model == Model::Ia32 { 36 } else { 40 },
             model,
             allow_own_page: false,
-            creeping: false,
+            creep_to: 0,
             idle_ns: 0,
             dropping: 0,
             verdict: None,
@@ -209,10 +203,22 @@ impl Core {
             snapshot_id: 0,
             snapshot_counter: 0,
             tsc_offset: 0,
-        });
-        // SAFETY: just written in full; `MaybeUninit<T>` and `T` have the same layout, and the address,
-        // which the engine's hooks hold, does not change.
-        Ok(unsafe { Box::from_raw(Box::into_raw(place).cast::<Core>()) })
+        }))
+    }
+
+    /// Runs translated code, lending the core to the hooks.
+    fn run_engine(&mut self) -> Exit {
+        let lent: *mut Core = self;
+        self.hot.core = lent;
+        // SAFETY: `lent` is this very borrow, which is not used again until the engine returns; hooks reach the
+        // core through it alone.
+        unsafe { (*lent).engine.handle().run() }
+    }
+
+    /// Lends the core to the hooks that a call into the engine may run (fills, while it drops translations).
+    fn lend(&mut self) {
+        let lent: *mut Core = self;
+        self.hot.core = lent;
     }
 
     /// The registers that paging depends on.
@@ -246,13 +252,13 @@ impl Core {
     /// Retired instructions. Inside a trap: those before the trapping instruction.
     #[inline]
     pub fn icount(&self) -> u64 {
-        self.clock.icount
+        self.hot.clock.icount
     }
 
     /// Virtual time, ns: one a retired instruction, plus what HLT skipped.
     #[inline]
     pub fn virtual_ns(&self) -> u64 {
-        self.clock.now()
+        self.hot.clock.now()
     }
 
     /// EFLAGS with all flags materialised.

@@ -75,7 +75,7 @@ impl Core {
     pub fn finish(&mut self, stop: Stop) {
         self.verdict.get_or_insert(stop);
         self.halt.get_or_insert(Halt::Finished);
-        self.clock.limit = 0;
+        self.hot.clock.limit = 0;
     }
 
     /// One turn of the loop.
@@ -83,13 +83,13 @@ impl Core {
         if let Some(stop) = self.verdict.take() {
             return Some(stop);
         }
-        let now = self.clock.now();
+        let now = self.hot.clock.now();
         self.platform.advance(now);
         self.update_irq();
         if let Some(reset) = self.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));
         }
-        if self.clock.icount >= limit {
+        if self.hot.clock.icount >= limit {
             return Some(Stop::Limit);
         }
         if self.interruptible() {
@@ -99,19 +99,16 @@ impl Core {
         if self.halted {
             return self.idle();
         }
-        let event = self.platform.next_event(now).map(|t| t.saturating_sub(self.clock.skipped));
-        self.clock.deadline = event.map_or(limit, |e| e.min(limit));
+        let event = self.platform.next_event(now).map(|t| t.saturating_sub(self.hot.clock.skipped));
+        self.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
         self.halt = None;
-        if self.creeping {
-            if self.clock.icount < self.clock.deadline {
-                self.advance_one();
-                return None;
-            }
-            self.creeping = false;
+        if self.hot.clock.icount < self.creep_to.min(self.hot.clock.deadline) {
+            self.advance_one();
+            return None;
         }
         self.mode = Mode::Free;
         self.set_limit();
-        let exit = self.engine.run();
+        let exit = self.run_engine();
         self.after(exit);
         None
     }
@@ -122,12 +119,12 @@ impl Core {
         if !enabled && !self.nmi_pending {
             return Some(Stop::Halted);
         }
-        let now = self.clock.now();
+        let now = self.hot.clock.now();
         match self.platform.next_event(now) {
             Some(t) if self.idle_ns + (t - now) <= MAX_IDLE_NS => {
                 // An event at `now` itself still has to make progress.
                 let skip = t.saturating_sub(now).max(1);
-                self.clock.skipped += skip;
+                self.hot.clock.skipped += skip;
                 self.idle_ns += skip;
                 None
             }
@@ -167,7 +164,7 @@ impl Core {
     /// Asserts NMI.
     pub fn raise_nmi(&mut self) {
         self.nmi_pending = true;
-        self.clock.limit = 0;
+        self.hot.clock.limit = 0;
     }
 
     /// Deals with the reason for which the engine returned.
@@ -193,16 +190,16 @@ impl Core {
     fn halted_by(&mut self, halt: Option<Halt>) {
         match halt {
             Some(Halt::Deadline) => {
-                self.creeping = true;
-                if self.clock.icount < self.clock.deadline {
+                self.creep_to = self.hot.clock.deadline;
+                if self.hot.clock.icount < self.hot.clock.deadline {
                     self.advance_one();
                 }
             }
             Some(Halt::Sensitive(lead)) => {
                 if lead > 0 {
-                    let before = self.clock.icount;
+                    let before = self.hot.clock.icount;
                     self.step(lead.into());
-                    if self.clock.icount != before + u64::from(lead) || self.halt.is_some() {
+                    if self.hot.clock.icount != before + u64::from(lead) || self.halt.is_some() {
                         return;
                     }
                 }
@@ -242,9 +239,9 @@ impl Core {
         self.steps += 1;
         self.halt = None;
         self.mode = Mode::Step(n);
-        self.clock.limit = 0;
+        self.hot.clock.limit = 0;
         self.engine.cap_next_block(n);
-        let exit = self.engine.run();
+        let exit = self.run_engine();
         self.engine.uncap();
         self.mode = Mode::Free;
         match exit {
@@ -263,7 +260,7 @@ impl Core {
 
     /// Steps the displaced instruction at EIP with the guest's own bytes.
     fn step_site(&mut self) {
-        let before = self.clock.icount;
+        let before = self.hot.clock.icount;
         let site = self.env.eip();
         match self.decode_original(self.linear_ip()) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
@@ -274,8 +271,8 @@ impl Core {
                 self.step(1);
                 while repeated
                     && self.env.eip() == site
-                    && self.clock.icount > before
-                    && self.clock.icount < self.clock.deadline
+                    && self.hot.clock.icount > before
+                    && self.hot.clock.icount < self.hot.clock.deadline
                     && !self.interruptible()
                 {
                     self.step(1);
@@ -285,7 +282,7 @@ impl Core {
                 }
             }
         }
-        if self.clock.icount == before {
+        if self.hot.clock.icount == before {
             self.displaced_faulted();
         } else if let Some(i) = self.interposer {
             // SAFETY: set for the duration of `run` from a live exclusive borrow.
@@ -306,8 +303,8 @@ impl Core {
             && slot.contains(self.env.eip())
         {
             self.env.set_eip(slot.site);
-            self.clock.icount -= 1;
-            self.last = std::ptr::null_mut();
+            self.hot.clock.icount -= 1;
+            self.hot.last = std::ptr::null_mut();
             self.displaced_faulted();
         }
     }
@@ -373,7 +370,7 @@ impl Core {
             let linear = env.cs_base().wrapping_add(eip);
             if let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) {
                 self.rewind(linear);
-                self.clock.icount += 1;
+                self.hot.clock.icount += 1;
                 self.offer(Trap { vector, ip: eip, linear, patch });
                 return;
             }
@@ -414,11 +411,11 @@ impl Core {
     fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
         use super::cell::BlockCell;
         let linear = self.env.cs_base().wrapping_add(ip);
-        if self.last.is_null() {
+        if self.hot.last.is_null() {
             return self.code_paddr(linear).and_then(|p| self.patch_at(p));
         }
         // SAFETY: non-null cells live as long as the engine.
-        let cell = unsafe { &mut *self.last };
+        let cell = unsafe { &mut *self.hot.last };
         if cell.pc + u64::from(cell.size) != linear + 1 {
             return self.code_paddr(linear).and_then(|p| self.patch_at(p));
         }
@@ -440,19 +437,19 @@ impl Core {
         self.active_slot = None;
         self.env.set_eip(trap.ip);
         let Some(interposer) = self.interposer else {
-            self.clock.icount -= 1;
+            self.hot.clock.icount -= 1;
             self.halt = Some(Halt::StepSite);
             self.after_hook();
             return;
         };
-        self.clock.icount -= 1;
+        self.hot.clock.icount -= 1;
         // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
         let tf = self.env.eflags_raw() & 0x100 != 0;
         match verdict {
             Verdict::Resumed => {
-                self.clock.icount += 1;
+                self.hot.clock.icount += 1;
                 let h = self.env.hflags();
                 if h & hflags::INHIBIT_IRQ != 0 {
                     self.env.set_hflags(h & !hflags::INHIBIT_IRQ);
@@ -462,7 +459,7 @@ impl Core {
                 }
             }
             Verdict::Slot(slot) if !tf && self.flat_code() => {
-                self.clock.icount += 1;
+                self.hot.clock.icount += 1;
                 self.enter_slot(slot, &trap);
             }
             Verdict::Step | Verdict::Slot(_) => {
@@ -473,7 +470,7 @@ impl Core {
                 self.raise_fault(fault);
             }
             Verdict::Declined => {
-                self.clock.icount += 1;
+                self.hot.clock.icount += 1;
                 self.decline(&trap);
             }
         }
@@ -489,7 +486,7 @@ impl Core {
             self.env.set_eip(next);
             self.deliver(3, None, Origin::Software, next, trap.ip);
         } else {
-            self.clock.icount -= 1;
+            self.hot.clock.icount -= 1;
             self.raise_fault(Fault::ud());
         }
     }

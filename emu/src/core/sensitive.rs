@@ -47,7 +47,7 @@ impl Core {
                 return;
             }
         }
-        self.clock.icount += 1;
+        self.hot.clock.icount += 1;
         self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
         if tf {
             self.single_step_trap();
@@ -88,14 +88,14 @@ impl Core {
 
     /// Lets the engine execute the instruction; whether it retired.
     fn natively(&mut self) -> bool {
-        let before = self.clock.icount;
+        let before = self.hot.clock.icount;
         self.step(1);
-        self.clock.icount > before
+        self.hot.clock.icount > before
     }
 
     /// Time stamp counter: virtual ns plus what the guest has written to it.
     pub fn tsc(&self) -> u64 {
-        self.clock.now().wrapping_add(self.tsc_offset)
+        self.hot.clock.now().wrapping_add(self.tsc_offset)
     }
 
     fn rdtsc(&mut self, i: &Instruction) -> Result<Done, Fault> {
@@ -146,7 +146,7 @@ impl Core {
         let index = self.env.gpr(1) as u32;
         let value = (self.env.gpr(0) & 0xffff_ffff) | self.env.gpr(2) << 32;
         match index {
-            0x10 => self.tsc_offset = value.wrapping_sub(self.clock.now()),
+            0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
             0xc000_0080 if self.known_msr(index) => return self.write_efer(value),
             _ if self.known_msr(index) => {

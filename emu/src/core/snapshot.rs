@@ -60,7 +60,7 @@ impl Core {
         Snapshot {
             id: self.snapshot_id,
             cpu,
-            clock: self.clock,
+            clock: self.hot.clock,
             platform: self.platform.clone(),
             console_len: self.console.len(),
             tlb: self.tlb.save(),
@@ -111,18 +111,18 @@ impl Core {
             self.snapshot_id = s.id;
         }
         self.restore_cpu(s);
-        self.clock = s.clock;
+        self.hot.clock = s.clock;
         self.platform.clone_from(&s.platform);
         self.console.truncate(s.console_len);
         self.tlb.restore(&s.tlb);
         self.halted = s.halted;
         (self.nmi_pending, self.nmi_blocked) = s.nmi;
         self.tsc_offset = s.tsc_offset;
-        self.last = std::ptr::null_mut();
+        self.hot.last = std::ptr::null_mut();
         self.active_slot = None;
         self.tentative = None;
         self.mode = Mode::Free;
-        self.creeping = false;
+        self.creep_to = 0;
         self.engine.flush_tlb();
         Ok(())
     }

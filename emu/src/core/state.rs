@@ -47,6 +47,9 @@ impl Core {
         for i in 0..16 {
             env.set_gpr(i, 0);
         }
+        env.set_hflags(0);
+        env.set_efer(0);
+        [0, 2, 3, 4].iter().for_each(|&i| env.set_cr_raw(i, 0));
         let code = match boot.mode {
             CpuMode::Flat32 => {
                 self.set_cr(0, 0x11);
@@ -60,7 +63,6 @@ impl Core {
                 CODE64
             }
         };
-        env.set_hflags(env.hflags() & !crate::engine::hflags::CPL);
         env.load_seg(Seg::Cs, Segment::new(0x08, 0, 0xffff_ffff, code));
         for seg in [Seg::Ss, Seg::Ds, Seg::Es, Seg::Fs, Seg::Gs] {
             env.load_seg(seg, Segment::new(0x10, 0, 0xffff_ffff, DATA));
@@ -164,8 +166,8 @@ impl Core {
             h.write_u64(msr);
         }
         hash_fpu(e, h);
-        h.write_u64(self.clock.icount);
-        h.write_u64(self.clock.skipped);
+        h.write_u64(self.hot.clock.icount);
+        h.write_u64(self.hot.clock.skipped);
         let shadow = e.hflags() & crate::engine::hflags::INHIBIT_IRQ != 0;
         for flag in [self.halted, self.nmi_pending, self.nmi_blocked, shadow] {
             h.write_u8(flag.into());

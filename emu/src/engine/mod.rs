@@ -87,7 +87,6 @@ pub(crate) struct Engine {
 const CTL_USE_EXITS: u32 = 4;
 const CTL_CPU_MODEL: u32 = 7;
 const CTL_REMOVE_CACHE: u32 = 9;
-const CTL_FLUSH_TB: u32 = 10;
 const CTL_FLUSH_TLB: u32 = 11;
 const CTL_TLB_TYPE: u32 = 12;
 
@@ -247,15 +246,9 @@ impl Engine {
         unsafe { self.block_hook.add(hook::USER_DATA).cast::<*mut c_void>().write(cell) }
     }
 
-    /// Runs translated code from the current state.
-    pub fn run(&self) -> Exit {
-        // SAFETY: exits are enabled, so `until` has no effect; state is in `env`.
-        let error = unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
-        match error {
-            uc_error::OK => Exit::Stopped,
-            uc_error::EXCEPTION => Exit::Refused,
-            other => Exit::Failed(other),
-        }
+    /// A handle that can run the engine without borrowing what owns it.
+    pub fn handle(&self) -> Handle {
+        Handle { uc: self.uc, env: self.env }
     }
 
     /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only.
@@ -296,12 +289,6 @@ impl Engine {
     pub fn flush_tlb(&self) {
         // SAFETY: live handle.
         unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TLB, 0)) };
-    }
-
-    /// Drops all translations.
-    pub fn flush_blocks(&self) {
-        // SAFETY: live handle; only called while no translated code runs.
-        unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TB, 0)) };
     }
 
     /// Drops the translations of the page that the fill hook maps at linear address `va`.
@@ -351,6 +338,29 @@ impl Engine {
     /// Writes DR7 with its side effects (arms execute breakpoints).
     pub fn set_dr7(&self, value: u64) -> Result<(), EngineError> {
         self.reg_write(sys::RegisterX86::DR7 as i32, value)
+    }
+}
+
+/// A copyable handle to a live engine.
+#[derive(Clone, Copy)]
+pub(crate) struct Handle {
+    uc: *mut uc_engine,
+    env: Env,
+}
+
+impl Handle {
+    /// Runs translated code from the current state.
+    ///
+    /// # Safety
+    /// The engine is alive, and nothing borrowed is in the way of its hooks.
+    pub unsafe fn run(self) -> Exit {
+        // SAFETY: by the contract; exits are enabled, so `until` has no effect.
+        let error = unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
+        match error {
+            uc_error::OK => Exit::Stopped,
+            uc_error::EXCEPTION => Exit::Refused,
+            other => Exit::Failed(other),
+        }
     }
 }
 

@@ -97,10 +97,15 @@ impl Parser<'_> {
                 self.finish_instruction(op, value, whole)
             }
             Some((Meaning::Is(op), value)) => self.finish_instruction(op, value, whole),
-            None => {
-                self.bad_operands(&mnemonic, &operands, whole);
-                None
-            }
+            None => match operands.as_slice() {
+                [[one]] if mnemonic == "pop" && one.ident().is_some_and(regs::known) => {
+                    self.finish_instruction(Op::PopR, Some(operands[0]), whole)
+                }
+                _ => {
+                    self.bad_operands(&mnemonic, &operands, whole);
+                    None
+                }
+            },
         }
     }
 
@@ -184,7 +189,7 @@ impl Parser<'_> {
         if op == Op::Push {
             if let [one] = tokens {
                 if let Some(name) = one.ident() {
-                    if regs::by_name(name).is_some() || regs::reserved(name) {
+                    if regs::known(name) {
                         return self.finish_instruction(Op::PushR, value, whole);
                     }
                 }

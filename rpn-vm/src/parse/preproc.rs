@@ -57,6 +57,10 @@ impl Loader for NoFiles {
 
 /// Deepest nesting of `#include`.
 const MAX_INCLUDES: usize = 32;
+/// Most files that one compilation may include, repetitions counted.
+const MAX_FILES: usize = 1000;
+/// Most bytes of a line.
+const MAX_LINE: usize = 65_536;
 /// Most tokens one line may grow to by macros.
 const MAX_LINE_TOKENS: usize = 4096;
 /// Most lines of a compilation, includes included.
@@ -79,12 +83,21 @@ pub(crate) struct Preprocessor<'a> {
     pub loader: &'a mut dyn Loader,
     macros: BTreeMap<String, Vec<Token>>,
     open: Vec<String>,
+    included: usize,
     lines: Vec<Line>,
 }
 
 impl<'a> Preprocessor<'a> {
     pub fn new(sources: &'a mut Sources, sink: &'a mut Sink, loader: &'a mut dyn Loader) -> Self {
-        Self { sources, sink, loader, macros: BTreeMap::new(), open: Vec::new(), lines: Vec::new() }
+        Self {
+            sources,
+            sink,
+            loader,
+            macros: BTreeMap::new(),
+            open: Vec::new(),
+            included: 0,
+            lines: Vec::new(),
+        }
     }
 
     /// Defines a macro from the command line.
@@ -113,6 +126,11 @@ impl<'a> Preprocessor<'a> {
                 return;
             }
             let text = self.sources.line(file, number);
+            if text.len() > MAX_LINE {
+                let span = Span { file, line: number, col: 1, len: 1 };
+                self.error(span, "too-long", format!("the line has more than {MAX_LINE} bytes"));
+                continue;
+            }
             let is_directive = text.trim_start().starts_with('#');
             let tokens = scan(text, file, number);
             if is_directive {
@@ -186,6 +204,11 @@ impl<'a> Preprocessor<'a> {
         let span = rest[1].span;
         if self.open.len() >= MAX_INCLUDES {
             self.error(span, "include-depth", format!("more than {MAX_INCLUDES} nested includes"));
+            return;
+        }
+        self.included += 1;
+        if self.included > MAX_FILES {
+            self.error(span, "include-depth", format!("more than {MAX_FILES} includes in one compilation"));
             return;
         }
         let from = self.open.last().cloned().unwrap_or_default();
