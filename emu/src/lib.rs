@@ -23,7 +23,7 @@ mod ram;
 pub mod symbols;
 
 pub use crate::core::{
-    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch, Stop,
+    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch, Stop, UserContext,
     Vector,
 };
 pub use clock::Clock;

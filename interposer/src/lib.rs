@@ -1,1 +1,22 @@
 //! The probe table and the life of a hit.
+//!
+//! An [`Interposer`] is given linked RPN programs and a [`Place`] for each of their probe points. It patches the
+//! fetch view of those places with `int3`, and the machine offers it every trap that comes out of a patch: it runs
+//! the handlers against a NOFAULT host, sees to the displaced instruction, and commits the records when that has
+//! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
+//!
+//! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `displace`
+//! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod displace;
+mod hit;
+mod host;
+mod insert;
+mod table;
+
+pub use displace::Way;
+pub use insert::{InsertError, InsertErrorKind};
+pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};

@@ -35,6 +35,20 @@ canonical! {
 }
 
 impl Reg {
+    /// Number of an x87 stack register, 0 for `Fr0`.
+    #[must_use]
+    pub const fn fpr_number(self) -> Option<u8> {
+        let n = (self as u8).wrapping_sub(Self::Fr0 as u8);
+        if n < 8 { Some(n) } else { None }
+    }
+
+    /// Number of an SSE register, 0 for `Xmm0`.
+    #[must_use]
+    pub const fn xmm_number(self) -> Option<u8> {
+        let n = (self as u8).wrapping_sub(Self::Xmm0 as u8);
+        if n < 16 { Some(n) } else { None }
+    }
+
     /// The register's number in an x86 instruction encoding (Intel SDM vol. 2, table 2-2), for the
     /// sixteen general registers.
     #[must_use]

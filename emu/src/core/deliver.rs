@@ -175,6 +175,9 @@ impl Core {
         let mut event = Event { vector, error, origin, ip, at, ext };
         let mut chain = vec![vector];
         self.halted = false;
+        if self.env.cpl() == 3 {
+            self.note_user_context(ip);
+        }
         loop {
             let outcome = if self.env.long_mode() { self.deliver_64(&event) } else { self.deliver_32(&event) };
             match outcome {

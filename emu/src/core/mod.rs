@@ -15,6 +15,7 @@ mod cpuid;
 mod decode;
 mod deliver;
 mod fill;
+mod handler;
 mod hooks;
 mod patch;
 mod port_io;
@@ -22,12 +23,14 @@ mod run;
 mod sensitive;
 mod snapshot;
 mod state;
+mod user;
 
 pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
 pub use run::{CrashReport, Stop};
 pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode};
+pub use user::UserContext;
 
 use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model};
 use crate::interpose::TrapInterposer;
@@ -139,6 +142,7 @@ pub struct Core {
     snapshot_id: u64,
     snapshot_counter: u64,
     tsc_offset: u64,
+    user_contexts: user::UserContexts,
 }
 
 fn callbacks() -> Callbacks {
@@ -203,6 +207,7 @@ impl Core {
             snapshot_id: 0,
             snapshot_counter: 0,
             tsc_offset: 0,
+            user_contexts: user::UserContexts::default(),
         }))
     }
 

@@ -183,6 +183,12 @@ impl Core {
         }
     }
 
+    /// Physical pages that code has been fetched from since they were last written, ascending.
+    pub fn code_pages(&self) -> Vec<u64> {
+        let pages = self.ram.pages.iter().enumerate();
+        pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
+    }
+
     /// The patch at exactly `paddr`.
     pub(super) fn patch_at(&self, paddr: u64) -> Option<u32> {
         let list = self.patches.get(&((paddr / PAGE) as u32))?;

@@ -38,14 +38,14 @@ impl Core {
     }
 
     /// A port read by the guest, at the count of its own instruction.
-    fn port_in(&mut self, port: u16, size: u8) -> u32 {
+    pub(super) fn port_in(&mut self, port: u16, size: u8) -> u32 {
         let now = self.hot.clock.now();
         let value = self.platform.port_read(port, size, now);
         self.update_irq();
         value
     }
 
-    fn port_out(&mut self, port: u16, size: u8, value: u32) {
+    pub(super) fn port_out(&mut self, port: u16, size: u8, value: u32) {
         let now = self.hot.clock.now();
         self.platform.port_write(port, size, value, now);
         self.update_irq();

@@ -76,7 +76,7 @@ impl Core {
             M::Wrmsr => self.wrmsr(),
             M::Rdpmc => Err(Fault::gp(0)),
             M::Syscall => self.syscall(i),
-            M::Sysenter => self.sysenter(),
+            M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
             _ => self.control_write(i),
         }
@@ -191,7 +191,9 @@ impl Core {
             return Err(Fault::ud());
         }
         let (star, flags) = (self.env.star(), self.eflags());
-        self.env.set_gpr(1, self.env.eip().wrapping_add(i.len() as u64));
+        let next = self.env.eip().wrapping_add(i.len() as u64);
+        self.note_user_context(next);
+        self.env.set_gpr(1, next);
         self.env.set_gpr(11, flags & !RF);
         self.env.set_eip(self.env.lstar());
         self.env.set_eflags((flags & !(self.env.fmask() & 0xffff_ffff) & !RF) | 2);
@@ -208,7 +210,7 @@ impl Core {
         self.env.set_cpl(0);
     }
 
-    fn sysenter(&mut self) -> Result<Done, Fault> {
+    fn sysenter(&mut self, i: &Instruction) -> Result<Done, Fault> {
         const VM_IF: u64 = 0x2_0200;
         const RF: u64 = 1 << 16;
         let cs = self.env.sysenter_cs() as u16 & 0xfffc;
@@ -216,6 +218,9 @@ impl Core {
             return Err(Fault::gp(0));
         }
         let long = self.env.long_mode();
+        if self.env.cpl() == 3 {
+            self.note_user_context(self.env.eip().wrapping_add(i.len() as u64));
+        }
         self.env.set_eflags_raw(self.env.eflags_raw() & !(VM_IF | RF));
         self.flat_segments(cs, long);
         let (ip, sp) = (self.env.sysenter_eip(), self.env.sysenter_esp());

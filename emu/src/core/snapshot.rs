@@ -25,6 +25,7 @@ pub struct Snapshot {
     halted: bool,
     nmi: (bool, bool),
     tsc_offset: u64,
+    user_contexts: super::user::UserContexts,
     ram_size: u64,
 }
 
@@ -68,6 +69,7 @@ impl Core {
             halted: self.halted,
             nmi: (self.nmi_pending, self.nmi_blocked),
             tsc_offset: self.tsc_offset,
+            user_contexts: self.user_contexts.clone(),
             ram_size: self.ram.size(),
         }
     }
@@ -118,6 +120,7 @@ impl Core {
         self.halted = s.halted;
         (self.nmi_pending, self.nmi_blocked) = s.nmi;
         self.tsc_offset = s.tsc_offset;
+        self.user_contexts.clone_from(&s.user_contexts);
         self.hot.last = std::ptr::null_mut();
         self.active_slot = None;
         self.tentative = None;

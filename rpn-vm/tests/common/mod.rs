@@ -33,7 +33,7 @@ impl Host for TestHost {
         regs.insert(reg, value);
     }
     fn cpuid(&mut self, leaf: u32) -> [u32; 4] {
-        [leaf + 1, leaf + 2, leaf + 3, leaf + 4]
+        [1, 2, 3, 4].map(|n| leaf.wrapping_add(n))
     }
     fn rdmsr(&mut self, index: u32) -> Option<u64> {
         self.msr.get(&index).copied()

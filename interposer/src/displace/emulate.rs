@@ -1,0 +1,278 @@
+//! Emulation of displaced instructions on the CPU's state.
+//!
+//! Only what is cheap or cannot move. Each accesses memory with the guest's own rights: a fault is returned, with
+//! nothing changed, and delivered with EIP at the site. Source: Intel SDM volume 2, the operation of each.
+
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use trapline_emu::{Core, Fault, Seg, hflags};
+
+/// A decoded instruction that can be emulated. Sizes are operand sizes in bytes; branches go `by` bytes from the
+/// instruction's own address, so that one operation serves every mapping of its page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Nop { len: u8 },
+    Push { reg: u8, size: u8, len: u8 },
+    PushImm { value: u64, size: u8, len: u8 },
+    Pop { reg: u8, size: u8, len: u8 },
+    MovReg { to: u8, from: u8, size: u8, len: u8 },
+    Leave { size: u8, len: u8 },
+    Ret { size: u8, drop: u16 },
+    Jump { by: u64 },
+    Call { by: u64, size: u8, len: u8 },
+    Jcc { condition: ConditionCode, by: u64, len: u8 },
+    Pushf { size: u8, len: u8 },
+}
+
+/// What emulation did.
+pub(crate) type Emulated = Result<(), Fault>;
+
+/// The operation of an instruction that is emulated in code of `bits`; `None` for all others.
+pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
+    use Mnemonic as M;
+    if i.has_lock_prefix() || bits == 16 || i.code().op_code().address_size() == 16 {
+        return None;
+    }
+    let len = i.len() as u8;
+    let op = match i.mnemonic() {
+        M::Nop if i.op_count() == 0 => Op::Nop { len },
+        M::Push => push_of(i, len)?,
+        M::Pop if i.op0_kind() == OpKind::Register && i.op0_register().is_gpr() => {
+            Op::Pop { reg: gpr(i.op0_register())?, size: i.op0_register().size() as u8, len }
+        }
+        M::Mov if plain_registers(i) => Op::MovReg {
+            to: gpr(i.op0_register())?,
+            from: gpr(i.op1_register())?,
+            size: i.op0_register().size() as u8,
+            len,
+        },
+        M::Leave => Op::Leave { size: stack_size(i.code())?, len },
+        M::Ret => Op::Ret {
+            size: match i.code() {
+                Code::Retnd | Code::Retnd_imm16 => 4,
+                Code::Retnq | Code::Retnq_imm16 => 8,
+                _ => return None,
+            },
+            drop: if i.op_count() == 1 { i.immediate16() } else { 0 },
+        },
+        M::Jmp if near(i) => Op::Jump { by: distance(i) },
+        M::Call if near(i) => {
+            Op::Call { by: distance(i), size: if bits == 64 { 8 } else { 4 }, len }
+        }
+        _ if i.is_jcc_short_or_near() && near(i) => {
+            Op::Jcc { condition: i.condition_code(), by: distance(i), len }
+        }
+        M::Pushfd => Op::Pushf { size: 4, len },
+        M::Pushfq => Op::Pushf { size: 8, len },
+        _ => return None,
+    };
+    Some(op)
+}
+
+fn push_of(i: &Instruction, len: u8) -> Option<Op> {
+    match i.op0_kind() {
+        OpKind::Register if i.op0_register().is_gpr() => {
+            Some(Op::Push { reg: gpr(i.op0_register())?, size: i.op0_register().size() as u8, len })
+        }
+        OpKind::Immediate8to32 | OpKind::Immediate32 => Some(Op::PushImm { value: i.immediate(0), size: 4, len }),
+        OpKind::Immediate8to64 | OpKind::Immediate32to64 => {
+            Some(Op::PushImm { value: i.immediate(0), size: 8, len })
+        }
+        _ => None,
+    }
+}
+
+fn stack_size(code: Code) -> Option<u8> {
+    match code {
+        Code::Leaved => Some(4),
+        Code::Leaveq => Some(8),
+        _ => None,
+    }
+}
+
+/// From the branch to its target.
+fn distance(i: &Instruction) -> u64 {
+    i.near_branch_target().wrapping_sub(i.ip())
+}
+
+/// A branch whose target is a 32- or 64-bit EIP.
+fn near(i: &Instruction) -> bool {
+    matches!(i.op0_kind(), OpKind::NearBranch32 | OpKind::NearBranch64)
+}
+
+fn plain_registers(i: &Instruction) -> bool {
+    let wide = |r: Register| r.is_gpr32() || r.is_gpr64();
+    i.op0_kind() == OpKind::Register
+        && i.op1_kind() == OpKind::Register
+        && wide(i.op0_register())
+        && wide(i.op1_register())
+}
+
+fn gpr(r: Register) -> Option<u8> {
+    (r.is_gpr32() || r.is_gpr64()).then(|| r.full_register().number() as u8)
+}
+
+const SP: usize = 4;
+const BP: usize = 5;
+
+/// The stack as the mode has it: base of SS and the mask of its pointer.
+#[derive(Clone, Copy)]
+struct Stack {
+    base: u64,
+    mask: u64,
+}
+
+impl Stack {
+    #[inline]
+    fn of(core: &Core) -> Self {
+        let env = core.env();
+        if env.code64() {
+            return Stack { base: 0, mask: u64::MAX };
+        }
+        let mask = if env.hflags() & hflags::SS32 != 0 { 0xffff_ffff } else { 0xffff };
+        Stack { base: env.seg(Seg::Ss).base, mask }
+    }
+
+    #[inline]
+    fn at(self, core: &Core, offset: u64) -> u64 {
+        core.wrap_linear(self.base.wrapping_add(offset & self.mask))
+    }
+
+    #[inline]
+    fn set(self, core: &Core, offset: u64) {
+        let env = core.env();
+        let value = if self.mask == 0xffff { (env.gpr(SP) & !0xffff) | (offset & 0xffff) } else { offset & self.mask };
+        env.set_gpr(SP, value);
+    }
+
+    #[inline]
+    fn push(self, core: &mut Core, value: u64, size: u8) -> Emulated {
+        let sp = core.env().gpr(SP).wrapping_sub(size.into());
+        core.store(self.at(core, sp), value, size.into())?;
+        self.set(core, sp);
+        Ok(())
+    }
+
+    #[inline]
+    fn peek(self, core: &mut Core, offset: u64, size: u8) -> Result<u64, Fault> {
+        core.load(self.at(core, offset), size.into())
+    }
+}
+
+#[inline]
+fn skip(core: &Core, len: u8) {
+    let env = core.env();
+    env.set_eip(core.wrap_ip(env.eip().wrapping_add(len.into())));
+}
+
+/// Writes a general register with the size rules of the mode: 32 bits clear the upper half, 16 keep it.
+#[inline]
+fn set_gpr(core: &Core, reg: u8, value: u64, size: u8) {
+    let env = core.env();
+    let value = match size {
+        2 => (env.gpr(reg.into()) & !0xffff) | (value & 0xffff),
+        4 => value & 0xffff_ffff,
+        _ => value,
+    };
+    env.set_gpr(reg.into(), value);
+}
+
+/// A near target, checked: a non-canonical one is #GP(0), raised by the branch itself.
+#[inline]
+fn target(core: &Core, ip: u64) -> Result<u64, Fault> {
+    let ip = core.wrap_ip(ip);
+    if core.env().code64() && ((ip << 16) as i64 >> 16) as u64 != ip {
+        return Err(Fault::gp(0));
+    }
+    Ok(ip)
+}
+
+/// Executes `op` at EIP. On a fault nothing has changed.
+#[inline]
+pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
+    let stack = Stack::of(core);
+    let env = core.env();
+    match *op {
+        Op::Nop { len } => skip(core, len),
+        Op::Push { reg, size, len } => {
+            stack.push(core, env.gpr(reg.into()), size)?;
+            skip(core, len);
+        }
+        Op::PushImm { value, size, len } => {
+            stack.push(core, value, size)?;
+            skip(core, len);
+        }
+        Op::Pop { reg, size, len } => {
+            let sp = env.gpr(SP);
+            let value = stack.peek(core, sp, size)?;
+            // POP SP: the pointer moves first, then takes the value.
+            stack.set(core, sp.wrapping_add(size.into()));
+            set_gpr(core, reg, value, size);
+            skip(core, len);
+        }
+        Op::MovReg { to, from, size, len } => {
+            set_gpr(core, to, env.gpr(from.into()), size);
+            skip(core, len);
+        }
+        Op::Leave { size, len } => {
+            let bp = env.gpr(BP);
+            let value = stack.peek(core, bp, size)?;
+            stack.set(core, bp.wrapping_add(size.into()));
+            set_gpr(core, BP as u8, value, size);
+            skip(core, len);
+        }
+        Op::Ret { size, drop } => {
+            let sp = env.gpr(SP);
+            let ip = stack.peek(core, sp, size)?;
+            let ip = target(core, ip)?;
+            env.set_eip(ip);
+            stack.set(core, sp.wrapping_add(u64::from(size) + u64::from(drop)));
+        }
+        Op::Jump { by } => env.set_eip(target(core, env.eip().wrapping_add(by))?),
+        Op::Call { by, size, len } => {
+            let next = core.wrap_ip(env.eip().wrapping_add(len.into()));
+            let ip = target(core, env.eip().wrapping_add(by))?;
+            stack.push(core, next, size)?;
+            env.set_eip(ip);
+        }
+        Op::Jcc { condition, by, len } => {
+            if holds(condition, core.eflags()) {
+                env.set_eip(target(core, env.eip().wrapping_add(by))?);
+            } else {
+                skip(core, len);
+            }
+        }
+        Op::Pushf { size, len } => {
+            const VM_RF: u64 = 0x3_0000;
+            let flags = core.eflags() & !VM_RF;
+            stack.push(core, flags, size)?;
+            skip(core, len);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a condition holds for these flags (SDM volume 1, appendix B).
+pub(super) fn holds(condition: ConditionCode, flags: u64) -> bool {
+    use ConditionCode as C;
+    let bit = |n: u32| flags >> n & 1 != 0;
+    let (cf, pf, zf, sf, of) = (bit(0), bit(2), bit(6), bit(7), bit(11));
+    match condition {
+        C::None => true,
+        C::o => of,
+        C::no => !of,
+        C::b => cf,
+        C::ae => !cf,
+        C::e => zf,
+        C::ne => !zf,
+        C::be => cf || zf,
+        C::a => !cf && !zf,
+        C::s => sf,
+        C::ns => !sf,
+        C::p => pf,
+        C::np => !pf,
+        C::l => sf != of,
+        C::ge => sf == of,
+        C::le => zf || sf != of,
+        C::g => !zf && sf == of,
+    }
+}

@@ -1,0 +1,102 @@
+//! Displacement: what becomes of the instruction that a probe's byte stands on.
+//!
+//! Three ways, in order of cost. *Emulated*: what is cheap or cannot move (it names its own address, or changes
+//! the flow of control). *Out of line*: a copy runs from a slot that the guest never sees. *Stepped*: the machine
+//! puts the guest's bytes back for one instruction; always sound, about a hundred times dearer.
+//!
+//! [`classify`] is the one table; each arm says why.
+
+mod emulate;
+
+pub(crate) use emulate::{Op, emulate};
+
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use trapline_emu::{Core, PAGE, Slot};
+
+/// How an instruction is displaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// In Rust, on the CPU's state.
+    Emulated,
+    /// A copy, elsewhere.
+    OutOfLine,
+    /// In place, alone.
+    Stepped,
+}
+
+/// An instruction with its way worked out, for one code size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Displaced {
+    Emulated(Op),
+    /// In this slot, for a site at this EIP.
+    OutOfLine(Slot, u64),
+    Stepped,
+}
+
+impl Displaced {
+    pub fn way(&self) -> Way {
+        match self {
+            Displaced::Emulated(_) => Way::Emulated,
+            Displaced::OutOfLine(..) => Way::OutOfLine,
+            Displaced::Stepped => Way::Stepped,
+        }
+    }
+}
+
+/// Works out how to displace the instruction at linear address `linear`, whose EIP is `ip`.
+pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
+    let bits = core.code_bits();
+    let Some(i) = core.decode_original(linear) else { return Displaced::Stepped };
+    if let Some(op) = emulate::op_of(&i, bits) {
+        return Displaced::Emulated(op);
+    }
+    if classify(&i) != Way::OutOfLine || !core.flat_code() {
+        return Displaced::Stepped;
+    }
+    // The second page of an instruction may change under the first: only whole-page copies are kept.
+    if linear % PAGE + i.len() as u64 > PAGE {
+        return Displaced::Stepped;
+    }
+    let mut bytes = [0u8; 15];
+    let n = core.peek_prefix(linear, &mut bytes[..i.len()]);
+    if n < i.len() {
+        return Displaced::Stepped;
+    }
+    match core.take_slot(&bytes[..n], ip, bits) {
+        Ok(slot) => Displaced::OutOfLine(slot, ip),
+        Err(_) => Displaced::Stepped,
+    }
+}
+
+/// The way of an instruction by what it is; emulation is asked for first.
+pub(crate) fn classify(i: &Instruction) -> Way {
+    use Mnemonic as M;
+    if i.is_ip_rel_memory_operand() {
+        // The copy would compute another address.
+        return Way::Stepped;
+    }
+    if i.is_privileged() {
+        // Ends its block, changes modes or tables, or is executed by the machine itself.
+        return Way::Stepped;
+    }
+    match i.mnemonic() {
+        // Interrupt shadow, or flags that decide about interrupts and single steps.
+        M::Sti | M::Cli | M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
+        // Their own address or count is part of what they do.
+        M::Cpuid | M::Rdtsc | M::Rdtscp | M::Syscall | M::Sysenter | M::Xbegin => return Way::Stepped,
+        _ => {}
+    }
+    if i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::SS {
+        return Way::Stepped;
+    }
+    if i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix()) {
+        // Interruptible between iterations, with its own address as the restart point.
+        return Way::Stepped;
+    }
+    match i.flow_control() {
+        FlowControl::Next => Way::OutOfLine,
+        // A near jump through a register or memory goes to an absolute address.
+        FlowControl::IndirectBranch if matches!(i.code(), Code::Jmp_rm32 | Code::Jmp_rm64) => Way::OutOfLine,
+        _ => Way::Stepped,
+    }
+}

@@ -1,0 +1,219 @@
+//! The life of a hit: trap in, handlers, displaced instruction, commit, resume.
+//!
+//! A record is staged when its handler ends and committed when the displaced instruction has completed: at once
+//! when that is emulated, at the next trap or stop when it runs out of line (in between nothing can be
+//! recorded). If it faults, staged records are dropped, but those with `logonfault`.
+
+use crate::displace::{self, Displaced};
+use crate::host::Guest;
+use crate::insert::bytes_at;
+use crate::table::{Interposer, Staged};
+use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
+use trapline_rpn::{Outcome, Termination, Vars};
+use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
+
+impl TrapInterposer for Interposer {
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        self.commit();
+        let index = trap.patch as usize;
+        if index >= self.sites.len() {
+            return Verdict::Declined;
+        }
+        self.stats.traps += 1;
+        let sp = core.env().gpr(4);
+        let retry = self.sites[index].retry.take() == Some(sp);
+        for n in 0.. {
+            let Some(&probe) = self.sites[index].probes.get(n) else { break };
+            self.hit(core, probe, trap, retry);
+            // A probe that has just removed itself has left the list.
+            if self.sites[index].probes.get(n) != Some(&probe) {
+                self.rerun_from(core, index, n, trap, retry);
+                break;
+            }
+        }
+        self.resume(core, index, trap, sp)
+    }
+
+    fn faulted(&mut self, _: &mut Core) {
+        self.stats.faulted += 1;
+        if let Some((site, sp)) = self.pending.take() {
+            self.sites[site].retry = Some(sp);
+        }
+        let mut staged = std::mem::take(&mut self.staged);
+        let before = staged.len();
+        staged.retain(|s| s.logonfault);
+        self.stats.dropped += (before - staged.len()) as u64;
+        self.staged = staged;
+        self.commit();
+    }
+
+    fn settled(&mut self, _: &mut Core) {
+        self.commit();
+    }
+
+    fn page_rewritten(&mut self, core: &mut Core, page: u64) {
+        let sites: Vec<usize> = self.by_paddr.range(page..page + PAGE).map(|(_, &s)| s).collect();
+        for index in sites {
+            let site = &mut self.sites[index];
+            let now = bytes_at(core, site.paddr);
+            if site.armed && now != site.original {
+                site.original = now;
+                if let Some(Displaced::OutOfLine(slot, _)) = site.displaced.take() {
+                    core.free_slot(slot);
+                }
+                self.stats.rewritten += 1;
+            }
+        }
+    }
+
+    fn code_page(&mut self, core: &mut Core, paddr: u64) {
+        self.arm_page(core, paddr);
+    }
+
+    fn wants_code_pages(&self) -> bool {
+        self.probes.iter().any(|p| p.enabled && matches!(p.place, crate::table::Place::User { .. }))
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.stop
+    }
+}
+
+impl Interposer {
+    /// Goes on with the probes that follow one that removed itself at position `from`.
+    fn rerun_from(&mut self, core: &mut Core, index: usize, from: usize, trap: &Trap, retry: bool) {
+        let rest: Vec<usize> = self.sites[index].probes.get(from..).unwrap_or_default().to_vec();
+        for probe in rest {
+            self.hit(core, probe, trap, retry);
+        }
+    }
+
+    /// One probe at one hit.
+    #[inline]
+    fn hit(&mut self, core: &mut Core, index: usize, trap: &Trap, retry: bool) {
+        let probe = &mut self.probes[index];
+        if !retry {
+            probe.seen += 1;
+            if probe.seen <= probe.ignore {
+                self.stats.ignored += 1;
+                return;
+            }
+            probe.run += 1;
+        } else if probe.seen <= probe.ignore {
+            return;
+        }
+        let exhausted = probe.run >= probe.maxhits;
+        self.stats.hits += 1;
+        let handler = probe.handler.clone();
+        let program = &mut self.programs[probe.program];
+        let mut guest = Guest { core, profile: self.config.profile.as_deref(), stats: &mut self.stats };
+        let outcome = self.vm.run(&handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
+        self.stats.wraps += u64::from(outcome.wraps > 0);
+        if matches!(outcome.termination, Termination::Exception { .. }) {
+            self.stats.exceptions += 1;
+        }
+        if outcome.recorded() {
+            self.stage(core, index, trap, &outcome);
+        }
+        if outcome.remove || exhausted {
+            self.disable(core, index);
+        }
+    }
+
+    /// Stages the record of a handler that has just run.
+    fn stage(&mut self, core: &mut Core, index: usize, trap: &Trap, outcome: &Outcome) {
+        let probe = &self.probes[index];
+        let env = core.env();
+        let items = self.config.header;
+        let profile = self.config.profile.as_deref();
+        let exception = match outcome.termination {
+            Termination::Exception { code, parm1, parm2, line, .. } => Some(Exception { code, parm1, parm2, line }),
+            _ => None,
+        };
+        let header = Header {
+            seq: 0,
+            icount: core.icount(),
+            time_ns: core.virtual_ns(),
+            probe: index as u32,
+            kind: Kind::Data,
+            width: probe.handler.limits().width.bits() as u8,
+            termination: outcome.termination_code(),
+            major: outcome.major.unwrap_or(probe.major),
+            minor: outcome.minor.unwrap_or(probe.minor),
+            cpu: 0,
+            pid: if items.contains(HeaderItems::PID) { profile.map_or(0, |p| p.pid(core)) } else { 0 },
+            uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
+            cs: env.seg(Seg::Cs).selector,
+            ss: env.seg(Seg::Ss).selector,
+            ip: trap.ip,
+            sp: env.gpr(4),
+            tsc: core.tsc(),
+            exception,
+        };
+        let start = self.bytes.len();
+        if items.contains(HeaderItems::NAME)
+            && let Some(p) = profile
+        {
+            p.name_into(core, &mut self.bytes);
+        }
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(self.vm.log());
+        let end = self.bytes.len();
+        let logonfault = probe.logonfault;
+        self.staged.push(Staged { header, name: start..middle, data: middle..end, logonfault });
+    }
+
+    /// Commits what is staged: its displaced instruction has completed.
+    #[inline]
+    fn commit(&mut self) {
+        self.pending = None;
+        if self.staged.is_empty() {
+            return;
+        }
+        for s in &self.staged {
+            let view = RecordView {
+                header: s.header,
+                name: &self.bytes[s.name.clone()],
+                data: &self.bytes[s.data.clone()],
+            };
+            self.channels.commit(&view);
+        }
+        self.staged.clear();
+        self.bytes.clear();
+    }
+
+    /// Sees to the displaced instruction.
+    #[inline]
+    fn resume(&mut self, core: &mut Core, index: usize, trap: &Trap, sp: u64) -> Verdict {
+        let displaced = match self.sites[index].displaced {
+            Some(d) => d,
+            None => {
+                let d = displace::displace(core, trap.linear, trap.ip);
+                self.sites[index].displaced = Some(d);
+                d
+            }
+        };
+        self.pending = Some((index, sp));
+        match displaced {
+            Displaced::Emulated(op) => {
+                self.stats.emulated += 1;
+                match displace::emulate(core, &op) {
+                    Ok(()) => {
+                        self.commit();
+                        Verdict::Resumed
+                    }
+                    Err(fault) => Verdict::Raise(fault),
+                }
+            }
+            Displaced::OutOfLine(slot, ip) if ip == trap.ip => {
+                self.stats.out_of_line += 1;
+                Verdict::Slot(slot)
+            }
+            // A slot jumps back to one address: another mapping of the page is stepped.
+            Displaced::OutOfLine(..) | Displaced::Stepped => {
+                self.stats.stepped += 1;
+                Verdict::Step
+            }
+        }
+    }
+}

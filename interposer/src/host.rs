@@ -1,0 +1,201 @@
+//! What a handler sees of the guest: the NOFAULT host.
+//!
+//! Reads walk the guest's tables without setting an accessed bit, never touch MMIO, never change CR2. Only what a
+//! program asks to write is written.
+
+use crate::table::Stats;
+use trapline_emu::{Access, Core, Seg};
+use trapline_os::OsProfile;
+use trapline_rpn::{Context, Fault, Host, Reg};
+
+/// The guest at one hit.
+pub(crate) struct Guest<'a> {
+    pub core: &'a mut Core,
+    pub profile: Option<&'a dyn OsProfile>,
+    pub stats: &'a mut Stats,
+}
+
+/// Segment registers in the machine's order.
+fn segment(reg: Reg) -> Option<Seg> {
+    Some(match reg {
+        Reg::Es => Seg::Es,
+        Reg::Cs => Seg::Cs,
+        Reg::Ss => Seg::Ss,
+        Reg::Ds => Seg::Ds,
+        Reg::Fs => Seg::Fs,
+        Reg::Gs => Seg::Gs,
+        _ => return None,
+    })
+}
+
+impl Guest<'_> {
+    fn current(&self, reg: Reg) -> u64 {
+        let env = self.core.env();
+        if let Some(n) = reg.gpr_number() {
+            return env.gpr(n.into());
+        }
+        if let Some(seg) = segment(reg) {
+            return env.seg(seg).selector.into();
+        }
+        match reg {
+            Reg::Flags => self.core.eflags(),
+            Reg::Ip => env.eip(),
+            Reg::Tr => env.tr().selector.into(),
+            Reg::Ldtr => env.ldt().selector.into(),
+            Reg::Cr0 => env.cr(0),
+            Reg::Cr2 => env.cr(2),
+            Reg::Cr3 => env.cr(3),
+            Reg::Cr4 => env.cr(4),
+            Reg::Dr0 => env.dr(0),
+            Reg::Dr1 => env.dr(1),
+            Reg::Dr2 => env.dr(2),
+            Reg::Dr3 => env.dr(3),
+            Reg::Dr6 => env.dr(6),
+            Reg::Dr7 => env.dr(7),
+            Reg::Efer => env.efer(),
+            Reg::FsBase => env.seg(Seg::Fs).base,
+            Reg::GsBase => env.seg(Seg::Gs).base,
+            _ => self.floating(reg),
+        }
+    }
+
+    /// x87 and SSE words. They belong to the user context, which the FPU holds in either mode.
+    fn floating(&self, reg: Reg) -> u64 {
+        let env = self.core.env();
+        match reg {
+            Reg::Fcw => env.fpuc().into(),
+            Reg::Fsw => u64::from(env.fpus() & !0x3800) | u64::from(env.fpstt() & 7) << 11,
+            Reg::Ftw => self.tag_word(),
+            Reg::Fip => env.fpip(),
+            Reg::Fdp => env.fpdp(),
+            Reg::Mxcsr => env.mxcsr().into(),
+            _ => 0,
+        }
+    }
+
+    /// The x87 tag word in its 16-bit form: 0 valid, 1 zero, 2 special, 3 empty.
+    fn tag_word(&self) -> u64 {
+        let env = self.core.env();
+        let tags = env.fptags();
+        (0..8).fold(0, |word, i| {
+            let r = env.fpreg(i);
+            let mantissa = u64::from_le_bytes([r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]]);
+            let exponent = u16::from_le_bytes([r[8], r[9]]) & 0x7fff;
+            let tag = match (tags[i], exponent, mantissa) {
+                (1.., _, _) => 3,
+                (_, 0, 0) => 1,
+                (_, 0 | 0x7fff, _) => 2,
+                (_, _, m) if m >> 63 == 0 => 2,
+                _ => 0,
+            };
+            word | tag << (2 * i)
+        })
+    }
+
+    fn user(&mut self, reg: Reg) -> u64 {
+        if self.core.env().cpl() == 3 {
+            return self.current(reg);
+        }
+        let Some(context) = self.core.user_context() else {
+            self.stats.no_user_context += 1;
+            return 0;
+        };
+        if let Some(n) = reg.gpr_number() {
+            return context.gpr[usize::from(n)];
+        }
+        if let Some(seg) = segment(reg) {
+            return context.selectors[seg as usize].into();
+        }
+        match reg {
+            Reg::Ip => context.ip,
+            Reg::Flags => context.flags,
+            _ => self.floating(reg),
+        }
+    }
+}
+
+impl Host for Guest<'_> {
+    #[inline]
+    fn read_reg(&mut self, context: Context, reg: Reg) -> u64 {
+        match context {
+            Context::Current => self.current(reg),
+            Context::User => self.user(reg),
+        }
+    }
+
+    fn read_wide(&mut self, _: Context, reg: Reg) -> u128 {
+        let env = self.core.env();
+        match reg {
+            Reg::Gdtr => u128::from(env.gdt().base) | u128::from(env.gdt().limit & 0xffff) << 64,
+            Reg::Idtr => u128::from(env.idt().base) | u128::from(env.idt().limit & 0xffff) << 64,
+            _ => {
+                if let Some(n) = reg.fpr_number() {
+                    // FRn is ST(n): relative to the top of the stack.
+                    let bytes = env.fpreg((usize::from(n) + env.fpstt() as usize) & 7);
+                    let mut wide = [0; 16];
+                    wide[..10].copy_from_slice(&bytes);
+                    return u128::from_le_bytes(wide);
+                }
+                reg.xmm_number().map_or(0, |n| env.xmm(n.into()))
+            }
+        }
+    }
+
+    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
+        let env = self.core.env();
+        if context == Context::User && env.cpl() != 3 {
+            self.stats.user_writes_dropped += 1;
+            return;
+        }
+        if let Some(n) = reg.gpr_number() {
+            env.set_gpr(n.into(), value);
+        } else if let Some(seg) = segment(reg) {
+            self.core.load_selector(seg, value as u16);
+        }
+    }
+
+    fn cpuid(&mut self, leaf: u32) -> [u32; 4] {
+        self.core.cpuid(leaf, 0)
+    }
+
+    fn rdmsr(&mut self, index: u32) -> Option<u64> {
+        self.core.peek_msr(index)
+    }
+
+    fn read_mem(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        self.core.peek(addr, buf).map_err(Fault)
+    }
+
+    fn write_mem(&mut self, addr: u64, data: &[u8]) -> Result<(), Fault> {
+        self.core.poke(addr, data).map_err(Fault)
+    }
+
+    fn can_write(&mut self, addr: u64) -> bool {
+        let t = self.core.peek_translate(addr, Access::Write, false);
+        t.is_some_and(|t| t.writable && t.paddr < self.core.ram().size())
+    }
+
+    fn pid(&mut self) -> u64 {
+        self.profile.map_or(0, |p| p.pid(self.core).into())
+    }
+
+    fn procid(&mut self) -> u64 {
+        0
+    }
+
+    fn task(&mut self) -> u64 {
+        self.profile.map_or(0, |p| p.current_task(self.core))
+    }
+
+    fn io_read(&mut self, port: u16, size: u8) -> u32 {
+        self.core.handler_port_read(port, size)
+    }
+
+    fn io_write(&mut self, port: u16, size: u8, value: u32) {
+        self.core.handler_port_write(port, size, value);
+    }
+
+    fn seg2lin(&mut self, selector: u16, offset: u64) -> Option<u64> {
+        Some(self.core.selector_base(selector)?.wrapping_add(offset))
+    }
+}

@@ -1,0 +1,233 @@
+//! Arming and disarming.
+
+use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use trapline_emu::{Core, PAGE, PatchError};
+use trapline_rpn::LinkedProgram;
+
+/// The patch of a breakpoint probe.
+const INT3: [u8; 1] = [0xcc];
+
+/// A program cannot be inserted; nothing of it has been.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}")]
+pub struct InsertError {
+    /// Index of the probe point in the program.
+    pub probe: usize,
+    /// What is wrong.
+    pub kind: InsertErrorKind,
+}
+
+/// What is wrong with a probe point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InsertErrorKind {
+    /// The program says another byte is there.
+    #[error("the byte at {at} is {found:#04x}, but the probe says opcode = {expected:#04x}")]
+    OpcodeMismatch {
+        /// Where.
+        at: String,
+        /// The probe's `opcode`.
+        expected: u8,
+        /// What is there.
+        found: u8,
+    },
+    /// No memory there.
+    #[error("{0} is not in guest memory")]
+    NotMapped(String),
+    /// The machine refused the patch.
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    /// Programs and places do not go together.
+    #[error("{probes} probe points were given {places} places")]
+    Places {
+        /// Probe points of the program.
+        probes: usize,
+        /// Places given.
+        places: usize,
+    },
+}
+
+impl Interposer {
+    /// Adds a linked program with a place for each of its probe points, in order, and arms it.
+    ///
+    /// # Errors
+    /// The first probe point that cannot be armed; nothing of the program stays.
+    pub fn insert(
+        &mut self,
+        core: &mut Core,
+        name: &str,
+        program: LinkedProgram,
+        places: Vec<Place>,
+    ) -> Result<ProgramId, InsertError> {
+        if places.len() != program.probes.len() {
+            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: places.len() };
+            return Err(InsertError { probe: 0, kind });
+        }
+        for (probe, (linked, place)) in program.probes.iter().zip(&places).enumerate() {
+            check_opcode(core, place, linked.opcode).map_err(|kind| InsertError { probe, kind })?;
+        }
+        let id = self.programs.len();
+        let first = self.probes.len();
+        self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
+        for (linked, place) in program.probes.iter().zip(places) {
+            self.probes.push(Probe {
+                program: id,
+                handler: linked.handler.clone(),
+                place,
+                major: linked.major,
+                minor: linked.minor,
+                ignore: u64::from(linked.ignore),
+                maxhits: u64::from(linked.maxhits),
+                logonfault: linked.logonfault,
+                enabled: false,
+                seen: 0,
+                run: 0,
+            });
+        }
+        self.programs.push(Program {
+            name: name.to_string(),
+            lv: vec![0; program.header.vars as usize],
+            header: program.header,
+            probes: (first..self.probes.len()).collect(),
+            removed: false,
+        });
+        for probe in first..self.probes.len() {
+            if let Err(kind) = self.enable(core, probe) {
+                self.remove(core, ProgramId(id));
+                return Err(InsertError { probe: probe - first, kind });
+            }
+        }
+        Ok(ProgramId(id))
+    }
+
+    /// Takes a program out: its probes are disarmed, what they recorded stays.
+    pub fn remove(&mut self, core: &mut Core, id: ProgramId) {
+        let Some(program) = self.programs.get_mut(id.0) else { return };
+        program.removed = true;
+        for probe in program.probes.clone() {
+            self.disable(core, probe);
+        }
+    }
+
+    /// Enables or disables one probe point of a program. Unknown numbers and removed programs are ignored.
+    pub fn set_enabled(&mut self, core: &mut Core, id: ProgramId, probe: usize, on: bool) {
+        let Some(program) = self.programs.get(id.0).filter(|p| !p.removed) else { return };
+        let Some(&index) = program.probes.get(probe) else { return };
+        if on {
+            // The place was armed once; it can be armed again.
+            let _ = self.enable(core, index);
+        } else {
+            self.disable(core, index);
+        }
+    }
+
+    fn enable(&mut self, core: &mut Core, probe: usize) -> Result<(), InsertErrorKind> {
+        if std::mem::replace(&mut self.probes[probe].enabled, true) {
+            return Ok(());
+        }
+        match self.probes[probe].place.clone() {
+            Place::Kernel { paddr, .. } => self.attach(core, paddr, probe),
+            Place::User { module, offset } => {
+                let file_page = (offset / PAGE) as usize;
+                let Some(content) = module.page(file_page) else { return Ok(()) };
+                for paddr in core.code_pages() {
+                    if holds(core, paddr, content) {
+                        self.attach(core, paddr + offset % PAGE, probe)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Disables a probe; sites without an enabled probe are disarmed.
+    pub(crate) fn disable(&mut self, core: &mut Core, probe: usize) {
+        if !std::mem::replace(&mut self.probes[probe].enabled, false) {
+            return;
+        }
+        for site in &mut self.sites {
+            if site.probes.contains(&probe) {
+                site.probes.retain(|&p| p != probe);
+                if site.probes.is_empty() && site.armed {
+                    core.disarm(site.paddr);
+                    site.armed = false;
+                }
+            }
+        }
+    }
+
+    /// Puts a probe on a physical address.
+    fn attach(&mut self, core: &mut Core, paddr: u64, probe: usize) -> Result<(), InsertErrorKind> {
+        let index = *self.by_paddr.entry(paddr).or_insert_with(|| {
+            self.sites.push(Site {
+                paddr,
+                probes: Vec::new(),
+                armed: false,
+                original: [0; 15],
+                displaced: None,
+                retry: None,
+            });
+            self.sites.len() - 1
+        });
+        let site = &mut self.sites[index];
+        if !site.armed {
+            core.arm(paddr, &INT3, index as u32)?;
+            site.armed = true;
+            site.original = bytes_at(core, paddr);
+        }
+        if !site.probes.contains(&probe) {
+            let at = site.probes.partition_point(|&p| p < probe);
+            site.probes.insert(at, probe);
+        }
+        Ok(())
+    }
+
+    /// A physical page is about to be executed: arms the user probes whose module page it holds.
+    pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
+        for probe in 0..self.probes.len() {
+            if !self.probes[probe].enabled {
+                continue;
+            }
+            let Place::User { module, offset } = self.probes[probe].place.clone() else { continue };
+            let Some(content) = module.page((offset / PAGE) as usize) else { continue };
+            if holds(core, page, content) {
+                // A clash with another patch leaves this page without the probe; it cannot happen between
+                // breakpoint probes, which share sites.
+                let _ = self.attach(core, page + offset % PAGE, probe);
+            }
+        }
+    }
+}
+
+/// Whether the physical page holds this content. The last page of a file is short; what follows is not compared.
+fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
+    let at = page as usize;
+    core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
+}
+
+/// The bytes at a physical address, as many as its page has.
+pub(crate) fn bytes_at(core: &Core, paddr: u64) -> [u8; 15] {
+    let mut bytes = [0; 15];
+    let n = ((PAGE - paddr % PAGE) as usize).min(15);
+    core.ram().read(paddr, &mut bytes[..n]);
+    bytes
+}
+
+fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertErrorKind> {
+    let (found, at) = match place {
+        Place::Kernel { linear, paddr } => {
+            let mut byte = [0];
+            if !core.ram().read(*paddr, &mut byte) {
+                return Err(InsertErrorKind::NotMapped(format!("linear address {linear:#x}")));
+            }
+            (byte[0], format!("{linear:#x}"))
+        }
+        Place::User { module, offset } => {
+            let at = format!("offset {offset:#x} of {}", module.name());
+            match module.bytes_at(*offset, 1) {
+                Some(b) => (b[0], at),
+                None => return Err(InsertErrorKind::NotMapped(at)),
+            }
+        }
+    };
+    if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }
+}

@@ -1,0 +1,217 @@
+//! Programs, probes and sites.
+//!
+//! A site is a physical address that is patched; a probe is one enabling of one handler there. Several probes
+//! may share a site, in order of insertion. A probe in a user module has as many sites as there are physical
+//! pages that hold its module page. Invariant: a site is armed exactly while an enabled probe is on it.
+
+use crate::displace::Displaced;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trapline_emu::symbols::UserModule;
+use trapline_os::OsProfile;
+use trapline_rpn::{FileHeader, Verified, Vm};
+use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
+
+/// How an interposer is set up.
+pub struct InterposerConfig {
+    /// Optional items of each record's header.
+    pub header: HeaderItems,
+    /// Shape of the record channel.
+    pub channel: ChannelConfig,
+    /// What the guest's operating system is, for pid, uid, task and name.
+    pub profile: Option<Box<dyn OsProfile>>,
+    /// Instruction budget of a handler, instead of the language's 65,536.
+    pub max_steps: Option<u32>,
+}
+
+/// A program that was inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramId(pub(crate) usize);
+
+/// Where a probe goes.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// In the kernel: the physical address that holds the linear one.
+    Kernel {
+        /// Linear address, for messages.
+        linear: u64,
+        /// Physical address.
+        paddr: u64,
+    },
+    /// In a user module, wherever a physical page holds that page of it.
+    User {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Offset in the module's file.
+        offset: u64,
+    },
+}
+
+/// Counters of everything that happened at probes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sites armed now.
+    pub sites: u64,
+    /// Traps taken at sites.
+    pub traps: u64,
+    /// Handlers run.
+    pub hits: u64,
+    /// Handlers that an exception ended.
+    pub exceptions: u64,
+    /// Displaced instructions emulated.
+    pub emulated: u64,
+    /// Displaced instructions run out of line.
+    pub out_of_line: u64,
+    /// Displaced instructions stepped in place.
+    pub stepped: u64,
+    /// Displaced instructions that faulted.
+    pub faulted: u64,
+    /// Records dropped because the displaced instruction faulted.
+    pub dropped: u64,
+    /// Sites whose bytes the guest rewrote while they were armed.
+    pub rewritten: u64,
+    /// Hits that a probe's `ignore` passed over.
+    pub ignored: u64,
+    /// Handlers whose RPN stack wrapped.
+    pub wraps: u64,
+    /// `push u` without a user context.
+    pub no_user_context: u64,
+    /// `pop u` in kernel code, which this version does not carry out.
+    pub user_writes_dropped: u64,
+}
+
+/// An inserted program.
+pub(crate) struct Program {
+    pub name: String,
+    pub header: FileHeader,
+    pub lv: Vec<u64>,
+    pub probes: Vec<usize>,
+    pub removed: bool,
+}
+
+/// One probe point.
+pub(crate) struct Probe {
+    pub program: usize,
+    pub handler: Arc<Verified>,
+    pub place: Place,
+    pub major: u32,
+    pub minor: u32,
+    pub ignore: u64,
+    pub maxhits: u64,
+    pub logonfault: bool,
+    pub enabled: bool,
+    pub seen: u64,
+    pub run: u64,
+}
+
+/// One patched physical address.
+pub(crate) struct Site {
+    pub paddr: u64,
+    pub probes: Vec<usize>,
+    pub armed: bool,
+    /// Bytes of the displaced instruction when it was last looked at.
+    pub original: [u8; 15],
+    /// How it is displaced; found at the first hit, and again when the guest rewrites it.
+    pub displaced: Option<Displaced>,
+    /// Stack pointer of a hit whose displaced instruction faulted: the retry is not a new hit.
+    pub retry: Option<u64>,
+}
+
+/// A record that waits for its displaced instruction.
+pub(crate) struct Staged {
+    pub header: Header,
+    pub name: std::ops::Range<usize>,
+    pub data: std::ops::Range<usize>,
+    pub logonfault: bool,
+}
+
+/// The probe table, and the state of the hit in progress.
+pub struct Interposer {
+    pub(crate) config: InterposerConfig,
+    pub(crate) channels: Channels,
+    pub(crate) vm: Vm,
+    pub(crate) gv: Vec<u64>,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) probes: Vec<Probe>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) by_paddr: BTreeMap<u64, usize>,
+    /// Physical pages known to hold a page of a user module.
+    pub(crate) module_pages: BTreeMap<u64, ()>,
+    pub(crate) staged: Vec<Staged>,
+    pub(crate) bytes: Vec<u8>,
+    /// Site whose displaced instruction is on its way, and the stack pointer at its trap.
+    pub(crate) pending: Option<(usize, u64)>,
+    pub(crate) stats: Stats,
+    pub(crate) stop: bool,
+}
+
+impl Interposer {
+    /// An empty table.
+    pub fn new(config: InterposerConfig) -> Self {
+        let mut vm = Vm::new();
+        if let Some(steps) = config.max_steps {
+            vm.set_max_steps(steps);
+        }
+        Interposer {
+            channels: Channels::new(1, config.channel),
+            vm,
+            gv: Vec::new(),
+            programs: Vec::new(),
+            probes: Vec::new(),
+            sites: Vec::new(),
+            by_paddr: BTreeMap::new(),
+            module_pages: BTreeMap::new(),
+            staged: Vec::new(),
+            bytes: Vec::new(),
+            pending: None,
+            stats: Stats::default(),
+            stop: false,
+            config,
+        }
+    }
+
+    /// The records committed so far.
+    pub fn channels(&mut self) -> &mut Channels {
+        &mut self.channels
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        Stats { sites: self.sites.iter().filter(|s| s.armed).count() as u64, ..self.stats }
+    }
+
+    /// Whether every handler only observes, so that the guest is promised not to notice.
+    pub fn observe_only(&self) -> bool {
+        self.probes.iter().all(|p| p.handler.observe_only())
+    }
+
+    /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.
+    pub fn probe(&self, id: u32) -> Option<(&str, u32, u32, u64)> {
+        let p = self.probes.get(id as usize)?;
+        Some((&self.programs.get(p.program)?.name, p.major, p.minor, p.run))
+    }
+
+    /// Runs of each probe of a program, in the order of its probe points.
+    pub fn runs(&self, id: ProgramId) -> Vec<u64> {
+        let ids = self.programs.get(id.0).map(|p| p.probes.as_slice()).unwrap_or_default();
+        ids.iter().filter_map(|&p| self.probes.get(p)).map(|p| p.run).collect()
+    }
+
+    /// Local variables of a program.
+    pub fn locals(&self, id: ProgramId) -> &[u64] {
+        self.programs.get(id.0).map(|p| p.lv.as_slice()).unwrap_or_default()
+    }
+
+    /// Global variables of the machine.
+    pub fn globals(&self) -> &[u64] {
+        &self.gv
+    }
+
+    /// Sites armed now: physical address, the displaced instruction's bytes as last seen, how it is displaced.
+    pub fn armed_sites(&self) -> impl Iterator<Item = (u64, &[u8; 15], Option<crate::Way>)> {
+        self.sites
+            .iter()
+            .filter(|s| s.armed)
+            .map(|s| (s.paddr, &s.original, s.displaced.as_ref().map(|d| d.way())))
+    }
+}

@@ -1,0 +1,233 @@
+//! The locations of an RPN program (dprobes.lang(8), PROBE POINTS; rpn.md section 7) to places.
+//!
+//! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text.
+//! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
+//! address of the kernel. Kernel modules (`modtype = kmod`), watchpoints and address ranges are refused for now.
+
+use std::sync::Arc;
+
+use trapline_emu::symbols::UserModule;
+use trapline_interposer::Place;
+use trapline_rpn::{
+    Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity, SymbolResolver,
+};
+
+use crate::code::Code;
+use crate::target::{Target, basename};
+
+/// Near misses named in an error.
+const SUGGESTIONS: usize = 3;
+
+/// A linked program and a place for each of its probe points, in the same order.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The program.
+    pub program: LinkedProgram,
+    /// Where its probe points are.
+    pub places: Vec<Place>,
+}
+
+/// Links `program` against `target` and checks every probe point by the target's files.
+///
+/// # Errors
+/// All that is wrong: an unknown module, unknown symbols with near misses, or for each probe point why nothing can
+/// be armed there.
+pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnostics> {
+    let scope = Scope::find(target, program)?;
+    let linked = program.link(target.width(), &scope)?;
+    let mut places = Vec::with_capacity(linked.probes.len());
+    let mut refused = Diagnostics::default();
+    for probe in &linked.probes {
+        match scope.place(probe) {
+            Ok(place) => places.push(place),
+            Err(error) => {
+                let found = linked.location_error(probe, error.code, error.message, error.help);
+                if refused.list.len() < Diagnostics::LIMIT {
+                    refused.list.extend(found.list);
+                } else {
+                    refused.more += found.list.len();
+                }
+            }
+        }
+    }
+    if refused.list.is_empty() { Ok(Resolved { program: linked, places }) } else { Err(refused) }
+}
+
+/// The diagnostic for a probe point of `program` that the interposer refused for the reason `kind`.
+pub fn insert_error(program: &LinkedProgram, probe: usize, kind: &dyn std::fmt::Display) -> Diagnostics {
+    match program.probes.get(probe) {
+        Some(point) => program.location_error(point, "not-armed", kind.to_string(), None),
+        None => Diagnostics::default(),
+    }
+}
+
+/// Why a location is no place.
+struct LocationError {
+    code: &'static str,
+    message: String,
+    help: Option<String>,
+}
+
+/// What one program's names mean.
+struct Scope<'a> {
+    target: &'a Target,
+    /// The module of a user program.
+    module: Option<&'a Arc<UserModule>>,
+}
+
+impl<'a> Scope<'a> {
+    fn find(target: &'a Target, program: &Program) -> Result<Self, Diagnostics> {
+        let name = &program.header.name;
+        match program.header.modtype {
+            ModType::Kernel => Ok(Self { target, module: None }),
+            ModType::Kmod => {
+                let help = "modtype = kernel names the kernel's own image".to_owned();
+                let message = format!("`{name}` is a kernel module, and probes on kernel modules are not supported");
+                Err(about_name(program, "unknown-module", message, Some(help)))
+            }
+            ModType::User => match target.module(name) {
+                Some(module) => Ok(Self { target, module: Some(module) }),
+                None => Err(unknown_module(target, program)),
+            },
+        }
+    }
+
+    fn place(&self, probe: &LinkedProbe) -> Result<Place, LocationError> {
+        let location = &probe.location;
+        if location.end.is_some() {
+            return Err(LocationError {
+                code: "address-range",
+                message: "an address range is for watchpoints, which are not supported".to_owned(),
+                help: Some("give one address".to_owned()),
+            });
+        }
+        match (self.module, location.form) {
+            (None, _) => self.kernel(probe),
+            (Some(module), LocationForm::Offset) => self.user(module, probe),
+            (Some(_), LocationForm::Address) => Err(LocationError {
+                code: "address-in-user",
+                message: "address = is for kernel programs; a probe in a user module has an offset".to_owned(),
+                help: Some("write offset = SYMBOL, or offset = and a file offset".to_owned()),
+            }),
+        }
+    }
+
+    fn kernel(&self, probe: &LinkedProbe) -> Result<Place, LocationError> {
+        let location = &probe.location;
+        let linear = match (location.form, &location.symbol) {
+            (LocationForm::Offset, None) => {
+                let base = self.target.text_base().ok_or_else(|| LocationError {
+                    code: "no-text",
+                    message: "the kernel has no _text, .text or executable segment that a number could count from"
+                        .to_owned(),
+                    help: Some("write address = and a linear address".to_owned()),
+                })?;
+                base.wrapping_add(location.value) & self.target.width().mask()
+            }
+            _ => location.value,
+        };
+        let plan = self.target.image().plan();
+        let code = Code::Kernel { plan, symbols: self.target.symbols() };
+        code.check(linear, probe.opcode)?;
+        match plan.vaddr_to_paddr(linear) {
+            Some(paddr) => Ok(Place::Kernel { linear, paddr }),
+            None => Err(LocationError {
+                code: "not-mapped",
+                message: format!("{} is not in the image", code.place(linear)),
+                help: None,
+            }),
+        }
+    }
+
+    fn user(&self, module: &Arc<UserModule>, probe: &LinkedProbe) -> Result<Place, LocationError> {
+        let location = &probe.location;
+        if let Some(symbol) = &location.symbol
+            && module.symbol_offset(symbol).is_none()
+        {
+            return Err(LocationError {
+                code: "not-mapped",
+                message: format!("`{symbol}` has no bytes in the file {}", basename(module.name())),
+                help: None,
+            });
+        }
+        Code::User(module).check(location.value, probe.opcode)?;
+        Ok(Place::User { module: Arc::clone(module), offset: location.value })
+    }
+}
+
+impl From<crate::code::Refusal> for LocationError {
+    fn from(refusal: crate::code::Refusal) -> Self {
+        Self { code: refusal.code(), message: refusal.to_string(), help: refusal.help() }
+    }
+}
+
+impl SymbolResolver for Scope<'_> {
+    fn resolve(&self, module: Option<&str>, name: &str) -> Option<u64> {
+        match (module, self.module) {
+            (Some(_), Some(module)) => {
+                let symbol = module.symbols().lookup(name)?;
+                // A symbol without bytes in the file is known, but no place: `Scope::user` says so.
+                Some(module.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr))
+            }
+            _ => Some(self.target.symbols().lookup(name)?.addr),
+        }
+    }
+
+    fn suggest(&self, module: Option<&str>, name: &str) -> Vec<String> {
+        let symbols = match (module, self.module) {
+            (Some(_), Some(module)) => module.symbols(),
+            _ => self.target.symbols(),
+        };
+        symbols.near_misses(name, SUGGESTIONS).into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
+    let name = &program.header.name;
+    let known: Vec<String> = target.modules().iter().map(|m| format!("`{}`", basename(m.name()))).collect();
+    let message = if known.is_empty() {
+        format!("no user module `{name}`: no module was given")
+    } else {
+        format!("no user module `{name}`; there is {}", known.join(", "))
+    };
+    let help = if basename(name) == basename(&target.image().plan().name) || name == "vmlinux" {
+        "modtype = kernel makes this a probe on the kernel; without modtype it is on a user program"
+    } else {
+        "--module FILE adds a user program; the file's name must be the module's"
+    };
+    about_name(program, "unknown-module", message, Some(help.to_owned()))
+}
+
+/// A diagnostic that points at the value of `name =`.
+fn about_name(program: &Program, code: &'static str, message: String, help: Option<String>) -> Diagnostics {
+    let sources = &program.sources;
+    let found = (1..=sources.line_count(0)).find_map(|line| name_value(sources.line(0, line)).map(|at| (line, at)));
+    let (line, (col, len)) = found.unwrap_or((0, (0, 0)));
+    let diagnostic = Diagnostic {
+        severity: Severity::Error,
+        code,
+        file: sources.name(0).to_owned(),
+        line,
+        col,
+        len,
+        message,
+        help,
+        source: sources.line(0, line).to_owned(),
+    };
+    Diagnostics { list: vec![diagnostic], more: 0 }
+}
+
+/// Column, from 1, and length in characters of the value, if the line is a `name =` statement.
+fn name_value(line: &str) -> Option<(u32, u32)> {
+    let (key, rest) = line.split_once('=')?;
+    if !key.trim().eq_ignore_ascii_case("name") {
+        return None;
+    }
+    let value = rest.trim_start();
+    let before = key.chars().count() + 1 + rest.chars().count() - value.chars().count();
+    let len = match value.strip_prefix('"') {
+        Some(quoted) => quoted.chars().take_while(|c| *c != '"').count() + 2,
+        None => value.chars().take_while(|c| !c.is_whitespace()).count(),
+    };
+    Some((u32::try_from(before + 1).ok()?, u32::try_from(len.max(1)).ok()?))
+}

@@ -1,0 +1,103 @@
+//! Functions of a target by glob: `*`, `?`, `[a-z]`, `[!x]`, `\x`.
+
+use globset::{GlobBuilder, GlobMatcher};
+use trapline_emu::symbols::Symbol;
+
+use crate::code::Code;
+use crate::target::{Target, basename};
+
+/// Bytes of a function that are shown.
+const FIRST_BYTES: usize = 8;
+
+/// A pattern that is no glob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]` and `\\x` are understood")]
+pub struct GlobError {
+    /// The pattern.
+    pub pattern: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A pattern for names of functions; upper and lower case are distinguished.
+#[derive(Debug, Clone)]
+pub struct FunctionGlob(GlobMatcher);
+
+impl FunctionGlob {
+    /// Compiles `pattern`.
+    ///
+    /// # Errors
+    /// An unclosed class, a range that runs backwards, a backslash at the end.
+    pub fn new(pattern: &str) -> Result<Self, GlobError> {
+        // Braces are alternatives to globset; here they are plain characters.
+        let plain: String = pattern
+            .chars()
+            .flat_map(|c| if matches!(c, '{' | '}') { vec!['[', c, ']'] } else { vec![c] })
+            .collect();
+        let glob = GlobBuilder::new(&plain).literal_separator(false).backslash_escape(true).build();
+        match glob {
+            Ok(glob) => Ok(Self(glob.compile_matcher())),
+            Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),
+        }
+    }
+
+    /// Whether the whole of `name` matches.
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+}
+
+/// A function that can be probed by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Kernel or module that has it, without folders.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Its virtual address, as linked.
+    pub address: u64,
+    /// Its offset in the file, for user modules.
+    pub offset: Option<u64>,
+    /// Its size in bytes, 0 if unknown.
+    pub size: u64,
+    /// Its first bytes; empty if the file does not have them.
+    pub bytes: Vec<u8>,
+}
+
+/// The functions that `glob` matches: the kernel's, then each module's, by address and name.
+pub fn functions(target: &Target, glob: Option<&FunctionGlob>) -> Vec<Function> {
+    let wanted = |symbol: &&Symbol| glob.is_none_or(|glob| glob.matches(&symbol.name));
+    let plan = target.image().plan();
+    let code = Code::Kernel { plan, symbols: target.symbols() };
+    let mut found = Vec::new();
+    for symbol in target.symbols().functions().filter(wanted) {
+        found.push(function(basename(&plan.name), symbol, code, Some(symbol.addr), None));
+    }
+    sort(&mut found);
+    for module in target.modules() {
+        let mut own = Vec::new();
+        for symbol in module.symbols().functions().filter(wanted) {
+            let offset = module.vaddr_to_offset(symbol.addr);
+            own.push(function(basename(module.name()), symbol, Code::User(module), offset, offset));
+        }
+        sort(&mut own);
+        found.extend(own);
+    }
+    found
+}
+
+fn function(module: &str, symbol: &Symbol, code: Code<'_>, at: Option<u64>, offset: Option<u64>) -> Function {
+    let shown = usize::try_from(symbol.size).unwrap_or(FIRST_BYTES).clamp(1, FIRST_BYTES);
+    Function {
+        module: module.to_owned(),
+        name: symbol.name.to_string(),
+        address: symbol.addr,
+        offset,
+        size: symbol.size,
+        bytes: at.map(|at| code.bytes(at, shown)).unwrap_or_default(),
+    }
+}
+
+fn sort(list: &mut [Function]) {
+    list.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+}

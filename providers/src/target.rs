@@ -1,0 +1,77 @@
+//! What there is to probe: the kernel's image and symbols, and the user modules.
+
+use std::sync::Arc;
+
+use trapline_emu::load::{Image, Width as FileWidth};
+use trapline_emu::symbols::{Symbols, UserModule};
+use trapline_rpn::Width;
+
+/// The files that make up a guest.
+#[derive(Debug, Clone)]
+pub struct Target {
+    image: Image,
+    symbols: Symbols,
+    modules: Vec<Arc<UserModule>>,
+}
+
+/// The last component of a path; modules are matched by it.
+pub(crate) fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+impl Target {
+    /// A guest of the kernel `image` with `symbols` and the user modules `modules`.
+    pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
+        Self { image, symbols, modules }
+    }
+
+    /// The kernel.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The kernel's symbols.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// The user modules in the order they were given.
+    pub fn modules(&self) -> &[Arc<UserModule>] {
+        &self.modules
+    }
+
+    /// The guest's word.
+    pub fn width(&self) -> Width {
+        match self.image.plan().width {
+            FileWidth::Bits32 => Width::W32,
+            FileWidth::Bits64 => Width::W64,
+        }
+    }
+
+    /// The user module called `name`: the file names, without their folders, are equal.
+    pub fn module(&self, name: &str) -> Option<&Arc<UserModule>> {
+        self.modules.iter().find(|module| basename(module.name()) == basename(name))
+    }
+
+    /// Where the kernel's text begins, from which a plain number in `offset =` counts: the symbol `_text`, else the
+    /// section `.text`, else the lowest executable segment.
+    pub fn text_base(&self) -> Option<u64> {
+        let plan = self.image.plan();
+        let section = || plan.sections.iter().find(|s| s.executable && s.name == ".text").map(|s| s.vaddr);
+        let executable = trapline_emu::load::Perms::EXECUTE;
+        let segment = || plan.segments.iter().filter(|s| s.perms.contains(executable)).map(|s| s.vaddr).min();
+        self.symbols.lookup("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
+    }
+
+    /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed
+    /// address. Of a module that can be mapped anywhere the address says nothing.
+    pub fn symbol(&self, address: u64) -> Option<String> {
+        if let Some(at) = self.symbols.at(address) {
+            return Some(at.to_string());
+        }
+        self.modules.iter().filter(|module| !module.is_dynamic()).find_map(|module| {
+            let at = module.symbols().at(address)?;
+            Some(format!("{}:{at}", basename(module.name())))
+        })
+    }
+}
