@@ -1,4 +1,4 @@
-//! Functions of a target by glob: `*`, `?`, `[a-z]`, `[!x]`, `\x`.
+//! Functions of a target by glob: `*`, `?`, `[a-z]`, `[!x]`, `{a,b}`, `\x`.
 
 use globset::{GlobBuilder, GlobMatcher};
 use trapline_emu::symbols::Symbol;
@@ -11,7 +11,7 @@ const FIRST_BYTES: usize = 8;
 
 /// A pattern that is no glob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]` and `\\x` are understood")]
+#[error("the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x` are understood")]
 pub struct GlobError {
     /// The pattern.
     pub pattern: String,
@@ -29,12 +29,7 @@ impl FunctionGlob {
     /// # Errors
     /// An unclosed class, a range that runs backwards, a backslash at the end.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
-        // Braces are alternatives to globset; here they are plain characters.
-        let plain: String = pattern
-            .chars()
-            .flat_map(|c| if matches!(c, '{' | '}') { vec!['[', c, ']'] } else { vec![c] })
-            .collect();
-        let glob = GlobBuilder::new(&plain).literal_separator(false).backslash_escape(true).build();
+        let glob = GlobBuilder::new(pattern).literal_separator(false).backslash_escape(true).build();
         match glob {
             Ok(glob) => Ok(Self(glob.compile_matcher())),
             Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),

@@ -1,0 +1,34 @@
+//! GNU Mach with a probe on every function that begins 55 89 e5.
+use std::time::Instant;
+use trapline_emu::{CpuModel, Machine, MachineConfig, TrapInterposer, load::Image, symbols::Symbols};
+use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_rpn::{NoSymbols, Width, parse};
+use trapline_trace::{ChannelConfig, HeaderItems};
+
+fn main() {
+    let probed = std::env::args().nth(1).as_deref() == Some("probed");
+    let bytes = std::fs::read(".guests/gnumach").expect("gnumach");
+    let image = Image::parse(&bytes, "gnumach").expect("image");
+    let symbols = Symbols::from_elf(&bytes, "gnumach").expect("symbols");
+    let mut m = Machine::new(&MachineConfig { mem_size: 256 << 20, model: CpuModel::Ia32 }).expect("machine");
+    m.load(&image, "console=com0", &[]).expect("load");
+    m.watch_console(vec![b"db>".to_vec()]);
+    let mut i = Interposer::new(InterposerConfig { header: HeaderItems::default(), channel: ChannelConfig::default(), profile: None, max_steps: None });
+    let mut text = String::from("name = gnumach\nmodtype = kernel\n");
+    let mut places = Vec::new();
+    let mut last = 0;
+    for s in symbols.functions() {
+        if s.addr == last || image.plan().bytes_at(s.addr, 3).as_deref() != Some(&[0x55, 0x89, 0xe5]) { continue }
+        last = s.addr;
+        text += &format!("address = {:#x}\nopcode = 0x55\npush r, eax\npush r, esp\nlog 2\nexit\n", s.addr);
+        places.push(Place::Kernel { linear: s.addr, paddr: image.plan().vaddr_to_paddr(s.addr).expect("paddr") });
+    }
+    println!("{} places", places.len());
+    if probed {
+        let program = parse("t.rpn", &text).expect("parses").link(Width::W32, &NoSymbols).expect("links");
+        i.insert(m.core_mut(), "t", program, places).expect("inserts");
+    }
+    let t = Instant::now();
+    let stop = m.run(Some(&mut i as &mut dyn TrapInterposer), 20_000_000_000);
+    println!("{stop:?} icount {} digest {} console {} in {:?}\n{:?} {:?}", m.icount(), m.digest(), m.console().len(), t.elapsed(), i.stats(), m.counters());
+}
