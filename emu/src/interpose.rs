@@ -54,9 +54,4 @@ pub trait TrapInterposer {
 
     /// Whether [`TrapInterposer::code_page`] is wanted.
     fn wants_code_pages(&self) -> bool;
-
-    /// Asked at instruction boundaries: should the machine stop now?
-    fn wants_stop(&self) -> bool {
-        false
-    }
 }

@@ -17,6 +17,7 @@ fn main() {
     let mut text = String::from("name = gnumach\nmodtype = kernel\n");
     let mut places = Vec::new();
     let mut last = 0;
+    let mut id = None;
     for s in symbols.functions() {
         if s.addr == last || image.plan().bytes_at(s.addr, 3).as_deref() != Some(&[0x55, 0x89, 0xe5]) { continue }
         last = s.addr;
@@ -26,9 +27,21 @@ fn main() {
     println!("{} places", places.len());
     if probed {
         let program = parse("t.rpn", &text).expect("parses").link(Width::W32, &NoSymbols).expect("links");
-        i.insert(m.core_mut(), "t", program, places).expect("inserts");
+        id = Some(i.insert(m.core_mut(), "t", program, places.clone()).expect("inserts"));
     }
     let t = Instant::now();
     let stop = m.run(Some(&mut i as &mut dyn TrapInterposer), 20_000_000_000);
     println!("{stop:?} icount {} digest {} console {} in {:?}\n{:?} {:?}", m.icount(), m.digest(), m.console().len(), t.elapsed(), i.stats(), m.counters());
+    let oracle = std::fs::read_to_string("guest-images/oracle/gnumach.tsv").expect("oracle");
+    let Some(id) = id else { return };
+    let runs = i.runs(id);
+    let (mut same, mut ran, mut shown) = (0, 0, 0);
+    for line in oracle.lines().filter(|l| !l.starts_with('#')) {
+        let f: Vec<&str> = line.split('\t').collect();
+        let Ok(addr) = u64::from_str_radix(f[0].trim_start_matches("0x"), 16) else { continue };
+        let want: u64 = f[2].parse().expect("count");
+        let Some(n) = places.iter().position(|p| matches!(p, Place::Kernel { linear, .. } if *linear == addr)) else { continue };
+        if runs[n] == want { same += 1; ran += u64::from(want > 0) } else if shown < 60 { shown += 1; println!("{} want {want} got {}", f[1], runs[n]) }
+    }
+    println!("same {same}, of which ran {ran}");
 }

@@ -73,10 +73,6 @@ impl TrapInterposer for Interposer {
     fn wants_code_pages(&self) -> bool {
         self.probes.iter().any(|p| p.enabled && matches!(p.place, crate::table::Place::User { .. }))
     }
-
-    fn wants_stop(&self) -> bool {
-        self.stop
-    }
 }
 
 impl Interposer {

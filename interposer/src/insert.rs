@@ -86,7 +86,6 @@ impl Interposer {
         self.programs.push(Program {
             name: name.to_string(),
             lv: vec![0; program.header.vars as usize],
-            header: program.header,
             probes: (first..self.probes.len()).collect(),
             removed: false,
         });

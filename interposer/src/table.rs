@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_os::OsProfile;
-use trapline_rpn::{FileHeader, Verified, Vm};
+use trapline_rpn::{Verified, Vm};
 use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
 
 /// How an interposer is set up.
@@ -83,7 +83,6 @@ pub struct Stats {
 /// An inserted program.
 pub(crate) struct Program {
     pub name: String,
-    pub header: FileHeader,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
     pub removed: bool,
@@ -135,14 +134,11 @@ pub struct Interposer {
     pub(crate) probes: Vec<Probe>,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
-    /// Physical pages known to hold a page of a user module.
-    pub(crate) module_pages: BTreeMap<u64, ()>,
     pub(crate) staged: Vec<Staged>,
     pub(crate) bytes: Vec<u8>,
     /// Site whose displaced instruction is on its way, and the stack pointer at its trap.
     pub(crate) pending: Option<(usize, u64)>,
     pub(crate) stats: Stats,
-    pub(crate) stop: bool,
 }
 
 impl Interposer {
@@ -160,12 +156,10 @@ impl Interposer {
             probes: Vec::new(),
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
-            module_pages: BTreeMap::new(),
             staged: Vec::new(),
             bytes: Vec::new(),
             pending: None,
             stats: Stats::default(),
-            stop: false,
             config,
         }
     }

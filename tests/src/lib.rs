@@ -1,1 +1,107 @@
-//! Whole-system tests of Trapline.
+//! Whole-system tests of Trapline: what the tests share.
+
+use std::path::{Path, PathBuf};
+use trapline_emu::load::Image;
+use trapline_emu::symbols::Symbols;
+use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_trace::{ChannelConfig, HeaderItems};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// A guest that `make guests` fetches.
+///
+/// # Errors
+/// A sentence with the command that fetches it.
+pub fn fetched(name: &str) -> Result<Vec<u8>, String> {
+    let path = root().join(".guests").join(name);
+    std::fs::read(&path).map_err(|e| format!("{}: {e}; run `make guests` first", path.display()))
+}
+
+/// GNU Mach, ready to run to its debugger's prompt.
+pub struct Mach {
+    /// The machine, loaded.
+    pub machine: Machine,
+    /// Its image.
+    pub image: Image,
+    /// Its symbols.
+    pub symbols: Symbols,
+}
+
+/// An instruction limit far beyond what GNU Mach's boot takes.
+pub const MACH_LIMIT: u64 = 20_000_000_000;
+
+impl Mach {
+    /// Loads GNU Mach with 256 MiB and `console=com0`, watching for the prompt.
+    ///
+    /// # Errors
+    /// When it was not fetched or cannot be loaded.
+    pub fn load() -> Result<Self, Box<dyn std::error::Error>> {
+        let bytes = fetched("gnumach")?;
+        let image = Image::parse(&bytes, "gnumach")?;
+        let symbols = Symbols::from_elf(&bytes, "gnumach")?;
+        let mut machine = Machine::new(&MachineConfig { mem_size: 256 << 20, model: CpuModel::Ia32 })?;
+        machine.load(&image, "console=com0", &[])?;
+        machine.watch_console(vec![b"db>".to_vec()]);
+        Ok(Mach { machine, image, symbols })
+    }
+
+    /// Every function that begins `55 89 e5`, once an address: linear address and place.
+    pub fn framed_functions(&self) -> Vec<(u64, Place)> {
+        let plan = self.image.plan();
+        let mut found: Vec<(u64, Place)> = Vec::new();
+        for s in self.symbols.functions() {
+            let framed = plan.bytes_at(s.addr, 3).as_deref() == Some(&[0x55, 0x89, 0xe5]);
+            let again = found.last().is_some_and(|(a, _)| *a == s.addr);
+            if let (true, false, Some(paddr)) = (framed, again, plan.vaddr_to_paddr(s.addr)) {
+                found.push((s.addr, Place::Kernel { linear: s.addr, paddr }));
+            }
+        }
+        found
+    }
+
+    /// Runs to the prompt.
+    pub fn run(&mut self, interposer: Option<&mut Interposer>) -> Stop {
+        self.machine.run(interposer.map(|i| i as &mut dyn TrapInterposer), MACH_LIMIT)
+    }
+}
+
+/// The embedded IA32 guest, loaded.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn embedded() -> Result<Machine, Box<dyn std::error::Error>> {
+    let guest = &trapline_guests::IA32;
+    let image = Image::parse(guest.image, guest.name)?;
+    let mut machine = Machine::new(&MachineConfig { mem_size: 64 << 20, model: CpuModel::Ia32 })?;
+    let modules: Vec<BootModule> = guest
+        .modules
+        .iter()
+        .map(|(name, bytes)| BootModule { string: (*name).to_string(), bytes: bytes.to_vec() })
+        .collect();
+    machine.load(&image, guest.cmdline, &modules)?;
+    Ok(machine)
+}
+
+/// An interposer with default settings and no profile.
+pub fn interposer() -> Interposer {
+    Interposer::new(InterposerConfig {
+        header: HeaderItems::default(),
+        channel: ChannelConfig::default(),
+        profile: None,
+        max_steps: None,
+    })
+}
+
+/// Source of an observe-only program with one probe at each address: logs two registers.
+pub fn observer(addresses: impl Iterator<Item = u64>, opcode: u8) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from("name = vmlinux\nmodtype = kernel\n");
+    for a in addresses {
+        let _ = write!(text, "address = {a:#x}\nopcode = {opcode:#x}\npush r, eax\npush r, esp\nlog 2\nexit\n");
+    }
+    text
+}
