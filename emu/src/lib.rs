@@ -9,6 +9,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+#[doc(hidden)]
+pub mod bare;
 mod clock;
 mod core;
 pub mod devices;

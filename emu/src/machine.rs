@@ -91,7 +91,8 @@ impl Machine {
         }
         let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0 };
         if plan.is_multiboot() {
-            let list: Vec<(&str, &[u8])> = modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
+            let list: Vec<(&str, &[u8])> =
+                modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
             let info = build_multiboot(plan, cmdline, &list, self.core.ram.size())?;
             for (paddr, bytes) in &info.writes {
                 self.core.write_phys(*paddr, bytes);

@@ -103,7 +103,9 @@ pub struct Ram {
 
 /// RAM cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("guest memory of {0} bytes is not possible: it must be a multiple of 4096 between 1 MiB and 3 GiB that the host can give")]
+#[error(
+    "guest memory of {0} bytes is not possible: it must be a multiple of 4096 between 1 MiB and 3 GiB that the host can give"
+)]
 pub struct RamError(pub u64);
 
 impl Ram {
@@ -162,7 +164,11 @@ impl Ram {
         }
         // SAFETY: in range, and `to` is Rust memory that cannot overlap the block.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.data.ptr.as_ptr().add(paddr as usize), to.as_mut_ptr(), to.len());
+            std::ptr::copy_nonoverlapping(
+                self.data.ptr.as_ptr().add(paddr as usize),
+                to.as_mut_ptr(),
+                to.len(),
+            );
         }
         true
     }
@@ -192,7 +198,11 @@ impl Ram {
         }
         // SAFETY: in range; `from` cannot overlap a block that only raw pointers reach.
         unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), self.data.ptr.as_ptr().add(paddr as usize), from.len());
+            std::ptr::copy_nonoverlapping(
+                from.as_ptr(),
+                self.data.ptr.as_ptr().add(paddr as usize),
+                from.len(),
+            );
         }
         true
     }
@@ -251,7 +261,11 @@ impl Ram {
         if self.in_range(paddr, from.len()) {
             // SAFETY: in range of the shadow block.
             unsafe {
-                std::ptr::copy_nonoverlapping(from.as_ptr(), self.shadow.ptr.as_ptr().add(paddr as usize), from.len());
+                std::ptr::copy_nonoverlapping(
+                    from.as_ptr(),
+                    self.shadow.ptr.as_ptr().add(paddr as usize),
+                    from.len(),
+                );
             }
         }
     }

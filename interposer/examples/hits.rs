@@ -20,7 +20,8 @@ fn main() {
         ("nop, log two", Some((6, 0x90, "push r, eax\npush r, ebx\nlog 2\nexit"))),
     ];
     for (name, probe) in cases {
-        let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 }).expect("machine");
+        let mut m =
+            Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 }).expect("machine");
         m.write_physical(0x10000, &code);
         m.boot(&BootState { mode: CpuMode::Flat32, ip: 0x10000, ax: 0, bx: 7, sp: 0x8000 });
         let mut i = Interposer::new(InterposerConfig {
@@ -30,7 +31,8 @@ fn main() {
             max_steps: None,
         });
         if let Some((at, opcode, handler)) = probe {
-            let text = format!("name = x\nmodtype = kernel\naddress = 0x10000\nopcode = {opcode:#x}\n{handler}\n");
+            let text =
+                format!("name = x\nmodtype = kernel\naddress = 0x10000\nopcode = {opcode:#x}\n{handler}\n");
             let program = parse("t.rpn", &text).expect("parses").link(Width::W32, &NoSymbols).expect("links");
             let place = Place::Kernel { linear: 0x10000 + at, paddr: 0x10000 + at };
             i.insert(m.core_mut(), "t", program, vec![place]).expect("inserts");

@@ -14,7 +14,7 @@ use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        self.commit();
+        self.commit(core);
         let index = trap.patch as usize;
         if index >= self.sites.len() {
             return Verdict::Declined;
@@ -25,17 +25,14 @@ impl TrapInterposer for Interposer {
         for n in 0.. {
             let Some(&probe) = self.sites[index].probes.get(n) else { break };
             self.hit(core, probe, trap, retry);
-            // A probe that has just removed itself has left the list.
-            if self.sites[index].probes.get(n) != Some(&probe) {
-                self.rerun_from(core, index, n, trap, retry);
-                break;
-            }
         }
         self.resume(core, index, trap, sp)
     }
 
-    fn faulted(&mut self, _: &mut Core) {
+    fn faulted(&mut self, core: &mut Core) {
         self.stats.faulted += 1;
+        // A probe that has had its last hit gets it back: the instruction will be tried again.
+        self.expired.clear();
         if let Some((site, sp)) = self.pending.take() {
             self.sites[site].retry = Some(sp);
         }
@@ -44,11 +41,11 @@ impl TrapInterposer for Interposer {
         staged.retain(|s| s.logonfault);
         self.stats.dropped += (before - staged.len()) as u64;
         self.staged = staged;
-        self.commit();
+        self.commit(core);
     }
 
-    fn settled(&mut self, _: &mut Core) {
-        self.commit();
+    fn settled(&mut self, core: &mut Core) {
+        self.commit(core);
     }
 
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
@@ -62,6 +59,7 @@ impl TrapInterposer for Interposer {
                     core.free_slot(slot);
                 }
                 self.stats.rewritten += 1;
+                self.leave_foreign_page(core, index, page);
             }
         }
     }
@@ -76,14 +74,6 @@ impl TrapInterposer for Interposer {
 }
 
 impl Interposer {
-    /// Goes on with the probes that follow one that removed itself at position `from`.
-    fn rerun_from(&mut self, core: &mut Core, index: usize, from: usize, trap: &Trap, retry: bool) {
-        let rest: Vec<usize> = self.sites[index].probes.get(from..).unwrap_or_default().to_vec();
-        for probe in rest {
-            self.hit(core, probe, trap, retry);
-        }
-    }
-
     /// One probe at one hit.
     #[inline]
     fn hit(&mut self, core: &mut Core, index: usize, trap: &Trap, retry: bool) {
@@ -112,7 +102,7 @@ impl Interposer {
             self.stage(core, index, trap, &outcome);
         }
         if outcome.remove || exhausted {
-            self.disable(core, index);
+            self.expired.push(index);
         }
     }
 
@@ -123,7 +113,9 @@ impl Interposer {
         let items = self.config.header;
         let profile = self.config.profile.as_deref();
         let exception = match outcome.termination {
-            Termination::Exception { code, parm1, parm2, line, .. } => Some(Exception { code, parm1, parm2, line }),
+            Termination::Exception { code, parm1, parm2, line, .. } => {
+                Some(Exception { code, parm1, parm2, line })
+            }
             _ => None,
         };
         let header = Header {
@@ -159,12 +151,19 @@ impl Interposer {
         self.staged.push(Staged { header, name: start..middle, data: middle..end, logonfault });
     }
 
-    /// Commits what is staged: its displaced instruction has completed.
+    /// Commits what is staged: its displaced instruction has completed. Probes that had their last hit go.
     #[inline]
-    fn commit(&mut self) {
+    fn commit(&mut self, core: &mut Core) {
         self.pending = None;
-        if self.staged.is_empty() {
+        if self.staged.is_empty() && self.expired.is_empty() {
             return;
+        }
+        self.commit_staged(core);
+    }
+
+    fn commit_staged(&mut self, core: &mut Core) {
+        for probe in std::mem::take(&mut self.expired) {
+            self.disable(core, probe);
         }
         for s in &self.staged {
             let view = RecordView {
@@ -195,7 +194,7 @@ impl Interposer {
                 self.stats.emulated += 1;
                 match displace::emulate(core, &op) {
                     Ok(()) => {
-                        self.commit();
+                        self.commit(core);
                         Verdict::Resumed
                     }
                     Err(fault) => Verdict::Raise(fault),

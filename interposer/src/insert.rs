@@ -180,6 +180,22 @@ impl Interposer {
         Ok(())
     }
 
+    /// A site's bytes changed: probes of a user module leave when the page is no longer that module's.
+    pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
+        let probes = &self.probes;
+        let site = &mut self.sites[site];
+        site.probes.retain(|&p| match &probes[p].place {
+            Place::Kernel { .. } => true,
+            Place::User { module, offset } => {
+                module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
+            }
+        });
+        if site.probes.is_empty() && site.armed {
+            core.disarm(site.paddr);
+            site.armed = false;
+        }
+    }
+
     /// A physical page is about to be executed: arms the user probes whose module page it holds.
     pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
         for probe in 0..self.probes.len() {

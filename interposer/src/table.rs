@@ -138,6 +138,8 @@ pub struct Interposer {
     pub(crate) bytes: Vec<u8>,
     /// Site whose displaced instruction is on its way, and the stack pointer at its trap.
     pub(crate) pending: Option<(usize, u64)>,
+    /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
+    pub(crate) expired: Vec<usize>,
     pub(crate) stats: Stats,
 }
 
@@ -159,6 +161,7 @@ impl Interposer {
             staged: Vec::new(),
             bytes: Vec::new(),
             pending: None,
+            expired: Vec::new(),
             stats: Stats::default(),
             config,
         }

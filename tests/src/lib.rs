@@ -101,7 +101,8 @@ pub fn observer(addresses: impl Iterator<Item = u64>, opcode: u8) -> String {
     use std::fmt::Write as _;
     let mut text = String::from("name = vmlinux\nmodtype = kernel\n");
     for a in addresses {
-        let _ = write!(text, "address = {a:#x}\nopcode = {opcode:#x}\npush r, eax\npush r, esp\nlog 2\nexit\n");
+        let _ =
+            write!(text, "address = {a:#x}\nopcode = {opcode:#x}\npush r, eax\npush r, esp\nlog 2\nexit\n");
     }
     text
 }

@@ -53,7 +53,10 @@ fn dependencies_point_one_way() {
     ]);
     for (package, deps) in graph() {
         let Some(allowed) = allowed.get(package.as_str()) else {
-            assert!(matches!(package.as_str(), "trapline" | "trapline-tests"), "{package} is not in the table");
+            assert!(
+                matches!(package.as_str(), "trapline" | "trapline-tests"),
+                "{package} is not in the table"
+            );
             continue;
         };
         for dep in deps {
@@ -90,8 +93,12 @@ fn unsafe_code_is_forbidden_outside_the_machine() {
         assert_eq!(inherits, dir != "emu", "{dir} must take the workspace's lints");
     }
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    for lint in ["unsafe_code = \"forbid\"", "undocumented_unsafe_blocks = \"deny\"", "unwrap_used = \"deny\"", "panic = \"deny\""]
-    {
+    for lint in [
+        "unsafe_code = \"forbid\"",
+        "undocumented_unsafe_blocks = \"deny\"",
+        "unwrap_used = \"deny\"",
+        "panic = \"deny\"",
+    ] {
         assert!(text.contains(lint), "the workspace must say {lint}");
     }
 }

@@ -33,7 +33,9 @@ fn unprobed() -> Run {
 #[test]
 fn guest_boots_to_its_panic_its_own_int3_and_the_prompt_twice_alike() {
     let first = unprobed();
-    for line in ["GNU Mach 1.8", "No bootstrap code loaded with the kernel!", "Kernel Breakpoint trap, eip 0x", "db>"] {
+    for line in
+        ["GNU Mach 1.8", "No bootstrap code loaded with the kernel!", "Kernel Breakpoint trap, eip 0x", "db>"]
+    {
         assert!(first.console.contains(line), "{line:?} is missing in\n{}", first.console);
     }
     let trace = first.console.lines().filter(|l| l.starts_with("0xc1")).count();

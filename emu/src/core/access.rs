@@ -4,8 +4,8 @@
 //! privilege, set accessed and dirty bits, fill the architectural TLB, and can fault. `peek` and `poke`
 //! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
 
-use super::deliver::Fault;
 use super::Core;
+use super::deliver::Fault;
 use crate::mmu::{self, Access, Translation};
 use crate::ram::{PAGE, PageState};
 
@@ -218,7 +218,12 @@ impl Core {
         self.prefix(va, to, |ram, paddr, part| ram.read_code(paddr, part))
     }
 
-    fn prefix(&self, va: u64, to: &mut [u8], read: impl Fn(&crate::ram::Ram, u64, &mut [u8]) -> bool) -> usize {
+    fn prefix(
+        &self,
+        va: u64,
+        to: &mut [u8],
+        read: impl Fn(&crate::ram::Ram, u64, &mut [u8]) -> bool,
+    ) -> usize {
         let mut done = 0;
         while done < to.len() {
             let at = self.wrap_linear(va.wrapping_add(done as u64));

@@ -70,8 +70,19 @@ pub(super) fn reads_descriptors(i: &Instruction) -> bool {
     let segment_load = matches!(i.mnemonic(), M::Mov | M::Pop) && i.op0_register().is_segment_register();
     let table = matches!(
         i.mnemonic(),
-        M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss | M::Lar | M::Lsl | M::Verr | M::Verw | M::Retf | M::Iret
-            | M::Iretd | M::Iretq
+        M::Lds
+            | M::Les
+            | M::Lfs
+            | M::Lgs
+            | M::Lss
+            | M::Lar
+            | M::Lsl
+            | M::Verr
+            | M::Verw
+            | M::Retf
+            | M::Iret
+            | M::Iretd
+            | M::Iretq
     );
     far || segment_load || table
 }

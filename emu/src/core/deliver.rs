@@ -179,7 +179,8 @@ impl Core {
             self.note_user_context(ip);
         }
         loop {
-            let outcome = if self.env.long_mode() { self.deliver_64(&event) } else { self.deliver_32(&event) };
+            let outcome =
+                if self.env.long_mode() { self.deliver_64(&event) } else { self.deliver_32(&event) };
             match outcome {
                 Ok(()) => return,
                 Err(Failed::Unsupported(what)) => {
@@ -254,7 +255,8 @@ impl Core {
         let inner = !code.conforming() && code.dpl() < cpl;
         let new_cpl = if inner { code.dpl() } else { cpl };
         let (old_ss, old_sp) = (self.env.seg(Seg::Ss), self.env.gpr(4));
-        let (ss, sp) = if inner { self.inner_stack_32(new_cpl, event)? } else { (old_ss, old_sp & 0xffff_ffff) };
+        let (ss, sp) =
+            if inner { self.inner_stack_32(new_cpl, event)? } else { (old_ss, old_sp & 0xffff_ffff) };
         let mask = if ss.flags & (1 << 22) != 0 { 0xffff_ffff } else { 0xffff };
         let mut stack = Stack { sp, base: ss.base, mask, user: new_cpl == 3, width: 4 };
         if inner {
@@ -444,8 +446,7 @@ impl Core {
             return Err(Fault::with(Vector::InvalidTss, error).into());
         }
         let at = tr.base.wrapping_add(offset.into());
-        let value =
-            u64::from(self.kernel_u32(at)?) | u64::from(self.kernel_u32(at.wrapping_add(4))?) << 32;
+        let value = u64::from(self.kernel_u32(at)?) | u64::from(self.kernel_u32(at.wrapping_add(4))?) << 32;
         if !super::access::canonical(value) {
             return Err(Fault::with(Vector::Stack, event.ext).into());
         }

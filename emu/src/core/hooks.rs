@@ -1,7 +1,7 @@
 //! What the engine calls. Each hook turns its `user_data` into the core and does one thing.
 
-use super::cell::{BlockCell, Hot};
 use super::Core;
+use super::cell::{BlockCell, Hot};
 use std::ffi::c_void;
 use unicorn_engine_sys::{MemType, Prot, TlbEntry, TranslationBlock, uc_engine};
 

@@ -158,7 +158,7 @@ fn callbacks() -> Callbacks {
 }
 
 impl Core {
-    /// Builds the engine around `ram` and `platform`. 
+    /// Builds the engine around `ram` and `platform`.
     pub(crate) fn new(model: Model, ram: Ram, platform: Platform) -> Result<Box<Core>, EngineError> {
         let hot = HotBox::new();
         let mut cells = CellArena::new(hot.as_ptr());

@@ -72,7 +72,11 @@ impl Core {
         let input = i.mnemonic() == Mnemonic::In;
         let (data, port) = if input { (0, 1) } else { (1, 0) };
         let size = i.op_register(data).size() as u8;
-        let port = if i.op_kind(port) == OpKind::Register { self.env.gpr(2) as u16 } else { i.immediate(port) as u16 };
+        let port = if i.op_kind(port) == OpKind::Register {
+            self.env.gpr(2) as u16
+        } else {
+            i.immediate(port) as u16
+        };
         self.check_port(port, size)?;
         let rax = self.env.gpr(0);
         if input {

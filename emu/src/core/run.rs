@@ -55,7 +55,11 @@ impl Core {
             let short: *mut (dyn TrapInterposer + '_) = i;
             // SAFETY: only the lifetime is extended; the pointer is cleared before this function returns,
             // while the exclusive borrow is still held.
-            unsafe { std::mem::transmute::<*mut (dyn TrapInterposer + '_), *mut (dyn TrapInterposer + 'static)>(short) }
+            unsafe {
+                std::mem::transmute::<*mut (dyn TrapInterposer + '_), *mut (dyn TrapInterposer + 'static)>(
+                    short,
+                )
+            }
         });
         self.verdict = None;
         let stop = loop {
@@ -328,7 +332,9 @@ impl Core {
         match refusal {
             Refusal::PageFault(mut code) => {
                 if access == Access::Read
-                    && self.decode_original(self.linear_ip()).is_some_and(|i| decode::is_read_modify_write(&i))
+                    && self
+                        .decode_original(self.linear_ip())
+                        .is_some_and(|i| decode::is_read_modify_write(&i))
                 {
                     code |= error_code::WRITE;
                 }
@@ -348,9 +354,9 @@ impl Core {
     /// #SS(0) when the access was to the stack, else #GP(0) (SDM volume 3, 6.15).
     fn non_canonical(&self) -> Fault {
         use iced_x86::Register::{RBP, RSP};
-        let stack = self.decode_original(self.linear_ip()).is_some_and(|i| {
-            i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP)
-        });
+        let stack = self
+            .decode_original(self.linear_ip())
+            .is_some_and(|i| i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP));
         if stack { Fault { vector: Vector::Stack as u8, error: Some(0), cr2: None } } else { Fault::gp(0) }
     }
 

@@ -150,7 +150,8 @@ impl Core {
             0x8b | 0x79 => {}
             0xc000_0080 if self.known_msr(index) => return self.write_efer(value),
             _ if self.known_msr(index) => {
-                let address = matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
+                let address =
+                    matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
                 if address && self.model == Model::X86_64 && !super::access::canonical(value) {
                     return Err(Fault::gp(0));
                 }
@@ -277,7 +278,8 @@ impl Core {
     /// MOV to and from control registers, CLTS, LMSW: the engine executes, the TLB follows.
     fn control_write(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
-        let writes = i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
+        let writes =
+            i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
         let before = self.paging();
         if writes {
             let value = self.register(i.op1_register());

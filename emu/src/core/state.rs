@@ -33,9 +33,8 @@ pub struct BootState {
 }
 
 const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
-const NAMES: [&str; 16] = [
-    "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-];
+const NAMES: [&str; 16] =
+    ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
 impl Core {
     /// Puts the CPU into its entry state.

@@ -54,13 +54,8 @@ pub(crate) struct Callbacks {
     ),
     pub interrupt: unsafe extern "C" fn(*mut uc_engine, u32, *mut c_void),
     pub invalid: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> bool,
-    pub fill: unsafe extern "C" fn(
-        *mut uc_engine,
-        u64,
-        sys::MemType,
-        *mut sys::TlbEntry,
-        *mut c_void,
-    ) -> bool,
+    pub fill:
+        unsafe extern "C" fn(*mut uc_engine, u64, sys::MemType, *mut sys::TlbEntry, *mut c_void) -> bool,
     pub void_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
     pub void_write: unsafe extern "C" fn(*mut uc_engine, u64, u32, u64, *mut c_void),
 }
@@ -111,7 +106,8 @@ impl Engine {
         let mut uc = ptr::null_mut();
         // SAFETY: `uc` is a valid out pointer.
         check("open", unsafe { sys::uc_open(Arch::X86, Mode::MODE_64, &mut uc) })?;
-        let mut engine = Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
+        let mut engine =
+            Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
         // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
         unsafe {
             check("select the CPU model", sys::uc_ctl(uc, ctl(CTL_CPU_MODEL, 1), model as i32))?;
@@ -213,8 +209,7 @@ impl Engine {
     ) -> Result<*mut u8, EngineError> {
         let mut handle: sys::uc_hook = Default::default();
         // SAFETY: the callback has the signature of its hook type; begin > end means every address.
-        let error =
-            unsafe { sys::uc_hook_add(self.uc, &mut handle, kind.0 as i32, callback, user, 1, 0) };
+        let error = unsafe { sys::uc_hook_add(self.uc, &mut handle, kind.0 as i32, callback, user, 1, 0) };
         check("install a hook", error)?;
         Ok(handle as *mut u8)
     }

@@ -110,7 +110,8 @@ impl Tlb {
 
     /// INVLPG of one linear page. Returns whether it was part of a large page, all of which is dropped.
     pub fn invalidate(&mut self, page: u64) -> bool {
-        let dead = Entry { translation: Translation::default(), generation: u64::MAX, global_generation: u64::MAX };
+        let dead =
+            Entry { translation: Translation::default(), generation: u64::MAX, global_generation: u64::MAX };
         if !self.large {
             self.kill(page, dead);
             return false;

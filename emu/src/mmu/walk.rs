@@ -180,7 +180,6 @@ impl Levels<'_> {
             large,
         }
     }
-
 }
 
 /// Sets accessed bits on every level and, for a write, the dirty bit on the leaf.
@@ -233,8 +232,16 @@ fn trace(ram: &Ram, paging: Paging, va: u64, access: Access, user: bool) -> Resu
         return Ok((t, ([(0, 0); 4], 0)));
     }
     let wide = paging.pae();
-    let mut levels =
-        Levels { ram, paging, wide, entries: [(0, 0); 4], used: 0, writable: true, user: true, executable: true };
+    let mut levels = Levels {
+        ram,
+        paging,
+        wide,
+        entries: [(0, 0); 4],
+        used: 0,
+        writable: true,
+        user: true,
+        executable: true,
+    };
     let found = if wide { walk_wide(&mut levels, va) } else { walk_32(&mut levels, va) };
     let translation = found.map_err(|c| c | code(&paging, access, user))?;
     match denied(&translation, &paging, access, user) {

@@ -55,9 +55,7 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
             drop: if i.op_count() == 1 { i.immediate16() } else { 0 },
         },
         M::Jmp if near(i) => Op::Jump { by: distance(i) },
-        M::Call if near(i) => {
-            Op::Call { by: distance(i), size: if bits == 64 { 8 } else { 4 }, len }
-        }
+        M::Call if near(i) => Op::Call { by: distance(i), size: if bits == 64 { 8 } else { 4 }, len },
         _ if i.is_jcc_short_or_near() && near(i) => {
             Op::Jcc { condition: i.condition_code(), by: distance(i), len }
         }
@@ -73,7 +71,9 @@ fn push_of(i: &Instruction, len: u8) -> Option<Op> {
         OpKind::Register if i.op0_register().is_gpr() => {
             Some(Op::Push { reg: gpr(i.op0_register())?, size: i.op0_register().size() as u8, len })
         }
-        OpKind::Immediate8to32 | OpKind::Immediate32 => Some(Op::PushImm { value: i.immediate(0), size: 4, len }),
+        OpKind::Immediate8to32 | OpKind::Immediate32 => {
+            Some(Op::PushImm { value: i.immediate(0), size: 4, len })
+        }
         OpKind::Immediate8to64 | OpKind::Immediate32to64 => {
             Some(Op::PushImm { value: i.immediate(0), size: 8, len })
         }
@@ -140,7 +140,11 @@ impl Stack {
     #[inline]
     fn set(self, core: &Core, offset: u64) {
         let env = core.env();
-        let value = if self.mask == 0xffff { (env.gpr(SP) & !0xffff) | (offset & 0xffff) } else { offset & self.mask };
+        let value = if self.mask == 0xffff {
+            (env.gpr(SP) & !0xffff) | (offset & 0xffff)
+        } else {
+            offset & self.mask
+        };
         env.set_gpr(SP, value);
     }
 

@@ -1,0 +1,235 @@
+//! The paper's five experiments, on its loop `dec eax; nop; jnz`, and 4000 armed sites.
+
+use super::table::{Row, Target, median};
+use std::error::Error;
+use std::time::Instant;
+use trapline_emu::bare::BareCode;
+use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_rpn::{NoSymbols, Width, parse};
+use trapline_trace::{ChannelConfig, HeaderItems};
+
+const AT: u64 = 0x10000;
+const NOP: u8 = 0x90;
+const DEC: u8 = 0x48;
+
+/// Code with probes on it.
+struct Case {
+    what: &'static str,
+    code: fn() -> Vec<u8>,
+    /// Instructions of one iteration.
+    length: u64,
+    iterations: u32,
+    /// Addresses and opcodes of the probes, and the handler they share.
+    probes: Vec<(u64, u8)>,
+    handler: &'static str,
+    target: Target,
+    paper: &'static str,
+}
+
+/// `l: dec eax; nop; jnz l`.
+fn paper_loop() -> Vec<u8> {
+    vec![DEC, NOP, 0x75, 0xfc]
+}
+
+/// `l: dec eax; pushfd; popfd; jnz l`: POPFD is stepped in place.
+fn stepped_loop() -> Vec<u8> {
+    vec![DEC, 0x9c, 0x9d, 0x75, 0xfb]
+}
+
+/// Sites of the many-sites loops.
+const SITES: usize = 4000;
+
+/// The instruction 4000 times, then `dec eax; jnz`.
+fn many(instruction: &[u8]) -> Vec<u8> {
+    let mut code = instruction.repeat(SITES);
+    let back = -(code.len() as i32 + 1 + 6);
+    code.extend([DEC, 0x0f, 0x85]);
+    code.extend(back.to_le_bytes());
+    code
+}
+
+fn many_nops() -> Vec<u8> {
+    many(&[NOP])
+}
+
+/// `lea esi, [esi]`, the nop of alignment, which runs out of line.
+fn many_leas() -> Vec<u8> {
+    many(&[0x8d, 0x36])
+}
+
+/// The paper's loop as the bare engine runs it: `mov eax, n` before, HLT behind.
+fn bare_loop(n: u32) -> Vec<u8> {
+    let mut code = vec![0xb8];
+    code.extend(n.to_le_bytes());
+    code.extend(paper_loop());
+    code.push(0xf4);
+    code
+}
+
+fn every(step: u64, opcode: u8) -> Vec<(u64, u8)> {
+    (0..SITES as u64).map(|i| (AT + i * step, opcode)).collect()
+}
+
+const LOG_TWO: &str = "push r, eax\npush r, ebx\nlog 2\nexit";
+
+fn cases(scale: u32) -> Vec<Case> {
+    let on = |what, at: u64, opcode, handler, target, paper| Case {
+        what,
+        code: paper_loop,
+        length: 3,
+        iterations: 40_000 * scale,
+        probes: vec![(AT + at, opcode)],
+        handler,
+        target,
+        paper,
+    };
+    vec![
+        Case {
+            what: "1  Trapline, unprobed (speed)",
+            code: paper_loop,
+            length: 3,
+            iterations: 400_000 * scale,
+            probes: Vec::new(),
+            handler: "",
+            target: Target::AtLeast(0.70),
+            paper: "1x",
+        },
+        on("2  probe on dec eax, abort: out of line", 0, DEC, "abort", Target::AtMost(14.0), "533x"),
+        on("3  probe on nop, abort: emulated", 1, NOP, "abort", Target::AtMost(10.0), "267x"),
+        on("4  as 2, push r,eax; abort", 0, DEC, "push r, eax\nabort", Target::AtMost(14.0), "533x"),
+        on("5  as 2, exit: a record each", 0, DEC, "exit", Target::None, "6667x"),
+        on("   probe on nop, two registers logged", 1, NOP, LOG_TWO, Target::AtMost(20.0), ""),
+        on("   probe on dec eax, two registers logged", 0, DEC, LOG_TWO, Target::AtMost(20.0), ""),
+        Case {
+            code: stepped_loop,
+            length: 4,
+            iterations: 400 * scale,
+            ..on("   probe on popfd, abort: stepped in place", 2, 0x9d, "abort", Target::None, "")
+        },
+    ]
+}
+
+fn site_cases(scale: u32) -> Vec<Case> {
+    let sites = |what, code, probes| Case {
+        what,
+        code,
+        length: SITES as u64 + 2,
+        iterations: 10 * scale,
+        probes,
+        handler: "abort",
+        target: Target::AtMost(3.0),
+        paper: "",
+    };
+    vec![
+        sites("4000 sites, nop, abort: emulated, each", many_nops as fn() -> Vec<u8>, every(1, NOP)),
+        sites("4000 sites, lea, abort: out of line, each", many_leas, every(2, 0x8d)),
+    ]
+}
+
+impl Case {
+    /// A fresh machine in the loop, probed.
+    fn prepare(&self) -> Result<(Machine, Interposer), Box<dyn Error>> {
+        let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
+        let mut i = Interposer::new(InterposerConfig {
+            header: HeaderItems::default(),
+            channel: ChannelConfig::default(),
+            profile: None,
+            max_steps: None,
+        });
+        m.write_physical(AT, &(self.code)());
+        // EAX runs down from its largest value: the run ends by its instruction limit.
+        m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000 });
+        if !self.probes.is_empty() {
+            let points: String = self
+                .probes
+                .iter()
+                .map(|(at, opcode)| format!("address = {at:#x}\nopcode = {opcode:#x}\n{}\n", self.handler))
+                .collect();
+            let text = format!("name = bench\nmodtype = kernel\n{points}");
+            let program = parse("bench.rpn", &text)?.link(Width::W32, &NoSymbols)?;
+            let places = self.probes.iter().map(|&(a, _)| Place::Kernel { linear: a, paddr: a }).collect();
+            i.insert(m.core_mut(), "bench", program, places)?;
+        }
+        Ok((m, i))
+    }
+
+    fn pass(&self, m: &mut Machine, i: &mut Interposer, iterations: u32) -> Result<(), Box<dyn Error>> {
+        let limit = m.icount() + self.length * u64::from(iterations);
+        match m.run(Some(i as &mut dyn TrapInterposer), limit) {
+            Stop::Limit => Ok(()),
+            other => Err(format!("{}: {other:?}", self.what).into()),
+        }
+    }
+
+    /// Nanoseconds an iteration. Three iterations before let the engine translate, and the interposer work out how
+    /// each site is displaced.
+    fn run(&self) -> Result<f64, Box<dyn Error>> {
+        let (mut m, mut i) = self.prepare()?;
+        self.pass(&mut m, &mut i, 3)?;
+        let before = i.stats().hits;
+        let start = Instant::now();
+        self.pass(&mut m, &mut i, self.iterations)?;
+        let ns = start.elapsed().as_nanos() as f64 / f64::from(self.iterations);
+        let (hits, expected) = (i.stats().hits - before, u64::from(self.iterations) * self.probes.len() as u64);
+        if hits.abs_diff(expected) > 1 {
+            return Err(format!("{}: {hits} hits instead of {expected}", self.what).into());
+        }
+        Ok(ns)
+    }
+}
+
+/// Nanoseconds an iteration of the paper's loop on the bare engine.
+fn bare(iterations: u32) -> Result<f64, Box<dyn Error>> {
+    let mut code = BareCode::new(&bare_loop(iterations), AT as u32)?;
+    let start = Instant::now();
+    code.run()?;
+    Ok(start.elapsed().as_nanos() as f64 / f64::from(iterations))
+}
+
+/// The five experiments, against the bare engine's iteration in the same round.
+///
+/// # Errors
+/// When a machine cannot be built, or does not do what it was built for.
+pub fn paper(rounds: usize, scale: u32) -> Result<Vec<Row>, Box<dyn Error>> {
+    let cases = cases(scale);
+    let mut yardstick = Vec::new();
+    let mut times = vec![Vec::new(); cases.len()];
+    let mut ratios = vec![Vec::new(); cases.len()];
+    for _ in 0..rounds {
+        for (n, case) in cases.iter().enumerate() {
+            let (before, ns, after) = (bare(400_000 * scale)?, case.run()?, bare(400_000 * scale)?);
+            let unit = f64::midpoint(before, after);
+            yardstick.push(unit);
+            times[n].push(ns);
+            ratios[n].push(if case.probes.is_empty() { unit / ns } else { ns / unit });
+        }
+    }
+    let mut rows = vec![Row::plain("   bare Unicorn, one iteration", median(yardstick), "ns")];
+    for ((case, times), ratios) in cases.iter().zip(times).zip(ratios) {
+        let row = Row::plain(case.what, median(times), "ns");
+        rows.push(row.against(median(ratios), "bare iteration", case.target).paper(case.paper));
+    }
+    Ok(rows)
+}
+
+/// 4000 armed sites, each against the hit of a single site of its kind in the same round.
+///
+/// # Errors
+/// As for [`paper`].
+pub fn sites(rounds: usize, scale: u32) -> Result<Vec<Row>, Box<dyn Error>> {
+    let singles = cases(scale);
+    let mut rows = Vec::new();
+    for (case, single) in site_cases(scale).iter().zip(["3", "2"]) {
+        let Some(single) = singles.iter().find(|c| c.what.starts_with(single)) else { continue };
+        let (mut times, mut ratios) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let (one, each) = (single.run()?, case.run()? / SITES as f64);
+            times.push(each);
+            ratios.push(each / one);
+        }
+        let row = Row::plain(case.what, median(times), "ns");
+        rows.push(row.against(median(ratios), "one site's hit", case.target));
+    }
+    Ok(rows)
+}

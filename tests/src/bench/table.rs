@@ -1,0 +1,162 @@
+//! The table: one row a measurement, with its target, for people or as JSON lines.
+
+use std::fmt::Write as _;
+
+/// What a row must not pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// The ratio may be at most this.
+    AtMost(f64),
+    /// The ratio must be at least this.
+    AtLeast(f64),
+    /// For information.
+    None,
+}
+
+impl Target {
+    fn met(self, ratio: f64) -> Option<bool> {
+        match self {
+            Target::AtMost(t) => Some(ratio <= t),
+            Target::AtLeast(t) => Some(ratio >= t),
+            Target::None => None,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Target::AtMost(t) => format!("<= {t}x"),
+            Target::AtLeast(t) => format!(">= {t:.2}x"),
+            Target::None => String::new(),
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What was measured.
+    pub what: String,
+    /// The measured quantity with its unit.
+    pub value: f64,
+    /// `ns`, `us` or `s`.
+    pub unit: &'static str,
+    /// Median of the ratios to the row's own yardstick, taken within each round.
+    pub ratio: Option<f64>,
+    /// What the ratio is to.
+    pub of: &'static str,
+    /// What it has to meet.
+    pub target: Target,
+    /// The paper's ratio for the same experiment.
+    pub paper: &'static str,
+}
+
+impl Row {
+    /// A row without a ratio.
+    pub fn plain(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Row { what: what.into(), value, unit, ratio: None, of: "", target: Target::None, paper: "" }
+    }
+
+    /// Adds the ratio, what it is to, and its target.
+    pub fn against(mut self, ratio: f64, of: &'static str, target: Target) -> Self {
+        (self.ratio, self.of, self.target) = (Some(ratio), of, target);
+        self
+    }
+
+    /// Adds the paper's ratio.
+    pub fn paper(mut self, ratio: &'static str) -> Self {
+        self.paper = ratio;
+        self
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.ratio.and_then(|r| self.target.met(r)) {
+            Some(true) => "ok",
+            Some(false) => "MISS",
+            None => "",
+        }
+    }
+}
+
+/// A table section by section; a section is printed when it is done.
+pub struct Table {
+    json: bool,
+    misses: usize,
+}
+
+impl Table {
+    /// A table for people, or as JSON lines.
+    pub fn new(json: bool) -> Self {
+        Table { json, misses: 0 }
+    }
+
+    /// Prints a section.
+    pub fn section(&mut self, title: &str, rows: &[Row]) {
+        self.misses += rows.iter().filter(|r| r.verdict() == "MISS").count();
+        if self.json {
+            rows.iter().for_each(|r| println!("{}", json(title, r)));
+            return;
+        }
+        println!("\n{title}");
+        println!(
+            "  {:<50} {:>12}    {:>8} {:<17} {:<9} {:<5} {}",
+            "", "measured", "ratio", "to", "target", "", "paper"
+        );
+        for r in rows {
+            let ratio = r.ratio.map(|x| format!("{x:.2}x")).unwrap_or_default();
+            let line = format!(
+                "  {:<50} {:>12.3} {:<2} {:>8} {:<17} {:<9} {:<5} {}",
+                r.what,
+                r.value,
+                r.unit,
+                ratio,
+                r.of,
+                r.target.text(),
+                r.verdict(),
+                r.paper
+            );
+            println!("{}", line.trim_end());
+        }
+    }
+
+    /// Says why something was not measured.
+    pub fn note(&self, text: &str) {
+        if self.json {
+            println!("{}", serde_json::json!({ "type": "note", "text": text }));
+        } else {
+            println!("  {text}");
+        }
+    }
+
+    /// Ends the table.
+    pub fn end(&self, seconds: f64) {
+        if self.json {
+            println!("{}", serde_json::json!({ "type": "end", "misses": self.misses, "seconds": seconds }));
+            return;
+        }
+        let mut line = format!("\n{seconds:.0} s; ");
+        let _ = match self.misses {
+            0 => write!(line, "every target met"),
+            n => write!(line, "{n} target(s) missed"),
+        };
+        println!("{line}");
+    }
+}
+
+fn json(section: &str, r: &Row) -> serde_json::Value {
+    let (bound, limit) = match r.target {
+        Target::AtMost(t) => (Some("max"), Some(t)),
+        Target::AtLeast(t) => (Some("min"), Some(t)),
+        Target::None => (None, None),
+    };
+    serde_json::json!({
+        "type": "bench", "section": section, "what": r.what, "value": r.value, "unit": r.unit,
+        "ratio": r.ratio, "of": (!r.of.is_empty()).then_some(r.of), "bound": bound, "target": limit,
+        "ok": r.ratio.and_then(|x| r.target.met(x)), "paper": (!r.paper.is_empty()).then_some(r.paper),
+    })
+}
+
+/// The middle value; of an even number, the upper of the two.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,71 @@
+//! `make bench`: the speed of Trapline as ratios, measured in one run, interleaved.
+//!
+//! Absolute times on a shared machine mean little; each ratio is taken within a round and the medians are shown.
+//! A target that is missed is marked and does not fail the run: no test depends on time.
+
+#[path = "../bench/boot.rs"]
+mod boot;
+#[path = "../bench/hits.rs"]
+mod hits;
+#[path = "../bench/snapshot.rs"]
+mod snapshot;
+#[path = "../bench/table.rs"]
+mod table;
+
+use clap::{Parser, ValueEnum};
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Measures Trapline against bare Unicorn and qemu.
+#[derive(Parser)]
+#[command(name = "bench")]
+struct Options {
+    /// About 20 seconds: fewer rounds, and no boot of GNU Mach
+    #[arg(long)]
+    quick: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "text")]
+    format: Format,
+    /// Rounds of the boot of GNU Mach
+    #[arg(long, default_value_t = 3)]
+    boots: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table
+    Text,
+    /// JSON lines
+    Json,
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
+    let mut table = table::Table::new(options.format == Format::Json);
+    table.section("One hit: the paper's experiments, loop dec eax; nop; jnz", &hits::paper(rounds, scale)?);
+    table.section("4000 armed sites", &hits::sites(rounds, scale)?);
+    table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
+    if options.quick {
+        table.note("GNU Mach's boot: left out by --quick");
+    } else if let Some(guest) = boot::guest() {
+        let (rows, notes) = boot::rows(&guest, options.boots.max(1))?;
+        table.section("GNU Mach from its entry to db>", &rows);
+        notes.iter().for_each(|n| table.note(n));
+    } else {
+        table.note("GNU Mach's boot: skipped, .guests/gnumach is missing (make guests)");
+    }
+    table.end(start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
