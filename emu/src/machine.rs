@@ -122,7 +122,7 @@ impl Machine {
             let directory = pdpt + 4096 * (gib + 1);
             self.core.write_phys(pdpt + gib * 8, &(directory | PRESENT_RW).to_le_bytes());
             for n in 0..512u64 {
-                let page = (gib << 30) + (n << 21) | LARGE;
+                let page = ((gib << 30) + (n << 21)) | LARGE;
                 self.core.write_phys(directory + n * 8, &page.to_le_bytes());
             }
         }
@@ -175,7 +175,7 @@ impl Machine {
         use crate::devices::vga::{TEXT_BASE, TEXT_BYTES, text_screen};
         let start = TEXT_BASE as usize;
         let bytes = self.core.ram.bytes();
-        text_screen(bytes.get(start..start + TEXT_BYTES as usize).unwrap_or(&[]))
+        text_screen(bytes.get(start..start + TEXT_BYTES).unwrap_or(&[]))
     }
 
     /// Retired instructions.

@@ -124,7 +124,7 @@ impl Interposer {
             time_ns: core.virtual_ns(),
             probe: index as u32,
             kind: Kind::Data,
-            width: probe.handler.limits().width.bits() as u8,
+            width: probe.handler.limits().width.bits(),
             termination: outcome.termination_code(),
             major: outcome.major.unwrap_or(probe.major),
             minor: outcome.minor.unwrap_or(probe.minor),

@@ -208,14 +208,13 @@ impl Linker<'_> {
             };
             sum = if term.negative { sum.wrapping_sub(n) } else { sum.wrapping_add(n) };
         }
-        if let Some(constant) = expr.constant() {
-            if self.width == Width::W32
+        if let Some(constant) = expr.constant()
+            && self.width == Width::W32
                 && (constant < i128::from(i32::MIN) || constant > i128::from(u32::MAX))
             {
                 self.error(expr.span, "out-of-range", format!("{constant} does not fit 32 bits"));
                 return None;
             }
-        }
         ok.then_some((sum & self.width.mask(), first))
     }
 

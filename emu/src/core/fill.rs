@@ -134,32 +134,29 @@ impl Core {
             return Some((VOID_PADDR, R | if t.writable { W } else { 0 }));
         }
         let index = (t.paddr / PAGE) as u32;
-        match access {
-            Access::Fetch => self.grant_fetch(index, t),
-            Access::Write => {
-                if let Some(refusal) = self.before_write(index) {
-                    self.refusal = Some((refusal, page, access));
-                    return None;
-                }
-                self.grant_write(index, t)
-            }
-            Access::Read => self.grant_read(index, t),
+        let refused = if access == Access::Write { self.before_write(index) } else { None };
+        if let Some(refusal) = refused {
+            self.refusal = Some((refusal, page, access));
+            return None;
         }
-        .map(|grant| {
-            self.ram.pages[index as usize].remember(page);
-            grant
-        })
+        let granted = match access {
+            Access::Fetch => self.grant_fetch(index, t),
+            Access::Write => self.grant_write(index, t),
+            Access::Read => self.grant_read(index, t),
+        };
+        self.ram.pages[index as usize].remember(page);
+        Some(granted)
     }
 
     /// A read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a
     /// fetch through this entry shows the guest nothing new, and literal pools do not thrash.
-    fn grant_read(&self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+    fn grant_read(&self, index: u32, t: &Translation) -> (u64, u32) {
         let state = self.ram.pages[index as usize];
         let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable;
-        Some((t.paddr, if both { R | X } else { R }))
+        (t.paddr, if both { R | X } else { R })
     }
 
-    fn grant_fetch(&mut self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+    fn grant_fetch(&mut self, index: u32, t: &Translation) -> (u64, u32) {
         let state = self.ram.pages[index as usize];
         if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
             self.forget_mappings(index);
@@ -176,10 +173,10 @@ impl Core {
             }
             // Disarming inside resync is possible: look again.
             if self.ram.pages[index as usize].is(PageState::ARMED) {
-                return Some((SHADOW_BASE + t.paddr, X));
+                return (SHADOW_BASE + t.paddr, X);
             }
         }
-        Some((t.paddr, R | X))
+        (t.paddr, R | X)
     }
 
     /// A store into the armed page that the storing instruction itself lies on must be seen by the very next
@@ -193,7 +190,7 @@ impl Core {
         own.then_some(Refusal::OwnPage)
     }
 
-    fn grant_write(&mut self, index: u32, t: &Translation) -> Option<(u64, u32)> {
+    fn grant_write(&mut self, index: u32, t: &Translation) -> (u64, u32) {
         let state = self.ram.pages[index as usize];
         let armed = state.is(PageState::ARMED);
         let mut perms = R | W;
@@ -227,7 +224,7 @@ impl Core {
         if armed {
             state.flags |= PageState::STALE;
         }
-        Some((t.paddr, perms))
+        (t.paddr, perms)
     }
 
     /// Makes the engine forget every linear page that maps physical page `index`.

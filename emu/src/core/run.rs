@@ -49,9 +49,9 @@ pub struct CrashReport {
 
 impl Core {
     /// Runs until something ends the run. `limit` is an absolute instruction count.
-    pub(crate) fn run(&mut self, mut interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+    pub(crate) fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
         self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
-        self.interposer = interposer.as_deref_mut().map(|i| {
+        self.interposer = interposer.map(|i| {
             let short: *mut (dyn TrapInterposer + '_) = i;
             // SAFETY: only the lifetime is extended; the pointer is cleared before this function returns,
             // while the exclusive borrow is still held.

@@ -309,8 +309,9 @@ impl Core {
                 high || (pg && value & CR0_PE == 0) || long || leaving || nw_without_cd
             }
             Register::CR4 => {
-                let known: u64 = if self.model == Model::Ia32 { 0x7ff } else { 0x7ff };
-                value & !known != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
+                // VME PVI TSD DE PSE PAE MCE PGE PCE OSFXSR OSXMMEXCPT: both models have the same.
+                const KNOWN: u64 = 0x7ff;
+                value & !KNOWN != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
             }
             Register::CR3 => self.env.long_mode() && value >> self.phys_bits != 0,
             _ => false,
