@@ -60,7 +60,7 @@ impl Core {
         let first = ((PAGE - (va & (PAGE - 1))) as usize).min(to.len());
         let p = self.translate(va, Access::Read, user)?;
         let second = if first < to.len() {
-            Some(self.translate(self.wrap_linear(va + first as u64), Access::Read, user)?)
+            Some(self.translate(self.wrap_linear(va.wrapping_add(first as u64)), Access::Read, user)?)
         } else {
             None
         };
@@ -79,7 +79,7 @@ impl Core {
         let first = ((PAGE - (va & (PAGE - 1))) as usize).min(from.len());
         let p = self.translate(va, Access::Write, user)?;
         let second = if first < from.len() {
-            Some(self.translate(self.wrap_linear(va + first as u64), Access::Write, user)?)
+            Some(self.translate(self.wrap_linear(va.wrapping_add(first as u64)), Access::Write, user)?)
         } else {
             None
         };

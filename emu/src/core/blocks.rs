@@ -23,6 +23,11 @@ impl Core {
                 self.engine.stop_before_block();
                 return;
             }
+            Mode::Step(_) if b.flags & BlockCell::UNSUPPORTED != 0 => {
+                self.halt = Some(Halt::Unsupported);
+                self.engine.stop_before_block();
+                return;
+            }
             Mode::Step(_) => {
                 self.mode = Mode::Stepped;
                 self.engine.stop_after_block();
@@ -103,7 +108,7 @@ impl Core {
         }
         // SAFETY: non-null cells live as long as the engine.
         let last = unsafe { &*self.hot.last };
-        last.flags & BlockCell::REP_TAIL != 0 && last.pc + u64::from(last.lead) == pc
+        last.flags & BlockCell::REP_TAIL != 0 && last.pc.wrapping_add(last.lead.into()) == pc
     }
 
     /// The count register of the repeated instruction at `pc`, by its address size.
@@ -136,7 +141,7 @@ impl Core {
         if h & hflags::PE == 0 || vm || h & (hflags::CS32 | hflags::CS64) == 0 || h & hflags::SS32 == 0 {
             b.flags |= BlockCell::UNSUPPORTED;
         }
-        let end = address + u64::from(b.size);
+        let end = address.saturating_add(b.size.into());
         let wanted = b.icount;
         let (mut at, mut n) = (address, 0u32);
         while at < end && (wanted == 0 || n < wanted) {
@@ -157,7 +162,7 @@ impl Core {
                 Kind::Iret => b.flags |= BlockCell::IRET_TAIL,
                 _ => {}
             }
-            at += i.len() as u64;
+            at = at.saturating_add(i.len() as u64);
             n += 1;
         }
         if wanted == 0 {
@@ -173,7 +178,7 @@ impl Core {
         }
         // SAFETY: non-null cells live as long as the engine.
         let b = unsafe { &*self.hot.last };
-        if b.flags & BlockCell::SLOT != 0 || !(b.pc..b.pc + u64::from(b.size.max(1))).contains(&ip) {
+        if b.flags & BlockCell::SLOT != 0 || ip.wrapping_sub(b.pc) >= u64::from(b.size.max(1)) {
             return;
         }
         let done = self.index_in_block(b, ip);
@@ -186,7 +191,7 @@ impl Core {
         let (mut at, mut n) = (b.pc, 0);
         while at < ip && n < b.icount {
             let Some(i) = self.decode_at(at) else { break };
-            at += i.len() as u64;
+            at = at.saturating_add(i.len() as u64);
             n += 1;
         }
         n

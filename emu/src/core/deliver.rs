@@ -233,8 +233,8 @@ impl Core {
         if at + 7 > idt.limit {
             return Err(Fault::gp(Self::gate_error(event)).into());
         }
-        let address = self.wrap_linear(idt.base + u64::from(at));
-        let (low, high) = (self.kernel_u32(address)?, self.kernel_u32(self.wrap_linear(address + 4))?);
+        let address = self.wrap_linear(idt.base.wrapping_add(at.into()));
+        let (low, high) = (self.kernel_u32(address)?, self.kernel_u32(self.wrap_linear(address.wrapping_add(4)))?);
         let kind = high >> 8 & 0x1f;
         match kind {
             0xe | 0xf => {}
@@ -312,7 +312,7 @@ impl Core {
         let address = self.wrap_linear(table.base.wrapping_add(offset.into()));
         let read = |core: &mut Core| -> Result<Descriptor, Failed> {
             let low = core.kernel_u32(address)?;
-            let high = core.kernel_u32(core.wrap_linear(address + 4))?;
+            let high = core.kernel_u32(core.wrap_linear(address.wrapping_add(4)))?;
             Ok(Descriptor { low, high, address })
         };
         Some(read(self))
@@ -329,9 +329,9 @@ impl Core {
         if offset + 5 > tr.limit {
             return Err(Fault::with(Vector::InvalidTss, error).into());
         }
-        let at = self.wrap_linear(tr.base + u64::from(offset));
+        let at = self.wrap_linear(tr.base.wrapping_add(offset.into()));
         let esp = self.kernel_u32(at)?;
-        let selector = self.kernel_u32(self.wrap_linear(at + 4))? as u16;
+        let selector = self.kernel_u32(self.wrap_linear(at.wrapping_add(4)))? as u16;
         let error = u32::from(selector & 0xfffc) + event.ext;
         let bad = || Failed::Nested(Fault::with(Vector::InvalidTss, error));
         if selector & !3 == 0 {
@@ -351,7 +351,7 @@ impl Core {
     /// Sets a descriptor's accessed bit in memory, as loading it does.
     fn mark_accessed(&mut self, d: Descriptor) -> Result<(), Failed> {
         if d.high & 0x100 == 0 {
-            let at = self.wrap_linear(d.address + 4);
+            let at = self.wrap_linear(d.address.wrapping_add(4));
             self.store_bytes(at, &(d.high | 0x100).to_le_bytes(), false)?;
         }
         Ok(())

@@ -125,7 +125,7 @@ impl Core {
         }
         let now = self.hot.clock.now();
         match self.platform.next_event(now) {
-            Some(t) if self.idle_ns + (t - now) <= MAX_IDLE_NS => {
+            Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
                 // An event at `now` itself still has to make progress.
                 let skip = t.saturating_sub(now).max(1);
                 self.hot.clock.skipped += skip;
@@ -251,9 +251,9 @@ impl Core {
         match exit {
             Exit::Stopped => {
                 self.settle();
-                if self.halt == Some(Halt::StepSite) {
-                    self.halt = None;
-                    self.step_site();
+                if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported)) {
+                    let halt = self.halt.take();
+                    self.halted_by(halt);
                 } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
                     self.step(1);
                 }
@@ -319,6 +319,11 @@ impl Core {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
+        if access == Access::Fetch && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible()) {
+            // What is due at this boundary comes before the next instruction's fetch (SDM volume 3, 6.9).
+            self.settle();
+            return;
+        }
         if access != Access::Fetch {
             self.leave_slot_on_fault();
             self.rewind(self.linear_ip());
@@ -422,7 +427,7 @@ impl Core {
         }
         // SAFETY: non-null cells live as long as the engine.
         let cell = unsafe { &mut *self.hot.last };
-        if cell.pc + u64::from(cell.size) != linear + 1 {
+        if cell.pc.wrapping_add(cell.size.into()) != linear.wrapping_add(1) {
             return self.code_paddr(linear).and_then(|p| self.patch_at(p));
         }
         match cell.patch {

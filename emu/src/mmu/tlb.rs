@@ -119,7 +119,7 @@ impl Tlb {
         // 4 MiB is the largest page either CPU model has; smaller large pages lie inside one.
         let start = page & !0x3f_ffff;
         let mut hit_large = false;
-        for p in (start..start + 0x40_0000).step_by(4096) {
+        for p in (0..1024u64).map(|n| start.wrapping_add(n * 4096)) {
             let large = self.lookup(p).is_some_and(|t| t.large);
             hit_large |= large;
             if p == page || large {
