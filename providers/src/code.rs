@@ -100,9 +100,9 @@ impl Refusal {
             Self::InsideInstruction { start, end, .. } => {
                 Some(format!("the nearest instructions begin at {start} and {end}"))
             }
-            Self::OpcodeMismatch { found, .. } => {
-                Some(format!("opcode = {found:#04x} would match; was the program written for this very file?"))
-            }
+            Self::OpcodeMismatch { found, .. } => Some(format!(
+                "opcode = {found:#04x} would match; was the program written for this very file?"
+            )),
             Self::NotMapped { .. } | Self::NotExecutable { .. } => None,
         }
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
 use trapline_rpn::{
-    Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity, SymbolResolver,
+    Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
+    SymbolResolver,
 };
 
 use crate::code::Code;
@@ -82,7 +83,8 @@ impl<'a> Scope<'a> {
             ModType::Kernel => Ok(Self { target, module: None }),
             ModType::Kmod => {
                 let help = "modtype = kernel names the kernel's own image".to_owned();
-                let message = format!("`{name}` is a kernel module, and probes on kernel modules are not supported");
+                let message =
+                    format!("`{name}` is a kernel module, and probes on kernel modules are not supported");
                 Err(about_name(program, "unknown-module", message, Some(help)))
             }
             ModType::User => match target.module(name) {
@@ -106,7 +108,8 @@ impl<'a> Scope<'a> {
             (Some(module), LocationForm::Offset) => self.user(module, probe),
             (Some(_), LocationForm::Address) => Err(LocationError {
                 code: "address-in-user",
-                message: "address = is for kernel programs; a probe in a user module has an offset".to_owned(),
+                message: "address = is for kernel programs; a probe in a user module has an offset"
+                    .to_owned(),
                 help: Some("write offset = SYMBOL, or offset = and a file offset".to_owned()),
             }),
         }
@@ -118,8 +121,9 @@ impl<'a> Scope<'a> {
             (LocationForm::Offset, None) => {
                 let base = self.target.text_base().ok_or_else(|| LocationError {
                     code: "no-text",
-                    message: "the kernel has no _text, .text or executable segment that a number could count from"
-                        .to_owned(),
+                    message:
+                        "the kernel has no _text, .text or executable segment that a number could count from"
+                            .to_owned(),
                     help: Some("write address = and a linear address".to_owned()),
                 })?;
                 base.wrapping_add(location.value) & self.target.width().mask()
@@ -201,7 +205,8 @@ fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
 /// A diagnostic that points at the value of `name =`.
 fn about_name(program: &Program, code: &'static str, message: String, help: Option<String>) -> Diagnostics {
     let sources = &program.sources;
-    let found = (1..=sources.line_count(0)).find_map(|line| name_value(sources.line(0, line)).map(|at| (line, at)));
+    let found =
+        (1..=sources.line_count(0)).find_map(|line| name_value(sources.line(0, line)).map(|at| (line, at)));
     let (line, (col, len)) = found.unwrap_or((0, (0, 0)));
     let diagnostic = Diagnostic {
         severity: Severity::Error,

@@ -11,7 +11,9 @@ const FIRST_BYTES: usize = 8;
 
 /// A pattern that is no glob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x` are understood")]
+#[error(
+    "the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x` are understood"
+)]
 pub struct GlobError {
     /// The pattern.
     pub pattern: String,

@@ -19,7 +19,9 @@ fn target() -> Target {
 }
 
 fn kernel(location: &str, opcode: &str) -> Result<Vec<Place>, String> {
-    let text = format!("name = vmlinux\nmodtype = kernel\nmajor = 1\n{location}\nopcode = {opcode}\nminor = 1\nexit\n");
+    let text = format!(
+        "name = vmlinux\nmodtype = kernel\nmajor = 1\n{location}\nopcode = {opcode}\nminor = 1\nexit\n"
+    );
     places(&text)
 }
 

@@ -1,0 +1,48 @@
+# Trapline. Every target installs what is missing first (scripts/bootstrap, which does nothing when all is there).
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+
+# Tests whose names begin with this boot a fetched guest and take seconds or minutes each.
+SLOW := guest_
+
+.PHONY: all bootstrap guests build demo test test-fast lint bench doc
+
+all: build
+
+bootstrap:
+	@scripts/bootstrap
+
+guests: bootstrap
+	@scripts/fetch-guests
+
+build: bootstrap
+	$(CARGO) build --release --workspace
+
+demo: bootstrap
+	@$(CARGO) run --release --quiet --package trapline -- demo
+
+test: guests
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	    set -x; $(CARGO) nextest run --release --workspace && $(CARGO) test --release --workspace --doc; \
+	else \
+	    set -x; $(CARGO) test --release --workspace; \
+	fi
+
+test-fast: bootstrap
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	    set -x; $(CARGO) nextest run --release --workspace -E 'not (package(trapline-tests) & test(/(^|::)$(SLOW)/))'; \
+	else \
+	    set -x; $(CARGO) test --release --workspace -- --skip $(SLOW); \
+	fi
+
+lint: bootstrap
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+bench: guests
+	@$(CARGO) run --release --quiet --package trapline-tests --bin bench
+
+doc: bootstrap
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps

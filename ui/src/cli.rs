@@ -1,0 +1,185 @@
+//! The command line. DProbes' own option names are accepted, unlisted, where they mean the same.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use trapline_trace::{ChannelConfig, HeaderItems};
+
+use crate::size::{parse_channel, parse_memory};
+use crate::talk::Color;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0 done   1 a handler ended by an exception (--fail-on-exception)   2 usage
+  3 a probe program does not compile, verify or fit   4 the guest crashed
+  6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
+
+Standard output is data, standard error is talk.";
+
+/// Dynamic probes on a deterministic full-system emulator.
+#[derive(Debug, Parser)]
+#[command(name = "trapline", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub color: Color,
+    /// Say nothing but errors and what was asked for
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an image with probes and print their records
+    Run(Box<RunArgs>),
+    /// List the functions that can be probed
+    List(ListArgs),
+    /// Compile and verify probe programs without running anything
+    Check(CheckArgs),
+    /// Run the man page's examples 1, 2, 3 and 5 on the embedded guest
+    Demo(DemoArgs),
+}
+
+/// What makes up a guest.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32
+    pub image: String,
+    /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
+    #[arg(long, value_name = "FILE")]
+    pub module: Vec<String>,
+    /// More kernel symbols: a System.map or an ELF file
+    #[arg(long, value_name = "FILE")]
+    pub sym: Vec<PathBuf>,
+}
+
+/// The preprocessor's part.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// Define a macro of the probe programs
+    #[arg(short = 'D', value_name = "KEY[=VALUE]")]
+    pub define: Vec<String>,
+    /// Search this folder for #include
+    #[arg(short = 'I', value_name = "DIR")]
+    pub include: Vec<PathBuf>,
+}
+
+/// How records are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Lines as DProbes printed them
+    Text,
+    /// One JSON object a line, with a header and an end line
+    Json,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// Kernel command line behind the image's name
+    #[arg(long, value_name = "TEXT")]
+    pub cmdline: Option<String>,
+    /// Guest memory
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
+    pub mem: u64,
+    /// Probe program to insert; may be repeated
+    #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
+    pub probe: Vec<PathBuf>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Where the guest's console goes: stdio, none or a file [default: stdio without -p, else none].
+    /// stdio is standard output unless records go there, then standard error
+    #[arg(long, value_name = "WHERE")]
+    pub console: Option<String>,
+    /// End the run, exit 0, when the console shows this text
+    #[arg(long, value_name = "TEXT")]
+    pub until: Vec<String>,
+    /// End the run, exit 4, when the console shows this text
+    #[arg(long, value_name = "TEXT")]
+    pub crash_on: Vec<String>,
+    /// End the run, exit 124, after this many instructions
+    #[arg(long, value_name = "N")]
+    pub limit_insns: Option<u64>,
+    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none
+    #[arg(long, value_name = "ITEMS", default_value = "none")]
+    pub header: HeaderItems,
+    /// How to print records
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// Put instruction count and symbol before each text record
+    #[arg(long)]
+    pub symbols: bool,
+    /// Write records to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Say the digest of the machine at the end
+    #[arg(long)]
+    pub digest: bool,
+    /// Say counters at the end
+    #[arg(long)]
+    pub stats: bool,
+    /// Exit 1 if an exception ended a handler
+    #[arg(long)]
+    pub fail_on_exception: bool,
+    /// Exit 6 if records were lost
+    #[arg(long)]
+    pub fail_on_loss: bool,
+    /// Size of a sub-buffer, and how many [default: 256Kx16]
+    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
+    pub channel: Option<ChannelConfig>,
+    /// Instructions a handler may execute in one run
+    #[arg(long, value_name = "N")]
+    pub max_steps: Option<u32>,
+}
+
+/// `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// Only functions whose name matches: * ? [a-z] [!x] {a,b} \x
+    pub glob: Option<String>,
+    /// Show the first byte, as `opcode =` wants it
+    #[arg(long)]
+    pub opcode: bool,
+    /// Show the first bytes
+    #[arg(long)]
+    pub bytes: bool,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Probe programs
+    #[arg(required = true, value_name = "FILE.rpn")]
+    pub files: Vec<PathBuf>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Check for this width only [default: both; one must do]
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(32..=64))]
+    pub width: Option<u8>,
+    /// Print the verified code
+    #[arg(long)]
+    pub disassemble: bool,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// End the run, exit 124, after this many instructions
+    #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
+    pub limit_insns: u64,
+}

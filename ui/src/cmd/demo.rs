@@ -1,0 +1,115 @@
+//! `trapline demo`: the man page's examples on the embedded guest. Needs no file; prints the same bytes every time.
+
+use std::io::Write;
+
+use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
+use trapline_rpn::{Program, parse};
+use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo};
+
+use crate::cli::DemoArgs;
+use crate::cmd::run::bits;
+use crate::failure::{Exit, Failure};
+use crate::guest::Guest;
+use crate::output::{Console, Outputs, SymbolSink};
+use crate::session::{Ending, Session, Watch};
+use crate::talk::Talk;
+use crate::{interrupt, programs};
+
+/// The guest.
+const GUEST: &str = "ia32";
+/// Its memory in bytes.
+const MEMORY: u64 = 32 << 20;
+
+/// File name, text and subject of each example.
+const EXAMPLES: [(&str, &str, &str); 4] = [
+    ("1-appln.rpn", include_str!("../../../examples/man/1-appln.rpn"), "a probe on a user program"),
+    ("2-do_fork.rpn", include_str!("../../../examples/man/2-do_fork.rpn"), "a probe on the kernel"),
+    ("3-count.rpn", include_str!("../../../examples/man/3-count.rpn"), "counts calls, logs nothing"),
+    (
+        "5-general_protection.rpn",
+        include_str!("../../../examples/man/5-general_protection.rpn"),
+        "control registers at each #GP",
+    ),
+];
+
+/// An example in the interposer.
+struct Inserted {
+    file: &'static str,
+    subject: &'static str,
+    id: ProgramId,
+    program: Program,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Output that cannot be written, or a machine that cannot be built.
+pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let guest = Guest::embedded(GUEST, talk)?;
+    let mut machine = guest.machine(MEMORY, None)?;
+    let header = HeaderItems::default() | HeaderItems::NAME | HeaderItems::PID | HeaderItems::EIP;
+    let mut interposer = Interposer::new(InterposerConfig {
+        header,
+        channel: ChannelConfig::default(),
+        profile: guest.profile(),
+        max_steps: None,
+    });
+    let mut inserted = Vec::new();
+    for (file, text, subject) in EXAMPLES {
+        let program = parse(file, text).map_err(Failure::Compile)?;
+        let named = (file, &program);
+        let id = programs::insert(&mut interposer, machine.core_mut(), &guest.target, named, talk)?;
+        inserted.push(Inserted { file, subject, id, program });
+    }
+    let mut session = Session::new(machine, Some(interposer));
+    interrupt::listen();
+    writeln!(out, "{:>12} {:28} record", "instruction", "probe point").map_err(Failure::Output)?;
+    let ending = {
+        let sink = Box::new(SymbolSink::new(&mut *out, header));
+        let mut outputs = Outputs { sink, records: None, console: Console::None };
+        let info = RunInfo { image: guest.name.clone(), width: bits(&guest), extra: Vec::new() };
+        outputs.sink.begin(&info).map_err(Failure::Output)?;
+        let ending = session.run(&guest.target, &Watch::default(), args.limit_insns, &mut outputs)?;
+        outputs.sink.end(&End::default()).map_err(Failure::Output)?;
+        ending
+    };
+    summary(&mut session, &inserted, &ending, out).map_err(Failure::Output)?;
+    out.flush().map_err(Failure::Output)?;
+    talk.heading("the guest's console");
+    talk.remark_bytes(session.machine.console());
+    if ending.exit() == Exit::Crashed {
+        talk.line(session.machine.core().dump_registers().trim_end());
+    }
+    Ok(ending.exit())
+}
+
+fn summary(
+    session: &mut Session,
+    inserted: &[Inserted],
+    ending: &Ending,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let (stats, lost) = (session.stats(), session.lost());
+    writeln!(out)?;
+    writeln!(out, "{:26} {:30} {:>8}  variables", "example", "what it shows", "hits")?;
+    if let Some(interposer) = &session.interposer {
+        for example in inserted {
+            let hits: u64 = interposer.runs(example.id).iter().sum();
+            let shown =
+                if example.program.header.vars == 0 { &[][..] } else { interposer.locals(example.id) };
+            let variables: Vec<String> = shown.iter().map(u64::to_string).collect();
+            let line =
+                format!("{:26} {:30} {hits:>8}  {}", example.file, example.subject, variables.join(" "));
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    writeln!(out)?;
+    let (insns, digest) = (session.machine.icount(), session.machine.digest());
+    writeln!(
+        out,
+        "{} after {insns} instructions; {} hits, {lost} records lost",
+        ending.sentence(),
+        stats.hits
+    )?;
+    writeln!(out, "digest {digest}")
+}

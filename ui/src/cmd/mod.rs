@@ -1,0 +1,6 @@
+//! The subcommands, one a file. Each writes its data to the writer it is given and its talk to `Talk`.
+
+pub mod check;
+pub mod demo;
+pub mod list;
+pub mod run;

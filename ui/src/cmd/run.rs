@@ -1,0 +1,182 @@
+//! `trapline run`: boot an image, insert probe programs, print their records.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use trapline_emu::Machine;
+use trapline_interposer::{Interposer, InterposerConfig, Stats};
+use trapline_rpn::Width;
+use trapline_trace::{End, RunInfo};
+
+use crate::cli::{Format, RunArgs};
+use crate::failure::{Exit, Failure};
+use crate::guest::Guest;
+use crate::output::{Outputs, choose};
+use crate::session::{Ending, Session, Watch};
+use crate::talk::Talk;
+use crate::{interrupt, programs};
+
+/// Runs the command.
+///
+/// # Errors
+/// Before the run: bad files, programs and options. During it: an output that cannot be written.
+pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let guest = Guest::open(&args.guest, talk)?;
+    let mut machine = guest.machine(args.mem, args.cmdline.as_deref())?;
+    let interposer = insert_all(args, &guest, &mut machine, talk)?;
+    let mut outputs = choose(args, out)?;
+    let info = RunInfo {
+        image: guest.name.clone(),
+        width: bits(&guest),
+        extra: header_fields(args, interposer.as_ref()),
+    };
+    outputs.sink.begin(&info).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
+    let mut session = Session::new(machine, interposer);
+    interrupt::listen();
+    let watch = Watch { until: &args.until, crash_on: &args.crash_on };
+    let limit = args.limit_insns.unwrap_or(u64::MAX);
+    let ending = session.run(&guest.target, &watch, limit, &mut outputs)?;
+    finish(args, &mut session, &ending, outputs, talk)
+}
+
+/// The guest's word in bits.
+pub fn bits(guest: &Guest) -> u8 {
+    match guest.target.width() {
+        Width::W32 => 32,
+        Width::W64 => 64,
+    }
+}
+
+/// All programs in an interposer; without programs none, so that the machine runs alone.
+fn insert_all(
+    args: &RunArgs,
+    guest: &Guest,
+    machine: &mut Machine,
+    talk: &Talk,
+) -> Result<Option<Interposer>, Failure> {
+    if args.probe.is_empty() {
+        return Ok(None);
+    }
+    let mut interposer = Interposer::new(InterposerConfig {
+        header: args.header,
+        channel: args.channel.unwrap_or_default(),
+        profile: guest.profile(),
+        max_steps: args.max_steps,
+    });
+    for path in &args.probe {
+        let program = programs::read(path, &args.source)?;
+        let name = path.display().to_string();
+        programs::insert(&mut interposer, machine.core_mut(), &guest.target, (&name, &program), talk)?;
+    }
+    Ok(Some(interposer))
+}
+
+/// Fields of the JSON header line beyond those that every run has.
+fn header_fields(args: &RunArgs, interposer: Option<&Interposer>) -> Vec<(String, Value)> {
+    let programs: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
+    let observe_only = interposer.is_none_or(Interposer::observe_only);
+    [("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+}
+
+/// The exit code: a crash or Ctrl-C first, then what was asked to fail, then how the run ended.
+fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
+    match ending.exit() {
+        exit @ (Exit::Crashed | Exit::Interrupted) => exit,
+        _ if args.fail_on_exception && exceptions > 0 => Exit::HandlerException,
+        _ if args.fail_on_loss && lost > 0 => Exit::Lost,
+        exit => exit,
+    }
+}
+
+fn finish(
+    args: &RunArgs,
+    session: &mut Session,
+    ending: &Ending,
+    mut outputs: Outputs<'_>,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let (stats, lost) = (session.stats(), session.lost());
+    let exit = exit(args, ending, stats.exceptions, lost);
+    let wanted = args.digest || args.format == Format::Json;
+    let digest = wanted.then(|| session.machine.digest().to_string());
+    let mut extra = vec![("reason".to_owned(), json!(ending.sentence()))];
+    if args.stats {
+        extra.push((
+            "stats".to_owned(),
+            counters(session, &stats).into_iter().collect::<serde_json::Map<_, _>>().into(),
+        ));
+    }
+    let end = End {
+        insns: session.machine.icount(),
+        hits: stats.hits,
+        lost,
+        digest: digest.clone(),
+        exit: exit.code().into(),
+        extra,
+    };
+    outputs.sink.end(&end).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
+    // What stands on the console before the talk must have got there before it.
+    outputs.console.write(b"")?;
+    drop(outputs);
+    report(args, session, ending, &end, talk);
+    Ok(exit)
+}
+
+fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, talk: &Talk) {
+    let stats = session.stats();
+    let summary = format!("{} after {} instructions", ending.sentence(), end.insns);
+    if ending.exit() == Exit::Crashed {
+        talk.line(&format!("trapline: {summary}"));
+        talk.line(session.machine.core().dump_registers().trim_end());
+    } else {
+        talk.note(&summary);
+    }
+    if session.interposer.is_some() {
+        let mut text = format!("{} hits, {} records lost", end.hits, end.lost);
+        if stats.exceptions > 0 {
+            text.push_str(&format!(", {} handlers ended by an exception", stats.exceptions));
+        }
+        talk.note(&text);
+    }
+    if args.format == Format::Text {
+        if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
+            talk.line(&format!("digest {digest}"));
+        }
+        if args.stats {
+            for (name, value) in counters(session, &stats) {
+                talk.line(&format!("{name:20} {value}"));
+            }
+        }
+    }
+}
+
+/// Counters by name, in the order in which they are shown.
+fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
+    let machine = session.machine.counters();
+    let unknown = session.machine.core().platform().unknown_ports().len() as u64;
+    [
+        ("instructions", session.machine.icount()),
+        ("virtual_ns", session.machine.core().virtual_ns()),
+        ("sites", stats.sites),
+        ("traps", stats.traps),
+        ("hits", stats.hits),
+        ("ignored", stats.ignored),
+        ("exceptions", stats.exceptions),
+        ("emulated", stats.emulated),
+        ("out_of_line", stats.out_of_line),
+        ("stepped", stats.stepped),
+        ("faulted", stats.faulted),
+        ("dropped", stats.dropped),
+        ("rewritten", stats.rewritten),
+        ("stack_wraps", stats.wraps),
+        ("no_user_context", stats.no_user_context),
+        ("user_writes_dropped", stats.user_writes_dropped),
+        ("single_steps", machine.steps),
+        ("void_accesses", machine.void_accesses),
+        ("unknown_ports", unknown),
+    ]
+    .map(|(name, value)| (name.to_owned(), json!(value)))
+    .to_vec()
+}

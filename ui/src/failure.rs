@@ -1,0 +1,154 @@
+//! Exit codes, and everything that ends a command early.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use trapline_emu::MachineError;
+use trapline_emu::load::LoadError;
+use trapline_emu::symbols::SymbolError;
+use trapline_providers::GlobError;
+use trapline_rpn::Diagnostics;
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Ok,
+    /// A handler was ended by an exception and `--fail-on-exception` was given.
+    HandlerException,
+    /// The command line is wrong.
+    Usage,
+    /// A probe program does not compile, verify or fit its target.
+    Compile,
+    /// The guest crashed or cannot go on.
+    Crashed,
+    /// Records were lost and `--fail-on-loss` was given.
+    Lost,
+    /// A file cannot be read or written or is not what it should be.
+    BadFile,
+    /// The instruction limit was reached.
+    Limit,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::HandlerException => 1,
+            Self::Usage => 2,
+            Self::Compile => 3,
+            Self::Crashed => 4,
+            Self::Lost => 6,
+            Self::BadFile => 7,
+            Self::Limit => 124,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nothing to do it with.
+    #[error("{0}")]
+    Usage(String),
+    /// A probe program is wrong.
+    #[error("{0}")]
+    Compile(Diagnostics),
+    /// A probe program is wrong in a way that no line can be blamed for.
+    #[error("{file}: {reason}")]
+    Program {
+        /// The program's file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}: {}", path.display(), plain(error))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is larger than anything that is accepted.
+    #[error("cannot read {}: it has more than {limit} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most that is accepted.
+        limit: u64,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {}", path.display(), plain(error))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write standard output: {}", plain(.0))]
+    Output(io::Error),
+    /// A probe program is no text.
+    #[error("{} is not text: byte {at} is not UTF-8", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        at: usize,
+    },
+    /// An image cannot be loaded.
+    #[error("cannot load {image}: {error}")]
+    Image {
+        /// Its name as given.
+        image: String,
+        /// Why.
+        error: LoadError,
+    },
+    /// Symbols cannot be read.
+    #[error("cannot read the symbols of {file}: {error}")]
+    Symbols {
+        /// Their file.
+        file: String,
+        /// Why.
+        error: SymbolError,
+    },
+    /// A pattern is none.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
+    /// The machine cannot be built or loaded.
+    #[error("cannot build the machine: {0}")]
+    Machine(MachineError),
+}
+
+impl Failure {
+    /// The exit code that says the same.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) | Self::Glob(_) => Exit::Usage,
+            Self::Compile(_) | Self::Program { .. } => Exit::Compile,
+            Self::Machine(MachineError::Engine(_)) => Exit::Crashed,
+            Self::Machine(MachineError::Load(LoadError::DoesNotFit { .. })) => Exit::Usage,
+            Self::Machine(MachineError::Ram(_) | MachineError::ModulesNeedMultiboot(_)) => Exit::Usage,
+            _ => Exit::BadFile,
+        }
+    }
+
+    /// A failure to write `path`, or standard output when there is none.
+    pub fn writing(path: Option<&Path>, error: io::Error) -> Self {
+        match path {
+            Some(path) => Self::Write { path: path.to_owned(), error },
+            None => Self::Output(error),
+        }
+    }
+}
+
+/// What the system says, without its error number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

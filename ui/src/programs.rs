@@ -1,0 +1,59 @@
+//! Probe programs: from files to what the interposer holds.
+
+use std::path::Path;
+
+use trapline_emu::Core;
+use trapline_interposer::{Interposer, ProgramId};
+use trapline_providers::{Target, insert_error, resolve};
+use trapline_rpn::{FileLoader, ParseOptions, Program, parse_with};
+
+use crate::cli::SourceArgs;
+use crate::failure::Failure;
+use crate::guest::read_file;
+use crate::talk::Talk;
+
+/// `KEY=VALUE`, or `KEY` alone, which defines it as 1.
+fn defines(args: &SourceArgs) -> Vec<(String, String)> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None => (text.clone(), "1".to_owned()),
+    };
+    args.define.iter().map(pair).collect()
+}
+
+/// Reads and parses a probe program.
+///
+/// # Errors
+/// The file cannot be read, is no text or does not compile.
+pub fn read(path: &Path, args: &SourceArgs) -> Result<Program, Failure> {
+    let bytes = read_file(path)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
+    let options = ParseOptions { defines: defines(args) };
+    let mut loader = FileLoader { folders: args.include.clone() };
+    parse_with(&path.display().to_string(), &text, &options, &mut loader).map_err(Failure::Compile)
+}
+
+/// Links a program against the target and arms it.
+///
+/// # Errors
+/// A name is unknown or a probe point cannot be armed.
+pub fn insert(
+    interposer: &mut Interposer,
+    core: &mut Core,
+    target: &Target,
+    (name, program): (&str, &Program),
+    talk: &Talk,
+) -> Result<ProgramId, Failure> {
+    talk.remarks(&program.warnings);
+    let resolved = resolve(target, program).map_err(Failure::Compile)?;
+    let linked = resolved.program.clone();
+    interposer.insert(core, name, resolved.program, resolved.places).map_err(|error| {
+        let found = insert_error(&linked, error.probe, &error.kind);
+        if found.list.is_empty() {
+            Failure::Program { file: name.to_owned(), reason: error.kind.to_string() }
+        } else {
+            Failure::Compile(found)
+        }
+    })
+}

@@ -1,0 +1,178 @@
+//! One run: the machine, the interposer and the loop that drains records between slices.
+//!
+//! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record
+//! can only be lost when a channel overflows within one slice.
+
+use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
+use trapline_interposer::{Interposer, Stats};
+use trapline_providers::Target;
+
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::output::Outputs;
+
+/// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
+/// every third one.
+const SLICE: u64 = 100_000;
+/// Instructions from one look at the console and Ctrl-C to the next, when there are no records.
+const UNPROBED_SLICE: u64 = 5_000_000;
+
+/// A machine, and what is in it.
+pub struct Session {
+    /// The machine.
+    pub machine: Machine,
+    /// The probes; `None` runs the machine alone.
+    pub interposer: Option<Interposer>,
+    /// Bytes of the console that were passed on.
+    shown: usize,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// HLT with interrupts disabled, or nothing that could wake the CPU.
+    Halted,
+    /// The guest asked for a reset.
+    Reset(String),
+    /// A text of `--until`.
+    Until(String),
+    /// A text of `--crash-on`.
+    CrashText(String),
+    /// A triple fault.
+    TripleFault(Box<CrashReport>),
+    /// The machine cannot go on.
+    CannotGoOn(String),
+    /// The instruction limit.
+    Limit,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl Ending {
+    /// The exit code it asks for.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Halted | Self::Reset(_) | Self::Until(_) => Exit::Ok,
+            Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
+            Self::Limit => Exit::Limit,
+            Self::Interrupted => Exit::Interrupted,
+        }
+    }
+
+    /// What happened, as the beginning of a sentence.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Halted => "the guest halted".to_owned(),
+            Self::Reset(how) => format!("the guest asked for a reset ({how})"),
+            Self::Until(text) => format!("the console showed {text:?}"),
+            Self::CrashText(text) => format!("the guest crashed: the console showed {text:?}"),
+            Self::TripleFault(report) => {
+                let vectors: Vec<String> = report.vectors.iter().map(u8::to_string).collect();
+                let list = vectors.join(", ");
+                format!("the guest crashed: triple fault at {:#x} (exceptions {list})", report.ip)
+            }
+            Self::CannotGoOn(why) => format!("the machine cannot go on: {why}"),
+            Self::Limit => "the instruction limit was reached".to_owned(),
+            Self::Interrupted => "interrupted".to_owned(),
+        }
+    }
+}
+
+/// Texts on the console that end a run.
+#[derive(Debug, Clone, Default)]
+pub struct Watch<'a> {
+    /// Those that are good.
+    pub until: &'a [String],
+    /// Those that are a crash.
+    pub crash_on: &'a [String],
+}
+
+impl Session {
+    /// A session about to run.
+    pub fn new(machine: Machine, interposer: Option<Interposer>) -> Self {
+        Self { machine, interposer, shown: 0 }
+    }
+
+    /// Runs to the end, passing records and console on after each slice.
+    ///
+    /// # Errors
+    /// An output cannot be written.
+    pub fn run(
+        &mut self,
+        target: &Target,
+        watch: &Watch<'_>,
+        limit: u64,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<Ending, Failure> {
+        let texts = watch.until.iter().chain(watch.crash_on);
+        self.machine.watch_console(texts.map(|text| text.as_bytes().to_vec()).collect());
+        loop {
+            let stop = self.slice(limit);
+            self.pass_on(target, outputs)?;
+            if interrupt::asked() {
+                return Ok(Ending::Interrupted);
+            }
+            if stop == Stop::Limit && self.machine.icount() < limit {
+                continue;
+            }
+            return Ok(ending(stop, watch));
+        }
+    }
+
+    /// Runs to the next slice's end.
+    fn slice(&mut self, limit: u64) -> Stop {
+        let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
+        let next = (self.machine.icount() / size + 1).saturating_mul(size);
+        let interposer = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
+        self.machine.run(interposer, next.min(limit))
+    }
+
+    /// Passes on what the slice left.
+    fn pass_on(&mut self, target: &Target, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        if let Some(interposer) = &mut self.interposer {
+            let mut result = Ok(());
+            let symbols = |ip| target.symbol(ip);
+            interposer.channels().drain(|record| {
+                if result.is_ok() {
+                    result = outputs.sink.record(&record, &symbols);
+                }
+            });
+            result.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+        }
+        let console = self.machine.console();
+        let fresh = console.get(self.shown..).unwrap_or_default();
+        if !fresh.is_empty() {
+            outputs.console.write(fresh)?;
+        }
+        self.shown = console.len();
+        Ok(())
+    }
+
+    /// What happened at probes.
+    pub fn stats(&self) -> Stats {
+        self.interposer.as_ref().map(Interposer::stats).unwrap_or_default()
+    }
+
+    /// Records lost.
+    pub fn lost(&mut self) -> u64 {
+        self.interposer.as_mut().map_or(0, |interposer| interposer.channels().counts().lost())
+    }
+}
+
+fn ending(stop: Stop, watch: &Watch<'_>) -> Ending {
+    match stop {
+        Stop::Limit => Ending::Limit,
+        Stop::Halted => Ending::Halted,
+        Stop::Reset(how) => Ending::Reset(how),
+        Stop::Text(n) => match (watch.until.get(n), n.checked_sub(watch.until.len())) {
+            (Some(text), _) => Ending::Until(text.clone()),
+            (None, n) => {
+                Ending::CrashText(n.and_then(|n| watch.crash_on.get(n)).cloned().unwrap_or_default())
+            }
+        },
+        Stop::TripleFault(report) => Ending::TripleFault(report),
+        Stop::Unsupported(what) => Ending::CannotGoOn(format!("{what} is not supported")),
+        Stop::Engine(what) => Ending::CannotGoOn(what),
+        Stop::Requested => Ending::CannotGoOn("a probe asked for a stop".to_owned()),
+    }
+}

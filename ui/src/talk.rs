@@ -1,0 +1,122 @@
+//! Standard error: what is said to a person. Never data.
+
+use std::io::{IsTerminal, Write};
+
+use clap::ValueEnum;
+use trapline_rpn::{Diagnostic, Diagnostics, Severity};
+
+use crate::failure::Failure;
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const CYAN: &str = "\x1b[36m";
+const PLAIN: &str = "\x1b[0m";
+
+/// The way to standard error.
+#[derive(Debug, Clone, Copy)]
+pub struct Talk {
+    color: bool,
+    quiet: bool,
+}
+
+impl Talk {
+    /// Decides on colours by the option, NO_COLOR, TERM and whether there is a terminal.
+    pub fn new(color: Color, quiet: bool) -> Self {
+        let allowed = || {
+            let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+            std::io::stderr().is_terminal() && !no_color && !dumb
+        };
+        let color = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => allowed(),
+        };
+        Self { color, quiet }
+    }
+
+    /// A line that `-q` silences.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            self.line(&format!("trapline: {text}"));
+        }
+    }
+
+    /// A line that was asked for, or that must be seen.
+    pub fn line(&self, text: &str) {
+        // Nobody is left to be told that standard error is closed.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    /// Bytes, such as a guest's console; `-q` silences them.
+    pub fn remark_bytes(&self, bytes: &[u8]) {
+        if !self.quiet {
+            let _ = std::io::stderr().write_all(bytes);
+        }
+    }
+
+    /// A heading over what follows; `-q` silences it.
+    pub fn heading(&self, text: &str) {
+        if !self.quiet {
+            self.line(&self.paint(CYAN, &format!("--- {text} ---")));
+        }
+    }
+
+    /// Why a command failed.
+    pub fn failure(&self, failure: &Failure) {
+        match failure {
+            Failure::Compile(diagnostics) => self.diagnostics(diagnostics),
+            other => self.line(&format!("trapline: {} {other}", self.paint(RED, "error:"))),
+        }
+    }
+
+    /// Diagnostics that are no failure; `-q` silences them.
+    pub fn remarks(&self, found: &Diagnostics) {
+        if !self.quiet {
+            self.diagnostics(found);
+        }
+    }
+
+    /// Diagnostics with their source lines.
+    pub fn diagnostics(&self, found: &Diagnostics) {
+        for diagnostic in &found.list {
+            self.line(&self.diagnostic(diagnostic));
+        }
+        if found.more > 0 {
+            self.line(&format!("{} more findings are not shown", found.more));
+        }
+    }
+
+    fn diagnostic(&self, diagnostic: &Diagnostic) -> String {
+        let text = diagnostic.to_string();
+        if !self.color {
+            return text;
+        }
+        let (word, color) = match diagnostic.severity {
+            Severity::Error => ("error:", RED),
+            Severity::Warning => ("warning:", YELLOW),
+        };
+        let marks = |line: &str| !line.trim().is_empty() && line.trim().bytes().all(|byte| byte == b'^');
+        let painted = text.lines().enumerate().map(|(n, line)| match n {
+            0 => line.replacen(word, &self.paint(color, word), 1),
+            _ if marks(line) => self.paint(color, line),
+            _ => line.to_owned(),
+        });
+        painted.collect::<Vec<String>>().join("\n")
+    }
+
+    fn paint(&self, color: &str, text: &str) -> String {
+        if self.color { format!("{color}{text}{PLAIN}") } else { text.to_owned() }
+    }
+}

@@ -1,0 +1,178 @@
+//! What a user sees of `list`, `check`, the help and every kind of bad input. No guest runs here.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const KERNEL_PROBE: &str = "name = vmlinux\nmodtype = kernel\nmajor = 2\n";
+
+/// A folder with the files that the cases name.
+fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+fn trapline(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trapline"));
+    command.args(args).current_dir(folder).env_clear().output().unwrap()
+}
+
+/// Command line, exit code, standard output and standard error as one text.
+fn shown(folder: &Path, args: &[&str]) -> String {
+    let output = trapline(folder, args);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    format!("$ trapline {}\n{out}{err}[exit {code}]\n", args.join(" "))
+}
+
+/// One case after the other.
+fn session(folder: &TempDir, cases: &[&[&str]]) -> String {
+    let shown: Vec<String> = cases.iter().map(|args| shown(folder.path(), args)).collect();
+    shown.join("\n")
+}
+
+fn probe(location: &str, opcode: &str) -> String {
+    format!("{KERNEL_PROBE}offset = {location}\nopcode = {opcode}\nminor = 1\npush pid\nlog 1\nexit\n")
+}
+
+#[test]
+fn help() {
+    let folder = folder(&[]);
+    let cases: &[&[&str]] = &[&["-h"], &["run", "-h"], &["list", "-h"], &["check", "-h"], &["demo", "-h"]];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn list() {
+    let folder = folder(&[]);
+    let cases: &[&[&str]] = &[
+        &["list", "embedded:ia32", "do_*", "--opcode"],
+        &["list", "embedded:ia32", "[!a-l]a?n", "--bytes"],
+        &["list", "embedded:ia32", "main", "-f", "json", "-q"],
+        &["list", "embedded:ia32", "do_frok"],
+        &["list", "embedded:ia32", "[a"],
+        &["list", "embedded:pdp11"],
+        &["list", "nothere"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn check() {
+    let log64 = format!("{KERNEL_PROBE}offset = f\nopcode = 0x55\nminor = 1\npush r, rax\nlog 1\nexit\n");
+    let poke = format!("{KERNEL_PROBE}offset = f\nopcode = 0x55\nminor = 1\npush VALUE\npop r, eax\nexit\n");
+    let bad =
+        format!("{KERNEL_PROBE}offset = f\nopcode = 0x55\nminor = 1\npsh pid\nlog\njmp nowhere\nexit\n");
+    let folder = folder(&[
+        ("good.rpn", probe("do_fork", "0x55").as_bytes()),
+        ("wide.rpn", log64.as_bytes()),
+        ("poke.rpn", poke.as_bytes()),
+        ("bad.rpn", bad.as_bytes()),
+        ("empty.rpn", b""),
+        ("binary.rpn", b"name = \xff\xfe"),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["check", "good.rpn"],
+        &["check", "good.rpn", "--disassemble", "--width", "32"],
+        &["check", "wide.rpn"],
+        &["check", "wide.rpn", "-q"],
+        &["check", "wide.rpn", "--width", "32"],
+        &["check", "poke.rpn", "-D", "VALUE=5"],
+        &["check", "bad.rpn", "--color", "never"],
+        &["check", "empty.rpn"],
+        &["check", "binary.rpn"],
+        &["check", "nothere.rpn", "good.rpn"],
+        &["check", "good.rpn", "--width", "33"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn images_that_cannot_be_loaded() {
+    let mut class = trapline_guests::IA32.image.to_vec();
+    class[4] = 9;
+    let mut hostile = trapline_guests::IA32.image.to_vec();
+    // e_phoff far outside the file.
+    hostile[28..32].copy_from_slice(&0xffff_fff0u32.to_le_bytes());
+    let folder = folder(&[
+        ("empty", b""),
+        ("text", b"hello, world, this is no kernel"),
+        ("gzip.gz", &[0x1f, 0x8b, 8, 0, 0, 0]),
+        ("class", &class),
+        ("hostile", &hostile),
+        ("appln", trapline_guests::IA32.modules[0].1),
+        ("vmlinux", trapline_guests::IA32.image),
+        ("bad.map", b"c0100000 T good\nthis is no map\n"),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["run", "nothere"],
+        &["run", "."],
+        &["run", "empty"],
+        &["run", "text"],
+        &["run", "gzip.gz"],
+        &["run", "class"],
+        &["run", "hostile"],
+        &["run", "vmlinux", "--module", "nothere"],
+        &["run", "vmlinux", "--module", "nothere with arguments"],
+        &["run", "vmlinux", "--sym", "bad.map"],
+        &["run", "vmlinux", "--sym", "nothere"],
+        &["run", "vmlinux", "--mem", "1M"],
+        &["run", "vmlinux", "--mem", "12Q"],
+        &["run", "vmlinux", "--channel", "0x1"],
+        &["run", "vmlinux", "--header", "pid,shoesize"],
+        &["run", "appln", "--module", "vmlinux"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn an_image_truncated_anywhere_is_refused_with_one_sentence() {
+    let image = trapline_guests::IA32.image;
+    for len in (0..image.len()).step_by(4096) {
+        let folder = folder(&[("cut", &image[..len])]);
+        let output = trapline(folder.path(), &["run", "cut"]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{len} bytes: {text}");
+        assert!(text.starts_with("trapline: error: cannot load cut: "), "{len} bytes: {text}");
+        assert_eq!(text.lines().count(), 1, "{len} bytes: {text}");
+    }
+}
+
+#[test]
+fn probes_that_do_not_fit_the_guest() {
+    let user = "name = aplpn\nmajor = 1\noffset = main\nopcode = 0x55\nminor = 1\nexit\n";
+    let files = [
+        ("symbol.rpn", probe("do_frok", "0x55")),
+        ("opcode.rpn", probe("do_fork", "0x83")),
+        ("inside.rpn", probe("do_fork + 2", "0xe5")),
+        ("data.rpn", probe("current_task", "0x55")),
+        ("unmapped.rpn", probe("0x10000000", "0x55")),
+        ("module.rpn", user.to_owned()),
+        (
+            "syntax.rpn",
+            format!("{KERNEL_PROBE}offset = do_fork\nopcode = 0x55\nminor = 1\npush pid\nlgo 1\nexit\n"),
+        ),
+    ];
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
+    let folder = folder(&files);
+    let cases: Vec<[&str; 4]> = files.iter().map(|(name, _)| ["run", "embedded:ia32", "-p", name]).collect();
+    let mut cases: Vec<&[&str]> = cases.iter().map(<[&str; 4]>::as_slice).collect();
+    cases.push(&["run", "embedded:ia32", "--insert", "nothere.rpn"]);
+    insta::assert_snapshot!(session(&folder, &cases));
+}
+
+#[test]
+fn colours_are_used_only_when_asked_for() {
+    let folder = folder(&[("bad.rpn", b"name = x\n")]);
+    let always = trapline(folder.path(), &["check", "bad.rpn", "--color", "always"]);
+    let auto = trapline(folder.path(), &["check", "bad.rpn"]);
+    assert!(always.stderr.contains(&0x1b));
+    assert!(!auto.stderr.contains(&0x1b));
+}
