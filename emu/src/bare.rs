@@ -410,7 +410,8 @@ impl Guest {
             return self.interruptible();
         }
         let event = self.platform.next_event(now).unwrap_or(u64::MAX);
-        self.due = self.bytes.saturating_add(((event.saturating_sub(now)) as f64 / self.ns_per_byte) as u64 + 1);
+        self.due =
+            self.bytes.saturating_add(((event.saturating_sub(now)) as f64 / self.ns_per_byte) as u64 + 1);
         false
     }
 
@@ -445,7 +446,9 @@ impl Guest {
         }
         let now = self.now();
         match self.platform.next_event(now) {
-            Some(t) if read(self.bare.uc, Reg::EFLAGS) & 0x200 != 0 => self.skipped += t.saturating_sub(now).max(1),
+            Some(t) if read(self.bare.uc, Reg::EFLAGS) & 0x200 != 0 => {
+                self.skipped += t.saturating_sub(now).max(1)
+            }
             _ => self.failure = Some(format!("halted at {:#x}", self.eip())),
         }
     }
@@ -454,7 +457,8 @@ impl Guest {
     fn deliver(&mut self, vector: u32, error: Option<u32>) {
         self.deliveries += 1;
         if self.try_deliver(vector, error).is_none() {
-            self.failure = Some(format!("vector {vector} at {:#x} needs more than the yardstick does", self.eip()));
+            self.failure =
+                Some(format!("vector {vector} at {:#x} needs more than the yardstick does", self.eip()));
             // SAFETY: a live handle.
             unsafe { sys::uc_emu_stop(self.bare.uc) };
         }
@@ -492,7 +496,8 @@ impl Guest {
     fn translate(&self, linear: u32, access: Access) -> Option<u64> {
         let uc = self.bare.uc;
         let cr = |r| u64::from(read(uc, r));
-        let paging = Paging { cr0: cr(Reg::CR0), cr3: cr(Reg::CR3), cr4: cr(Reg::CR4), efer: 0, phys_bits: 36 };
+        let paging =
+            Paging { cr0: cr(Reg::CR0), cr3: cr(Reg::CR3), cr4: cr(Reg::CR4), efer: 0, phys_bits: 36 };
         let page = u64::from(linear) & !(PAGE - 1);
         let offset = u64::from(linear) & (PAGE - 1);
         let t = mmu::look(&self.bare.ram, paging, page, access, false).ok()?;

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
+use crate::devices::fdc::Register;
 use crate::devices::i8042::Effect;
 use crate::devices::pic8259::Chip;
-use crate::devices::{Cmos, DebugConsole, FastA20, I8042, PicPair, Pit, PostCode, Uart, Vga};
+use crate::devices::{Cmos, DebugConsole, DmaPair, FastA20, Fdc, I8042, PicPair, Pit, PostCode, Uart, Vga};
 
 const IRQ_TIMER: u8 = 0;
 const IRQ_KEYBOARD: u8 = 1;
+const IRQ_FLOPPY: u8 = 6;
 const IRQ_RTC: u8 = 8;
 const IRQ_MOUSE: u8 = 12;
 
@@ -131,6 +133,10 @@ enum Target {
     FastA20,
     Debug,
     Vga,
+    Floppy(Register),
+    DmaLow(u8),
+    DmaHigh(u8),
+    DmaPage(u8),
     /// An empty PCI bus: known, and nothing there.
     PciConfig,
     PciReset,
@@ -150,6 +156,8 @@ pub struct Platform {
     fast_a20: FastA20,
     debug: DebugConsole,
     vga: Vga,
+    floppy: Fdc,
+    dma: DmaPair,
     a20: bool,
     reset: Option<ResetRequest>,
     output: ConsoleOut,
@@ -170,6 +178,8 @@ impl Platform {
             fast_a20: FastA20::default(),
             debug: DebugConsole,
             vga: Vga::new(),
+            floppy: Fdc::new(),
+            dma: DmaPair::default(),
             a20: true,
             reset: None,
             output: ConsoleOut::default(),
@@ -303,7 +313,8 @@ impl Platform {
     /// Feeds the state of every device, and nothing else, to `h`.
     pub fn hash_state(&self, h: &mut impl Hasher) {
         (&self.com1, &self.com2, &self.pics, &self.pit, &self.cmos, &self.keyboard).hash(h);
-        (&self.post, &self.fast_a20, &self.debug, &self.vga, self.a20, self.reset).hash(h);
+        (&self.post, &self.fast_a20, &self.debug, &self.vga, &self.floppy, &self.dma).hash(h);
+        (self.a20, self.reset).hash(h);
     }
 
     fn count_unknown(&mut self, port: u16, which: impl FnOnce(&mut PortCount) -> &mut u64) {
@@ -329,11 +340,15 @@ impl Platform {
             0x64 => Target::KeyboardStatus,
             0x70 => Target::CmosIndex,
             0x71 => Target::CmosData,
+            0x00..=0x0f => Target::DmaLow(port as u8),
+            0xc0..=0xdf => Target::DmaHigh((port as u8 & 0x1f) >> 1),
             0x80 => Target::Post,
+            0x81..=0x8f => Target::DmaPage(port as u8 & 0x0f),
             0x92 => Target::FastA20,
             0xe9 => Target::Debug,
             0xcf9 => Target::PciReset,
             0xcf8..=0xcff => Target::PciConfig,
+            0x3f0..=0x3f7 => Register::at(low).map_or(Target::Nothing, Target::Floppy),
             _ if self.vga.owns(port) => Target::Vga,
             _ => Target::Nothing,
         }
@@ -353,6 +368,10 @@ impl Platform {
             Target::FastA20 => u8::from(self.a20) << 1 | self.fast_a20.read() & 1,
             Target::Debug => self.debug.read(),
             Target::Vga => self.vga.read(port, now_ns),
+            Target::Floppy(register) => self.floppy.read(register),
+            Target::DmaLow(index) => self.dma.low.read(index),
+            Target::DmaHigh(index) => self.dma.high.read(index),
+            Target::DmaPage(index) => self.dma.read_page(index),
             Target::CmosIndex | Target::Post | Target::PciConfig | Target::PciReset | Target::Nothing => 0xff,
         }
     }
@@ -388,6 +407,10 @@ impl Platform {
             }
             Target::Debug => self.output.e9.push(value),
             Target::Vga => self.vga.write(port, value),
+            Target::Floppy(register) => self.floppy.write(register, value),
+            Target::DmaLow(index) => self.dma.low.write(index, value),
+            Target::DmaHigh(index) => self.dma.high.write(index, value),
+            Target::DmaPage(index) => self.dma.write_page(index, value),
             Target::PciReset if value & 0x04 != 0 => self.request_reset(ResetRequest::PciReset),
             Target::PciReset | Target::PciConfig | Target::Nothing => {}
         }
@@ -417,6 +440,7 @@ impl Platform {
     fn update_lines(&mut self) {
         self.pics.set_irq(self.com1.irq, self.com1.uart.irq());
         self.pics.set_irq(self.com2.irq, self.com2.uart.irq());
+        self.pics.set_irq(IRQ_FLOPPY, self.floppy.irq());
         self.pics.set_irq(IRQ_RTC, self.cmos.irq());
         self.pics.set_irq(IRQ_KEYBOARD, self.keyboard.irq1());
         self.pics.set_irq(IRQ_MOUSE, self.keyboard.irq12());

@@ -189,3 +189,27 @@ fn no_port_access_can_break_it() {
     p.port_write(0x40, 1, 0, u64::MAX);
     p.advance(u64::MAX);
 }
+
+#[test]
+fn the_floppy_controller_interrupts_after_its_reset() {
+    let mut p = platform();
+    p.port_write(0x3f2, 1, 0x08, 0);
+    assert!(!p.intr());
+    p.port_write(0x3f2, 1, 0x0c, 0);
+    assert!(p.intr());
+    assert_eq!(p.intr_ack(), 0x26);
+    p.port_write(0x3f5, 1, 0x08, 0);
+    assert_eq!((p.port_read(0x3f5, 1, 0), p.port_read(0x3f5, 1, 0)), (0xc0, 0));
+    assert_eq!(p.port_read(0x3f6, 1, 0), 0xff);
+}
+
+#[test]
+fn dma_registers_are_at_their_ports() {
+    let mut p = platform();
+    for (port, value) in [(0x0c, 0), (0x04, 0x12), (0x04, 0x34), (0xd8, 0), (0xc4, 0x56), (0x81, 0x78)] {
+        p.port_write(port, 1, value, 0);
+    }
+    assert_eq!([0x04, 0x04, 0x81].map(|port| p.port_read(port, 1, 0)), [0x12, 0x34, 0x78]);
+    p.port_write(0xd8, 1, 0, 0);
+    assert_eq!(p.port_read(0xc4, 1, 0), 0x56);
+}

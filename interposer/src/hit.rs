@@ -90,10 +90,9 @@ impl Interposer {
         }
         let exhausted = probe.run >= probe.maxhits;
         self.stats.hits += 1;
-        let handler = probe.handler.clone();
         let program = &mut self.programs[probe.program];
         let mut guest = Guest { core, profile: self.config.profile.as_deref(), stats: &mut self.stats };
-        let outcome = self.vm.run(&handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
+        let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         self.stats.wraps += u64::from(outcome.wraps > 0);
         if matches!(outcome.termination, Termination::Exception { .. }) {
             self.stats.exceptions += 1;

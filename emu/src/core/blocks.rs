@@ -18,6 +18,15 @@ impl Core {
         if b.icount == 0 || b.flags & BlockCell::NEW != 0 {
             self.analyse(cell, address, size);
         }
+        self.unblock_nmi();
+        if b.flags & BlockCell::STORE != 0 && self.restarted(b) {
+            // The block in progress was overwritten by its own store: the engine has gone back to that
+            // instruction, and runs it alone.
+            self.rewind(address);
+            if self.mode == Mode::Stepped {
+                self.mode = Mode::Step(1);
+            }
+        }
         match self.mode {
             Mode::Stepped => {
                 self.engine.stop_before_block();
@@ -42,9 +51,6 @@ impl Core {
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
-        if self.nmi_blocked && self.last_flags() & BlockCell::IRET_TAIL != 0 {
-            self.nmi_blocked = false;
-        }
         self.hot.clock.icount += u64::from(count);
         self.hot.last = cell;
         self.hot.last_count = count;
@@ -79,6 +85,39 @@ impl Core {
         let watch = self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some();
         let watch = watch || self.mode != Mode::Free || self.halt.is_some();
         self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
+    }
+
+    /// NMI is open again after an IRET.
+    fn unblock_nmi(&mut self) {
+        if self.nmi_blocked && self.last_flags() & BlockCell::IRET_TAIL != 0 {
+            self.nmi_blocked = false;
+        }
+    }
+
+    /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.
+    pub(super) fn undo_abandoned(&mut self) -> bool {
+        let ip = self.linear_ip();
+        if self.hot.last.is_null() {
+            return false;
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        let last = unsafe { &*self.hot.last };
+        let inside = last.icount > 1 && (last.pc..last.pc + u64::from(last.size)).contains(&ip);
+        if inside {
+            self.rewind(ip);
+        }
+        inside
+    }
+
+    /// Whether the lone store `b` lies inside the block that was begun last. A block never goes to the middle of
+    /// itself by a store, so that block was abandoned.
+    fn restarted(&self, b: &BlockCell) -> bool {
+        if self.hot.last.is_null() {
+            return false;
+        }
+        // SAFETY: non-null cells live as long as the engine.
+        let last = unsafe { &*self.hot.last };
+        last.icount > 1 && (last.pc..last.pc + u64::from(last.size)).contains(&b.pc)
     }
 
     fn last_flags(&self) -> u16 {
@@ -138,7 +177,11 @@ impl Core {
         }
         let h = self.env.hflags();
         let vm = self.env.eflags_raw() & (1 << 17) != 0;
-        if h & hflags::PE == 0 || vm || h & (hflags::CS32 | hflags::CS64) == 0 || h & hflags::SS32 == 0 {
+        if h & hflags::PE == 0
+            || vm
+            || h & (hflags::CS32 | hflags::CS64) == 0
+            || h & (hflags::SS32 | hflags::CS64) == 0
+        {
             b.flags |= BlockCell::UNSUPPORTED;
         }
         let end = address.saturating_add(b.size.into());
@@ -167,6 +210,9 @@ impl Core {
         }
         if wanted == 0 {
             b.icount = n.max(1);
+        }
+        if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
+            b.flags |= BlockCell::STORE;
         }
     }
 
@@ -214,6 +260,7 @@ impl Core {
             let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
             self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
         }
+        self.unblock_nmi();
         self.hot.last = std::ptr::null_mut();
         if self.tentative.take().is_some() {
             // The block that the page was looked up for did not run: let it be looked up again.

@@ -44,8 +44,12 @@ impl BlockCell {
     pub const UNSUPPORTED: u16 = 32;
     /// Ends with IRET.
     pub const IRET_TAIL: u16 = 64;
+    /// Is a single instruction that stores and does not branch: what the engine goes back to when a block has
+    /// overwritten itself.
+    pub const STORE: u16 = 128;
     /// Bits that take a block off the hot path.
-    pub const SLOW: u16 = Self::NEW | Self::SENSITIVE | Self::REP_HEAD | Self::SLOT | Self::UNSUPPORTED;
+    pub const SLOW: u16 =
+        Self::NEW | Self::SENSITIVE | Self::REP_HEAD | Self::SLOT | Self::UNSUPPORTED | Self::STORE;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 }

@@ -95,6 +95,16 @@ pub(super) fn is_read_modify_write(i: &Instruction) -> bool {
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
 }
 
+/// Whether the instruction writes memory and goes on to the next.
+pub(super) fn is_plain_store(i: &Instruction) -> bool {
+    use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess as A};
+    let mut factory = InstructionInfoFactory::new();
+    let writes = |a| matches!(a, A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite);
+    i.flow_control() == FlowControl::Next
+        && kind(i) == Kind::Plain
+        && factory.info(i).used_memory().iter().any(|m| writes(m.access()))
+}
+
 impl Core {
     /// Bits of the current code segment: 64, 32 or 16.
     pub fn code_bits(&self) -> u32 {

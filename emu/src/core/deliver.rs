@@ -216,11 +216,11 @@ impl Core {
         Event { vector, error, origin: Origin::Fault, ip: event.at, at: event.at, ext: 1 }
     }
 
-    fn pushed_flags(&self, origin: Origin) -> u64 {
+    fn pushed_flags(&self, event: &Event) -> u64 {
         const RF: u64 = 1 << 16;
         let flags = self.eflags() & !RF;
-        // SDM volume 3, 17.3.1.1: fault-class exceptions push RF set.
-        if origin == Origin::Fault { flags | RF } else { flags }
+        // SDM volume 3, 17.3.1.1: fault-class exceptions push RF set, but not instruction breakpoints.
+        if event.origin == Origin::Fault && event.vector != Vector::Debug as u8 { flags | RF } else { flags }
     }
 
     fn gate_error(event: &Event) -> u32 {
@@ -234,7 +234,8 @@ impl Core {
             return Err(Fault::gp(Self::gate_error(event)).into());
         }
         let address = self.wrap_linear(idt.base.wrapping_add(at.into()));
-        let (low, high) = (self.kernel_u32(address)?, self.kernel_u32(self.wrap_linear(address.wrapping_add(4)))?);
+        let (low, high) =
+            (self.kernel_u32(address)?, self.kernel_u32(self.wrap_linear(address.wrapping_add(4)))?);
         let kind = high >> 8 & 0x1f;
         match kind {
             0xe | 0xf => {}
@@ -263,7 +264,7 @@ impl Core {
             stack.push(self, old_ss.selector.into())?;
             stack.push(self, old_sp)?;
         }
-        stack.push(self, self.pushed_flags(event.origin))?;
+        stack.push(self, self.pushed_flags(event))?;
         stack.push(self, self.env.seg(Seg::Cs).selector.into())?;
         stack.push(self, event.ip)?;
         if let Some(error) = self.error_to_push(event) {
@@ -422,7 +423,7 @@ impl Core {
         let mut stack = Stack { sp: sp & !15, base: 0, mask: u64::MAX, user: new_cpl == 3, width: 8 };
         stack.push(self, old_ss.selector.into())?;
         stack.push(self, old_sp)?;
-        stack.push(self, self.pushed_flags(event.origin))?;
+        stack.push(self, self.pushed_flags(event))?;
         stack.push(self, self.env.seg(Seg::Cs).selector.into())?;
         stack.push(self, event.ip)?;
         if let Some(error) = self.error_to_push(event) {

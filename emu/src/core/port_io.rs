@@ -123,7 +123,11 @@ impl Core {
             // The destination is checked before the port is read: a fault must not eat a byte.
             let user = self.env.cpl() == 3;
             self.translate(va, crate::mmu::Access::Write, user)?;
-            self.translate(self.wrap_linear(va.wrapping_add(u64::from(size) - 1)), crate::mmu::Access::Write, user)?;
+            self.translate(
+                self.wrap_linear(va.wrapping_add(u64::from(size) - 1)),
+                crate::mmu::Access::Write,
+                user,
+            )?;
             let value = self.port_in(port, size);
             self.store(va, value.into(), size.into())?;
         } else {

@@ -250,8 +250,11 @@ impl Core {
         self.mode = Mode::Free;
         match exit {
             Exit::Stopped => {
+                let abandoned = n > 1 && self.undo_abandoned();
                 self.settle();
-                if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported)) {
+                if abandoned {
+                    self.step(1);
+                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported)) {
                     let halt = self.halt.take();
                     self.halted_by(halt);
                 } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
@@ -319,7 +322,9 @@ impl Core {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
-        if access == Access::Fetch && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible()) {
+        if access == Access::Fetch
+            && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible())
+        {
             // What is due at this boundary comes before the next instruction's fetch (SDM volume 3, 6.9).
             self.settle();
             return;

@@ -8,6 +8,8 @@
 //! no value written by a guest can panic; equal inputs at equal times give equal states.
 
 pub mod cmos;
+pub mod dma8237;
+pub mod fdc;
 pub mod i8042;
 pub mod misc;
 pub mod pic8259;
@@ -17,6 +19,8 @@ pub mod uart16550;
 pub mod vga;
 
 pub use cmos::Cmos;
+pub use dma8237::DmaPair;
+pub use fdc::Fdc;
 pub use i8042::I8042;
 pub use misc::{DebugConsole, FastA20, PostCode};
 pub use pic8259::PicPair;

@@ -303,6 +303,8 @@ pub struct Pit {
     speaker: bool,
     /// Tick of the last rising edge of channel 0 that was reported.
     reported: u64,
+    /// Tick at which a control word raised channel 0's OUT, until that edge is reported.
+    risen: Option<u64>,
 }
 
 impl Default for Pit {
@@ -318,6 +320,7 @@ impl Pit {
             channels: [Channel::new(true), Channel::new(true), Channel::new(false)],
             speaker: false,
             reported: 0,
+            risen: None,
         }
     }
 
@@ -368,7 +371,8 @@ impl Pit {
     /// the present if nobody asked in time. `None` if channel 0 is not running.
     pub fn next_edge(&self) -> Option<u64> {
         let [timer, ..] = &self.channels;
-        timer.rising_edge_after(self.reported).map(|tick| ns_of_tick(tick, PIT_HZ))
+        let edge = self.risen.or_else(|| timer.rising_edge_after(self.reported));
+        edge.map(|tick| ns_of_tick(tick, PIT_HZ))
     }
 
     /// True if channel 0's OUT has risen since the last report, up to and including `now_ns`. Several edges count as
@@ -376,7 +380,7 @@ impl Pit {
     pub fn take_edge(&mut self, now_ns: u64) -> bool {
         let tick = ticks_at(now_ns, PIT_HZ);
         let [timer, ..] = &mut self.channels;
-        let mut seen = false;
+        let mut seen = self.risen.take_if(|at| *at <= tick).is_some();
         while let Some(first) = timer.rising_edge_after(self.reported).filter(|edge| *edge <= tick) {
             timer.sync(first);
             self.reported = first;
@@ -392,10 +396,20 @@ impl Pit {
         if word >> 6 == 3 {
             return self.read_back(word, tick);
         }
+        let before = self.timer_out(tick);
         if let Some(channel) = self.channels.get_mut(usize::from(word >> 6)) {
             channel.sync(tick);
             channel.control(word, tick);
         }
+        // Every mode but 0 begins with OUT high (data sheet, "Mode definitions"): that too is an edge.
+        if !before && self.timer_out(tick) {
+            self.risen = Some(tick);
+        }
+    }
+
+    fn timer_out(&self, tick: u64) -> bool {
+        let [timer, ..] = &self.channels;
+        timer.out(tick)
     }
 
     /// Read-back command: bits 5 and 4 low latch count and status, bits 3-1 select the channels.

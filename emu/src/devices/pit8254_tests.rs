@@ -159,6 +159,20 @@ fn single_byte_access_modes() {
 }
 
 #[test]
+fn a_control_word_that_raises_out_interrupts() {
+    for (mode, elapsed, rises) in [(3, 4, false), (3, 7, true), (0, 4, true), (2, 4, false)] {
+        let mut pit = Pit::new();
+        program(&mut pit, 0, mode, 10, 0);
+        pit.take_edge(at(elapsed));
+        pit.write(3, 0x36, at(elapsed + 1));
+        let expected = rises.then(|| at(elapsed + 1));
+        assert_eq!(pit.next_edge(), expected, "mode {mode} after {elapsed}");
+        assert_eq!(pit.take_edge(at(elapsed + 1)), rises);
+        assert_eq!(pit.next_edge(), None);
+    }
+}
+
+#[test]
 fn no_sequence_of_bytes_can_break_it() {
     let mut pit = Pit::new();
     let mut seed = 1u64;

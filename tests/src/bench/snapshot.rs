@@ -35,7 +35,12 @@ fn dirty(m: &mut Machine) -> Result<(), Box<dyn Error>> {
 }
 
 /// Microseconds of a restore, and of copying the same pages from where a snapshot keeps them.
-fn once(m: &mut Machine, saved: &trapline_emu::Snapshot, kept: &[Box<[u8]>], to: &mut [u8]) -> Result<(f64, f64), Box<dyn Error>> {
+fn once(
+    m: &mut Machine,
+    saved: &trapline_emu::Snapshot,
+    kept: &[Box<[u8]>],
+    to: &mut [u8],
+) -> Result<(f64, f64), Box<dyn Error>> {
     dirty(m)?;
     let start = Instant::now();
     m.restore(saved)?;
@@ -70,7 +75,11 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
             ratios.push(restore / (5.0 + 5.0 * copy));
         }
         let what = format!("   {pages} pages dirty (memcpy {:.2} us)", median(copies));
-        rows.push(Row::plain(what, median(restores), "us").against(median(ratios), "5 us + 5 memcpy", Target::AtMost(1.0)));
+        rows.push(Row::plain(what, median(restores), "us").against(
+            median(ratios),
+            "5 us + 5 memcpy",
+            Target::AtMost(1.0),
+        ));
     }
     Ok(rows)
 }

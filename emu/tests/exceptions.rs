@@ -1,0 +1,284 @@
+//! Every exception that the models raise, from ring 0 and ring 3, in 32- and 64-bit mode: the table
+//! `tables/exceptions.txt`, one case a line, checked field by field against what the SDM says of the frame.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+use common::*;
+use std::fmt::Write as _;
+
+struct Case<'a> {
+    name: &'a str,
+    setup: &'a str,
+    code: Vec<u8>,
+    vector: u8,
+    error: Option<u64>,
+    ip: u64,
+    rf: bool,
+    cr2: Option<u64>,
+    stack: &'a str,
+}
+
+fn hex(s: &str) -> u64 {
+    u64::from_str_radix(s, 16).unwrap_or_else(|_| panic!("not hexadecimal: {s}"))
+}
+
+fn bytes(s: &str) -> Vec<u8> {
+    (0..s.len()).step_by(2).map(|i| hex(&s[i..i + 2]) as u8).collect()
+}
+
+/// An address of the table: hexadecimal, or `c+N` for CODE + N.
+fn address(s: &str) -> u64 {
+    match s.strip_prefix("c+") {
+        Some(n) => CODE + hex(n),
+        None => hex(s),
+    }
+}
+
+const REGISTERS: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
+
+/// Applies the setup column; the register values it asks for.
+fn apply(mut s: Setup, words: &str) -> (Setup, Vec<(usize, u64)>, bool) {
+    let mut registers = Vec::new();
+    let mut nmi = false;
+    for word in words.split(',').filter(|w| *w != "-") {
+        if word == "nmi" {
+            nmi = true;
+            continue;
+        }
+        let (key, value) = word.split_once('=').unwrap_or_else(|| panic!("setup word {word}"));
+        match key {
+            "cr0" => s.cr0 |= hex(value),
+            "cr0-" => s.cr0 &= !hex(value),
+            "cr4" => s.cr4 |= hex(value),
+            "cr4-" => s.cr4 &= !hex(value),
+            "efer-" => s.efer &= !hex(value),
+            "fl" => s.flags |= hex(value),
+            "dr" => s.dr = Some((address(value), 0x401)),
+            "idtlimit" => s.idt_limit = Some(hex(value) as u16),
+            "tsslimit" => s.tss_limit = hex(value) as u32,
+            "tss8" => s = s.at(TSS + 8, &(hex(value) as u32).to_le_bytes()),
+            "sp0" => s = s.at(TSS + 4, &(hex(value) as u32).to_le_bytes()),
+            "rsp0" => s = s.at(TSS + 4, &hex(value).to_le_bytes()),
+            // The page at 40000h gets this entry.
+            "pte" => s = s.pte(0x40000, hex(value)),
+            _ if key.starts_with("gate") => {
+                let vector = hex(&key[4..]) as u8;
+                s.gates.push((vector, HANDLERS + 16 * u64::from(vector), hex(value) as u16, CS0));
+            }
+            _ => {
+                let index = REGISTERS.iter().position(|r| *r == key);
+                let index = index.unwrap_or_else(|| panic!("setup word {word}"));
+                registers.push((index, address(value)));
+            }
+        }
+    }
+    (s, registers, nmi)
+}
+
+/// Runs one case; what differs from the expectation, empty when nothing does.
+fn check(case: &Case<'_>, bits: u32, ring: u8) -> String {
+    let base = Setup::bits(bits).ring(ring).flags(IF).pte(0x40000, 0).code(&case.code);
+    let (setup, registers, nmi) = apply(base, case.setup);
+    let mut g = setup.boot();
+    for (index, value) in registers {
+        g.set(index, value);
+    }
+    if nmi {
+        g.m.core_mut().raise_nmi();
+    }
+    let entry_sp = g.gpr(4);
+    let stop = g.run();
+    let mut wrong = String::new();
+    if stop != trapline_emu::Stop::Halted {
+        let _ = write!(wrong, " stop={stop:?}");
+        return wrong;
+    }
+    let at = g.ip().wrapping_sub(HANDLERS + 3);
+    if at % 16 != 0 || at >= 4096 {
+        let _ = write!(wrong, " no exception: halted at {:#x}", g.ip());
+        return wrong;
+    }
+    let c = g.frame();
+    if c.vector != case.vector {
+        let _ = write!(wrong, " vector={} error={:x?} ip={:#x}", c.vector, c.error, c.ip);
+        return wrong;
+    }
+    let (user_cs, user_ss) = (if bits == 64 { USER_CS64 } else { USER_CS32 }, USER_DS);
+    let (cs, ss) = if ring == 3 { (user_cs, user_ss) } else { (CS0, DS0) };
+    let kind_attr = setup
+        .gates
+        .iter()
+        .rev()
+        .find(|g| g.0 == c.vector)
+        .map_or(if c.vector == 0x42 { 0x8f00 } else { 0x8e00 }, |g| g.2);
+    let cleared = TF | NT | RF | if kind_attr & 0x100 == 0 { IF } else { 0 };
+    let system = |f: u64| f & (TF | IF | 0x3000 | NT | 0x4_0000);
+    let (top, handler_ss) = match case.stack {
+        "tss" => (RSP0, if bits == 64 { 0 } else { u32::from(DS0) }),
+        "ist" => (IST1, if ring == 3 { 0 } else { u32::from(DS0) }),
+        _ => (entry_sp & !if bits == 64 { 15 } else { 0 }, u32::from(DS0)),
+    };
+    let checks = [
+        ("error", c.error, case.error),
+        ("ip", Some(c.ip), Some(CODE + case.ip)),
+        ("cs", Some(c.cs & 0xffff), Some(cs.into())),
+        ("flags", Some(system(c.flags)), Some(system(setup.flags))),
+        ("rf", Some(u64::from(c.flags & RF != 0)), Some(case.rf.into())),
+        (
+            "handler flags",
+            Some(system(c.handler_flags) | c.handler_flags & RF),
+            Some(system(setup.flags) & !cleared),
+        ),
+        ("top", Some(c.top), Some(top)),
+        ("handler ss", Some(c.ss.into()), Some(handler_ss.into())),
+        ("frame sp", c.stack.map(|s| s.0), c.stack.map(|_| entry_sp)),
+        ("frame ss", c.stack.map(|s| s.1 & 0xffff), c.stack.map(|_| ss.into())),
+        ("cr2", Some(c.cr2), Some(case.cr2.unwrap_or(0))),
+    ];
+    for (what, got, want) in checks {
+        if got != want {
+            let _ = write!(wrong, " {what}={got:x?} (want {want:x?})");
+        }
+    }
+    wrong
+}
+
+fn run_table(table: &str, minimum: usize) {
+    let mut failures = String::new();
+    let mut ran = 0;
+    for line in table.lines() {
+        let line = line.split(';').next().unwrap().trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let f: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(f.len(), 11, "columns: {line}");
+        let optional = |s: &str| (s != "-").then(|| address(s));
+        for bits in [32, 64].into_iter().filter(|b| f[1] == "*" || f[1] == b.to_string()) {
+            for ring in [0, 3].into_iter().filter(|r| f[2] == "*" || f[2] == r.to_string()) {
+                let case = Case {
+                    name: f[0],
+                    setup: f[3],
+                    code: bytes(f[4]),
+                    vector: hex(f[5]) as u8,
+                    error: optional(f[6]),
+                    ip: hex(f[7]),
+                    rf: f[8] == "1",
+                    cr2: optional(f[9]),
+                    stack: match f[10] {
+                        "." if ring == 3 => "tss",
+                        "." => "same",
+                        other => other,
+                    },
+                };
+                ran += 1;
+                let wrong = check(&case, bits, ring);
+                let known = case.name.starts_with('!');
+                if known && wrong.is_empty() {
+                    let _ = writeln!(
+                        failures,
+                        "{} ({bits}-bit, ring {ring}): right now, drop the mark",
+                        case.name
+                    );
+                } else if !known && !wrong.is_empty() {
+                    let _ = writeln!(failures, "{} ({bits}-bit, ring {ring}):{wrong}", case.name);
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "of {ran} cases:\n{failures}");
+    assert!(ran >= minimum, "only {ran} cases");
+}
+
+#[test]
+fn every_exception_has_the_frame_that_the_sdm_describes() {
+    run_table(include_str!("tables/exceptions.txt"), 150);
+}
+
+#[test]
+fn a_triple_fault_ends_the_run_with_its_vectors_and_the_state() {
+    for bits in [32, 64] {
+        // #DE through a gate that is not present, and a #DF gate that is not either.
+        let mut g = Setup::bits(bits).gate(0, 0, 0x0e00).gate(8, 0, 0x0e00).code(&[0x90, 0xf7, 0xf1]).boot();
+        let trapline_emu::Stop::TripleFault(report) = g.run() else { panic!("no triple fault") };
+        assert_eq!(report.vectors, [0, 8]);
+        assert_eq!(report.ip, CODE + 1);
+        assert!(report.registers.contains("idt=00002000"), "{}", report.registers);
+        assert_eq!(g.count(), 1);
+    }
+}
+
+#[test]
+fn a_page_fault_on_the_kernel_stack_is_a_double_fault_and_needs_ist_to_survive() {
+    let absent = |s: Setup| s.pte(0x40000, 0).at(TSS + 4, &0x41000u64.to_le_bytes());
+    let read = |s: Setup| s.code(&[0x8b, 0x1b]);
+    let mut g = read(absent(Setup::bits64().ring(3))).boot();
+    g.set(3, 0x40000);
+    assert!(matches!(g.run(), trapline_emu::Stop::TripleFault(r) if r.vectors == [14, 8]));
+    let mut g = read(absent(Setup::bits64().ring(3))).gate(8, HANDLERS + 0x80, 0x8e01).boot();
+    g.set(3, 0x40010);
+    let c = g.caught();
+    // SDM volume 3, table 6-5: page fault in the delivery of a page fault; CR2 is the second one's.
+    assert_eq!((c.vector, c.error, c.ip, c.top, c.cr2), (8, Some(0), CODE, IST1, 0x40ff8));
+}
+
+#[test]
+fn a_missing_ring_0_stack_segment_is_an_invalid_tss() {
+    // SDM volume 3, 6.15 "Interrupt 10": SS0 null; the #TS itself then needs the same stack.
+    let mut g = Setup::bits32().ring(3).at(TSS + 8, &[0; 4]).code(&[0xcd, 0x40]).boot();
+    assert!(matches!(g.run(), trapline_emu::Stop::TripleFault(r) if r.vectors == [0x40, 10, 8]));
+}
+
+#[test]
+fn the_tss_bitmap_and_iopl_decide_about_ports_in_ring_3() {
+    for bits in [32, 64] {
+        // in al, 80h; in eax, 7fh; in al, 0f8h
+        for (code, allowed) in [(&[0xe4, 0x80][..], true), (&[0xe5, 0x80], false), (&[0xe4, 0x84], false)] {
+            let map = {
+                let mut map = [0xffu8; 0x20];
+                // Ports 80h..=82h are free, 83h is not.
+                map[0x10] = 0xf8;
+                map
+            };
+            let limit = 0x68 + 0x20 - 1;
+            let mut s = Setup::bits(bits).ring(3).at(TSS + 0x68, &map);
+            s.tss_limit = limit;
+            let code = [code, &[0xcd, 0x40]].concat();
+            let mut g = s.code(&code).boot();
+            assert_eq!(g.caught().vector, if allowed { 0x40 } else { 13 }, "{bits}-bit {code:x?}");
+        }
+        // The byte behind the last map byte must exist (SDM volume 1, 18.5.2): port F8h needs bytes 1Fh and 20h.
+        for (limit, vector) in [(0x68 + 0x1f, 13), (0x68 + 0x20, 0x40)] {
+            let mut s = Setup::bits(bits).ring(3).at(TSS + 0x68, &[0; 0x40]);
+            s.tss_limit = limit;
+            let mut g = s.code(&[0xe4, 0xf8, 0xcd, 0x40]).boot();
+            assert_eq!(g.caught().vector, vector, "{bits}-bit limit {limit:#x}");
+        }
+        let mut g = Setup::bits(bits).ring(3).flags(0x3000).code(&[0xe4, 0xf8, 0xfa, 0xcd, 0x40]).boot();
+        assert_eq!(g.caught().vector, 0x40, "IOPL 3 allows IN and CLI");
+    }
+}
+
+#[test]
+fn dr6_tells_a_single_step_from_a_breakpoint() {
+    for bits in [32, 64] {
+        let mut g = Setup::bits(bits).flags(TF).code(&[0x90, 0x90]).boot();
+        g.caught();
+        assert_eq!(g.core().env().dr(6) & 0x400f, 0x4000);
+        let mut s = Setup::bits(bits).code(&[0x90, 0x90, 0x90]);
+        s.dr = Some((CODE + 1, 0x401));
+        let mut g = s.boot();
+        g.caught();
+        assert_eq!(g.core().env().dr(6) & 0x400f, 1);
+    }
+}
+
+#[test]
+fn rf_in_the_returned_flags_passes_over_a_breakpoint_once() {
+    for bits in [32, 64] {
+        let mut s = Setup::bits(bits).flags(RF).code(&[0x90, 0xcd, 0x40]);
+        s.dr = Some((CODE, 0x401));
+        assert_eq!(s.boot().caught().vector, 0x40, "{bits}-bit");
+    }
+}

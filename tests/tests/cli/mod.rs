@@ -1,0 +1,59 @@
+//! The built `trapline`, run as a user runs it.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Seconds after which a run is killed.
+const PATIENCE: &str = "300";
+
+/// What a run left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Exit code; 137 when it was killed for taking too long.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// The program, which Cargo puts beside the folder of the tests.
+pub fn binary() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    let found = profile.join("trapline");
+    assert!(found.is_file(), "{} is not there; run `cargo build --release -p trapline`", found.display());
+    found
+}
+
+/// A command that is killed when it takes too long.
+pub fn patient(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    // KILL, because timeout's own exit code, 124, is one of ours.
+    command.args(["--signal=KILL", PATIENCE]).arg(program);
+    command
+}
+
+/// Runs `command` to its end.
+pub fn finish(mut command: Command) -> Ran {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let code = output.status.code().unwrap_or(137);
+    Ran { code, out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Runs `trapline ARGS` in `folder`.
+pub fn trapline(folder: &Path, args: &[&str]) -> Ran {
+    let mut command = patient(binary());
+    command.args(args).current_dir(folder).env_remove("RUST_BACKTRACE");
+    finish(command)
+}
+
+/// A kernel probe on the embedded guest that logs the pid.
+pub fn kernel_probe(place: &str, opcode: &str) -> String {
+    let header = "name = vmlinux\nmodtype = kernel\nmajor = 1\n";
+    format!("{header}{place}\nopcode = {opcode}\nminor = 1\npush pid\nlog 1\nexit\n")
+}

@@ -1,0 +1,243 @@
+//! The documents do what they say: their commands run and print what is shown, their probe programs compile, their
+//! links lead somewhere.
+//!
+//! A block ```` ```console runnable ```` holds commands behind `$ ` and, if it shows any, their output, standard
+//! error included. `...` stands for any lines, or in a line for any text. `make` is not run: its target must exist.
+//! A block ```` ```rpn ```` is a probe program, or instructions of one.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod cli;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use cli::{binary, finish, patient};
+use trapline_rpn::{AnySymbol, Availability, Program, TABLE, Width, parse};
+use trapline_tests::root;
+
+/// A fenced block of a document.
+struct Block {
+    document: String,
+    line: usize,
+    info: String,
+    lines: Vec<String>,
+}
+
+/// All files under a folder, sorted.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// The documents, by their path in the repository.
+fn documents() -> Vec<(String, String)> {
+    let root = root();
+    let mut paths = vec![root.join("README.md")];
+    paths.extend(
+        files(&root.join("docs")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "md")),
+    );
+    let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    paths.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn blocks() -> Vec<Block> {
+    let mut found = Vec::new();
+    for (document, text) in documents() {
+        let mut open: Option<Block> = None;
+        for (line, content) in text.lines().enumerate() {
+            match (content.strip_prefix("```"), open.take()) {
+                (Some(_), Some(block)) => found.push(block),
+                (Some(info), None) => {
+                    let info = info.to_owned();
+                    open =
+                        Some(Block { document: document.clone(), line: line + 1, info, lines: Vec::new() });
+                }
+                (None, Some(mut block)) => {
+                    block.lines.push(content.to_owned());
+                    open = Some(block);
+                }
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{document}: a block is not closed");
+    }
+    found
+}
+
+/// A command and the output that the document shows.
+struct Shown {
+    place: String,
+    command: String,
+    output: Vec<String>,
+}
+
+fn commands(block: &Block) -> Vec<Shown> {
+    let mut found: Vec<Shown> = Vec::new();
+    for (n, line) in block.lines.iter().enumerate() {
+        let place = format!("{}:{}", block.document, block.line + n + 1);
+        if let Some(command) = line.strip_prefix("$ ") {
+            found.push(Shown { place, command: command.to_owned(), output: Vec::new() });
+            continue;
+        }
+        let last = found.last_mut().unwrap_or_else(|| panic!("{place}: output without a command"));
+        match line.strip_prefix("> ") {
+            Some(more) if last.output.is_empty() => last.command.push_str(&format!("\n{more}")),
+            _ => last.output.push(line.clone()),
+        }
+    }
+    found
+}
+
+/// Whether `text` is `pattern` with any text for each `...`.
+fn line_matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once("...") {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            let mut ends = (0..=rest.len()).filter(|&at| rest.is_char_boundary(at));
+            ends.any(|at| line_matches(after, &rest[at..]))
+        }),
+    }
+}
+
+/// Whether `lines` are `patterns` with any lines for each `...`.
+fn matches(patterns: &[String], lines: &[&str]) -> bool {
+    match (patterns.split_first(), lines.split_first()) {
+        (None, None) => true,
+        (Some((p, rest)), _) if p.trim() == "..." => (0..=lines.len()).any(|n| matches(rest, &lines[n..])),
+        (Some((p, rest)), Some((line, more))) => line_matches(p, line) && matches(rest, more),
+        _ => false,
+    }
+}
+
+/// The targets of the Makefile.
+fn targets() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("Makefile")).unwrap();
+    let rules = text.lines().filter(|line| !line.starts_with(['\t', '#', '.', ' ']) && !line.contains(":="));
+    rules.filter_map(|line| line.split_once(':')).map(|(target, _)| target.to_owned()).collect()
+}
+
+fn run(shown: &Shown) -> i32 {
+    if let Some(target) = shown.command.strip_prefix("make ") {
+        assert!(targets().contains(target), "{}: make has no target {target}", shown.place);
+        return 0;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folder = binary().parent().unwrap().display().to_string();
+    let mut bash = patient("bash");
+    bash.args(["-o", "pipefail", "-c", &format!("exec 2>&1\n{}", shown.command)]);
+    bash.current_dir(root()).env("PATH", format!("{folder}:{path}"));
+    let ran = finish(bash);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    let right = shown.output.is_empty() || matches(&shown.output, &lines);
+    assert!(right, "{}: `{}` printed\n{}", shown.place, shown.command, ran.out);
+    ran.code
+}
+
+/// Runs the marked blocks, those that need a fetched guest or the others.
+fn run_blocks(fetched: bool) -> usize {
+    let mut count = 0;
+    for block in blocks() {
+        let marked = block.info.starts_with("console") || block.info.starts_with("sh");
+        let needs = block.lines.iter().any(|line| line.starts_with("$ ") && line.contains(".guests/"));
+        if !marked || !block.info.split(' ').any(|word| word == "runnable") || needs != fetched {
+            continue;
+        }
+        let mut last = 0;
+        let all = commands(&block);
+        for (n, shown) in all.iter().enumerate() {
+            count += 1;
+            if shown.command == "echo $?" {
+                assert_eq!(shown.output, [last.to_string()], "{}", shown.place);
+                continue;
+            }
+            last = run(shown);
+            let asked = all.get(n + 1).is_some_and(|next| next.command == "echo $?");
+            assert!(asked || last == 0, "{}: `{}` ended with {last}", shown.place, shown.command);
+        }
+    }
+    count
+}
+
+#[test]
+fn commands_do_what_the_documents_show() {
+    assert!(run_blocks(false) >= 10);
+}
+
+#[test]
+fn guest_commands_do_what_the_documents_show() {
+    assert!(run_blocks(true) >= 1);
+}
+
+/// A block as a program: what is not one is the body of a handler.
+fn program(block: &Block) -> Program {
+    let text = block.lines.join("\n");
+    let whole = block.lines.iter().any(|line| line.trim_start().starts_with("name"));
+    let text = if whole {
+        text
+    } else {
+        format!(
+            "name = vmlinux\nmodtype = kernel\nmajor = 1\nvars = 8\ngvars = 8\noffset = do_fork\nopcode = 0x55\n\
+             minor = 1\n{text}\n"
+        )
+    };
+    let place = format!("{}:{}", block.document, block.line);
+    parse(&place, &text).unwrap_or_else(|error| panic!("{place}:\n{error}"))
+}
+
+#[test]
+fn every_probe_program_compiles() {
+    let all: Vec<Block> = blocks().into_iter().filter(|block| block.info == "rpn").collect();
+    assert!(all.len() >= 15, "{}", all.len());
+    for block in &all {
+        let program = program(block);
+        let narrow = program.link(Width::W32, &AnySymbol);
+        let wide = program.link(Width::W64, &AnySymbol);
+        assert!(narrow.is_ok() || wide.is_ok(), "{}:{}: {:?}", block.document, block.line, narrow.err());
+        let shown = program.warnings.to_string();
+        assert!(program.warnings.list.is_empty(), "{}:{}:\n{shown}", block.document, block.line);
+    }
+}
+
+#[test]
+fn the_language_page_has_an_example_of_every_instruction_that_is_executed() {
+    let mut shown: BTreeSet<String> = BTreeSet::new();
+    for block in blocks().iter().filter(|block| block.info == "rpn") {
+        for line in &block.lines {
+            let code = line.split("//").next().unwrap();
+            let words: Vec<&str> = code.split([' ', ',', '\t']).filter(|word| !word.is_empty()).collect();
+            shown.extend((1..=words.len()).map(|n| words[..n].join(" ")));
+        }
+    }
+    for row in TABLE.iter().filter(|row| row.available == Availability::Yes) {
+        let fixed: Vec<&str> = row.form.split([' ', ',']).filter(|w| !w.is_empty() && *w != "%").collect();
+        assert!(shown.contains(&fixed.join(" ")), "`{}` has no example", row.form);
+    }
+}
+
+#[test]
+fn the_readme_leads_to_every_document() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    for path in files(&root().join("docs")) {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        assert!(readme.contains(&format!("({name})")), "README.md has no link to {name}");
+    }
+}
+
+#[test]
+fn links_lead_to_files() {
+    for (document, text) in documents() {
+        let folder = root().join(&document).parent().unwrap().to_path_buf();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            let path = link.split('#').next().unwrap();
+            if !link.contains("://") && !path.is_empty() {
+                assert!(folder.join(path).exists(), "{document}: {link} leads nowhere");
+            }
+        }
+    }
+}
