@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// Where low memory for the information begins (as in QEMU) and ends (extended BIOS data).
 const LOW: std::ops::Range<u64> = 0x9000..0x9_fc00;
 /// Entries of the memory map.
-const MAP_ENTRIES: usize = 4;
+const MAP_ENTRIES: usize = 5;
 /// Room for the fixed part of the information.
 const INFO_SIZE: u64 = 128;
 
@@ -354,6 +354,8 @@ impl Info<'_> {
             (LOW.end, 0xa_0000, 2),
             (0xf_0000, MIB, 2),
             (MIB, self.mem_size.max(MIB), 1),
+            // Where a PC's flash is: reserved, as firmware reports it.
+            (0xfffc_0000, 1 << 32, 2),
         ];
         let mut map = Vec::new();
         for (start, end, kind) in entries {
