@@ -25,21 +25,21 @@ demo: bootstrap
 
 test: guests
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --release --workspace && $(CARGO) test --release --workspace --doc; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace && $(CARGO) test --profile ci --workspace --doc; \
 	else \
-	    set -x; $(CARGO) test --release --workspace; \
+	    set -x; $(CARGO) test --profile ci --workspace; \
 	fi
 
 test-fast: bootstrap
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --release --workspace -E 'not (package(trapline-tests) & test(/(^|::)$(SLOW)/))'; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace -E 'not (package(trapline-tests) & test(/(^|::)$(SLOW)/))'; \
 	else \
-	    set -x; $(CARGO) test --release --workspace -- --skip $(SLOW); \
+	    set -x; $(CARGO) test --profile ci --workspace -- --skip $(SLOW); \
 	fi
 
 lint: bootstrap
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile ci --workspace --all-targets -- -D warnings
 
 bench: guests
 	@$(CARGO) run --release --quiet --package trapline-tests --bin bench
