@@ -19,8 +19,8 @@ const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 const LOADER_NAME: &str = "trapline";
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// Where low memory for the information begins (as in QEMU) and ends (extended BIOS data).
-const LOW: std::ops::Range<u64> = 0x9000..0x9_fc00;
+/// Where low memory ends: the extended BIOS data area follows.
+const LOW_END: u64 = 0x9_fc00;
 /// Entries of the memory map.
 const MAP_ENTRIES: usize = 5;
 /// Room for the fixed part of the information.
@@ -219,7 +219,7 @@ pub struct BootImage {
     pub ebx: u32,
 }
 
-/// Lays out modules (page-aligned after the kernel) and the boot information (section 3.3) for `mem_size` bytes of
+/// Lays out modules (page-aligned after the kernel) and behind them the boot information (section 3.3) for `mem_size` bytes of
 /// RAM. Each module is its command line and its bytes; the kernel's command line is its name and `cmdline`.
 ///
 /// # Errors
@@ -246,16 +246,12 @@ pub fn build_multiboot(
         cursor = end.next_multiple_of(PAGE);
     }
     let size = Info::size(&line, &placed);
-    let base = match low_room(plan, size, limit) {
-        Some(base) => base,
-        None => {
-            room("the Multiboot information", cursor, size, limit)?;
-            cursor
-        }
-    };
-    let info = Info { base, line: &line, modules: &placed, mem_size };
-    writes.push((base, info.bytes()));
-    Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(base) })
+    // Behind everything else, where QEMU puts the strings too: a kernel that keeps clear of its boot data then
+    // allocates the same pages under both.
+    room("the Multiboot information", cursor, size, limit)?;
+    let info = Info { base: cursor, line: &line, modules: &placed, mem_size };
+    writes.push((cursor, info.bytes()));
+    Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(cursor) })
 }
 
 fn check_string(what: &str, text: &str) -> Result<(), MultibootError> {
@@ -273,17 +269,6 @@ fn room(what: &str, start: u64, size: u64, limit: u64) -> Result<u64, MultibootE
         start,
         limit,
     })
-}
-
-/// The lowest page of low memory at which `size` bytes are free of segments.
-fn low_room(plan: &LoadPlan, size: u64, limit: u64) -> Option<u64> {
-    let mut base = LOW.start;
-    for segment in &plan.segments {
-        if segment.paddr < base.saturating_add(size) && segment.end() > base {
-            base = segment.end().checked_next_multiple_of(PAGE)?;
-        }
-    }
-    (base.checked_add(size)? <= LOW.end.min(limit)).then_some(base)
 }
 
 /// Addresses here are below 4 GiB by the checks of [`build_multiboot`].
@@ -332,7 +317,7 @@ impl Info<'_> {
         let upper_kb = addr32((self.mem_size.saturating_sub(MIB)) / 1024);
         let mut words = [0u32; (INFO_SIZE / 4) as usize];
         words[0] = Self::FLAGS;
-        words[1] = addr32(LOW.end / 1024);
+        words[1] = addr32(LOW_END / 1024);
         words[2] = upper_kb;
         words[4] = line_at;
         words[5] = addr32(self.modules.len() as u64);
@@ -350,8 +335,8 @@ impl Info<'_> {
     /// Entries as of INT 15h E820: usable RAM is type 1, reserved type 2.
     fn memory_map(&self) -> Vec<u8> {
         let entries: [(u64, u64, u32); MAP_ENTRIES] = [
-            (0, LOW.end.min(self.mem_size), 1),
-            (LOW.end, 0xa_0000, 2),
+            (0, LOW_END.min(self.mem_size), 1),
+            (LOW_END, 0xa_0000, 2),
             (0xf_0000, MIB, 2),
             (MIB, self.mem_size.max(MIB), 1),
             // Where a PC's flash is: reserved, as firmware reports it.
