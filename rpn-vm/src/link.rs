@@ -210,11 +210,11 @@ impl Linker<'_> {
         }
         if let Some(constant) = expr.constant()
             && self.width == Width::W32
-                && (constant < i128::from(i32::MIN) || constant > i128::from(u32::MAX))
-            {
-                self.error(expr.span, "out-of-range", format!("{constant} does not fit 32 bits"));
-                return None;
-            }
+            && (constant < i128::from(i32::MIN) || constant > i128::from(u32::MAX))
+        {
+            self.error(expr.span, "out-of-range", format!("{constant} does not fit 32 bits"));
+            return None;
+        }
         ok.then_some((sum & self.width.mask(), first))
     }
 

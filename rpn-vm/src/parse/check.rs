@@ -113,9 +113,10 @@ fn check_indices(routine: &Routine, (vars, gvars): (u32, u32), sources: &Sources
             _ => continue,
         };
         if let Operand::Number(n) = instr.operand
-            && n >= i64::from(limit) {
-                let message = format!("variable {n} does not exist: `{word} = {limit}` is the limit");
-                sink.error(sources, instr.span, "variable-index", message);
-            }
+            && n >= i64::from(limit)
+        {
+            let message = format!("variable {n} does not exist: `{word} = {limit}` is the limit");
+            sink.error(sources, instr.span, "variable-index", message);
+        }
     }
 }

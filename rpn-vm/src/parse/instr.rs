@@ -188,10 +188,11 @@ impl Parser<'_> {
         // A register standing alone is `push r` or `pop r` (rpn.md 2); a keyword wins over a symbol.
         if op == Op::Push
             && let [one] = tokens
-                && let Some(name) = one.ident()
-                    && regs::known(name) {
-                        return self.finish_instruction(Op::PushR, value, whole);
-                    }
+            && let Some(name) = one.ident()
+            && regs::known(name)
+        {
+            return self.finish_instruction(Op::PushR, value, whole);
+        }
         if row.available == Availability::Later {
             let message =
                 format!("`{}` is not available yet: stack traces come in a later version", row.form);
@@ -222,10 +223,11 @@ impl Parser<'_> {
     fn value_operand(&mut self, tokens: &[Token], whole: Span) -> Option<Expr> {
         let expr = self.expr(tokens, whole, "the operand of `push`")?;
         if let Some(n) = expr.constant()
-            && (n < i128::from(i64::MIN) || n > i128::from(u64::MAX)) {
-                self.error(expr.span, "out-of-range", format!("{n} does not fit 64 bits"));
-                return None;
-            }
+            && (n < i128::from(i64::MIN) || n > i128::from(u64::MAX))
+        {
+            self.error(expr.span, "out-of-range", format!("{n} does not fit 64 bits"));
+            return None;
+        }
         Some(expr)
     }
 

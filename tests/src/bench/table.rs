@@ -97,10 +97,9 @@ impl Table {
             return;
         }
         println!("\n{title}");
-        println!(
-            "  {:<50} {:>12}    {:>8} {:<17} {:<9} {:<5} {}",
-            "", "measured", "ratio", "to", "target", "", "paper"
-        );
+        let heads = ["", "measured", "ratio", "to", "target", "", "paper"];
+        let [what, value, ratio, of, target, verdict, paper] = heads;
+        println!("  {what:<50} {value:>12}    {ratio:>8} {of:<17} {target:<9} {verdict:<5} {paper}");
         for r in rows {
             let ratio = r.ratio.map(|x| format!("{x:.2}x")).unwrap_or_default();
             let line = format!(
