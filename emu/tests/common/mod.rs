@@ -448,7 +448,7 @@ impl Guest {
         let e = self.core().env();
         let at = e.eip().wrapping_sub(HANDLERS + 3);
         assert!(
-            at % 16 == 0 && at < 16 * 256,
+            at.is_multiple_of(16) && at < 16 * 256,
             "halted outside the handlers\n{}",
             self.core().dump_registers()
         );
