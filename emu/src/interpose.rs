@@ -33,10 +33,19 @@ pub enum Verdict {
     Raise(Fault),
 }
 
-/// Sees every #BP and #UD that comes out of a patch.
+/// Sees every trap before the guest does: those out of its patches with what it needs to displace an instruction,
+/// all others to handle or decline.
 pub trait TrapInterposer {
     /// A patch was hit. The state is that before the displaced instruction, with EIP at the site.
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict;
+
+    /// Any other exception or software interrupt, before the guest's IDT sees it: the guest's own INT3, #PF, INT n.
+    /// EIP is what the frame would hold, and `at` the instruction. True means handled: the guest does not get it, and
+    /// goes on from the state that the interposer has left. Everything is declined unless this is overridden.
+    fn exception(&mut self, core: &mut Core, vector: u8, at: u64) -> bool {
+        let _ = (core, vector, at);
+        false
+    }
 
     /// A displaced instruction that was given a slot or stepped did not complete: it faulted. Completion is
     /// not reported for slots: the next `trap` or [`TrapInterposer::settled`] implies it.

@@ -171,6 +171,30 @@ impl Core {
     /// Delivers an event; double and triple faults included. EIP in the frame is `ip`; `at` is the
     /// instruction in progress, which did not retire if its own delivery faults.
     pub(super) fn deliver(&mut self, vector: u8, error: Option<u32>, origin: Origin, ip: u64, at: u64) {
+        if origin != Origin::External && self.offer_exception(vector, at) {
+            return;
+        }
+        self.deliver_declined(vector, error, origin, ip, at);
+    }
+
+    /// Offers an exception that came out of no patch; whether the interposer handled it.
+    fn offer_exception(&mut self, vector: u8, at: u64) -> bool {
+        match self.interposer {
+            // SAFETY: set for the duration of `run` from a live exclusive borrow.
+            Some(interposer) => unsafe { (*interposer).exception(self, vector, at) },
+            None => false,
+        }
+    }
+
+    /// Delivers an event that the interposer has declined, or that it never sees.
+    pub(super) fn deliver_declined(
+        &mut self,
+        vector: u8,
+        error: Option<u32>,
+        origin: Origin,
+        ip: u64,
+        at: u64,
+    ) {
         let ext = u32::from(origin != Origin::Software);
         let mut event = Event { vector, error, origin, ip, at, ext };
         let mut chain = vec![vector];

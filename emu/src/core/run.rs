@@ -500,10 +500,10 @@ impl Core {
         if trap.vector == 3 {
             let next = self.wrap_ip(trap.ip.wrapping_add(1));
             self.env.set_eip(next);
-            self.deliver(3, None, Origin::Software, next, trap.ip);
+            self.deliver_declined(3, None, Origin::Software, next, trap.ip);
         } else {
             self.hot.clock.icount -= 1;
-            self.raise_fault(Fault::ud());
+            self.deliver_declined(Vector::InvalidOpcode as u8, None, Origin::Fault, trap.ip, trap.ip);
         }
     }
 
