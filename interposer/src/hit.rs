@@ -55,7 +55,7 @@ impl TrapInterposer for Interposer {
             let now = bytes_at(core, site.paddr);
             if site.armed && now != site.original {
                 site.original = now;
-                if let Some(Displaced::OutOfLine(slot, _)) = site.displaced.take() {
+                if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
                     core.free_slot(slot);
                 }
                 self.stats.rewritten += 1;
@@ -179,12 +179,19 @@ impl Interposer {
     /// Sees to the displaced instruction.
     #[inline]
     fn resume(&mut self, core: &mut Core, index: usize, trap: &Trap, sp: u64) -> Verdict {
+        if let Some(Displaced::OutOfLine { slot, ip, linear }) = self.sites[index].displaced
+            && (ip, linear) != (trap.ip, trap.linear)
+        {
+            // A slot jumps back to one address; this is another mapping of the page, or another segment base.
+            core.free_slot(slot);
+            self.sites[index].displaced = None;
+        }
         let displaced = match self.sites[index].displaced {
-            Some(d) => d,
+            Some(known) => known,
             None => {
-                let d = displace::displace(core, trap.linear, trap.ip);
-                self.sites[index].displaced = Some(d);
-                d
+                let found = displace::displace(core, trap.linear, trap.ip);
+                self.sites[index].displaced = Some(found);
+                found
             }
         };
         self.pending = Some((index, sp));
@@ -199,12 +206,11 @@ impl Interposer {
                     Err(fault) => Verdict::Raise(fault),
                 }
             }
-            Displaced::OutOfLine(slot, ip) if ip == trap.ip => {
+            Displaced::OutOfLine { slot, .. } => {
                 self.stats.out_of_line += 1;
                 Verdict::Slot(slot)
             }
-            // A slot jumps back to one address: another mapping of the page is stepped.
-            Displaced::OutOfLine(..) | Displaced::Stepped => {
+            Displaced::Stepped => {
                 self.stats.stepped += 1;
                 Verdict::Step
             }

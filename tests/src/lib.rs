@@ -49,18 +49,25 @@ impl Mach {
         Ok(Mach { machine, image, symbols })
     }
 
-    /// Every function that begins `55 89 e5`, once an address: linear address and place.
-    pub fn framed_functions(&self) -> Vec<(u64, Place)> {
+    /// Every function, once an address: linear address, first byte, and place.
+    pub fn functions(&self) -> Vec<(u64, u8, Place)> {
         let plan = self.image.plan();
-        let mut found: Vec<(u64, Place)> = Vec::new();
+        let mut found: Vec<(u64, u8, Place)> = Vec::new();
         for s in self.symbols.functions() {
-            let framed = plan.bytes_at(s.addr, 3).as_deref() == Some(&[0x55, 0x89, 0xe5]);
-            let again = found.last().is_some_and(|(a, _)| *a == s.addr);
-            if let (true, false, Some(paddr)) = (framed, again, plan.vaddr_to_paddr(s.addr)) {
-                found.push((s.addr, Place::Kernel { linear: s.addr, paddr }));
+            let again = found.last().is_some_and(|(a, ..)| *a == s.addr);
+            let first = plan.bytes_at(s.addr, 1).and_then(|b| b.first().copied());
+            if let (false, Some(byte), Some(paddr)) = (again, first, plan.vaddr_to_paddr(s.addr)) {
+                found.push((s.addr, byte, Place::Kernel { linear: s.addr, paddr }));
             }
         }
         found
+    }
+
+    /// Those that begin `55 89 e5`.
+    pub fn framed_functions(&self) -> Vec<(u64, u8, Place)> {
+        let plan = self.image.plan();
+        let framed = |at: u64| plan.bytes_at(at, 3).as_deref() == Some(&[0x55, 0x89, 0xe5]);
+        self.functions().into_iter().filter(|(at, ..)| framed(*at)).collect()
     }
 
     /// Runs to the prompt.
@@ -96,13 +103,13 @@ pub fn interposer() -> Interposer {
     })
 }
 
-/// Source of an observe-only program with one probe at each address: logs two registers.
-pub fn observer(addresses: impl Iterator<Item = u64>, opcode: u8) -> String {
+/// Source of an observe-only program with one probe at each address and first byte: logs two registers.
+pub fn observer(sites: impl Iterator<Item = (u64, u8)>) -> String {
     use std::fmt::Write as _;
     let mut text = String::from("name = vmlinux\nmodtype = kernel\n");
-    for a in addresses {
+    for (at, opcode) in sites {
         let _ =
-            write!(text, "address = {a:#x}\nopcode = {opcode:#x}\npush r, eax\npush r, esp\nlog 2\nexit\n");
+            write!(text, "address = {at:#x}\nopcode = {opcode:#x}\npush r, eax\npush r, esp\nlog 2\nexit\n");
     }
     text
 }

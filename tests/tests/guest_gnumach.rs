@@ -72,10 +72,10 @@ fn guest_does_not_notice_a_probe_on_every_framed_function() {
         let mut mach = Mach::load().unwrap();
         let places = mach.framed_functions();
         assert!(places.len() > 2000, "{} functions", places.len());
-        let source = observer(places.iter().map(|(a, _)| *a), 0x55);
+        let source = observer(places.iter().map(|(at, byte, _)| (*at, *byte)));
         let program = parse("all.rpn", &source).unwrap().link(Width::W32, &NoSymbols).unwrap();
         let mut probes = interposer();
-        let targets: Vec<Place> = places.iter().map(|(_, p)| p.clone()).collect();
+        let targets: Vec<Place> = places.iter().map(|(.., place)| place.clone()).collect();
         let id = probes.insert(mach.machine.core_mut(), "all", program, targets).unwrap();
         assert!(probes.observe_only());
         assert_eq!(mach.run(Some(&mut probes)), Stop::Text(0));
@@ -93,7 +93,7 @@ fn guest_does_not_notice_a_probe_on_every_framed_function() {
     let oracle = oracle();
     let mut compared = 0;
     let mut wrong = Vec::new();
-    for ((address, _), &count) in places.iter().zip(counts) {
+    for ((address, ..), &count) in places.iter().zip(counts) {
         if let Some((name, expected)) = oracle.get(address) {
             compared += u32::from(*expected > 0);
             if count != *expected {
@@ -103,4 +103,27 @@ fn guest_does_not_notice_a_probe_on_every_framed_function() {
     }
     assert!(compared >= 20, "only {compared} functions ran under qemu");
     assert!(wrong.is_empty(), "hit counts differ from qemu's:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn guest_does_not_notice_a_probe_on_every_function_whatever_it_begins_with() {
+    let plain = unprobed();
+    let mut mach = Mach::load().unwrap();
+    let places = mach.functions();
+    let source = observer(places.iter().map(|(at, byte, _)| (*at, *byte)));
+    let program = parse("all.rpn", &source).unwrap().link(Width::W32, &NoSymbols).unwrap();
+    let mut probes = interposer();
+    let targets: Vec<Place> = places.iter().map(|(.., place)| place.clone()).collect();
+    probes.insert(mach.machine.core_mut(), "all", program, targets).unwrap();
+    assert_eq!(mach.run(Some(&mut probes)), Stop::Text(0));
+    assert_eq!(outcome(&mach), plain, "the guest noticed its probes");
+    let mut ways: BTreeMap<String, u32> = BTreeMap::new();
+    for (_, _, way) in probes.armed_sites() {
+        *ways.entry(format!("{way:?}")).or_default() += 1;
+    }
+    assert_eq!(probes.stats().stepped, 0, "nothing that begins a function here needs stepping");
+    println!("{} functions, ways of those that ran: {ways:?}, {:?}", places.len(), probes.stats());
+    for way in ["Some(Emulated)", "Some(OutOfLine)"] {
+        assert!(ways.contains_key(way), "{way} was not exercised: {ways:?}");
+    }
 }

@@ -198,8 +198,8 @@ impl Core {
 
     /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
     ///
-    /// `site` is the linear (and, CS being flat, the EIP) address of the site. The instruction must not depend on
-    /// its own address.
+    /// `site` is the EIP of the site in the current code segment: the slot serves that EIP and that segment base. The
+    /// instruction must not depend on its own address.
     ///
     /// # Errors
     /// [`PatchError::NoSlot`].
@@ -223,7 +223,7 @@ impl Core {
             code[len..len + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
             code[len + 6..len + 14].copy_from_slice(&next.to_le_bytes());
         } else {
-            let from = (SLOT_VA + offset as u64 + len as u64 + 5) as u32;
+            let from = (SLOT_VA + offset as u64 + len as u64 + 5).wrapping_sub(self.env.cs_base()) as u32;
             code[len] = 0xe9;
             code[len + 1..len + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
         }
@@ -237,16 +237,11 @@ impl Core {
         self.slots.free.push(slot.index);
     }
 
-    /// Whether the code segment is flat, as slots need.
-    #[inline]
-    pub fn flat_code(&self) -> bool {
-        self.env.cs_base() == 0 || self.env.code64()
-    }
-
     /// Directs execution into a slot.
     #[inline]
     pub(super) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {
-        let ip = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
+        let linear = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
+        let ip = if self.env.code64() { linear } else { linear.wrapping_sub(self.env.cs_base()) };
         let next = self.wrap_ip(trap.ip.wrapping_add(slot.len.into()));
         self.active_slot = Some(ActiveSlot { ip, len: slot.len, site: trap.ip, next });
         self.env.set_eip(ip);

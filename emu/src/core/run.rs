@@ -459,6 +459,7 @@ impl Core {
             return;
         };
         self.hot.clock.icount -= 1;
+        let shadow = self.env.hflags() & hflags::INHIBIT_IRQ != 0;
         // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
@@ -466,15 +467,16 @@ impl Core {
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
-                let h = self.env.hflags();
-                if h & hflags::INHIBIT_IRQ != 0 {
-                    self.env.set_hflags(h & !hflags::INHIBIT_IRQ);
+                // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
+                // does, begins.
+                if shadow {
+                    self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
                 }
                 if tf {
                     self.single_step_trap();
                 }
             }
-            Verdict::Slot(slot) if !tf && self.flat_code() => {
+            Verdict::Slot(slot) if !tf => {
                 self.hot.clock.icount += 1;
                 self.enter_slot(slot, &trap);
             }

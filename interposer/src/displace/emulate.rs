@@ -21,6 +21,8 @@ pub(crate) enum Op {
     Call { by: u64, size: u8, len: u8 },
     Jcc { condition: ConditionCode, by: u64, len: u8 },
     Pushf { size: u8, len: u8 },
+    Cli { len: u8 },
+    Sti { len: u8 },
 }
 
 /// What emulation did.
@@ -61,6 +63,8 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
         }
         M::Pushfd => Op::Pushf { size: 4, len },
         M::Pushfq => Op::Pushf { size: 8, len },
+        M::Cli => Op::Cli { len },
+        M::Sti => Op::Sti { len },
         _ => return None,
     };
     Some(op)
@@ -190,6 +194,16 @@ fn target(core: &Core, ip: u64) -> Result<u64, Fault> {
     Ok(ip)
 }
 
+/// EFLAGS.IF.
+const IF: u64 = 0x200;
+
+/// EFLAGS for CLI and STI, which IOPL allows or not.
+fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
+    let env = core.env();
+    let flags = env.eflags_raw();
+    if u64::from(env.cpl()) > flags >> 12 & 3 { Err(Fault::gp(0)) } else { Ok(flags) }
+}
+
 /// Executes `op` at EIP. On a fault nothing has changed.
 #[inline]
 pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
@@ -249,6 +263,17 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             const VM_RF: u64 = 0x3_0000;
             let flags = core.eflags() & !VM_RF;
             stack.push(core, flags, size)?;
+            skip(core, len);
+        }
+        Op::Cli { len } => {
+            let flags = interrupt_flag(core)?;
+            env.set_eflags_raw(flags & !IF);
+            skip(core, len);
+        }
+        Op::Sti { len } => {
+            let flags = interrupt_flag(core)?;
+            env.set_eflags_raw(flags | IF);
+            env.set_hflags(env.hflags() | hflags::INHIBIT_IRQ);
             skip(core, len);
         }
     }

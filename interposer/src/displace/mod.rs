@@ -2,7 +2,7 @@
 //!
 //! Three ways, in order of cost. *Emulated*: what is cheap or cannot move (it names its own address, or changes
 //! the flow of control). *Out of line*: a copy runs from a slot that the guest never sees. *Stepped*: the machine
-//! puts the guest's bytes back for one instruction; always sound, about a hundred times dearer.
+//! puts the guest's bytes back for one instruction; always sound, some hundred times dearer.
 //!
 //! [`classify`] is the one table; each arm says why.
 
@@ -28,8 +28,12 @@ pub enum Way {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Displaced {
     Emulated(Op),
-    /// In this slot, for a site at this EIP.
-    OutOfLine(Slot, u64),
+    /// In this slot, for a site at this EIP and linear address.
+    OutOfLine {
+        slot: Slot,
+        ip: u64,
+        linear: u64,
+    },
     Stepped,
 }
 
@@ -37,7 +41,7 @@ impl Displaced {
     pub fn way(&self) -> Way {
         match self {
             Displaced::Emulated(_) => Way::Emulated,
-            Displaced::OutOfLine(..) => Way::OutOfLine,
+            Displaced::OutOfLine { .. } => Way::OutOfLine,
             Displaced::Stepped => Way::Stepped,
         }
     }
@@ -50,7 +54,7 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
     if let Some(op) = emulate::op_of(&i, bits) {
         return Displaced::Emulated(op);
     }
-    if classify(&i) != Way::OutOfLine || !core.flat_code() {
+    if classify(&i) != Way::OutOfLine {
         return Displaced::Stepped;
     }
     // The second page of an instruction may change under the first: only whole-page copies are kept.
@@ -63,7 +67,7 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
         return Displaced::Stepped;
     }
     match core.take_slot(&bytes[..n], ip, bits) {
-        Ok(slot) => Displaced::OutOfLine(slot, ip),
+        Ok(slot) => Displaced::OutOfLine { slot, ip, linear },
         Err(_) => Displaced::Stepped,
     }
 }
@@ -81,7 +85,7 @@ pub(crate) fn classify(i: &Instruction) -> Way {
     }
     match i.mnemonic() {
         // Interrupt shadow, or flags that decide about interrupts and single steps.
-        M::Sti | M::Cli | M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
+        M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
         // Their own address or count is part of what they do.
         M::Cpuid | M::Rdtsc | M::Rdtscp | M::Syscall | M::Sysenter | M::Xbegin => return Way::Stepped,
         _ => {}
