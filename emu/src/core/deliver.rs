@@ -288,12 +288,7 @@ impl Core {
             stack.push(self, old_ss.selector.into())?;
             stack.push(self, old_sp)?;
         }
-        stack.push(self, self.pushed_flags(event))?;
-        stack.push(self, self.env.seg(Seg::Cs).selector.into())?;
-        stack.push(self, event.ip)?;
-        if let Some(error) = self.error_to_push(event) {
-            stack.push(self, error.into())?;
-        }
+        self.push_frame(&mut stack, event)?;
         self.enter_handler(code, selector, new_cpl, target, kind == 0xe)?;
         if inner {
             self.env.load_seg(Seg::Ss, ss);
@@ -301,6 +296,17 @@ impl Core {
         self.env.set_cpl(new_cpl);
         let low = stack.sp & stack.mask;
         self.env.set_gpr(4, if stack.mask == 0xffff { (old_sp & !0xffff) | low } else { low });
+        Ok(())
+    }
+
+    /// Pushes what every frame ends with: flags, CS, instruction pointer, and an error code where there is one.
+    fn push_frame(&mut self, stack: &mut Stack, event: &Event) -> Result<(), Failed> {
+        stack.push(self, self.pushed_flags(event))?;
+        stack.push(self, self.env.seg(Seg::Cs).selector.into())?;
+        stack.push(self, event.ip)?;
+        if let Some(error) = self.error_to_push(event) {
+            stack.push(self, error.into())?;
+        }
         Ok(())
     }
 
@@ -447,12 +453,7 @@ impl Core {
         let mut stack = Stack { sp: sp & !15, base: 0, mask: u64::MAX, user: new_cpl == 3, width: 8 };
         stack.push(self, old_ss.selector.into())?;
         stack.push(self, old_sp)?;
-        stack.push(self, self.pushed_flags(event))?;
-        stack.push(self, self.env.seg(Seg::Cs).selector.into())?;
-        stack.push(self, event.ip)?;
-        if let Some(error) = self.error_to_push(event) {
-            stack.push(self, error.into())?;
-        }
+        self.push_frame(&mut stack, event)?;
         self.enter_handler(code, selector, new_cpl, target, kind == 0xe)?;
         if inner {
             // A null selector with RPL = the new CPL (SDM volume 3, 6.14.2).

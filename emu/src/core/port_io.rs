@@ -5,7 +5,6 @@ use super::decode;
 use super::deliver::Fault;
 use super::run::Stop;
 use super::sensitive::Done;
-use crate::engine::Seg;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 impl Core {
@@ -141,15 +140,6 @@ impl Core {
     }
 
     fn string_base(&self, i: &Instruction, input: bool) -> u64 {
-        let seg = if input { Register::ES } else { i.memory_segment() };
-        let seg = match seg {
-            Register::ES => Seg::Es,
-            Register::CS => Seg::Cs,
-            Register::SS => Seg::Ss,
-            Register::FS => Seg::Fs,
-            Register::GS => Seg::Gs,
-            _ => Seg::Ds,
-        };
-        if self.env.code64() && !matches!(seg, Seg::Fs | Seg::Gs) { 0 } else { self.env.seg(seg).base }
+        self.register(if input { Register::ES } else { i.memory_segment() })
     }
 }

@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Value of a register as an address computation sees it: bases for segments.
-    fn register(&self, r: Register) -> u64 {
+    pub(super) fn register(&self, r: Register) -> u64 {
         if r.is_segment_register() {
             let seg = match r {
                 Register::ES => Seg::Es,

@@ -203,7 +203,8 @@ fn append(body: &mut Vec<u8>, data: &[u8], align: usize) -> u64 {
     at
 }
 
-/// The GNU Mach kernel if `make guests` has fetched it.
-pub fn gnumach() -> Option<Vec<u8>> {
-    std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../.guests/gnumach")).ok()
+/// The GNU Mach kernel that `make guests` fetches. Without it the test fails and says so.
+pub fn gnumach() -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../.guests/gnumach");
+    std::fs::read(path).unwrap_or_else(|e| panic!("{path}: {e}; run `make guests` first"))
 }
