@@ -1,51 +1,48 @@
 //! The life of a hit: trap in, handlers, displaced instruction, commit, resume.
 //!
-//! A record is staged when its handler ends and committed when the displaced instruction has completed: at once
-//! when that is emulated, at the next trap or stop when it runs out of line (in between nothing can be
-//! recorded). If it faults, staged records are dropped, but those with `logonfault`.
+//! A record is committed when its handler ends, and taken back if the displaced instruction then faults, but for
+//! those with `logonfault`: nobody reads the channel in between. That the instruction has completed is known at
+//! once when it is emulated, else at the next trap or stop.
 
 use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
-use crate::table::{Interposer, Staged};
+use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        self.commit(core);
+        self.completed(core);
         let index = trap.patch as usize;
-        if index >= self.sites.len() {
-            return Verdict::Declined;
-        }
+        let Some(site) = self.sites.get_mut(index) else { return Verdict::Declined };
         self.stats.traps += 1;
         let sp = core.env().gpr(4);
-        let retry = self.sites[index].retry.take() == Some(sp);
-        for n in 0.. {
-            let Some(&probe) = self.sites[index].probes.get(n) else { break };
-            self.hit(core, probe, trap, retry);
+        let retry = site.retry.is_some() && site.retry.take() == Some(sp);
+        let first_seq = self.channels.next_seq();
+        match *site.probes {
+            [one] => self.hit(core, one, trap, retry),
+            _ => self.hits(core, index, trap, retry),
         }
-        self.resume(core, index, trap, sp)
+        self.resume(core, trap, Pending { site: index, sp, first_seq })
     }
 
     fn faulted(&mut self, core: &mut Core) {
         self.stats.faulted += 1;
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
-        if let Some((site, sp)) = self.pending.take() {
-            self.sites[site].retry = Some(sp);
+        if let Some(pending) = self.pending.take() {
+            self.sites[pending.site].retry = Some(pending.sp);
+            let probes = &self.probes;
+            let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
+            self.stats.dropped += self.channels.take_back(pending.first_seq, logonfault);
         }
-        let mut staged = std::mem::take(&mut self.staged);
-        let before = staged.len();
-        staged.retain(|s| s.logonfault);
-        self.stats.dropped += (before - staged.len()) as u64;
-        self.staged = staged;
-        self.commit(core);
+        self.completed(core);
     }
 
     fn settled(&mut self, core: &mut Core) {
-        self.commit(core);
+        self.completed(core);
     }
 
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
@@ -74,10 +71,19 @@ impl TrapInterposer for Interposer {
 }
 
 impl Interposer {
+    /// The probes of a site that has several, in order; they do not change while a handler runs.
+    #[cold]
+    fn hits(&mut self, core: &mut Core, site: usize, trap: &Trap, retry: bool) {
+        for n in 0.. {
+            let Some(&probe) = self.sites[site].probes.get(n) else { break };
+            self.hit(core, probe, trap, retry);
+        }
+    }
+
     /// One probe at one hit.
     #[inline]
-    fn hit(&mut self, core: &mut Core, index: usize, trap: &Trap, retry: bool) {
-        let probe = &mut self.probes[index];
+    fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
+        let probe = &mut self.probes[index as usize];
         if !retry {
             probe.seen += 1;
             if probe.seen <= probe.ignore {
@@ -94,39 +100,39 @@ impl Interposer {
         let mut guest = Guest { core, profile: self.config.profile.as_deref(), stats: &mut self.stats };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         self.stats.wraps += u64::from(outcome.wraps > 0);
-        if matches!(outcome.termination, Termination::Exception { .. }) {
-            self.stats.exceptions += 1;
-        }
+        self.stats.exceptions += u64::from(outcome.termination == Termination::Exception);
         if outcome.recorded() {
-            self.stage(core, index, trap, &outcome);
+            self.record(core, index, trap, &outcome);
         }
         if outcome.remove || exhausted {
             self.expired.push(index);
         }
     }
 
-    /// Stages the record of a handler that has just run.
-    fn stage(&mut self, core: &mut Core, index: usize, trap: &Trap, outcome: &Outcome) {
-        let probe = &self.probes[index];
+    /// Commits the record of a handler that has just run.
+    fn record(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
+        let probe = &self.probes[index as usize];
         let env = core.env();
         let items = self.config.header;
         let profile = self.config.profile.as_deref();
-        let exception = match outcome.termination {
-            Termination::Exception { code, parm1, parm2, line, .. } => {
-                Some(Exception { code, parm1, parm2, line })
-            }
-            _ => None,
-        };
+        let thrown = (outcome.termination == Termination::Exception).then(|| self.vm.unhandled());
+        let (major, minor) = self.vm.codes();
+        self.name.clear();
+        if items.contains(HeaderItems::NAME)
+            && let Some(p) = profile
+        {
+            p.name_into(core, &mut self.name);
+        }
         let header = Header {
             seq: 0,
             icount: core.icount(),
             time_ns: core.virtual_ns(),
-            probe: index as u32,
+            probe: index,
             kind: Kind::Data,
             width: probe.handler.limits().width.bits(),
-            termination: outcome.termination_code(),
-            major: outcome.major.unwrap_or(probe.major),
-            minor: outcome.minor.unwrap_or(probe.minor),
+            termination: thrown.map_or(0, |t| t.x_field()),
+            major: major.unwrap_or(probe.major),
+            minor: minor.unwrap_or(probe.minor),
             cpu: 0,
             pid: if items.contains(HeaderItems::PID) { profile.map_or(0, |p| p.pid(core)) } else { 0 },
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
@@ -135,85 +141,73 @@ impl Interposer {
             ip: trap.ip,
             sp: env.gpr(4),
             tsc: core.tsc(),
-            exception,
+            exception: thrown.map(|t| Exception {
+                code: t.code,
+                parm1: t.parm1,
+                parm2: t.parm2,
+                line: t.line,
+            }),
         };
-        let start = self.bytes.len();
-        if items.contains(HeaderItems::NAME)
-            && let Some(p) = profile
-        {
-            p.name_into(core, &mut self.bytes);
-        }
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(self.vm.log());
-        let end = self.bytes.len();
-        let logonfault = probe.logonfault;
-        self.staged.push(Staged { header, name: start..middle, data: middle..end, logonfault });
+        self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });
     }
 
-    /// Commits what is staged: its displaced instruction has completed. Probes that had their last hit go.
+    /// The last displaced instruction has completed: probes that had their last hit go.
     #[inline]
-    fn commit(&mut self, core: &mut Core) {
+    fn completed(&mut self, core: &mut Core) {
         self.pending = None;
-        if self.staged.is_empty() && self.expired.is_empty() {
-            return;
+        if !self.expired.is_empty() {
+            self.disable_expired(core);
         }
-        self.commit_staged(core);
     }
 
-    fn commit_staged(&mut self, core: &mut Core) {
+    #[cold]
+    fn disable_expired(&mut self, core: &mut Core) {
         for probe in std::mem::take(&mut self.expired) {
-            self.disable(core, probe);
+            self.disable(core, probe as usize);
         }
-        for s in &self.staged {
-            let view = RecordView {
-                header: s.header,
-                name: &self.bytes[s.name.clone()],
-                data: &self.bytes[s.data.clone()],
-            };
-            self.channels.commit(&view);
-        }
-        self.staged.clear();
-        self.bytes.clear();
     }
 
     /// Sees to the displaced instruction.
     #[inline]
-    fn resume(&mut self, core: &mut Core, index: usize, trap: &Trap, sp: u64) -> Verdict {
-        if let Some(Displaced::OutOfLine { slot, ip, linear }) = self.sites[index].displaced
-            && (ip, linear) != (trap.ip, trap.linear)
-        {
-            // A slot jumps back to one address; this is another mapping of the page, or another segment base.
-            core.free_slot(slot);
-            self.sites[index].displaced = None;
-        }
-        let displaced = match self.sites[index].displaced {
-            Some(known) => known,
-            None => {
-                let found = displace::displace(core, trap.linear, trap.ip);
-                self.sites[index].displaced = Some(found);
-                found
-            }
+    fn resume(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
+        let known = match self.sites[pending.site].displaced {
+            Some(Displaced::OutOfLine { ip, linear, .. }) => (ip, linear) == (trap.ip, trap.linear),
+            Some(_) => true,
+            None => false,
         };
-        self.pending = Some((index, sp));
-        match displaced {
-            Displaced::Emulated(op) => {
+        if !known {
+            self.displace(core, trap, pending.site);
+        }
+        match &self.sites[pending.site].displaced {
+            Some(Displaced::Emulated(op)) => {
                 self.stats.emulated += 1;
-                match displace::emulate(core, &op) {
-                    Ok(()) => {
-                        self.commit(core);
-                        Verdict::Resumed
-                    }
-                    Err(fault) => Verdict::Raise(fault),
+                if let Err(fault) = displace::emulate(core, op) {
+                    self.pending = Some(pending);
+                    return Verdict::Raise(fault);
                 }
+                self.completed(core);
+                Verdict::Resumed
             }
-            Displaced::OutOfLine { slot, .. } => {
+            Some(Displaced::OutOfLine { slot, .. }) => {
                 self.stats.out_of_line += 1;
-                Verdict::Slot(slot)
+                self.pending = Some(pending);
+                Verdict::Slot(*slot)
             }
-            Displaced::Stepped => {
+            Some(Displaced::Stepped) | None => {
                 self.stats.stepped += 1;
+                self.pending = Some(pending);
                 Verdict::Step
             }
         }
+    }
+
+    /// Finds out how a site is displaced: at its first hit, and when its slot is for another mapping of the page or
+    /// another segment base than this hit's, since a slot jumps back to one address.
+    #[cold]
+    fn displace(&mut self, core: &mut Core, trap: &Trap, site: usize) {
+        if let Some(Displaced::OutOfLine { slot, .. }) = self.sites[site].displaced.take() {
+            core.free_slot(slot);
+        }
+        self.sites[site].displaced = Some(displace::displace(core, trap.linear, trap.ip));
     }
 }

@@ -1,6 +1,7 @@
 //! Arming and disarming.
 
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use smallvec::SmallVec;
 use trapline_emu::{Core, PAGE, PatchError};
 use trapline_rpn::LinkedProgram;
 
@@ -144,8 +145,8 @@ impl Interposer {
             return;
         }
         for site in &mut self.sites {
-            if site.probes.contains(&probe) {
-                site.probes.retain(|&p| p != probe);
+            if site.probes.contains(&(probe as u32)) {
+                site.probes.retain(|p| *p != probe as u32);
                 if site.probes.is_empty() && site.armed {
                     core.disarm(site.paddr);
                     site.armed = false;
@@ -159,7 +160,7 @@ impl Interposer {
         let index = *self.by_paddr.entry(paddr).or_insert_with(|| {
             self.sites.push(Site {
                 paddr,
-                probes: Vec::new(),
+                probes: SmallVec::new(),
                 armed: false,
                 original: [0; 15],
                 displaced: None,
@@ -173,6 +174,7 @@ impl Interposer {
             site.armed = true;
             site.original = bytes_at(core, paddr);
         }
+        let probe = probe as u32;
         if !site.probes.contains(&probe) {
             let at = site.probes.partition_point(|&p| p < probe);
             site.probes.insert(at, probe);
@@ -184,7 +186,7 @@ impl Interposer {
     pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
         let probes = &self.probes;
         let site = &mut self.sites[site];
-        site.probes.retain(|&p| match &probes[p].place {
+        site.probes.retain(|p| match &probes[*p as usize].place {
             Place::Kernel { .. } => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))

@@ -5,12 +5,13 @@
 //! pages that hold its module page. Invariant: a site is armed exactly while an enabled probe is on it.
 
 use crate::displace::Displaced;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_os::OsProfile;
 use trapline_rpn::{Verified, Vm};
-use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
+use trapline_trace::{ChannelConfig, Channels, HeaderItems};
 
 /// How an interposer is set up.
 pub struct InterposerConfig {
@@ -88,40 +89,45 @@ pub(crate) struct Program {
     pub removed: bool,
 }
 
-/// One probe point.
+/// One probe point. What every hit touches comes first.
+#[repr(C)]
 pub(crate) struct Probe {
-    pub program: usize,
+    pub seen: u64,
+    pub ignore: u64,
+    pub run: u64,
+    pub maxhits: u64,
     pub handler: Arc<Verified>,
-    pub place: Place,
+    pub program: usize,
     pub major: u32,
     pub minor: u32,
-    pub ignore: u64,
-    pub maxhits: u64,
     pub logonfault: bool,
     pub enabled: bool,
-    pub seen: u64,
-    pub run: u64,
+    pub place: Place,
 }
 
-/// One patched physical address.
+/// One patched physical address. What every hit touches comes first.
+#[repr(C)]
 pub(crate) struct Site {
-    pub paddr: u64,
-    pub probes: Vec<usize>,
-    pub armed: bool,
-    /// Bytes of the displaced instruction when it was last looked at.
-    pub original: [u8; 15],
     /// How it is displaced; found at the first hit, and again when the guest rewrites it.
     pub displaced: Option<Displaced>,
     /// Stack pointer of a hit whose displaced instruction faulted: the retry is not a new hit.
     pub retry: Option<u64>,
+    /// The probes here, in order of insertion; nearly always one.
+    pub probes: SmallVec<[u32; 2]>,
+    pub paddr: u64,
+    pub armed: bool,
+    /// Bytes of the displaced instruction when it was last looked at.
+    pub original: [u8; 15],
 }
 
-/// A record that waits for its displaced instruction.
-pub(crate) struct Staged {
-    pub header: Header,
-    pub name: std::ops::Range<usize>,
-    pub data: std::ops::Range<usize>,
-    pub logonfault: bool,
+/// The hit whose displaced instruction is on its way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    pub site: usize,
+    /// Stack pointer at the trap.
+    pub sp: u64,
+    /// Sequence number that the hit's first record has, if it left any.
+    pub first_seq: u64,
 }
 
 /// The probe table, and the state of the hit in progress.
@@ -134,12 +140,12 @@ pub struct Interposer {
     pub(crate) probes: Vec<Probe>,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
-    pub(crate) staged: Vec<Staged>,
-    pub(crate) bytes: Vec<u8>,
-    /// Site whose displaced instruction is on its way, and the stack pointer at its trap.
-    pub(crate) pending: Option<(usize, u64)>,
+    /// Process name of the record being made.
+    pub(crate) name: Vec<u8>,
+    /// The hit in progress.
+    pub(crate) pending: Option<Pending>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
-    pub(crate) expired: Vec<usize>,
+    pub(crate) expired: Vec<u32>,
     pub(crate) stats: Stats,
 }
 
@@ -158,8 +164,7 @@ impl Interposer {
             probes: Vec::new(),
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
-            staged: Vec::new(),
-            bytes: Vec::new(),
+            name: Vec::new(),
             pending: None,
             expired: Vec::new(),
             stats: Stats::default(),

@@ -42,4 +42,4 @@ pub use table::{
     ALIASES, Alias, Availability, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES,
 };
 pub use verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
-pub use vm::{DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, Termination, Vars, Vm, exception};
+pub use vm::{DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, Termination, Unhandled, Vars, Vm, exception};

@@ -11,7 +11,7 @@ use common::TestHost;
 use proptest::prelude::*;
 use trapline_rpn::{
     AnySymbol, Availability, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE,
-    Termination, Unverified, Vars, Vm, Width, parse, parse_with, verify,
+    Termination, Unhandled, Unverified, Vars, Vm, Width, parse, parse_with, verify,
 };
 
 fn example(name: &str) -> Program {
@@ -110,9 +110,11 @@ fn only_programs_that_cannot_change_the_guest_are_observe_only() {
 fn an_exception_names_its_source_line() {
     let text = "name = t\noffset = 0\nopcode = 0x55\npush 1\npush 0\ndiv\n";
     let linked = parse("t", text).unwrap().link(Width::W32, &AnySymbol).unwrap();
-    let out = Vm::new().run(&linked.probes[0].handler, &mut TestHost::default(), Vars::default());
-    assert!(matches!(out.termination, Termination::Exception { code: 0x20, line: 6, at: 2, .. }));
-    assert_eq!(out.termination_code(), 0x20);
+    let mut vm = Vm::new();
+    let out = vm.run(&linked.probes[0].handler, &mut TestHost::default(), Vars::default());
+    assert_eq!(out.termination, Termination::Exception);
+    assert_eq!(vm.unhandled(), Unhandled { code: 0x20, line: 6, at: 2, ..Unhandled::default() });
+    assert_eq!(vm.unhandled().x_field(), 0x20);
 }
 
 #[test]

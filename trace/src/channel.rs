@@ -3,7 +3,8 @@
 //! A commit copies the record into memory allocated when the channel was made.
 //! When the ring is full the oldest sub-buffer is given up as a whole and its
 //! records are counted as lost; every other loss is counted too. There is no
-//! reservation: a record is whole or it is not there.
+//! reservation: a record is whole or it is not there. The newest records can be
+//! taken back as long as nobody has read them.
 
 use crate::record::{Header, Record, RecordView};
 
@@ -17,9 +18,9 @@ pub struct ChannelConfig {
 }
 
 impl Default for ChannelConfig {
-    /// 16 sub-buffers of 256 KiB.
+    /// 16 sub-buffers of 64 KiB: together they stay in a second-level cache.
     fn default() -> Self {
-        Self { sub_buffer_size: 256 * 1024, sub_buffers: 16 }
+        Self { sub_buffer_size: 64 * 1024, sub_buffers: 16 }
     }
 }
 
@@ -111,6 +112,7 @@ impl Channel {
 
     /// Commits a record under the sequence number that its header has. Answers false when it is larger
     /// than a sub-buffer and was counted as lost.
+    #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> bool {
         self.counts.committed += 1;
         let need = Self::record_size(record.name.len(), record.data.len());
@@ -135,11 +137,32 @@ impl Channel {
     }
 
     /// Goes to the next sub-buffer, giving up what it holds.
+    #[cold]
     fn advance(&mut self) {
         self.write = (self.write + 1) % self.ring.len();
         let oldest = &mut self.ring[self.write];
         self.counts.overwritten += oldest.index.len() as u64;
         oldest.clear();
+    }
+
+    /// Takes the records from sequence number `seq` on out of the channel, newest first, as if they had not been
+    /// committed.
+    fn take_from(&mut self, seq: u64, taken: &mut Vec<Record>) {
+        loop {
+            let buffer = &mut self.ring[self.write];
+            while let Some(&last) = buffer.index.last().filter(|e| e.header.seq >= seq) {
+                taken.push(buffer.view(&last).to_owned());
+                buffer.index.pop();
+                buffer.bytes.truncate(last.start as usize);
+                self.counts.committed -= 1;
+            }
+            let before = (self.write + self.ring.len() - 1) % self.ring.len();
+            let newer = self.ring[before].index.last().is_some_and(|e| e.header.seq >= seq);
+            if !self.ring[self.write].index.is_empty() || !newer {
+                return;
+            }
+            self.write = before;
+        }
     }
 
     /// The records held, oldest first.
@@ -168,11 +191,12 @@ impl Channel {
         self.clear();
     }
 
-    /// Empties the channel without counting a loss.
+    /// Empties the channel without counting a loss. The memory that was last written is written next.
     pub fn clear(&mut self) {
         for buffer in &mut self.ring {
             buffer.clear();
         }
+        self.write = 0;
     }
 
     /// What was counted since the channel was made.
@@ -198,6 +222,7 @@ impl Channels {
 
     /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is
     /// answered. A number is used up also when the record is lost, so that a gap shows.
+    #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> u64 {
         let seq = self.next;
         self.next += 1;
@@ -205,6 +230,23 @@ impl Channels {
         let cpu = (record.header.cpu as usize).min(self.cpus.len() - 1);
         self.cpus[cpu].commit(&record);
         seq
+    }
+
+    /// The sequence number of the record that is committed next.
+    #[must_use]
+    pub const fn next_seq(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes back the records from sequence number `seq` on, but for those that `keep` names, and answers how many
+    /// went. What was lost of them stays counted as lost. Nobody may have seen them yet.
+    pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
+        let mut taken = Vec::new();
+        self.cpus.iter_mut().for_each(|c| c.take_from(seq, &mut taken));
+        taken.sort_by_key(|r| r.header.seq);
+        self.next -= taken.len() as u64;
+        let kept = taken.iter().filter(|r| keep(&r.header)).map(|r| self.commit(&r.view())).count();
+        (taken.len() - kept) as u64
     }
 
     /// The channel of a CPU.

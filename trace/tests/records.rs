@@ -109,6 +109,32 @@ fn a_tiny_channel_counts_what_it_lost_and_keeps_the_newest() {
 }
 
 #[test]
+fn records_taken_back_leave_no_trace_but_what_was_lost() {
+    for before in 0..10u64 {
+        for after in 0..12u64 {
+            let mut channels = Channels::new(1, tiny(3));
+            let commit = |channels: &mut Channels, n: u64| {
+                let header = Header { probe: n as u32, ..Header::default() };
+                channels.commit(&RecordView { header, name: b"", data: &(n as u32).to_le_bytes() });
+            };
+            (0..before).for_each(|n| commit(&mut channels, n));
+            let mark = channels.next_seq();
+            (100..100 + after).for_each(|n| commit(&mut channels, n));
+            let held = channels.records().iter().filter(|r| r.header.seq >= mark).count() as u64;
+            let keep = |h: &Header| h.probe % 3 == 0;
+            let kept = channels.records().iter().filter(|r| r.header.seq >= mark && keep(&r.header)).count() as u64;
+            assert_eq!(channels.take_back(mark, keep), held - kept, "{before} {after}");
+            let (counts, records) = (channels.counts(), channels.records());
+            assert_eq!(counts.committed, before + after - (held - kept));
+            assert_eq!(counts.lost() + records.len() as u64, counts.committed);
+            assert_eq!(channels.next_seq(), counts.committed + 1);
+            assert!(records.windows(2).all(|w| w[0].header.seq < w[1].header.seq));
+            assert!(records.iter().all(|r| r.header.seq < mark || keep(&r.header)));
+        }
+    }
+}
+
+#[test]
 fn a_record_larger_than_a_sub_buffer_is_counted() {
     let mut channel = Channel::new(ChannelConfig { sub_buffer_size: 200, sub_buffers: 4 });
     assert!(!channel.commit(&RecordView { header: Header::default(), name: b"", data: &[0; 200] }));

@@ -132,7 +132,7 @@ pub struct RunArgs {
     /// Exit 6 if records were lost
     #[arg(long)]
     pub fail_on_loss: bool,
-    /// Size of a sub-buffer, and how many [default: 256Kx16]
+    /// Size of a sub-buffer, and how many [default: 64Kx16]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
     pub channel: Option<ChannelConfig>,
     /// Instructions a handler may execute in one run

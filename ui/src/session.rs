@@ -13,7 +13,7 @@ use crate::output::Outputs;
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one.
-const SLICE: u64 = 100_000;
+const SLICE: u64 = 20_000;
 /// Instructions from one look at the console and Ctrl-C to the next, when there are no records.
 const UNPROBED_SLICE: u64 = 5_000_000;
 

@@ -379,22 +379,28 @@ impl Core {
         if vector == 3 && software {
             let ip = self.wrap_ip(eip.wrapping_sub(1));
             if let Some(patch) = self.trapped_patch(ip) {
-                self.offer(Trap { vector, ip, linear: env.cs_base().wrapping_add(ip), patch });
-                return;
+                return self.offer(Trap { vector, ip, linear: env.cs_base().wrapping_add(ip), patch });
             }
-        } else if vector == 6 {
-            let linear = env.cs_base().wrapping_add(eip);
+        }
+        self.seldom_exception(vector, software, eip);
+    }
+
+    /// All but the breakpoint of a patch.
+    #[cold]
+    fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
+        if vector == 6 {
+            let linear = self.env.cs_base().wrapping_add(eip);
             if let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) {
                 self.rewind(linear);
                 self.hot.clock.icount += 1;
-                self.offer(Trap { vector, ip: eip, linear, patch });
-                return;
+                return self.offer(Trap { vector, ip: eip, linear, patch });
             }
         }
         self.guest_exception(vector, software, eip);
     }
 
     /// An exception that is the guest's own.
+    #[cold]
     fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
         let linear = self.env.cs_base().wrapping_add(eip);
         if software {
@@ -423,77 +429,95 @@ impl Core {
     }
 
     /// The patch whose INT3 at `ip` just ended the current block. The answer is kept in the block's cell.
-    #[inline]
+    #[inline(always)]
     fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
         use super::cell::BlockCell;
         let linear = self.env.cs_base().wrapping_add(ip);
-        if self.hot.last.is_null() {
-            return self.code_paddr(linear).and_then(|p| self.patch_at(p));
-        }
+        let cell = self.hot.last;
         // SAFETY: non-null cells live as long as the engine.
-        let cell = unsafe { &mut *self.hot.last };
-        if cell.pc.wrapping_add(cell.size.into()) != linear.wrapping_add(1) {
-            return self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        if let Some(cell) = unsafe { cell.as_ref() }
+            && cell.pc.wrapping_add(cell.size.into()) == linear.wrapping_add(1)
+            && cell.patch != 0
+        {
+            return (cell.patch != BlockCell::NO_PATCH).then(|| cell.patch - 1);
         }
-        match cell.patch {
-            0 => {
-                let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
-                cell.patch = found.map_or(BlockCell::NO_PATCH, |id| id + 1);
-                found
-            }
-            BlockCell::NO_PATCH => None,
-            n => Some(n - 1),
+        self.find_trapped_patch(linear, cell)
+    }
+
+    #[cold]
+    fn find_trapped_patch(&mut self, linear: u64, cell: *mut super::cell::BlockCell) -> Option<u32> {
+        use super::cell::BlockCell;
+        let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        // SAFETY: as in `trapped_patch`.
+        if let Some(cell) = unsafe { cell.as_mut() }
+            && cell.pc.wrapping_add(cell.size.into()) == linear.wrapping_add(1)
+        {
+            cell.patch = found.map_or(BlockCell::NO_PATCH, |id| id + 1);
         }
+        found
     }
 
     /// Offers a trap out of a patch to the interposer. The trap instruction stands for the displaced one: it
     /// was counted, so the count is taken back while the handler looks and given again when it retires.
-    #[inline]
+    #[inline(always)]
     fn offer(&mut self, trap: Trap) {
+        let env = self.env;
         self.active_slot = None;
-        self.env.set_eip(trap.ip);
-        let Some(interposer) = self.interposer else {
-            self.hot.clock.icount -= 1;
-            self.halt = Some(Halt::StepSite);
-            self.after_hook();
-            return;
-        };
+        env.set_eip(trap.ip);
         self.hot.clock.icount -= 1;
-        let shadow = self.env.hflags() & hflags::INHIBIT_IRQ != 0;
+        let Some(interposer) = self.interposer else {
+            self.halt = Some(Halt::StepSite);
+            return self.after_hook();
+        };
+        let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
         // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
-        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let tf = env.eflags_raw() & 0x100 != 0;
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
-                // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
-                // does, begins.
-                if shadow {
-                    self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
-                }
-                if tf {
-                    self.single_step_trap();
+                if shadow || tf {
+                    self.resumed_specially(shadow, tf);
                 }
             }
             Verdict::Slot(slot) if !tf => {
                 self.hot.clock.icount += 1;
                 self.enter_slot(slot, &trap);
             }
-            Verdict::Step | Verdict::Slot(_) => {
-                self.halt = Some(Halt::StepSite);
-            }
+            other => self.not_resumed(other, &trap),
+        }
+        if self.halt.is_some() || self.verdict.is_some() || self.irq {
+            self.after_hook();
+        }
+    }
+
+    /// An emulated instruction stood in an interrupt shadow, or was single-stepped.
+    #[cold]
+    fn resumed_specially(&mut self, shadow: bool, tf: bool) {
+        // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
+        // does, begins.
+        if shadow {
+            self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+        }
+        if tf {
+            self.single_step_trap();
+        }
+    }
+
+    /// The verdicts that do not go on at once.
+    #[cold]
+    fn not_resumed(&mut self, verdict: Verdict, trap: &Trap) {
+        match verdict {
             Verdict::Raise(fault) => {
                 self.displaced_faulted();
                 self.raise_fault(fault);
             }
             Verdict::Declined => {
                 self.hot.clock.icount += 1;
-                self.decline(&trap);
+                self.decline(trap);
             }
-        }
-        if self.halt.is_some() || self.verdict.is_some() || self.irq {
-            self.after_hook();
+            _ => self.halt = Some(Halt::StepSite),
         }
     }
 

@@ -18,8 +18,6 @@ pub(super) struct Run<'a, H, const W64: bool> {
     pub lv: &'a mut [u64],
     pub gv: &'a mut [u64],
     jumps: u32,
-    major: Option<u32>,
-    minor: Option<u32>,
     remove: bool,
 }
 
@@ -41,8 +39,6 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
             lv: first_of(vars.lv, limits.vars),
             gv: first_of(vars.gv, limits.gvars),
             jumps: 0,
-            major: None,
-            minor: None,
             remove: false,
         }
     }
@@ -81,7 +77,7 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         let mut steps = 0u32;
         let mut pc = 0u32;
         let termination = loop {
-            let Some(&insn) = code.get(pc as usize) else {
+            let Some(insn) = code.get(pc as usize) else {
                 self.fault(exception::INVALID_OPCODE, 0, u64::from(pc));
                 break self.unhandled(pc);
             };
@@ -104,18 +100,18 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
             }
         };
         let wraps = self.vm.stack.wraps;
-        Outcome { termination, major: self.major, minor: self.minor, remove: self.remove, wraps, steps }
+        Outcome { termination, remove: self.remove, wraps, steps }
     }
 
     /// Executes one instruction; `next` is the index of the one behind it. Answers where to go on.
     #[inline(always)]
-    fn step(&mut self, insn: Fast, next: u32) -> Result<u32, Stop> {
+    fn step(&mut self, insn: &Fast, next: u32) -> Result<u32, Stop> {
         let done = match insn.op {
             Op::Push => {
                 self.push(insn.arg);
                 Ok(())
             }
-            Op::PushR => self.push_current(insn),
+            Op::PushR => self.push_current(*insn),
             Op::LogN => self.log_n(insn.arg as usize),
             Op::Exit => Err(Stop::Exit),
             Op::Abort => Err(Stop::Abort),
@@ -144,9 +140,9 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
                 self.push(a.wrapping_sub(b));
                 Ok(())
             }
-            Op::IncLvN | Op::DecLvN | Op::PushLvN | Op::PopLvN | Op::MoveLvN => self.local(insn),
+            Op::IncLvN | Op::DecLvN | Op::PushLvN | Op::PopLvN | Op::MoveLvN => self.local(*insn),
             Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => self.push_mem(insn.op),
-            _ => self.seldom(insn),
+            _ => self.seldom(*insn),
         };
         match done {
             Ok(()) => Ok(next),
@@ -180,10 +176,16 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
                 self.remove = true;
                 Ok(())
             }
-            Op::SetMinN => Self::set(&mut self.minor, insn.arg),
-            Op::SetMin => Self::set(&mut self.minor, self.vm.stack.peek()),
-            Op::SetMajN => Self::set(&mut self.major, insn.arg),
-            Op::SetMaj => Self::set(&mut self.major, self.vm.stack.peek()),
+            Op::SetMinN => Self::set(&mut self.vm.minor, insn.arg),
+            Op::SetMin => {
+                let value = self.vm.stack.peek();
+                Self::set(&mut self.vm.minor, value)
+            }
+            Op::SetMajN => Self::set(&mut self.vm.major, insn.arg),
+            Op::SetMaj => {
+                let value = self.vm.stack.peek();
+                Self::set(&mut self.vm.major, value)
+            }
             Op::Callk => self.callk(),
             Op::Sx => {
                 self.vm.handler = insn.arg as u32;

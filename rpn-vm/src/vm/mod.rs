@@ -80,30 +80,38 @@ pub enum Termination {
     /// `exit 1`, `exit 2` (kernel probes) or `exit 3` (user probes): the log is kept, and the debugger,
     /// the crash dump or the core dump is asked for.
     ExitTo(u8),
-    /// An exception that nothing handled: the log is kept.
-    Exception {
-        /// The code: u-field in bits 31..16, x-field in 15..0.
-        code: u64,
-        /// First parameter.
-        parm1: u64,
-        /// Second parameter.
-        parm2: u64,
-        /// Index of the instruction.
-        at: u32,
-        /// Its source line, 0 when not known.
-        line: u32,
-    },
+    /// An exception that nothing handled, [`Vm::unhandled`]: the log is kept.
+    Exception,
 }
 
-/// What a run left besides the log.
+/// An exception that ended a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unhandled {
+    /// The code: u-field in bits 31..16, x-field in 15..0.
+    pub code: u64,
+    /// First parameter.
+    pub parm1: u64,
+    /// Second parameter.
+    pub parm2: u64,
+    /// Index of the instruction.
+    pub at: u32,
+    /// Its source line, 0 when not known.
+    pub line: u32,
+}
+
+impl Unhandled {
+    /// The x-field's lowest bit, which is what a record's termination field holds (rpn.md 6).
+    #[must_use]
+    pub const fn x_field(&self) -> u16 {
+        exception::lowest(self.code) as u16
+    }
+}
+
+/// What a run left besides the log: small enough to be answered in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
     pub termination: Termination,
-    /// Major code set by `setmaj`.
-    pub major: Option<u32>,
-    /// Minor code set by `setmin`.
-    pub minor: Option<u32>,
     /// Whether `remove` asked to disable the probe.
     pub remove: bool,
     /// Pushes that overwrote the oldest element and pops of an empty stack.
@@ -117,15 +125,6 @@ impl Outcome {
     #[must_use]
     pub const fn recorded(&self) -> bool {
         !matches!(self.termination, Termination::Abort)
-    }
-
-    /// The record's termination field (rpn.md 6): 0 for an exit, else the exception's x-field.
-    #[must_use]
-    pub const fn termination_code(&self) -> u16 {
-        match self.termination {
-            Termination::Exception { code, .. } => exception::lowest(code) as u16,
-            _ => 0,
-        }
     }
 }
 
@@ -175,6 +174,11 @@ pub struct Vm {
     plp: usize,
     last: Thrown,
     raised: Thrown,
+    /// Where the exception that ended the last run came from: instruction and source line.
+    ended_at: (u32, u32),
+    /// Set by `setmaj` and `setmin`.
+    major: Option<u32>,
+    minor: Option<u32>,
     max_steps: u32,
 }
 
@@ -199,6 +203,9 @@ impl Vm {
             plp: 0,
             last: Thrown::default(),
             raised: Thrown::default(),
+            ended_at: (0, 0),
+            major: None,
+            minor: None,
             max_steps: DEFAULT_MAX_STEPS,
         }
     }
@@ -209,6 +216,7 @@ impl Vm {
     }
 
     /// Runs a handler. The log stays readable until the next run.
+    #[inline]
     pub fn run<H: Host>(&mut self, program: &Verified, host: &mut H, vars: Vars<'_>) -> Outcome {
         self.stack.reset();
         self.sbp = 0;
@@ -217,10 +225,26 @@ impl Vm {
         self.lp = 0;
         self.plp = 0;
         self.last = Thrown::default();
+        self.major = None;
+        self.minor = None;
         match program.limits().width {
             Width::W32 => exec::Run::<H, false>::new(self, program, host, vars).run(),
             Width::W64 => exec::Run::<H, true>::new(self, program, host, vars).run(),
         }
+    }
+
+    /// The exception that ended the last run, when [`Termination::Exception`] did.
+    #[must_use]
+    pub const fn unhandled(&self) -> Unhandled {
+        let Thrown { code, parm1, parm2 } = self.raised;
+        let (at, line) = self.ended_at;
+        Unhandled { code, parm1, parm2, at, line }
+    }
+
+    /// Major and minor code that the last run set with `setmaj` and `setmin`.
+    #[must_use]
+    pub const fn codes(&self) -> (Option<u32>, Option<u32>) {
+        (self.major, self.minor)
     }
 
     /// What the last run logged. After `abort` it is what was dropped.

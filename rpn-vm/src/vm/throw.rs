@@ -28,9 +28,10 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// How the run ends when nothing handles what was raised by the instruction `at`.
-    pub fn unhandled(&self, at: u32) -> Termination {
-        let Thrown { code, parm1, parm2 } = self.vm.raised;
-        Termination::Exception { code, parm1, parm2, at, line: self.program.line(at) }
+    #[cold]
+    pub fn unhandled(&mut self, at: u32) -> Termination {
+        self.vm.ended_at = (at, self.program.line(at));
+        Termination::Exception
     }
 
     /// Whether the mask lets this exception be generated.

@@ -228,10 +228,11 @@ impl Bare {
 ///
 /// # Errors
 /// When a machine cannot be built, or does not do what it was built for.
-pub fn paper(rounds: usize, scale: u32) -> Result<Vec<Row>, Box<dyn Error>> {
-    let cases = cases(scale);
+pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
+    let mut cases = cases(scale);
+    cases.retain(|c| c.what.contains(only));
     let mut warm = cases.iter().map(Case::warm).collect::<Result<Vec<_>, _>>()?;
-    let mut bare = Bare::warm(400_000 * scale)?;
+    let mut bare = Bare::warm(100_000 * scale)?;
     let mut yardstick = Vec::new();
     let mut times = vec![Vec::new(); cases.len()];
     let mut ratios = vec![Vec::new(); cases.len()];
@@ -256,11 +257,14 @@ pub fn paper(rounds: usize, scale: u32) -> Result<Vec<Row>, Box<dyn Error>> {
 ///
 /// # Errors
 /// As for [`paper`].
-pub fn sites(rounds: usize, scale: u32) -> Result<Vec<Row>, Box<dyn Error>> {
+pub fn sites(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     let singles = cases(scale);
     let mut rows = Vec::new();
     for (case, single) in site_cases(scale).iter().zip(["3", "3", "2"]) {
         let Some(single) = singles.iter().find(|c| c.what.starts_with(single)) else { continue };
+        if !case.what.contains(only) {
+            continue;
+        }
         let (mut many, mut one) = (case.warm()?, single.warm()?);
         let (mut times, mut ratios) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

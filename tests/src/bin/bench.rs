@@ -24,6 +24,9 @@ struct Options {
     /// About 20 seconds: fewer rounds, and no boot of GNU Mach
     #[arg(long)]
     quick: bool,
+    /// Only the rows of the first two sections that contain this text
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     format: Format,
@@ -47,8 +50,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
     let mut table = table::Table::new(options.format == Format::Json);
-    table.section("One hit: the paper's experiments, loop dec eax; nop; jnz", &hits::paper(rounds, scale)?);
-    table.section("4000 armed sites", &hits::sites(rounds, scale)?);
+    let only = options.only.as_deref().unwrap_or("");
+    table.section("One hit: the paper's experiments, loop dec eax; nop; jnz", &hits::paper(rounds, scale, only)?);
+    table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+    if options.only.is_some() {
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {
         table.note("GNU Mach's boot: left out by --quick");
