@@ -81,7 +81,7 @@ impl Interposer {
     }
 
     /// One probe at one hit.
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
         let probe = &mut self.probes[index as usize];
         if !retry {
@@ -97,10 +97,11 @@ impl Interposer {
         let exhausted = probe.run >= probe.maxhits;
         self.stats.hits += 1;
         let program = &mut self.programs[probe.program];
-        let mut guest = Guest { core, profile: self.config.profile.as_deref(), stats: &mut self.stats };
+        let mut guest = Guest { core, profile: &self.config.profile, stats: &mut self.stats };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        self.stats.wraps += u64::from(outcome.wraps > 0);
-        self.stats.exceptions += u64::from(outcome.termination == Termination::Exception);
+        if outcome.wraps > 0 || outcome.termination == Termination::Exception {
+            self.count_oddities(&outcome);
+        }
         if outcome.recorded() {
             self.record(core, index, trap, &outcome);
         }
@@ -109,7 +110,14 @@ impl Interposer {
         }
     }
 
+    #[cold]
+    fn count_oddities(&mut self, outcome: &Outcome) {
+        self.stats.wraps += u64::from(outcome.wraps > 0);
+        self.stats.exceptions += u64::from(outcome.termination == Termination::Exception);
+    }
+
     /// Commits the record of a handler that has just run.
+    #[inline(never)]
     fn record(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
         let probe = &self.probes[index as usize];
         let env = core.env();
@@ -168,16 +176,8 @@ impl Interposer {
     }
 
     /// Sees to the displaced instruction.
-    #[inline]
+    #[inline(always)]
     fn resume(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
-        let known = match self.sites[pending.site].displaced {
-            Some(Displaced::OutOfLine { ip, linear, .. }) => (ip, linear) == (trap.ip, trap.linear),
-            Some(_) => true,
-            None => false,
-        };
-        if !known {
-            self.displace(core, trap, pending.site);
-        }
         match &self.sites[pending.site].displaced {
             Some(Displaced::Emulated(op)) => {
                 self.stats.emulated += 1;
@@ -188,22 +188,28 @@ impl Interposer {
                 self.completed(core);
                 Verdict::Resumed
             }
-            Some(Displaced::OutOfLine { slot, .. }) => {
+            Some(Displaced::OutOfLine { slot, ip, linear }) if (*ip, *linear) == (trap.ip, trap.linear) => {
                 self.stats.out_of_line += 1;
                 self.pending = Some(pending);
                 Verdict::Slot(*slot)
             }
-            Some(Displaced::Stepped) | None => {
+            Some(Displaced::Stepped) => {
                 self.stats.stepped += 1;
                 self.pending = Some(pending);
                 Verdict::Step
             }
+            _ => self.resume_anew(core, trap, pending),
         }
+    }
+
+    #[cold]
+    fn resume_anew(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
+        self.displace(core, trap, pending.site);
+        self.resume(core, trap, pending)
     }
 
     /// Finds out how a site is displaced: at its first hit, and when its slot is for another mapping of the page or
     /// another segment base than this hit's, since a slot jumps back to one address.
-    #[cold]
     fn displace(&mut self, core: &mut Core, trap: &Trap, site: usize) {
         if let Some(Displaced::OutOfLine { slot, .. }) = self.sites[site].displaced.take() {
             core.free_slot(slot);

@@ -11,7 +11,7 @@ use trapline_rpn::{Context, Fault, Host, Reg};
 /// The guest at one hit.
 pub(crate) struct Guest<'a> {
     pub core: &'a mut Core,
-    pub profile: Option<&'a dyn OsProfile>,
+    pub profile: &'a Option<Box<dyn OsProfile>>,
     pub stats: &'a mut Stats,
 }
 
@@ -176,7 +176,7 @@ impl Host for Guest<'_> {
     }
 
     fn pid(&mut self) -> u64 {
-        self.profile.map_or(0, |p| p.pid(self.core).into())
+        self.profile.as_deref().map_or(0, |p| p.pid(self.core).into())
     }
 
     fn procid(&mut self) -> u64 {
@@ -184,7 +184,7 @@ impl Host for Guest<'_> {
     }
 
     fn task(&mut self) -> u64 {
-        self.profile.map_or(0, |p| p.current_task(self.core))
+        self.profile.as_deref().map_or(0, |p| p.current_task(self.core))
     }
 
     fn io_read(&mut self, port: u16, size: u8) -> u32 {

@@ -487,7 +487,7 @@ impl Core {
             }
             other => self.not_resumed(other, &trap),
         }
-        if self.halt.is_some() || self.verdict.is_some() || self.irq {
+        if self.halt.is_some() || self.irq {
             self.after_hook();
         }
     }

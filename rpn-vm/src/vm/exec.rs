@@ -15,8 +15,8 @@ pub(super) struct Run<'a, H, const W64: bool> {
     pub vm: &'a mut Vm,
     pub program: &'a Verified,
     pub host: &'a mut H,
-    pub lv: &'a mut [u64],
-    pub gv: &'a mut [u64],
+    lv: &'a mut [u64],
+    gv: &'a mut [u64],
     jumps: u32,
     remove: bool,
 }
@@ -24,23 +24,26 @@ pub(super) struct Run<'a, H, const W64: bool> {
 /// What an instruction does to the flow: nothing, or it stops it.
 pub(super) type Step = Result<(), Stop>;
 
-fn first_of(vars: &mut [u64], count: u32) -> &mut [u64] {
-    let count = vars.len().min(count as usize);
-    &mut vars[..count]
-}
-
 impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
+    #[inline(always)]
     pub fn new(vm: &'a mut Vm, program: &'a Verified, host: &'a mut H, vars: Vars<'a>) -> Self {
-        let limits = program.limits();
         Self {
             vm,
             program,
             host,
-            lv: first_of(vars.lv, limits.vars),
-            gv: first_of(vars.gv, limits.gvars),
+            lv: vars.lv,
+            gv: vars.gv,
             jumps: 0,
             remove: false,
         }
+    }
+
+    /// The variables that the program has, however many the machine keeps.
+    pub fn vars(&mut self, global: bool) -> &mut [u64] {
+        let limits = self.program.limits();
+        let (all, count) = if global { (&mut *self.gv, limits.gvars) } else { (&mut *self.lv, limits.vars) };
+        let count = all.len().min(count as usize);
+        &mut all[..count]
     }
 
     /// Bits of the guest's word.
@@ -70,6 +73,8 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         self.vm.stack.pop()
     }
 
+    /// The loop. Inlined into its caller, which is the hot path of every hit.
+    #[inline(always)]
     pub fn run(mut self) -> Outcome {
         let program = self.program;
         let code = &program.fast[..];

@@ -109,7 +109,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log lv`, `log gv`: pops range (a count) and starting index.
     pub fn log_vars(&mut self, global: bool) -> Step {
         let (range, index) = (self.pop(), self.pop());
-        let have = if global { self.gv.len() } else { self.lv.len() } as u64;
+        let have = self.vars(global).len() as u64;
         if index.checked_add(range).is_none_or(|end| end > have) {
             let parm = if global { 2 } else { 1 };
             return Err(self.fault(exception::INVALID_OPERAND, parm, index.max(have)));
@@ -121,8 +121,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.put_prefix(if global { token::GV } else { token::LV }, fits);
         }
         for n in 0..fits {
-            let vars = if global { &*self.gv } else { &*self.lv };
-            let value = vars.get(index as usize + n).copied().unwrap_or_default();
+            let value = self.vars(global).get(index as usize + n).copied().unwrap_or_default();
             self.put_word(value);
         }
         if (fits as u64) < range || room < PREFIX {

@@ -216,7 +216,7 @@ impl Vm {
     }
 
     /// Runs a handler. The log stays readable until the next run.
-    #[inline]
+    #[inline(always)]
     pub fn run<H: Host>(&mut self, program: &Verified, host: &mut H, vars: Vars<'_>) -> Outcome {
         self.stack.reset();
         self.sbp = 0;

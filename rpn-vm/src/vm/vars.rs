@@ -61,9 +61,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     #[inline]
     fn slot(&mut self, global: bool, index: u64) -> Result<&mut u64, Stop> {
-        let have = if global { self.gv.len() } else { self.lv.len() };
         match usize::try_from(index) {
-            Ok(i) if i < have => Ok(if global { &mut self.gv[i] } else { &mut self.lv[i] }),
+            Ok(i) if i < self.vars(global).len() => Ok(&mut self.vars(global)[i]),
             _ => Err(self.fault(exception::INVALID_OPERAND, if global { 2 } else { 1 }, index)),
         }
     }
