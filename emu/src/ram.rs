@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 /// Pages of out-of-line slots.
-pub(crate) const SLOT_PAGES: u64 = 256;
+pub(crate) const SLOT_PAGES: u64 = 1024;
 
 /// Linear pages remembered for a physical page before a full TLB flush is needed to forget it.
 const KNOWN_VAS: usize = 3;

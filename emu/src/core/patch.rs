@@ -10,8 +10,8 @@ use crate::ram::{PAGE, PageState, SLOT_PAGES};
 
 /// Longest patch, in bytes.
 const MAX_PATCH: usize = 8;
-/// Bytes of one slot.
-pub const SLOT_BYTES: usize = 32;
+/// Bytes of one slot. The engine's jump cache has 64 entries for each page: so many slots share none.
+pub const SLOT_BYTES: usize = 64;
 
 /// A patch cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
