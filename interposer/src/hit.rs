@@ -153,7 +153,7 @@ impl Interposer {
                 code: t.code,
                 parm1: t.parm1,
                 parm2: t.parm2,
-                line: t.line,
+                line: probe.lines.get(t.at as usize).copied().unwrap_or(0),
             }),
         };
         self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });

@@ -73,6 +73,7 @@ impl Interposer {
             self.probes.push(Probe {
                 program: id,
                 handler: linked.handler.clone(),
+                lines: linked.lines.clone(),
                 place,
                 major: linked.major,
                 minor: linked.minor,

@@ -103,6 +103,8 @@ pub(crate) struct Probe {
     pub logonfault: bool,
     pub enabled: bool,
     pub place: Place,
+    /// Source line of each instruction of the handler.
+    pub lines: Box<[u32]>,
 }
 
 /// One patched physical address. What every hit touches comes first.

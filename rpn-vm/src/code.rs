@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::table::{Op, OperandKind};
 
 /// One instruction with its operand resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Insn {
     /// The operation.
     pub op: Op,

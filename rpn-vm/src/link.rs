@@ -4,7 +4,7 @@
 //! Symbols come through [`SymbolResolver`]; what a location's value means for
 //! an address space is the caller's business (rpn.md 7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine};
@@ -105,8 +105,10 @@ pub struct LinkedProbe {
     pub group: Option<String>,
     /// `type =`.
     pub kind: Option<String>,
-    /// The handler.
+    /// The handler; probe points whose handlers are the same share it.
     pub handler: Arc<Verified>,
+    /// Source line of each of its instructions.
+    pub lines: Box<[u32]>,
     /// File name and line of the definition.
     pub origin: (String, u32),
     /// Where the location expression stands, for the caller's own diagnostics.
@@ -138,6 +140,7 @@ impl Program {
             resolver,
             sink: Sink::default(),
             procs: self.procs.iter().enumerate().map(|(i, p)| (p.name.to_ascii_lowercase(), i)).collect(),
+            verified: HashMap::new(),
         };
         let probes: Vec<Option<LinkedProbe>> = self.probes.iter().map(|p| linker.probe(p)).collect();
         if linker.sink.failed() {
@@ -177,6 +180,8 @@ struct Linker<'a> {
     resolver: &'a dyn SymbolResolver,
     sink: Sink,
     procs: BTreeMap<String, usize>,
+    /// The handlers so far. Probes in their thousands often share one, and a hit then finds it in the cache.
+    verified: HashMap<(Vec<Insn>, Vec<u32>, Limits), Arc<Verified>>,
 }
 
 impl Linker<'_> {
@@ -251,8 +256,10 @@ impl Linker<'_> {
         let header = &self.program.header;
         let location = self.location(&point.location);
         let handler = self.handler(point);
+        let location = location?;
+        let (handler, lines) = handler?;
         Some(LinkedProbe {
-            location: location?,
+            location,
             opcode: point.opcode,
             major: header.major,
             minor: point.minor,
@@ -261,14 +268,15 @@ impl Linker<'_> {
             logonfault: point.logonfault.unwrap_or(header.logonfault),
             group: point.group.clone(),
             kind: point.kind.clone(),
-            handler: Arc::new(handler?),
+            handler,
+            lines,
             origin: (self.program.sources.name(point.span.file).to_owned(), point.span.line),
             span: point.location.expr().span,
         })
     }
 
-    /// The handler and the procedures it can reach, one after the other.
-    fn handler(&mut self, point: &ProbePoint) -> Option<Verified> {
+    /// The handler and the procedures it can reach, one after the other, and the line of each instruction.
+    fn handler(&mut self, point: &ProbePoint) -> Option<(Arc<Verified>, Box<[u32]>)> {
         let program = self.program;
         let header = &program.header;
         let mut routines: Vec<&Routine> = vec![&point.handler];
@@ -311,8 +319,16 @@ impl Linker<'_> {
             kernel: header.modtype.is_kernel(),
         };
         let lines = spans.iter().map(|s| s.line).collect();
-        match verify(Unverified { code, routines: starts, lines, limits }) {
-            Ok(verified) => Some(verified),
+        let key = (code, starts, limits);
+        if let Some(same) = self.verified.get(&key) {
+            return Some((same.clone(), lines));
+        }
+        match verify(Unverified { code: key.0.clone(), routines: key.1.clone(), limits }) {
+            Ok(verified) => {
+                let verified = Arc::new(verified);
+                self.verified.insert(key, verified.clone());
+                Some((verified, lines))
+            }
             Err(VerifyError { index, reason }) => {
                 let span = spans.get(index).copied().unwrap_or(point.span);
                 self.error(span, "not-verified", reason);

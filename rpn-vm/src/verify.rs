@@ -56,7 +56,7 @@ impl fmt::Display for Width {
 }
 
 /// What a program may use in one run, from its headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The guest's word.
     pub width: Width,
@@ -81,8 +81,6 @@ pub struct Unverified {
     pub code: Vec<Insn>,
     /// Index of the first instruction of each routine, ascending; the first is the handler, at 0.
     pub routines: Vec<u32>,
-    /// Source line of each instruction; may be empty.
-    pub lines: Vec<u32>,
     /// Limits.
     pub limits: Limits,
 }
@@ -112,7 +110,6 @@ pub struct Verified {
     pub(crate) fast: Box<[Fast]>,
     code: Box<[Insn]>,
     routines: Box<[u32]>,
-    lines: Box<[u32]>,
     limits: Limits,
     observe_only: bool,
 }
@@ -142,12 +139,6 @@ impl Verified {
         &self.routines
     }
 
-    /// Source line of an instruction, 0 when not known.
-    #[must_use]
-    pub fn line(&self, index: u32) -> u32 {
-        self.lines.get(index as usize).copied().unwrap_or(0)
-    }
-
     /// A disassembly, one instruction a line.
     #[must_use]
     pub fn disassemble(&self) -> String {
@@ -164,7 +155,7 @@ impl Verified {
 /// # Errors
 /// The first instruction that may not run, and why.
 pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
-    let Unverified { code, routines, lines, limits } = program;
+    let Unverified { code, routines, limits } = program;
     let fail = |index: usize, reason: &str| VerifyError { index, reason: reason.to_owned() };
     if code.is_empty() || routines.first() != Some(&0) {
         return Err(fail(0, "the handler is missing"));
@@ -194,7 +185,6 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
         fast: fast.into(),
         code: code.into(),
         routines: routines.into(),
-        lines: lines.into(),
         limits,
         observe_only,
     })

@@ -113,7 +113,8 @@ fn an_exception_names_its_source_line() {
     let mut vm = Vm::new();
     let out = vm.run(&linked.probes[0].handler, &mut TestHost::default(), Vars::default());
     assert_eq!(out.termination, Termination::Exception);
-    assert_eq!(vm.unhandled(), Unhandled { code: 0x20, line: 6, at: 2, ..Unhandled::default() });
+    assert_eq!(vm.unhandled(), Unhandled { code: 0x20, at: 2, ..Unhandled::default() });
+    assert_eq!(linked.probes[0].lines[2], 6);
     assert_eq!(vm.unhandled().x_field(), 0x20);
 }
 
@@ -277,7 +278,7 @@ proptest! {
         prop_assert_eq!(decode_again(&code), code.clone());
         let width = if wide { Width::W64 } else { Width::W32 };
         let limits = Limits { width, logmax, jmpmax: 5000, vars: 4, gvars: 4, excpt_mask: mask.into(), kernel: true };
-        let program = verify(Unverified { code, routines: vec![0, start as u32], lines: vec![], limits }).unwrap();
+        let program = verify(Unverified { code, routines: vec![0, start as u32], limits }).unwrap();
         let mut host = TestHost { mem: (0x1000..0x1040).map(|a| (a, a as u8)).collect(), ..TestHost::default() };
         let mut vm = Vm::new();
         let (mut lv, mut gv) = ([0u64; 4], [0u64; 4]);
@@ -302,7 +303,7 @@ proptest! {
         code.push(Insn { op: Op::Exit, arg: 0 });
         let limits = Limits { width: Width::W32, logmax: 64, jmpmax: 100, vars: 2, gvars: 2, excpt_mask: 0xffff, kernel: false };
         for routines in [vec![0], vec![0, second]] {
-            let given = Unverified { code: code.clone(), routines, lines: vec![], limits };
+            let given = Unverified { code: code.clone(), routines, limits };
             if let Ok(program) = verify(given) {
                 let (mut lv, mut gv) = ([0u64; 2], [0u64; 2]);
                 Vm::new().run(&program, &mut TestHost::default(), Vars { lv: &mut lv, gv: &mut gv });

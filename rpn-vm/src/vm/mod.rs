@@ -95,8 +95,6 @@ pub struct Unhandled {
     pub parm2: u64,
     /// Index of the instruction.
     pub at: u32,
-    /// Its source line, 0 when not known.
-    pub line: u32,
 }
 
 impl Unhandled {
@@ -174,8 +172,8 @@ pub struct Vm {
     plp: usize,
     last: Thrown,
     raised: Thrown,
-    /// Where the exception that ended the last run came from: instruction and source line.
-    ended_at: (u32, u32),
+    /// The instruction that raised the exception that ended the last run.
+    ended_at: u32,
     /// Set by `setmaj` and `setmin`.
     major: Option<u32>,
     minor: Option<u32>,
@@ -203,7 +201,7 @@ impl Vm {
             plp: 0,
             last: Thrown::default(),
             raised: Thrown::default(),
-            ended_at: (0, 0),
+            ended_at: 0,
             major: None,
             minor: None,
             max_steps: DEFAULT_MAX_STEPS,
@@ -237,8 +235,7 @@ impl Vm {
     #[must_use]
     pub const fn unhandled(&self) -> Unhandled {
         let Thrown { code, parm1, parm2 } = self.raised;
-        let (at, line) = self.ended_at;
-        Unhandled { code, parm1, parm2, at, line }
+        Unhandled { code, parm1, parm2, at: self.ended_at }
     }
 
     /// Major and minor code that the last run set with `setmaj` and `setmin`.

@@ -30,7 +30,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// How the run ends when nothing handles what was raised by the instruction `at`.
     #[cold]
     pub fn unhandled(&mut self, at: u32) -> Termination {
-        self.vm.ended_at = (at, self.program.line(at));
+        self.vm.ended_at = at;
         Termination::Exception
     }
 
