@@ -19,7 +19,7 @@ impl TrapInterposer for Interposer {
         let Some(site) = self.sites.get_mut(index) else { return Verdict::Declined };
         self.stats.traps += 1;
         let sp = core.env().gpr(4);
-        let retry = site.retry.is_some() && site.retry.take() == Some(sp);
+        let retry = !self.retries.is_empty() && self.retries.remove(&index) == Some(sp);
         let first_seq = self.channels.next_seq();
         match *site.probes {
             [one] => self.hit(core, one, trap, retry),
@@ -33,7 +33,7 @@ impl TrapInterposer for Interposer {
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
         if let Some(pending) = self.pending.take() {
-            self.sites[pending.site].retry = Some(pending.sp);
+            self.retries.insert(pending.site, pending.sp);
             let probes = &self.probes;
             let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
             self.stats.dropped += self.channels.take_back(pending.first_seq, logonfault);

@@ -165,7 +165,6 @@ impl Interposer {
                 armed: false,
                 original: [0; 15],
                 displaced: None,
-                retry: None,
             });
             self.sites.len() - 1
         });

@@ -89,8 +89,8 @@ pub(crate) struct Program {
     pub removed: bool,
 }
 
-/// One probe point. What every hit touches comes first.
-#[repr(C)]
+/// One probe point. What every hit touches is in its first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Probe {
     pub seen: u64,
     pub ignore: u64,
@@ -107,13 +107,11 @@ pub(crate) struct Probe {
     pub lines: Box<[u32]>,
 }
 
-/// One patched physical address. What every hit touches comes first.
-#[repr(C)]
+/// One patched physical address. What every hit touches is in its first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Site {
     /// How it is displaced; found at the first hit, and again when the guest rewrites it.
     pub displaced: Option<Displaced>,
-    /// Stack pointer of a hit whose displaced instruction faulted: the retry is not a new hit.
-    pub retry: Option<u64>,
     /// The probes here, in order of insertion; nearly always one.
     pub probes: SmallVec<[u32; 2]>,
     pub paddr: u64,
@@ -146,6 +144,8 @@ pub struct Interposer {
     pub(crate) name: Vec<u8>,
     /// The hit in progress.
     pub(crate) pending: Option<Pending>,
+    /// Sites whose displaced instruction faulted, with the stack pointer of that hit: the retry is no new hit.
+    pub(crate) retries: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
     pub(crate) stats: Stats,
@@ -168,6 +168,7 @@ impl Interposer {
             by_paddr: BTreeMap::new(),
             name: Vec::new(),
             pending: None,
+            retries: BTreeMap::new(),
             expired: Vec::new(),
             stats: Stats::default(),
             config,

@@ -9,8 +9,8 @@ use crate::clock::Clock;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// One translated block.
-#[repr(C)]
+/// One translated block: half a cache line.
+#[repr(C, align(32))]
 pub(crate) struct BlockCell {
     pub hot: *mut Hot,
     /// Linear address of the first byte.
