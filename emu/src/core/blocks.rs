@@ -134,8 +134,8 @@ impl Core {
         if b.flags & BlockCell::SLOT != 0 {
             return 0;
         }
-        if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) && self.rep_count(b.pc) == 0 {
-            return 0;
+        if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) {
+            return u32::from(decode::rep_count(b.rep_bits.into(), self.env.gpr(1)) != 0);
         }
         b.icount
     }
@@ -152,11 +152,8 @@ impl Core {
 
     /// The count register of the repeated instruction at `pc`, by its address size.
     pub(super) fn rep_count(&self, pc: u64) -> u64 {
-        let rcx = self.env.gpr(1);
-        match self.decode_at(pc) {
-            Some(i) => decode::rep_count(&i, rcx),
-            None => rcx,
-        }
+        let bits = self.decode_at(pc).map_or(64, |i| decode::address_bits(&i));
+        decode::rep_count(bits, self.env.gpr(1))
     }
 
     /// First sight of a block: what kinds of instructions it holds.
@@ -199,7 +196,7 @@ impl Core {
                     b.lead = (at - address) as u16;
                     if n == 0 {
                         b.flags |= BlockCell::REP_HEAD;
-                        b.rep_len = i.len() as u16;
+                        b.rep_bits = decode::address_bits(&i) as u16;
                     }
                 }
                 Kind::Iret => b.flags |= BlockCell::IRET_TAIL,

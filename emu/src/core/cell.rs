@@ -23,8 +23,8 @@ pub(crate) struct BlockCell {
     pub size: u16,
     /// Instructions before the sensitive one, or byte offset of the last instruction for `REP_TAIL`.
     pub lead: u16,
-    /// Length of the repeated instruction of a `REP_HEAD` block.
-    pub rep_len: u16,
+    /// Address size in bits, which is the count register's, of the repeated instruction of a `REP_HEAD` block.
+    pub rep_bits: u16,
     /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
     pub patch: u32,
 }
@@ -36,7 +36,7 @@ impl BlockCell {
     pub const SENSITIVE: u16 = 2;
     /// Ends with a repeated string instruction at offset `lead`.
     pub const REP_TAIL: u16 = 4;
-    /// Is a single repeated string instruction of `rep_len` bytes.
+    /// Is a single repeated string instruction.
     pub const REP_HEAD: u16 = 8;
     /// Runs a displaced instruction out of line: counts nothing.
     pub const SLOT: u16 = 16;
@@ -79,7 +79,7 @@ impl CellArena {
                 flags: BlockCell::NEW,
                 size: 0,
                 lead: 0,
-                rep_len: 0,
+                rep_bits: 0,
                 patch: 0,
             });
             self.chunks.push(fresh.collect());

@@ -40,9 +40,9 @@ pub(super) fn is_string(i: &Instruction) -> bool {
     i.is_string_instruction()
 }
 
-/// Count register of a repeated instruction by its address size.
-pub(super) fn rep_count(i: &Instruction, rcx: u64) -> u64 {
-    match address_bits(i) {
+/// Count register of a repeated instruction of an address size.
+pub(super) fn rep_count(bits: u32, rcx: u64) -> u64 {
+    match bits {
         16 => rcx & 0xffff,
         32 => rcx & 0xffff_ffff,
         _ => rcx,

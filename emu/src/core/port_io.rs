@@ -104,7 +104,7 @@ impl Core {
             _ => 4,
         };
         let repeated = i.has_rep_prefix() || i.has_repne_prefix();
-        if repeated && decode::rep_count(i, self.env.gpr(1)) == 0 {
+        if repeated && decode::rep_count(decode::address_bits(i), self.env.gpr(1)) == 0 {
             return Ok(Done::Next);
         }
         let port = self.env.gpr(2) as u16;
