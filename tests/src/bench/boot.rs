@@ -11,9 +11,6 @@ use trapline_emu::{CpuModel, Machine, MachineConfig, Stop};
 
 const CMDLINE: &str = "console=com0";
 const PROMPT: &str = "db>";
-/// Printed after about a twentieth of the boot. The bare engine needs minutes for all of it, because a 32-bit
-/// guest's stores never get its fast path (engine hazard 9), so it is compared on this part.
-const EARLY: &str = "floppy0";
 const MEM: u64 = 256 << 20;
 const QEMU: &str = "qemu-system-i386";
 /// A first guess, for the boot that finds the true value.
@@ -26,10 +23,10 @@ pub fn guest() -> Option<PathBuf> {
 }
 
 /// CPU seconds and retired instructions of a boot on Trapline.
-fn trapline(image: &Image, until: &str) -> Result<(f64, u64), Box<dyn Error>> {
+fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
     let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
     m.load(image, CMDLINE, &[])?;
-    m.watch_console(vec![until.as_bytes().to_vec()]);
+    m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
     let start = cpu_seconds();
     match m.run(None, 50_000_000_000) {
         Stop::Text(_) => Ok((cpu_seconds() - start, m.icount())),
@@ -38,35 +35,14 @@ fn trapline(image: &Image, until: &str) -> Result<(f64, u64), Box<dyn Error>> {
 }
 
 /// CPU seconds, code bytes and (when counted exactly) instructions of a boot on the bare engine.
-fn bare(image: &Image, until: &str, counting: Counting) -> Result<(f64, u64, u64), Box<dyn Error>> {
-    let boot = BareBoot::new(image, CMDLINE, MEM, until.as_bytes(), counting)?;
+fn bare(image: &Image, counting: Counting) -> Result<(f64, u64, u64), Box<dyn Error>> {
+    let boot = BareBoot::new(image, CMDLINE, MEM, PROMPT.as_bytes(), counting)?;
     let start = cpu_seconds();
     let report = boot.run();
     match report.failure {
         None => Ok((cpu_seconds() - start, report.bytes, report.instructions)),
         Some(why) => Err(format!("bare Unicorn: {why}").into()),
     }
-}
-
-/// Trapline against the bare engine, up to `until`. The bare engine's clock runs on bytes of code; how many are an
-/// instruction is taken from a boot that counts both, and its time is scaled to as many instructions as Trapline's.
-fn against_bare(image: &Image, until: &str, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
-    let (_, code, exact) = bare(image, until, Counting::Exact(BYTES_PER_INSTRUCTION))?;
-    let per = code as f64 / exact as f64;
-    let (mut ours, mut bares, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let (t, insns) = trapline(image, until)?;
-        let (b, code, _) = bare(image, until, Counting::Bytes(per))?;
-        let b = b * insns as f64 / (code as f64 / per);
-        ours.push(t);
-        bares.push(b);
-        ratios.push(b / t);
-    }
-    let row = Row::plain(format!("   Trapline, to {until} (speed)"), median(ours), "s");
-    Ok(vec![
-        Row::plain(format!("   bare Unicorn, its own paging, to {until}"), median(bares), "s"),
-        row.against(median(ratios), "bare boot", Target::AtLeast(0.85)),
-    ])
 }
 
 /// A child that does not outlive this value.
@@ -135,37 +111,59 @@ fn qemu(guest: &Path) -> Result<Option<f64>, Box<dyn Error>> {
     seconds.map(Some).ok_or_else(|| "qemu ended, or ran for 300 s, without GNU Mach's prompt".into())
 }
 
-/// Rows of the boot, and remarks. `whole`: the bare engine boots to the prompt, too.
+/// Seconds of each boot, round by round.
+#[derive(Default)]
+struct Seconds {
+    ours: Vec<f64>,
+    bare: Vec<f64>,
+    qemu: Vec<f64>,
+}
+
+impl Seconds {
+    /// One boot of each. The bare engine's clock runs on bytes of code, of which `per` are an instruction; its time is
+    /// scaled to as many instructions as ours, which are answered.
+    fn round(&mut self, guest: &Path, image: &Image, per: f64) -> Result<u64, Box<dyn Error>> {
+        let (t, insns) = trapline(image)?;
+        let (b, code, _) = bare(image, Counting::Bytes(per))?;
+        self.ours.push(t);
+        self.bare.push(b * insns as f64 / (code as f64 / per));
+        self.qemu.extend(qemu(guest)?);
+        Ok(insns)
+    }
+
+    /// Median of the speed ratios to another machine.
+    fn against(&self, other: &[f64]) -> f64 {
+        median(other.iter().zip(&self.ours).map(|(o, t)| o / t).collect())
+    }
+}
+
+/// Rows of the boot, and remarks.
 ///
 /// # Errors
-/// When a boot does not reach its text.
-pub fn rows(guest: &Path, rounds: usize, whole: bool) -> Result<(Vec<Row>, Vec<String>), Box<dyn Error>> {
+/// When a boot does not reach the prompt.
+pub fn rows(guest: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<dyn Error>> {
     let bytes = std::fs::read(guest)?;
     let image = Image::parse(&bytes, "gnumach")?;
-    let mut rows = against_bare(&image, EARLY, rounds)?;
-    if whole {
-        rows.extend(against_bare(&image, PROMPT, 1)?);
-    }
-    let (mut ours, mut qemus, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (_, code, exact) = bare(&image, Counting::Exact(BYTES_PER_INSTRUCTION))?;
+    let per = code as f64 / exact as f64;
+    let mut seconds = Seconds::default();
     let mut insns = 0;
     for _ in 0..rounds {
-        let (t, n) = trapline(&image, PROMPT)?;
-        insns = n;
-        ours.push(t);
-        if let Some(q) = qemu(guest)? {
-            qemus.push(q);
-            ratios.push(q / t);
-        }
+        insns = seconds.round(guest, &image, per)?;
     }
-    let mut notes =
-        vec![format!("GNU Mach runs {insns} instructions to {PROMPT}; CPU seconds; bare: see --whole-bare")];
-    let row = Row::plain(format!("   Trapline, to {PROMPT} (speed)"), median(ours), "s");
-    if qemus.is_empty() {
-        rows.push(row);
-        notes.push(format!("no comparison with {QEMU}: it is not installed"));
+    let ours = |what: &str| Row::plain(format!("   Trapline {what} (speed)"), median(seconds.ours.clone()), "s");
+    let bare = seconds.against(&seconds.bare);
+    let mut rows = vec![
+        Row::plain("   bare Unicorn, its own paging", median(seconds.bare.clone()), "s"),
+        ours("against it").against(bare, "bare boot", Target::AtLeast(0.85)),
+    ];
+    let mut notes = vec![format!("GNU Mach runs {insns} instructions to {PROMPT}; CPU seconds")];
+    if seconds.qemu.len() == seconds.ours.len() {
+        rows.push(Row::plain("   qemu-system-i386 -icount shift=0", median(seconds.qemu.clone()), "s"));
+        let qemu = seconds.against(&seconds.qemu);
+        rows.push(ours("against it").against(qemu, "qemu's boot", Target::AtLeast(1.0)));
     } else {
-        rows.push(Row::plain("   qemu-system-i386 -icount shift=0, to db>", median(qemus), "s"));
-        rows.push(row.against(median(ratios), "qemu's boot", Target::AtLeast(1.0)));
+        notes.push(format!("no comparison with {QEMU}: it is not installed"));
     }
     Ok((rows, notes))
 }

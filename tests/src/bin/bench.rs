@@ -33,9 +33,6 @@ struct Options {
     /// Rounds of the boot of GNU Mach
     #[arg(long, default_value_t = 3)]
     boots: usize,
-    /// Let the bare engine boot GNU Mach to its prompt, too, which takes minutes
-    #[arg(long)]
-    whole_bare: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -61,7 +58,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if options.quick {
         table.note("GNU Mach's boot: left out by --quick");
     } else if let Some(guest) = boot::guest() {
-        let (rows, notes) = boot::rows(&guest, options.boots.max(1), options.whole_bare)?;
+        let (rows, notes) = boot::rows(&guest, options.boots.max(1))?;
         table.section("GNU Mach from its entry to db>", &rows);
         notes.iter().for_each(|n| table.note(n));
     } else {
