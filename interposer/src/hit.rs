@@ -14,7 +14,9 @@ use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        self.completed(core);
+        if self.pending.is_some() {
+            self.completed(core);
+        }
         let index = trap.patch as usize;
         let Some(site) = self.sites.get_mut(index) else { return Verdict::Declined };
         self.stats.traps += 1;
@@ -178,38 +180,35 @@ impl Interposer {
     /// Sees to the displaced instruction.
     #[inline(always)]
     fn resume(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
-        match &self.sites[pending.site].displaced {
-            Some(Displaced::Emulated(op)) => {
-                self.stats.emulated += 1;
-                if let Err(fault) = displace::emulate(core, op) {
-                    self.pending = Some(pending);
-                    return Verdict::Raise(fault);
+        loop {
+            match &self.sites[pending.site].displaced {
+                Some(Displaced::Emulated(op)) => {
+                    self.stats.emulated += 1;
+                    if let Err(fault) = displace::emulate(core, op) {
+                        self.pending = Some(pending);
+                        return Verdict::Raise(fault);
+                    }
+                    self.completed(core);
+                    return Verdict::Resumed;
                 }
-                self.completed(core);
-                Verdict::Resumed
+                Some(Displaced::OutOfLine { slot, ip, linear }) if (*ip, *linear) == (trap.ip, trap.linear) => {
+                    self.stats.out_of_line += 1;
+                    self.pending = Some(pending);
+                    return Verdict::Slot(*slot);
+                }
+                Some(Displaced::Stepped) => {
+                    self.stats.stepped += 1;
+                    self.pending = Some(pending);
+                    return Verdict::Step;
+                }
+                _ => self.displace(core, trap, pending.site),
             }
-            Some(Displaced::OutOfLine { slot, ip, linear }) if (*ip, *linear) == (trap.ip, trap.linear) => {
-                self.stats.out_of_line += 1;
-                self.pending = Some(pending);
-                Verdict::Slot(*slot)
-            }
-            Some(Displaced::Stepped) => {
-                self.stats.stepped += 1;
-                self.pending = Some(pending);
-                Verdict::Step
-            }
-            _ => self.resume_anew(core, trap, pending),
         }
-    }
-
-    #[cold]
-    fn resume_anew(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
-        self.displace(core, trap, pending.site);
-        self.resume(core, trap, pending)
     }
 
     /// Finds out how a site is displaced: at its first hit, and when its slot is for another mapping of the page or
     /// another segment base than this hit's, since a slot jumps back to one address.
+    #[cold]
     fn displace(&mut self, core: &mut Core, trap: &Trap, site: usize) {
         if let Some(Displaced::OutOfLine { slot, .. }) = self.sites[site].displaced.take() {
             core.free_slot(slot);

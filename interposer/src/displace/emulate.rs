@@ -205,7 +205,7 @@ fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
 }
 
 /// Executes `op` at EIP. On a fault nothing has changed.
-#[inline]
+#[inline(always)]
 pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
     let stack = Stack::of(core);
     let env = core.env();

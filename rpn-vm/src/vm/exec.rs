@@ -4,11 +4,12 @@
 //! others in the module of their group. A step answers how to go on.
 
 use super::throw::Stop;
-use super::{Frame, MAX_CALLS, NO_HANDLER, Outcome, Termination, Vars, Vm, exception};
+use super::{Frame, MAX_CALLS, Outcome, Termination, Vars, Vm, exception};
 use crate::host::{CallkError, CallkStack, Context, Host};
 use crate::regs::Shape;
 use crate::table::Op;
 use crate::verify::{Fast, Verified};
+use std::num::NonZeroU32;
 
 /// One run of a handler. `W64` says whether the guest's word has 64 bits.
 pub(super) struct Run<'a, H, const W64: bool> {
@@ -181,27 +182,27 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
                 self.remove = true;
                 Ok(())
             }
-            Op::SetMinN => Self::set(&mut self.vm.minor, insn.arg),
+            Op::SetMinN => Self::set(&mut self.vm.run.minor, insn.arg),
             Op::SetMin => {
                 let value = self.vm.stack.peek();
-                Self::set(&mut self.vm.minor, value)
+                Self::set(&mut self.vm.run.minor, value)
             }
-            Op::SetMajN => Self::set(&mut self.vm.major, insn.arg),
+            Op::SetMajN => Self::set(&mut self.vm.run.major, insn.arg),
             Op::SetMaj => {
                 let value = self.vm.stack.peek();
-                Self::set(&mut self.vm.major, value)
+                Self::set(&mut self.vm.run.major, value)
             }
             Op::Callk => self.callk(),
             Op::Sx => {
-                self.vm.handler = insn.arg as u32;
+                self.vm.run.handler = NonZeroU32::new(insn.arg as u32 + 1);
                 Ok(())
             }
             Op::Ux => {
-                self.vm.handler = NO_HANDLER;
+                self.vm.run.handler = None;
                 Ok(())
             }
             Op::PushX => {
-                let last = self.vm.last;
+                let last = self.vm.run.last;
                 self.push(last.parm2);
                 self.push(last.parm1);
                 self.push(last.code);
@@ -239,24 +240,24 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
     }
 
     fn call(&mut self, target: u64, next: u32) -> Result<u32, Stop> {
-        let depth = self.vm.depth;
+        let depth = self.vm.run.depth;
         let Some(frame) = self.vm.frames.get_mut(depth) else {
             return Err(self.fault(exception::CALL_MAX, MAX_CALLS as u64, 0));
         };
-        *frame = Frame { ret: next, sbp: self.vm.sbp, tsp: self.vm.stack.top(), handler: self.vm.handler };
-        self.vm.depth = depth + 1;
-        self.vm.handler = NO_HANDLER;
+        *frame = Frame { ret: next, sbp: self.vm.run.sbp, tsp: self.vm.stack.top(), handler: self.vm.run.handler };
+        self.vm.run.depth = depth + 1;
+        self.vm.run.handler = None;
         Ok(target as u32)
     }
 
     fn ret(&mut self) -> Result<u32, Stop> {
-        let Some(depth) = self.vm.depth.checked_sub(1) else {
+        let Some(depth) = self.vm.run.depth.checked_sub(1) else {
             return Err(self.fault(exception::CALL_MAX, 0, 0));
         };
         let frame = self.vm.frames[depth];
-        self.vm.depth = depth;
-        self.vm.sbp = frame.sbp;
-        self.vm.handler = frame.handler;
+        self.vm.run.depth = depth;
+        self.vm.run.sbp = frame.sbp;
+        self.vm.run.handler = frame.handler;
         Ok(frame.ret)
     }
 

@@ -24,7 +24,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// Bytes left of `logmax`.
     #[inline(always)]
     fn room(&self) -> usize {
-        (self.program.limits().logmax as usize).saturating_sub(self.vm.lp)
+        (self.program.limits().logmax as usize).saturating_sub(self.vm.run.lp)
     }
 
     fn overflow(&mut self) -> Stop {
@@ -39,26 +39,26 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     #[inline(always)]
     fn put_word(&mut self, value: u64) {
-        let at = self.vm.lp;
+        let at = self.vm.run.lp;
         if let Some(to) = self.vm.log.get_mut(at..at + Self::BYTES) {
             to.copy_from_slice(&value.to_le_bytes()[..Self::BYTES]);
-            self.vm.lp = at + Self::BYTES;
+            self.vm.run.lp = at + Self::BYTES;
         }
     }
 
     fn put_prefix(&mut self, token: u8, count: usize) {
-        let at = self.vm.lp;
+        let at = self.vm.run.lp;
         let [low, high] = (count as u16).to_le_bytes();
         if let Some(to) = self.vm.log.get_mut(at..at + PREFIX) {
             to.copy_from_slice(&[token, low, high]);
-            self.vm.lp = at + PREFIX;
+            self.vm.run.lp = at + PREFIX;
         }
     }
 
     /// `log <count>`: bare elements, the top first.
     #[inline(always)]
     pub fn log_n(&mut self, count: usize) -> Step {
-        let start = self.vm.lp;
+        let start = self.vm.run.lp;
         let fits = count.min(self.room() / Self::BYTES);
         for _ in 0..fits {
             let value = self.pop();
@@ -68,7 +68,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop((count - fits) as u32);
             return self.partial();
         }
-        self.vm.plp = start;
+        self.vm.run.plp = start;
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log`: pops the count, then logs that many elements behind a prefix.
     fn log_counted(&mut self) -> Step {
         let count = self.pop();
-        let start = self.vm.lp;
+        let start = self.vm.run.lp;
         let room = self.room();
         let fits =
             (room.saturating_sub(PREFIX) / Self::BYTES).min(usize::try_from(count).unwrap_or(usize::MAX));
@@ -102,7 +102,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop(dropped as u32);
             return self.partial();
         }
-        self.vm.plp = start;
+        self.vm.run.plp = start;
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             let parm = if global { 2 } else { 1 };
             return Err(self.fault(exception::INVALID_OPERAND, parm, index.max(have)));
         }
-        let start = self.vm.lp;
+        let start = self.vm.run.lp;
         let room = self.room();
         let fits = (room.saturating_sub(PREFIX) / Self::BYTES).min(range as usize).min(usize::from(u16::MAX));
         if room >= PREFIX {
@@ -127,7 +127,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         if (fits as u64) < range || room < PREFIX {
             return self.partial();
         }
-        self.vm.plp = start;
+        self.vm.run.plp = start;
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log mrf`: address on top, length under it; whole or not at all.
     fn log_mrf(&mut self) -> Step {
         let (addr, length) = (self.pop(), self.pop());
-        let start = self.vm.lp;
+        let start = self.vm.run.lp;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.room().saturating_sub(PREFIX) || self.room() < PREFIX {
             return Err(self.overflow());
@@ -158,15 +158,15 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             return Err(self.memory_fault(at));
         }
         self.put_prefix(token::MRF, length);
-        self.vm.lp = from + length;
-        self.vm.plp = start;
+        self.vm.run.lp = from + length;
+        self.vm.run.plp = start;
         Ok(())
     }
 
     /// `log str`: address on top, greatest length under it; up to a NUL, whole or not at all.
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
-        let start = self.vm.lp;
+        let start = self.vm.run.lp;
         if self.room() < PREFIX {
             return Err(self.overflow());
         }
@@ -197,8 +197,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             }
         }
         self.put_prefix(token::STR, length);
-        self.vm.lp = from + length;
-        self.vm.plp = start;
+        self.vm.run.lp = from + length;
+        self.vm.run.plp = start;
         Ok(())
     }
 }

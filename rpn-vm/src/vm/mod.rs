@@ -17,6 +17,7 @@ mod vars;
 use crate::host::Host;
 use crate::verify::{Verified, Width};
 use stack::Stack;
+use std::num::NonZeroU32;
 
 /// Instructions a handler may execute in one run unless set otherwise (rpn.md 1, Termination).
 pub const DEFAULT_MAX_STEPS: u32 = 65_536;
@@ -144,12 +145,9 @@ struct Frame {
     sbp: u32,
     /// TSP of the caller when it called, for an implicit return.
     tsp: stack::Top,
-    /// Exception handler of the caller, or [`NO_HANDLER`].
-    handler: u32,
+    /// Exception handler of the caller.
+    handler: Handler,
 }
-
-/// No exception handler is set.
-const NO_HANDLER: u32 = u32::MAX;
 
 /// The last exception, as `push x` gives it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -159,24 +157,36 @@ struct Thrown {
     parm2: u64,
 }
 
-/// The interpreter's memory, reused between runs.
-#[derive(Debug)]
-pub struct Vm {
-    stack: Stack,
+/// Where exceptions go: the index of an instruction, plus one so that none is all zeroes.
+type Handler = Option<NonZeroU32>;
+
+/// What a run begins with: all zeroes.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
     sbp: u32,
-    frames: [Frame; MAX_CALLS],
+    /// Calls that have not returned.
     depth: usize,
-    handler: u32,
-    log: Box<[u8]>,
+    handler: Handler,
+    /// Where the log ends.
     lp: usize,
+    /// Where its last item begins.
     plp: usize,
     last: Thrown,
-    raised: Thrown,
-    /// The instruction that raised the exception that ended the last run.
-    ended_at: u32,
     /// Set by `setmaj` and `setmin`.
     major: Option<u32>,
     minor: Option<u32>,
+}
+
+/// The interpreter's memory, reused between runs.
+#[derive(Debug)]
+pub struct Vm {
+    run: State,
+    stack: Stack,
+    frames: [Frame; MAX_CALLS],
+    log: Box<[u8]>,
+    raised: Thrown,
+    /// The instruction that raised the exception that ended the last run.
+    ended_at: u32,
     max_steps: u32,
 }
 
@@ -191,19 +201,12 @@ impl Vm {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            run: State::default(),
             stack: Stack::new(),
-            sbp: 0,
             frames: [Frame::default(); MAX_CALLS],
-            depth: 0,
-            handler: NO_HANDLER,
             log: vec![0; 65_536].into(),
-            lp: 0,
-            plp: 0,
-            last: Thrown::default(),
             raised: Thrown::default(),
             ended_at: 0,
-            major: None,
-            minor: None,
             max_steps: DEFAULT_MAX_STEPS,
         }
     }
@@ -217,14 +220,7 @@ impl Vm {
     #[inline(always)]
     pub fn run<H: Host>(&mut self, program: &Verified, host: &mut H, vars: Vars<'_>) -> Outcome {
         self.stack.reset();
-        self.sbp = 0;
-        self.depth = 0;
-        self.handler = NO_HANDLER;
-        self.lp = 0;
-        self.plp = 0;
-        self.last = Thrown::default();
-        self.major = None;
-        self.minor = None;
+        self.run = State::default();
         match program.limits().width {
             Width::W32 => exec::Run::<H, false>::new(self, program, host, vars).run(),
             Width::W64 => exec::Run::<H, true>::new(self, program, host, vars).run(),
@@ -241,13 +237,13 @@ impl Vm {
     /// Major and minor code that the last run set with `setmaj` and `setmin`.
     #[must_use]
     pub const fn codes(&self) -> (Option<u32>, Option<u32>) {
-        (self.major, self.minor)
+        (self.run.major, self.run.minor)
     }
 
     /// What the last run logged. After `abort` it is what was dropped.
     #[must_use]
     pub fn log(&self) -> &[u8] {
-        self.log.get(..self.lp).unwrap_or_default()
+        self.log.get(..self.run.lp).unwrap_or_default()
     }
 
     /// The RPN stack after the last run, top first; as many elements as it then held.

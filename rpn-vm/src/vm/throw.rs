@@ -1,7 +1,7 @@
 //! Exceptions: masks, propagation up the call chain, `rx` (rpn.md 3).
 
 use super::exec::{Run, Step};
-use super::{NO_HANDLER, Termination, Thrown, exception};
+use super::{Termination, Thrown, exception};
 use crate::host::Host;
 
 /// Why the flow stops. One byte, so that a step's answer fits a register; what was thrown is in `Vm::raised`.
@@ -47,21 +47,19 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         if !self.generated(code) {
             return None;
         }
-        self.vm.last = Thrown { code, parm1, parm2 };
-        while self.vm.handler == NO_HANDLER {
-            let Some(depth) = self.vm.depth.checked_sub(1) else { break };
+        self.vm.run.last = Thrown { code, parm1, parm2 };
+        while self.vm.run.handler.is_none() {
+            let Some(depth) = self.vm.run.depth.checked_sub(1) else { break };
             let frame = self.vm.frames[depth];
-            self.vm.depth = depth;
+            self.vm.run.depth = depth;
             self.vm.stack.set_top(frame.tsp);
-            self.vm.sbp = frame.sbp;
-            self.vm.handler = frame.handler;
+            self.vm.run.sbp = frame.sbp;
+            self.vm.run.handler = frame.handler;
         }
         self.push(parm2);
         self.push(parm1);
         self.push(code);
-        let handler = self.vm.handler;
-        self.vm.handler = NO_HANDLER;
-        (handler != NO_HANDLER).then_some(handler)
+        self.vm.run.handler.take().map(|h| h.get() - 1)
     }
 
     /// `rx`: takes code and parameters from the stack; with a masked or zero code nothing is raised.
