@@ -10,8 +10,6 @@ use crate::ram::{PAGE, SLOT_PAGES};
 
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
-    #[cold]
-    #[inline(never)]
     pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };

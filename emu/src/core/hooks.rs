@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use unicorn_engine_sys::{MemType, Prot, TlbEntry, TranslationBlock, uc_engine};
 
 /// A block is about to run: the hot path of the whole machine.
-pub(super) unsafe extern "C" fn on_block(_: *mut uc_engine, address: u64, size: u32, cell: *mut c_void) {
-    let cell = cell.cast::<BlockCell>();
+pub(super) unsafe extern "C" fn on_block(uc: *mut uc_engine, address: u64, size: u32, user: *mut c_void) {
+    let cell = user.cast::<BlockCell>();
     // SAFETY: the engine hands back the cell that was current at translation; cells and their hot state outlive
     // the engine, and no other reference to either is alive while translated code runs.
     let (hot, b) = unsafe { (&mut *(*cell).hot, &*cell) };
@@ -18,8 +18,18 @@ pub(super) unsafe extern "C" fn on_block(_: *mut uc_engine, address: u64, size: 
         hot.last_count = b.icount;
         return;
     }
-    // SAFETY: whoever runs the engine has lent the core through the hot state.
-    unsafe { (*hot.core).block_slow(cell, address, size) };
+    // SAFETY: the arguments of this hook.
+    unsafe { on_slow_block(uc, address, size, user) };
+}
+
+/// A block that needs more than counting. It takes what the hook takes, so that the hook ends in a jump to it and
+/// needs no frame of its own.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, cell: *mut c_void) {
+    let cell = cell.cast::<BlockCell>();
+    // SAFETY: as above; whoever runs the engine has lent the core through the hot state.
+    unsafe { (*(*(*cell).hot).core).block_slow(cell, address, size) };
 }
 
 /// The core behind a hook's user data.
