@@ -22,12 +22,13 @@ impl TrapInterposer for Interposer {
         self.stats.traps += 1;
         let sp = core.env().gpr(4);
         let retry = !self.retries.is_empty() && self.retries.remove(&index) == Some(sp);
-        let first_seq = self.channels.next_seq();
-        match *site.probes {
-            [one] => self.hit(core, one, trap, retry),
-            _ => self.hits(core, index, trap, retry),
+        self.first_seq = self.channels.next_seq();
+        let (first, several) = (site.first, site.several);
+        self.hit(core, first, trap, retry);
+        if several {
+            self.other_hits(core, index, trap, retry);
         }
-        self.resume(core, trap, Pending { site: index, sp, first_seq })
+        self.resume(core, trap, index, sp)
     }
 
     fn faulted(&mut self, core: &mut Core) {
@@ -38,7 +39,7 @@ impl TrapInterposer for Interposer {
             self.retries.insert(pending.site, pending.sp);
             let probes = &self.probes;
             let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
-            self.stats.dropped += self.channels.take_back(pending.first_seq, logonfault);
+            self.stats.dropped += self.channels.take_back(self.first_seq, logonfault);
         }
         self.completed(core);
     }
@@ -73,10 +74,10 @@ impl TrapInterposer for Interposer {
 }
 
 impl Interposer {
-    /// The probes of a site that has several, in order; they do not change while a handler runs.
+    /// The probes of a site behind its first, in order; they do not change while a handler runs.
     #[cold]
-    fn hits(&mut self, core: &mut Core, site: usize, trap: &Trap, retry: bool) {
-        for n in 0.. {
+    fn other_hits(&mut self, core: &mut Core, site: usize, trap: &Trap, retry: bool) {
+        for n in 1.. {
             let Some(&probe) = self.sites[site].probes.get(n) else { break };
             self.hit(core, probe, trap, retry);
         }
@@ -179,13 +180,13 @@ impl Interposer {
 
     /// Sees to the displaced instruction.
     #[inline(always)]
-    fn resume(&mut self, core: &mut Core, trap: &Trap, pending: Pending) -> Verdict {
+    fn resume(&mut self, core: &mut Core, trap: &Trap, site: usize, sp: u64) -> Verdict {
         loop {
-            match &self.sites[pending.site].displaced {
+            match &self.sites[site].displaced {
                 Some(Displaced::Emulated(op)) => {
                     self.stats.emulated += 1;
                     if let Err(fault) = displace::emulate(core, op) {
-                        self.pending = Some(pending);
+                        self.pending = Some(Pending { site, sp });
                         return Verdict::Raise(fault);
                     }
                     self.completed(core);
@@ -193,15 +194,15 @@ impl Interposer {
                 }
                 Some(Displaced::OutOfLine { slot, ip, linear }) if (*ip, *linear) == (trap.ip, trap.linear) => {
                     self.stats.out_of_line += 1;
-                    self.pending = Some(pending);
+                    self.pending = Some(Pending { site, sp });
                     return Verdict::Slot(*slot);
                 }
                 Some(Displaced::Stepped) => {
                     self.stats.stepped += 1;
-                    self.pending = Some(pending);
+                    self.pending = Some(Pending { site, sp });
                     return Verdict::Step;
                 }
-                _ => self.displace(core, trap, pending.site),
+                _ => self.displace(core, trap, site),
             }
         }
     }

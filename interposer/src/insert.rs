@@ -1,7 +1,6 @@
 //! Arming and disarming.
 
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
-use smallvec::SmallVec;
 use trapline_emu::{Core, PAGE, PatchError};
 use trapline_rpn::LinkedProgram;
 
@@ -147,8 +146,8 @@ impl Interposer {
         }
         for site in &mut self.sites {
             if site.probes.contains(&(probe as u32)) {
-                site.probes.retain(|p| *p != probe as u32);
-                if site.probes.is_empty() && site.armed {
+                let none_left = site.change(|probes| probes.retain(|&p| p != probe as u32));
+                if none_left && site.armed {
                     core.disarm(site.paddr);
                     site.armed = false;
                 }
@@ -159,13 +158,7 @@ impl Interposer {
     /// Puts a probe on a physical address.
     fn attach(&mut self, core: &mut Core, paddr: u64, probe: usize) -> Result<(), InsertErrorKind> {
         let index = *self.by_paddr.entry(paddr).or_insert_with(|| {
-            self.sites.push(Site {
-                paddr,
-                probes: SmallVec::new(),
-                armed: false,
-                original: [0; 15],
-                displaced: None,
-            });
+            self.sites.push(Site::new(paddr));
             self.sites.len() - 1
         });
         let site = &mut self.sites[index];
@@ -177,7 +170,7 @@ impl Interposer {
         let probe = probe as u32;
         if !site.probes.contains(&probe) {
             let at = site.probes.partition_point(|&p| p < probe);
-            site.probes.insert(at, probe);
+            site.change(|probes| probes.insert(at, probe));
         }
         Ok(())
     }
@@ -186,13 +179,13 @@ impl Interposer {
     pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
         let probes = &self.probes;
         let site = &mut self.sites[site];
-        site.probes.retain(|p| match &probes[*p as usize].place {
+        let stays = |p: u32| match &probes[p as usize].place {
             Place::Kernel { .. } => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
-        });
-        if site.probes.is_empty() && site.armed {
+        };
+        if site.change(|here| here.retain(|&p| stays(p))) && site.armed {
             core.disarm(site.paddr);
             site.armed = false;
         }

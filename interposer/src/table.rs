@@ -5,7 +5,6 @@
 //! pages that hold its module page. Invariant: a site is armed exactly while an enabled probe is on it.
 
 use crate::displace::Displaced;
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
@@ -112,12 +111,30 @@ pub(crate) struct Probe {
 pub(crate) struct Site {
     /// How it is displaced; found at the first hit, and again when the guest rewrites it.
     pub displaced: Option<Displaced>,
-    /// The probes here, in order of insertion; nearly always one.
-    pub probes: SmallVec<[u32; 2]>,
-    pub paddr: u64,
+    /// `probes[0]`, when there is one.
+    pub first: u32,
+    /// Whether there are more.
+    pub several: bool,
     pub armed: bool,
+    pub paddr: u64,
+    /// The probes here, in order of insertion.
+    pub probes: Vec<u32>,
     /// Bytes of the displaced instruction when it was last looked at.
     pub original: [u8; 15],
+}
+
+impl Site {
+    pub fn new(paddr: u64) -> Self {
+        Site { displaced: None, first: 0, several: false, armed: false, paddr, probes: Vec::new(), original: [0; 15] }
+    }
+
+    /// Changes which probes are here; whether none is left.
+    pub fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) -> bool {
+        change(&mut self.probes);
+        self.first = self.probes.first().copied().unwrap_or_default();
+        self.several = self.probes.len() > 1;
+        self.probes.is_empty()
+    }
 }
 
 /// The hit whose displaced instruction is on its way.
@@ -126,8 +143,6 @@ pub(crate) struct Pending {
     pub site: usize,
     /// Stack pointer at the trap.
     pub sp: u64,
-    /// Sequence number that the hit's first record has, if it left any.
-    pub first_seq: u64,
 }
 
 /// The probe table, and the state of the hit in progress.
@@ -144,6 +159,8 @@ pub struct Interposer {
     pub(crate) name: Vec<u8>,
     /// The hit in progress.
     pub(crate) pending: Option<Pending>,
+    /// Sequence number that its first record has, if it leaves any.
+    pub(crate) first_seq: u64,
     /// Sites whose displaced instruction faulted, with the stack pointer of that hit: the retry is no new hit.
     pub(crate) retries: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
@@ -168,6 +185,7 @@ impl Interposer {
             by_paddr: BTreeMap::new(),
             name: Vec::new(),
             pending: None,
+            first_seq: 1,
             retries: BTreeMap::new(),
             expired: Vec::new(),
             stats: Stats::default(),
