@@ -192,7 +192,9 @@ impl Interposer {
                     self.completed(core);
                     return Verdict::Resumed;
                 }
-                Some(Displaced::OutOfLine { slot, ip, linear }) if (*ip, *linear) == (trap.ip, trap.linear) => {
+                Some(Displaced::OutOfLine { slot, ip, linear })
+                    if (*ip, *linear) == (trap.ip, trap.linear) =>
+                {
                     self.stats.out_of_line += 1;
                     self.pending = Some(Pending { site, sp });
                     return Verdict::Slot(*slot);

@@ -125,7 +125,15 @@ pub(crate) struct Site {
 
 impl Site {
     pub fn new(paddr: u64) -> Self {
-        Site { displaced: None, first: 0, several: false, armed: false, paddr, probes: Vec::new(), original: [0; 15] }
+        Site {
+            displaced: None,
+            first: 0,
+            several: false,
+            armed: false,
+            paddr,
+            probes: Vec::new(),
+            original: [0; 15],
+        }
     }
 
     /// Changes which probes are here; whether none is left.

@@ -181,13 +181,7 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
             observe_only &= insn.op.row().effect == Effect::Pure;
         }
     }
-    Ok(Verified {
-        fast: fast.into(),
-        code: code.into(),
-        routines: routines.into(),
-        limits,
-        observe_only,
-    })
+    Ok(Verified { fast: fast.into(), code: code.into(), routines: routines.into(), limits, observe_only })
 }
 
 fn check(

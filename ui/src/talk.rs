@@ -23,6 +23,11 @@ const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const PLAIN: &str = "\x1b[0m";
 
+/// A number with its noun: `1 hit`, `2 hits`.
+pub fn counted(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// The way to standard error.
 #[derive(Debug, Clone, Copy)]
 pub struct Talk {

@@ -28,15 +28,7 @@ pub(super) type Step = Result<(), Stop>;
 impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
     #[inline(always)]
     pub fn new(vm: &'a mut Vm, program: &'a Verified, host: &'a mut H, vars: Vars<'a>) -> Self {
-        Self {
-            vm,
-            program,
-            host,
-            lv: vars.lv,
-            gv: vars.gv,
-            jumps: 0,
-            remove: false,
-        }
+        Self { vm, program, host, lv: vars.lv, gv: vars.gv, jumps: 0, remove: false }
     }
 
     /// The variables that the program has, however many the machine keeps.
@@ -244,7 +236,8 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         let Some(frame) = self.vm.frames.get_mut(depth) else {
             return Err(self.fault(exception::CALL_MAX, MAX_CALLS as u64, 0));
         };
-        *frame = Frame { ret: next, sbp: self.vm.run.sbp, tsp: self.vm.stack.top(), handler: self.vm.run.handler };
+        *frame =
+            Frame { ret: next, sbp: self.vm.run.sbp, tsp: self.vm.stack.top(), handler: self.vm.run.handler };
         self.vm.run.depth = depth + 1;
         self.vm.run.handler = None;
         Ok(target as u32)

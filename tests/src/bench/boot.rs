@@ -151,7 +151,8 @@ pub fn rows(guest: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<
     for _ in 0..rounds {
         insns = seconds.round(guest, &image, per)?;
     }
-    let ours = |what: &str| Row::plain(format!("   Trapline {what} (speed)"), median(seconds.ours.clone()), "s");
+    let ours =
+        |what: &str| Row::plain(format!("   Trapline {what} (speed)"), median(seconds.ours.clone()), "s");
     let bare = seconds.against(&seconds.bare);
     let mut rows = vec![
         Row::plain("   bare Unicorn, its own paging", median(seconds.bare.clone()), "s"),

@@ -48,7 +48,10 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
     let mut table = table::Table::new(options.format == Format::Json);
     let only = options.only.as_deref().unwrap_or("");
-    table.section("One hit: the paper's experiments, loop dec eax; nop; jnz", &hits::paper(rounds, scale, only)?);
+    table.section(
+        "One hit: the paper's experiments, loop dec eax; nop; jnz",
+        &hits::paper(rounds, scale, only)?,
+    );
     table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::output::{Console, Outputs, SymbolSink};
 use crate::session::{Ending, Session, Watch};
-use crate::talk::Talk;
+use crate::talk::{Talk, counted};
 use crate::{interrupt, programs};
 
 /// The guest.
@@ -107,9 +107,10 @@ fn summary(
     let (insns, digest) = (session.machine.icount(), session.machine.digest());
     writeln!(
         out,
-        "{} after {insns} instructions; {} hits, {lost} records lost",
+        "{} after {insns} instructions; {}, {} lost",
         ending.sentence(),
-        stats.hits
+        counted(stats.hits, "hit"),
+        counted(lost, "record")
     )?;
     writeln!(out, "digest {digest}")
 }

@@ -11,7 +11,7 @@ use crate::cli::{Format, ListArgs};
 use crate::cmd::run::bits;
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
-use crate::talk::Talk;
+use crate::talk::{Talk, counted};
 
 /// Near misses named when nothing matches.
 const SUGGESTIONS: usize = 3;
@@ -31,8 +31,8 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         Format::Text => text(args, &guest, &found, out),
         Format::Json => json_lines(&guest, &found, out),
     };
-    written.map_err(Failure::Output)?;
-    talk.note(&format!("{} function{}", found.len(), if found.len() == 1 { "" } else { "s" }));
+    written.and_then(|()| out.flush()).map_err(Failure::Output)?;
+    talk.note(&counted(found.len() as u64, "function"));
     Ok(Exit::Ok)
 }
 

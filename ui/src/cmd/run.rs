@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::output::{Outputs, choose};
 use crate::session::{Ending, Session, Watch};
-use crate::talk::Talk;
+use crate::talk::{Talk, counted};
 use crate::{interrupt, programs};
 
 /// Runs the command.
@@ -134,9 +134,9 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         talk.note(&summary);
     }
     if session.interposer.is_some() {
-        let mut text = format!("{} hits, {} records lost", end.hits, end.lost);
+        let mut text = format!("{}, {} lost", counted(end.hits, "hit"), counted(end.lost, "record"));
         if stats.exceptions > 0 {
-            text.push_str(&format!(", {} handlers ended by an exception", stats.exceptions));
+            text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
         }
         talk.note(&text);
     }
