@@ -18,6 +18,9 @@ impl Core {
             self.analyse(cell, address, size);
         }
         self.unblock_nmi();
+        if b.flags & BlockCell::SLOT != 0 {
+            self.hide_slot_from_fpu();
+        }
         if b.flags & BlockCell::STORE != 0 && self.restarted(b) {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
@@ -321,6 +324,7 @@ impl Core {
         let ip = self.env.eip();
         let pc = self.linear_ip();
         if let Some(slot) = self.active_slot {
+            self.hide_slot_from_fpu();
             if let Some(next) = slot.guest_ip_after(ip) {
                 self.env.set_eip(next);
                 self.active_slot = None;

@@ -1,7 +1,7 @@
 //! Decoding at a guest address, and the one table of instructions that need the machine.
 
 use super::Core;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register};
 
 /// How the machine treats an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,13 @@ fn is_control(r: Register) -> bool {
 /// MOVS, CMPS, STOS, LODS, SCAS (not the SSE instructions of the same mnemonic).
 pub(super) fn is_string(i: &Instruction) -> bool {
     i.is_string_instruction()
+}
+
+/// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
+pub(super) fn is_x87(i: &Instruction) -> bool {
+    let form = i.op_code();
+    let first = form.op_code() >> (8 * (form.op_code_len() - 1));
+    matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
 }
 
 /// Count register of a repeated instruction of an address size.

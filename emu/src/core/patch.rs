@@ -4,6 +4,7 @@
 //! holds our bytes. Invariant: the shadow of an armed page is RAM with the page's patches applied, unless
 //! the page is `STALE`, in which case the next fetch fill resynchronises it.
 
+use super::decode::{self, decode};
 use super::{Core, SLOT_VA};
 use crate::interpose::Trap;
 use crate::ram::{PAGE, PageState, SLOT_PAGES};
@@ -218,18 +219,33 @@ impl Core {
         let mut code = [0xcc; SLOT_BYTES];
         code[..len].copy_from_slice(&instruction[..len]);
         let next = site + len as u64;
+        let mut at = len;
+        if decode(bits, instruction, 0).is_some_and(|i| decode::is_x87(&i)) {
+            // jmp $+2: ends the block, so that the machine sees the FPU's instruction pointer before the guest does.
+            code[at..at + 2].copy_from_slice(&[0xeb, 0]);
+            at += 2;
+        }
         if bits == 64 {
             // jmp [rip+0]; dq next
-            code[len..len + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
-            code[len + 6..len + 14].copy_from_slice(&next.to_le_bytes());
+            code[at..at + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+            code[at + 6..at + 14].copy_from_slice(&next.to_le_bytes());
         } else {
-            let from = (SLOT_VA + offset as u64 + len as u64 + 5).wrapping_sub(self.env.cs_base()) as u32;
-            code[len] = 0xe9;
-            code[len + 1..len + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
+            let from = (SLOT_VA + offset as u64 + at as u64 + 5).wrapping_sub(self.env.cs_base()) as u32;
+            code[at] = 0xe9;
+            code[at + 1..at + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
         }
         self.ram.write_slot(offset, &code);
         self.drop_slot_blocks(offset as u64);
         Ok(Slot { index, len: len as u8 })
+    }
+
+    /// The FPU remembers where its last instruction was: at the site, not in the slot.
+    pub(super) fn hide_slot_from_fpu(&mut self) {
+        if let Some(slot) = self.active_slot
+            && slot.contains(self.env.fpip())
+        {
+            self.env.set_fpip(slot.site);
+        }
     }
 
     /// Gives a slot back.

@@ -316,6 +316,7 @@ impl Core {
 
     /// If a displaced instruction faulted out of line, makes it look as if it had faulted at its site.
     fn leave_slot_on_fault(&mut self) {
+        self.hide_slot_from_fpu();
         if let Some(slot) = self.active_slot.take()
             && slot.contains(self.env.eip())
         {
