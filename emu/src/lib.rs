@@ -26,7 +26,7 @@ pub mod symbols;
 
 pub use crate::core::{
     BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch,
-    Stop, UserContext, Vector,
+    Stop, UserContext, Vector, is_sensitive,
 };
 pub use clock::Clock;
 pub use digest::Digest;

@@ -40,6 +40,11 @@ pub(super) fn is_string(i: &Instruction) -> bool {
     i.is_string_instruction()
 }
 
+/// Whether the machine executes the instruction itself, or looks at what the engine did: it must be at its own place.
+pub fn is_sensitive(i: &Instruction) -> bool {
+    kind(i) == Kind::Sensitive
+}
+
 /// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
 pub(super) fn is_x87(i: &Instruction) -> bool {
     let form = i.op_code();
@@ -157,8 +162,9 @@ impl Core {
     }
 }
 
-/// Decodes one instruction; `None` when the bytes are not one.
+/// Decodes one instruction; `None` when the bytes are not one. In 64-bit code the engine takes near branches with an
+/// operand-size prefix as AMD's CPUs do, and so does this.
 pub(super) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
-    let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::NONE).decode();
+    let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
     (i.code() != Code::INVALID).then_some(i)
 }

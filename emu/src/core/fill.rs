@@ -104,6 +104,16 @@ impl Core {
         }
     }
 
+    /// The machine executes the `length` bytes at linear `pc` itself: their fetch is architectural.
+    pub(super) fn commit_own_fetch(&mut self, pc: u64, length: usize) {
+        for va in [pc, pc.wrapping_add(length as u64 - 1)] {
+            let page = va & !(PAGE - 1);
+            if self.tlb.lookup(page).is_none() {
+                self.commit_page(page);
+            }
+        }
+    }
+
     fn commit_page(&mut self, page: u64) {
         let user = self.env.cpl() == 3;
         let paging = self.paging();

@@ -25,6 +25,7 @@ mod snapshot;
 mod state;
 mod user;
 
+pub use decode::is_sensitive;
 pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
 pub use run::{CrashReport, Stop};

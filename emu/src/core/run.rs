@@ -15,6 +15,9 @@ use crate::ram::PAGE;
 /// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
 
+/// DR6.BS: the #DB is a single step's.
+const BS: u64 = 1 << 14;
+
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
@@ -418,7 +421,7 @@ impl Core {
             let at = self.software_interrupt_ip(vector, eip);
             self.active_slot = None;
             self.deliver(vector, None, Origin::Software, eip, at);
-        } else if vector == Vector::Debug as u8 && self.env.dr(6) & 0xf == 0 {
+        } else if vector == Vector::Debug as u8 && self.single_stepped() {
             self.deliver(vector, None, Origin::Trap, eip, eip);
         } else {
             self.leave_slot_on_fault();
@@ -428,6 +431,12 @@ impl Core {
             self.deliver(vector, Some(error), Origin::Fault, ip, ip);
         }
         self.after_hook();
+    }
+
+    /// Whether a #DB that the engine raised came from TF, not from an execute breakpoint, which is a fault.
+    fn single_stepped(&self) -> bool {
+        let dr6 = self.env.dr(6);
+        dr6 & 0xf == 0 || dr6 & BS != 0 && self.env.eflags_raw() & 0x100 != 0
     }
 
     /// Start of the INT n, INT3 or INTO that ended before `next`.
@@ -546,8 +555,10 @@ impl Core {
 
     /// #DB after an instruction that the machine executed with TF set.
     pub(super) fn single_step_trap(&mut self) {
-        const BS: u64 = 1 << 14;
-        self.env.set_dr_raw(6, self.env.dr(6) | BS);
+        // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.
+        let here = |n: &usize| self.env.dr(7) >> (16 + 4 * n) & 3 == 0 && self.env.dr(*n) == self.env.eip();
+        let met = (0..4).filter(here).fold(0, |bits, n| bits | 1 << n);
+        self.env.set_dr_raw(6, self.env.dr(6) & !0xf | met | BS);
         let ip = self.env.eip();
         self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
     }

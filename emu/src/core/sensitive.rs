@@ -33,6 +33,7 @@ impl Core {
     /// Executes one sensitive instruction at EIP.
     pub(super) fn execute_sensitive(&mut self, i: &Instruction) {
         self.mode = Mode::Free;
+        self.commit_own_fetch(self.linear_ip(), i.len());
         let tf = self.env.eflags_raw() & 0x100 != 0;
         let outcome = self.sensitive(i);
         match outcome {

@@ -11,7 +11,7 @@ mod emulate;
 pub(crate) use emulate::{Op, emulate};
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use trapline_emu::{Core, PAGE, Slot};
+use trapline_emu::{Core, PAGE, Slot, is_sensitive};
 
 /// How an instruction is displaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub(crate) fn classify(i: &Instruction) -> Way {
         // The copy would compute another address.
         return Way::Stepped;
     }
-    if i.is_privileged() {
+    if i.is_privileged() || is_sensitive(i) {
         // Ends its block, changes modes or tables, or is executed by the machine itself.
         return Way::Stepped;
     }

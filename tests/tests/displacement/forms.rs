@@ -43,7 +43,11 @@ impl Form {
     pub fn all(bits: u32) -> impl Iterator<Item = Form> {
         Code::values().map(Form).filter(move |f| {
             let op = f.0.op_code();
-            let old = matches!(op.encoding(), EncodingKind::Legacy | EncodingKind::D3NOW);
+            // Names that no assembler takes, and the x86 side of a CPU that is none.
+            let odd = matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
+            // Their memory operand is addressed with 16 bits, or with 32 in 64-bit code.
+            let narrow = format!("{:?}", f.0).ends_with(if bits == 64 { "_r32_m512" } else { "_r16_m512" });
+            let old = !odd && !narrow && matches!(op.encoding(), EncodingKind::Legacy | EncodingKind::D3NOW);
             old && op.is_instruction() && if bits == 64 { op.mode64() } else { op.mode32() }
         })
     }
