@@ -74,13 +74,7 @@ impl Start {
             stop,
             icount: self.guest.m.icount(),
             digest: self.guest.m.digest().to_string(),
-            registers: {
-                let e = self.guest.core().env();
-                let r = self.guest.core().ram().bytes();
-                use std::hash::Hasher;
-                let sums: Vec<u64> = r.chunks(4096).map(|p| { let mut h = std::hash::DefaultHasher::new(); h.write(p); h.finish() & 0xffff }).collect();
-                format!("{} halted {} hflags {:x} ef {:x} dr6 {:x} fpop {:x} ram {:x?}", self.guest.core().dump_registers(), 0, e.hflags(), self.guest.core().eflags(), e.dr(6), e.fpop(), sums)
-            },
+            registers: self.guest.core().dump_registers(),
         }
     }
 }

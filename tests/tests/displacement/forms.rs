@@ -45,6 +45,9 @@ impl Form {
             let op = f.0.op_code();
             // Names that no assembler takes, and the x86 side of a CPU that is none.
             let odd = matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
+            // A Cyrix form that is MOVMSKPS with a memory operand elsewhere: #UD, but the engine runs it as if the operand
+            // were a register, and the count of a block that goes on behind it cannot be told.
+            let odd = odd || f.0 == Code::Paveb_mm_mmm64;
             // Their memory operand is addressed with 16 bits, or with 32 in 64-bit code.
             let narrow = format!("{:?}", f.0).ends_with(if bits == 64 { "_r32_m512" } else { "_r16_m512" });
             let old = !odd && !narrow && matches!(op.encoding(), EncodingKind::Legacy | EncodingKind::D3NOW);
