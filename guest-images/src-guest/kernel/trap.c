@@ -68,7 +68,7 @@ PROBE_POINT word do_syscall(struct regs *regs)
 	case SYS_WAIT:
 		return do_wait(a);
 	case SYS_WRITE:
-		if (a >= KERNEL_BASE || b > KERNEL_BASE - a)
+		if (a >= USER_TOP || b > USER_TOP - a)
 			return -1;
 		console_write((const char *)a, b);
 		return b;

@@ -118,7 +118,7 @@ PROBE_POINT void do_page_fault(struct regs *regs, word error)
 		return;
 	printk("page fault: pid %u address %x ip %x error %x\n", current_task->pid, address,
 	       regs->ip, error);
-	if (!FROM_USER(regs) && address >= KERNEL_BASE)
+	if (!FROM_USER(regs) && address >= USER_TOP)
 		panic("page fault in the kernel");
 	do_exit(139);
 }
