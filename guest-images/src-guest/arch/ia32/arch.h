@@ -83,6 +83,14 @@ static inline void invlpg(word address)
 }
 
 void arch_init(void);
+/* What only this architecture has to show of itself. */
+static inline void arch_self_test(void) {}
+/* Whether the double fault was made on purpose; the registers are then where to go on. */
+static inline int arch_double_fault(struct regs *regs)
+{
+	(void)regs;
+	return 0;
+}
 void arch_set_kernel_stack(word top);
 /* The physical address of a new address space with the kernel in it; 0 when memory is out. */
 word arch_new_space(void);

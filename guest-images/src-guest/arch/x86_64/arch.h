@@ -97,6 +97,8 @@ static inline void invlpg(word address)
 
 /* See arch/ia32/arch.h. */
 void arch_init(void);
+void arch_self_test(void);
+int arch_double_fault(struct regs *regs);
 void arch_set_kernel_stack(word top);
 word arch_new_space(void);
 void arch_free_space(word space);

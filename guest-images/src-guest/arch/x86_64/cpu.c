@@ -10,6 +10,8 @@
 extern word boot_pml4[ENTRIES];
 extern const struct { word vector, stub; } trap_stubs[];
 extern word kernel_sp;
+extern void double_fault_test(void);
+extern const u8 double_fault_push[], double_fault_resume[];
 extern void trap_return(void), syscall_entry(void);
 
 const word arch_kernel_space = (word)boot_pml4 - KERNEL_BASE;
@@ -85,6 +87,26 @@ void arch_init(void)
 	wrmsr(MSR_STAR, (word)USER_CS32 << 48 | (word)KERNEL_CS << 32);
 	wrmsr(MSR_LSTAR, (word)syscall_entry);
 	wrmsr(MSR_SFMASK, FLAGS_CLEARED_BY_SYSCALL);
+}
+
+static int double_faults;
+
+int arch_double_fault(struct regs *regs)
+{
+	u8 *frame = (u8 *)regs;
+
+	if (regs->ip != (word)double_fault_push || frame < double_fault_stack ||
+	    frame >= double_fault_stack + sizeof(double_fault_stack))
+		return 0;
+	regs->ip = (word)double_fault_resume;
+	double_faults++;
+	return 1;
+}
+
+void arch_self_test(void)
+{
+	double_fault_test();
+	printk("vmlinux: %u double fault on its own stack\n", double_faults);
 }
 
 void arch_set_kernel_stack(word top)

@@ -117,6 +117,21 @@ switch_to:
 	ret
 	.size switch_to, . - switch_to
 
+	# Makes a double fault: a push onto a page that is not there, which cannot be reported there either.
+	.globl double_fault_test
+	.type double_fault_test, @function
+double_fault_test:
+	push %rbp
+	mov %rsp, %rbp
+	mov $KERNEL_BASE, %rsp		# nothing is mapped below
+	.globl double_fault_push, double_fault_resume
+double_fault_push:
+	push %rax
+double_fault_resume:
+	leave
+	ret
+	.size double_fault_test, . - double_fault_test
+
 	# { vector, stub } pairs for the IDT, ended by a stub of 0.
 	.section .rodata
 	.balign 8
