@@ -6,8 +6,8 @@ BEGIN {
 	for (i = 1; i <= n; i++)
 		wanted[list[i]] = 1
 }
-/^[A-Za-z_0-9]+:$/ {
-	function_name = substr($1, 1, length($1) - 1)
+$1 == ".type" && $3 == "@function" {
+	function_name = substr($2, 1, length($2) - 1)
 }
 /^\tret$/ && function_name in wanted {
 	if (found[function_name]++) {
