@@ -118,9 +118,7 @@ fn the_functions_that_the_man_page_probes_begin_with_a_frame() {
         let wide = guest.name == "x86_64";
         let frame: &[u8] = if wide { &[0x55, 0x48, 0x89, 0xe5] } else { &[0x55, 0x89, 0xe5] };
         let expected = [(guest.image, &kernel[..], frame), (guest.image, &leaves[..], &[0xc3])];
-        for (file, names, bytes) in
-            expected.into_iter().chain([(guest.modules[0].1, &["main"][..], frame)])
-        {
+        for (file, names, bytes) in expected.into_iter().chain([(guest.modules[0].1, &["main"][..], frame)]) {
             for name in names {
                 let code = code_of(file, name).unwrap_or_else(|| panic!("no symbol {name}"));
                 assert!(code.starts_with(bytes), "{}: {name}: {code:x?}", guest.name);
@@ -136,7 +134,8 @@ fn code_of<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap()) as usize;
     let long = |at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap()) as usize;
     // Of a field that is an address or a size: its place in ELF32 and in ELF64.
-    let address = |at: usize, narrow: usize, broad: usize| if wide { long(at + broad) } else { word(at + narrow) };
+    let address =
+        |at: usize, narrow: usize, broad: usize| if wide { long(at + broad) } else { word(at + narrow) };
     let size = if wide { 24 } else { 16 };
     let (entry_size, count) = if wide { (half(58), half(60)) } else { (half(46), half(48)) };
     let section = |i: usize| address(0, 32, 40) + i * entry_size;

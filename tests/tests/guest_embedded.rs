@@ -7,7 +7,10 @@ mod cli;
 
 use cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
-use trapline_tests::root;
+use trapline_emu::Stop;
+use trapline_emu::symbols::Symbols;
+use trapline_os::{OsProfile, TrapOs};
+use trapline_tests::{embedded_guest, root};
 
 const GUESTS: [&str; 2] = ["ia32", "x86_64"];
 /// Far more than either guest takes.
@@ -276,6 +279,29 @@ fn the_profile_gives_task_pid_uid_and_name_of_tasks_that_yield() {
             let of = |record: &&Value| record["name"] == name && record["pid"] == pid && record["uid"] == uid;
             assert_eq!(hits.records.iter().filter(of).count(), 10, "{guest} {name}");
         }
+    }
+}
+
+#[test]
+fn the_profile_lists_tasks_and_modules_at_both_widths() {
+    for guest in trapline_guests::ALL {
+        let (mut machine, image) = embedded_guest(guest).unwrap();
+        let symbols = Symbols::from_elf(image.bytes(), "vmlinux").unwrap();
+        let profile = TrapOs::find(image.plan(), &symbols).unwrap();
+        assert_eq!(profile.current(machine.core()).unwrap().name, "swapper");
+        machine.watch_console(vec![b"appln: child is pid 2".to_vec()]);
+        let stop = machine.run(None, 100_000_000);
+        assert_eq!(stop, Stop::Text(0));
+        let core = machine.core();
+        let current = profile.current(core).unwrap();
+        assert_eq!((current.pid, current.uid, current.name.as_str()), (2, 1000, "appln"));
+        let tasks: Vec<(u32, u32)> = profile.tasks(core).iter().map(|task| (task.pid, task.uid)).collect();
+        assert_eq!(tasks, [(0, 0), (1, 0), (2, 1000)]);
+        let modules = profile.modules(core);
+        let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
+        assert_eq!(names, ["vmlinux", "appln", "3c59x"]);
+        let open = symbols.lookup("vortex_open").unwrap().addr;
+        assert!((modules[2].base..modules[2].base + modules[2].size).contains(&open));
     }
 }
 

@@ -47,7 +47,7 @@ pub enum Command {
 /// What makes up a guest.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32 or embedded:x86_64
+    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32, embedded:x86_64
     pub image: String,
     /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
     #[arg(long, value_name = "FILE")]

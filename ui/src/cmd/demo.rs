@@ -22,11 +22,7 @@ const MEMORY: u64 = 32 << 20;
 const EXAMPLES: [(&str, &str, &str); 7] = [
     ("1-appln.rpn", include_str!("../../../examples/man/1-appln.rpn"), "a probe on a user program"),
     ("2-do_fork.rpn", include_str!("../../../examples/man/2-do_fork.rpn"), "a probe on the kernel"),
-    (
-        "2b-vortex.rpn",
-        include_str!("../../../examples/man/2b-vortex.rpn"),
-        "a network driver's entry points",
-    ),
+    ("2b-vortex.rpn", include_str!("../../../examples/man/2b-vortex.rpn"), "a network driver's entry points"),
     ("3-count.rpn", include_str!("../../../examples/man/3-count.rpn"), "counts calls, logs nothing"),
     ("4-swap_out.rpn", include_str!("../../../examples/man/4-swap_out.rpn"), "registers and memory"),
     (
@@ -43,9 +39,7 @@ struct Included;
 impl Loader for Included {
     fn load(&mut self, path: &str, _: &str) -> Result<(String, String), String> {
         match path {
-            "test.rpn" => {
-                Ok((path.to_owned(), include_str!("../../../examples/man/test.rpn").to_owned()))
-            }
+            "test.rpn" => Ok((path.to_owned(), include_str!("../../../examples/man/test.rpn").to_owned())),
             _ => Err("no example includes it".to_owned()),
         }
     }
