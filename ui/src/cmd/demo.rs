@@ -22,7 +22,7 @@ const MEMORY: u64 = 32 << 20;
 const EXAMPLES: [(&str, &str, &str); 7] = [
     ("1-appln.rpn", include_str!("../../../examples/man/1-appln.rpn"), "a probe on a user program"),
     ("2-do_fork.rpn", include_str!("../../../examples/man/2-do_fork.rpn"), "a probe on the kernel"),
-    ("2b-vortex.rpn", include_str!("../../../examples/man/2b-vortex.rpn"), "a network driver's entry points"),
+    ("2b-vortex.rpn", include_str!("../../../examples/man/2b-vortex.rpn"), "a network driver's calls"),
     ("3-count.rpn", include_str!("../../../examples/man/3-count.rpn"), "counts calls, logs nothing"),
     ("4-swap_out.rpn", include_str!("../../../examples/man/4-swap_out.rpn"), "registers and memory"),
     (
