@@ -51,6 +51,10 @@ pub trait TrapInterposer {
     /// not reported for slots: the next `trap` or [`TrapInterposer::settled`] implies it.
     fn faulted(&mut self, core: &mut Core);
 
+    /// A displaced string instruction with a repeat prefix, which was given a slot or stepped, was interrupted between
+    /// two iterations: it has not completed, and its patch will be hit again for the rest of it.
+    fn interrupted(&mut self, core: &mut Core);
+
     /// The machine stopped between instructions: whatever was displaced has completed.
     fn settled(&mut self, core: &mut Core);
 

@@ -395,6 +395,7 @@ fn an_interposer_is_told_when_the_machine_settles() {
             trapline_emu::Verdict::Declined
         }
         fn faulted(&mut self, _: &mut trapline_emu::Core) {}
+        fn interrupted(&mut self, _: &mut trapline_emu::Core) {}
         fn settled(&mut self, _: &mut trapline_emu::Core) {
             self.0 += 1;
         }

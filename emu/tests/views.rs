@@ -174,6 +174,7 @@ impl TrapInterposer for Arming {
         Verdict::Resumed
     }
     fn faulted(&mut self, _: &mut Core) {}
+    fn interrupted(&mut self, _: &mut Core) {}
     fn settled(&mut self, _: &mut Core) {}
     fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
     fn code_page(&mut self, _: &mut Core, _: u64) {}

@@ -23,6 +23,9 @@ impl TrapInterposer for Interposer {
         let sp = core.env().gpr(4);
         let retry = !self.retries.is_empty() && self.retries.remove(&index) == Some(sp);
         self.first_seq = self.channels.next_seq();
+        if !self.unfinished.is_empty() && self.unfinished.remove(&index) == Some(sp) {
+            return self.resume(core, trap, index, sp);
+        }
         let (first, several) = (site.first, site.several);
         self.hit(core, first, trap, retry);
         if several {
@@ -40,6 +43,13 @@ impl TrapInterposer for Interposer {
             let probes = &self.probes;
             let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
             self.stats.dropped += self.channels.take_back(self.first_seq, logonfault);
+        }
+        self.completed(core);
+    }
+
+    fn interrupted(&mut self, core: &mut Core) {
+        if let Some(pending) = self.pending {
+            self.unfinished.insert(pending.site, pending.sp);
         }
         self.completed(core);
     }

@@ -171,6 +171,9 @@ pub struct Interposer {
     pub(crate) first_seq: u64,
     /// Sites whose displaced instruction faulted, with the stack pointer of that hit: the retry is no new hit.
     pub(crate) retries: BTreeMap<usize, u64>,
+    /// Sites whose repeated string instruction was interrupted, with the stack pointer of the hit: the rest of it is
+    /// the same hit.
+    pub(crate) unfinished: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
     pub(crate) stats: Stats,
@@ -195,6 +198,7 @@ impl Interposer {
             pending: None,
             first_seq: 1,
             retries: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
             expired: Vec::new(),
             stats: Stats::default(),
             config,

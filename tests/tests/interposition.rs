@@ -22,6 +22,7 @@ impl TrapInterposer for Counting {
         self.handles == Some(vector)
     }
     fn faulted(&mut self, _: &mut Core) {}
+    fn interrupted(&mut self, _: &mut Core) {}
     fn settled(&mut self, _: &mut Core) {}
     fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
     fn code_page(&mut self, _: &mut Core, _: u64) {}

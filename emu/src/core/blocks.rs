@@ -7,6 +7,7 @@ use super::decode::{self, Kind};
 use super::{Core, Halt, Mode, SLOT_VA};
 use crate::engine::hflags;
 use crate::ram::{PAGE, SLOT_PAGES};
+use std::collections::BTreeSet;
 
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
@@ -32,6 +33,11 @@ impl Core {
             }
             Mode::Step(_) if b.flags & BlockCell::UNSUPPORTED != 0 => {
                 self.halt = Some(Halt::Unsupported);
+                self.engine.stop_before_block();
+                return;
+            }
+            Mode::Step(_) if b.flags & BlockCell::OVERLAPPED != 0 => {
+                self.halt = Some(Halt::Overlapped(b.lead));
                 self.engine.stop_before_block();
                 return;
             }
@@ -63,7 +69,7 @@ impl Core {
         if b.flags & BlockCell::UNSUPPORTED != 0 {
             return Some(Halt::Unsupported);
         }
-        if b.flags & BlockCell::SLOT != 0 {
+        if b.flags & BlockCell::SLOT != 0 && !self.repeating(b.pc) {
             return None;
         }
         if self.interruptible() {
@@ -74,6 +80,9 @@ impl Core {
         }
         if b.flags & BlockCell::SENSITIVE != 0 {
             return Some(Halt::Sensitive(b.lead));
+        }
+        if b.flags & BlockCell::OVERLAPPED != 0 {
+            return Some(Halt::Overlapped(b.lead));
         }
         None
     }
@@ -127,15 +136,12 @@ impl Core {
     }
 
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
-    /// iteration; slots stand for an instruction that the trap has counted.
+    /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
     fn count_of(&self, b: &BlockCell) -> u32 {
-        if b.flags & BlockCell::SLOT != 0 {
-            return 0;
-        }
         if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) {
             return u32::from(decode::rep_count(b.rep_bits.into(), self.env.gpr(1)) != 0);
         }
-        b.icount
+        if b.flags & BlockCell::SLOT != 0 { 0 } else { b.icount }
     }
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
@@ -166,8 +172,7 @@ impl Core {
             self.block_translated(address, 0, b.size);
         }
         if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&address) {
-            b.flags |= BlockCell::SLOT;
-            b.icount = b.icount.max(1);
+            self.analyse_slot(b);
             return;
         }
         let h = self.env.hflags();
@@ -183,7 +188,15 @@ impl Core {
         let wanted = b.icount;
         let (mut at, mut n) = (address, 0u32);
         while at < end && (wanted == 0 || n < wanted) {
+            if self.overlapped(at) {
+                if b.flags & BlockCell::SENSITIVE == 0 {
+                    b.flags |= BlockCell::OVERLAPPED;
+                    b.lead = n as u16;
+                }
+                break;
+            }
             let Some(i) = self.decode_at(at) else { break };
+            self.cover(at);
             match decode::kind(&i) {
                 Kind::Sensitive if b.flags & BlockCell::SENSITIVE == 0 => {
                     b.flags |= BlockCell::SENSITIVE;
@@ -209,6 +222,55 @@ impl Core {
         if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.flags |= BlockCell::STORE;
         }
+    }
+
+    /// Collects the physical addresses of the instructions that run from now on. To be called before anything has run:
+    /// an instruction is seen when its block is first run.
+    pub fn collect_coverage(&mut self) {
+        self.coverage = Some(BTreeSet::new());
+    }
+
+    /// Physical addresses of the instructions that have run since [`Core::collect_coverage`], and of those that follow
+    /// them in their blocks.
+    pub fn coverage(&self) -> impl Iterator<Item = u64> {
+        self.coverage.iter().flatten().copied()
+    }
+
+    fn cover(&mut self, at: u64) {
+        if self.coverage.is_some()
+            && let Some(paddr) = self.code_paddr(at)
+            && let Some(seen) = &mut self.coverage
+        {
+            seen.insert(paddr);
+        }
+    }
+
+    /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
+    fn analyse_slot(&self, b: &mut BlockCell) {
+        b.flags |= BlockCell::SLOT;
+        b.icount = b.icount.max(1);
+        let base = self.env.cs_base();
+        let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc) else { return };
+        match self.decode_original(base.wrapping_add(slot.site)) {
+            Some(i) if decode::kind(&i) == Kind::Repeated => {
+                b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
+                b.rep_bits = decode::address_bits(&i) as u16;
+                b.lead = 0;
+            }
+            Some(i) if decode::kind(&i) == Kind::Iret => b.flags |= BlockCell::IRET_TAIL,
+            _ => {}
+        }
+    }
+
+    /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
+    /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
+    fn overlapped(&self, at: u64) -> bool {
+        let patched = |va| self.code_paddr(va).is_some_and(|p| self.patch_at(p).is_some());
+        if self.patches.is_empty() || patched(at) {
+            return false;
+        }
+        let length = self.decode_original(at).map_or(1, |i| i.len() as u64);
+        (1..length).any(|k| patched(at.wrapping_add(k)))
     }
 
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
@@ -238,6 +300,21 @@ impl Core {
         n
     }
 
+    /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
+    fn settle_repeated(&mut self, slot: super::patch::ActiveSlot) {
+        self.active_slot = None;
+        self.hot.last = std::ptr::null_mut();
+        if self.rep_count(self.env.cs_base().wrapping_add(slot.site)) == 0 {
+            self.env.set_eip(slot.next);
+        } else {
+            self.env.set_eip(slot.site);
+            if let Some(i) = self.interposer {
+                // SAFETY: set for the duration of `run` from a live exclusive borrow.
+                unsafe { (*i).interrupted(self) };
+            }
+        }
+    }
+
     /// After a stop between blocks: a repeated instruction whose count ran out is done, and a displaced
     /// instruction that completed continues behind its site.
     pub(super) fn settle(&mut self) {
@@ -249,6 +326,8 @@ impl Core {
                 self.active_slot = None;
             } else if !slot.contains(ip) {
                 self.active_slot = None;
+            } else if self.repeating(self.env.cs_base().wrapping_add(ip)) {
+                return self.settle_repeated(slot);
             }
         }
         if self.repeating(pc) && self.rep_count(pc) == 0 {

@@ -21,7 +21,7 @@ pub(crate) struct BlockCell {
     pub flags: u16,
     /// Bytes of the block.
     pub size: u16,
-    /// Instructions before the sensitive one, or byte offset of the last instruction for `REP_TAIL`.
+    /// Instructions before the sensitive or overlapped one, or byte offset of the last instruction for `REP_TAIL`.
     pub lead: u16,
     /// Address size in bits, which is the count register's, of the repeated instruction of a `REP_HEAD` block.
     pub rep_bits: u16,
@@ -47,9 +47,17 @@ impl BlockCell {
     /// Is a single instruction that stores and does not branch: what the engine goes back to when a block has
     /// overwritten itself.
     pub const STORE: u16 = 128;
+    /// Holds an instruction with a patch behind its first byte, which must run from the guest's own bytes; `lead`
+    /// instructions come before it.
+    pub const OVERLAPPED: u16 = 256;
     /// Bits that take a block off the hot path.
-    pub const SLOW: u16 =
-        Self::NEW | Self::SENSITIVE | Self::REP_HEAD | Self::SLOT | Self::UNSUPPORTED | Self::STORE;
+    pub const SLOW: u16 = Self::NEW
+        | Self::SENSITIVE
+        | Self::REP_HEAD
+        | Self::SLOT
+        | Self::UNSUPPORTED
+        | Self::STORE
+        | Self::OVERLAPPED;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 }

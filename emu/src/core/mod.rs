@@ -38,7 +38,7 @@ use crate::mmu::{Access, Paging, Tlb};
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
 use cell::{BlockCell, CellArena, HotBox};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 
 /// Physical address at which the shadow of RAM is mapped in the engine.
@@ -72,6 +72,8 @@ enum Halt {
     Interrupt,
     /// The next block holds, after this many instructions, one that the machine executes.
     Sensitive(u16),
+    /// The next block holds, after this many instructions, one that a patch lies inside of.
+    Overlapped(u16),
     /// The mode is not supported.
     Unsupported,
     /// A displaced instruction must be stepped in place.
@@ -143,6 +145,8 @@ pub struct Core {
     snapshot_counter: u64,
     tsc_offset: u64,
     user_contexts: user::UserContexts,
+    /// Physical addresses of the instructions that have run, when they are collected.
+    coverage: Option<BTreeSet<u64>>,
 }
 
 fn callbacks() -> Callbacks {
@@ -208,6 +212,7 @@ impl Core {
             snapshot_counter: 0,
             tsc_offset: 0,
             user_contexts: user::UserContexts::default(),
+            coverage: None,
         }))
     }
 

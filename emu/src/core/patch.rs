@@ -58,11 +58,11 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ActiveSlot {
     /// EIP of the slot's first byte.
-    ip: u64,
+    pub ip: u64,
     len: u8,
     /// EIP of the site.
     pub site: u64,
-    next: u64,
+    pub next: u64,
 }
 
 impl ActiveSlot {

@@ -200,14 +200,14 @@ impl Core {
                 }
             }
             Some(Halt::Sensitive(lead)) => {
-                if lead > 0 {
-                    let before = self.hot.clock.icount;
-                    self.step(lead.into());
-                    if self.hot.clock.icount != before + u64::from(lead) || self.halt.is_some() {
-                        return;
-                    }
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.advance_one();
                 }
-                self.advance_one();
+            }
+            Some(Halt::Overlapped(lead)) => {
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.step_original();
+                }
             }
             Some(Halt::StepSite) => self.step_site(),
             Some(Halt::Unsupported) => {
@@ -216,6 +216,13 @@ impl Core {
             }
             Some(Halt::Interrupt | Halt::Finished) | None => {}
         }
+    }
+
+    /// Steps `n` instructions; whether just they have run.
+    fn stepped_exactly(&mut self, n: u16) -> bool {
+        let before = self.hot.clock.icount;
+        self.step(n.into());
+        self.hot.clock.icount == before + u64::from(n) && self.halt.is_none()
     }
 
     fn unsupported_mode(&self) -> String {
@@ -254,7 +261,7 @@ impl Core {
                 self.settle();
                 if abandoned {
                     self.step(1);
-                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported)) {
+                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_))) {
                     let halt = self.halt.take();
                     self.halted_by(halt);
                 } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
@@ -267,34 +274,37 @@ impl Core {
 
     /// Steps the displaced instruction at EIP with the guest's own bytes.
     fn step_site(&mut self) {
-        let before = self.hot.clock.icount;
-        let site = self.env.eip();
-        match self.decode_original(self.linear_ip()) {
-            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
-            i => {
-                let repeated = i.is_some_and(|i| decode::kind(&i) == Kind::Repeated);
-                let page = self.code_paddr(self.linear_ip()).map(|p| (p / PAGE) as u32);
-                let lifted = page.and_then(|p| self.lift_patches(p));
-                self.step(1);
-                while repeated
-                    && self.env.eip() == site
-                    && self.hot.clock.icount > before
-                    && self.hot.clock.icount < self.hot.clock.deadline
-                    && !self.interruptible()
-                {
-                    self.step(1);
-                }
-                if let (Some(page), Some(list)) = (page, lifted) {
-                    self.put_patches(page, list);
-                }
-            }
-        }
+        let (before, site) = (self.hot.clock.icount, self.linear_ip());
+        let repeated = self.decode_original(site).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        self.step_original();
         if self.hot.clock.icount == before {
             self.displaced_faulted();
         } else if let Some(i) = self.interposer {
+            let unfinished = repeated && self.linear_ip() == site;
             // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            unsafe { (*i).settled(self) };
+            unsafe { if unfinished { (*i).interrupted(self) } else { (*i).settled(self) } };
         }
+    }
+
+    /// Executes the instruction at EIP from the guest's own bytes.
+    fn step_original(&mut self) {
+        match self.decode_original(self.linear_ip()) {
+            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
+            i => self.step_unpatched(i.map_or(1, |i| i.len())),
+        }
+    }
+
+    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away.
+    pub(super) fn step_unpatched(&mut self, length: usize) {
+        let at = self.linear_ip();
+        let last = at.wrapping_add(length as u64 - 1);
+        let mut pages = [at, last].map(|va| self.code_paddr(va).map(|p| (p / PAGE) as u32));
+        if pages[0] == pages[1] {
+            pages[1] = None;
+        }
+        let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
+        self.step(1);
+        lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
     }
 
     fn displaced_faulted(&mut self) {
@@ -470,10 +480,10 @@ impl Core {
             return self.after_hook();
         };
         let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
+        let tf = env.eflags_raw() & 0x100 != 0;
         // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
-        let tf = env.eflags_raw() & 0x100 != 0;
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;

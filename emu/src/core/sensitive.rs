@@ -72,8 +72,8 @@ impl Core {
                 self.halted = true;
                 Ok(Done::Next)
             }
-            M::Rdmsr => self.rdmsr(),
-            M::Wrmsr => self.wrmsr(),
+            M::Rdmsr => self.rdmsr(i),
+            M::Wrmsr => self.wrmsr(i),
             M::Rdpmc => Err(Fault::gp(0)),
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
@@ -87,9 +87,9 @@ impl Core {
     }
 
     /// Lets the engine execute the instruction; whether it retired.
-    fn natively(&mut self) -> bool {
+    fn natively(&mut self, i: &Instruction) -> bool {
         let before = self.hot.clock.icount;
-        self.step(1);
+        self.step_unpatched(i.len());
         self.hot.clock.icount > before
     }
 
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    fn rdmsr(&mut self) -> Result<Done, Fault> {
+    fn rdmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
         let index = self.env.gpr(1) as u32;
         let value = match index {
@@ -131,7 +131,7 @@ impl Core {
             // Microcode revision and platform: fixed.
             0x8b | 0x17 => 0,
             _ if self.known_msr(index) => {
-                self.natively();
+                self.natively(i);
                 return Ok(Done::Natively);
             }
             _ => return Err(Fault::gp(0)),
@@ -141,21 +141,21 @@ impl Core {
         Ok(Done::Next)
     }
 
-    fn wrmsr(&mut self) -> Result<Done, Fault> {
+    fn wrmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
         let index = self.env.gpr(1) as u32;
         let value = (self.env.gpr(0) & 0xffff_ffff) | self.env.gpr(2) << 32;
         match index {
             0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
-            0xc000_0080 if self.known_msr(index) => return self.write_efer(value),
+            0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
             _ if self.known_msr(index) => {
                 let address =
                     matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
                 if address && self.model == Model::X86_64 && !super::access::canonical(value) {
                     return Err(Fault::gp(0));
                 }
-                self.natively();
+                self.natively(i);
                 return Ok(Done::Natively);
             }
             _ => return Err(Fault::gp(0)),
@@ -163,7 +163,7 @@ impl Core {
         Ok(Done::Next)
     }
 
-    fn write_efer(&mut self, value: u64) -> Result<Done, Fault> {
+    fn write_efer(&mut self, i: &Instruction, value: u64) -> Result<Done, Fault> {
         const LME: u64 = 0x100;
         const LMA: u64 = 0x400;
         const NXE: u64 = 0x800;
@@ -174,7 +174,7 @@ impl Core {
             return Err(Fault::gp(0));
         }
         let before = self.env.efer();
-        if self.natively() && (before ^ self.env.efer()) & (NXE | LMA) != 0 {
+        if self.natively(i) && (before ^ self.env.efer()) & (NXE | LMA) != 0 {
             self.flush_paging();
         }
         Ok(Done::Natively)
@@ -233,7 +233,7 @@ impl Core {
     fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
         let va = self.wrap_linear(self.effective_address(i));
-        if self.natively() && self.tlb.invalidate(va & !(PAGE - 1)) {
+        if self.natively(i) && self.tlb.invalidate(va & !(PAGE - 1)) {
             // The engine drops one 4 KiB entry only (engine hazard h2).
             self.engine.flush_tlb();
         }
@@ -285,7 +285,7 @@ impl Core {
             let value = self.register(i.op1_register());
             self.check_control(i.op0_register(), value)?;
         }
-        if !self.natively() {
+        if !self.natively(i) {
             return Ok(Done::Natively);
         }
         let after = self.paging();

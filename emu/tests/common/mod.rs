@@ -500,6 +500,7 @@ impl TrapInterposer for Nops {
     fn faulted(&mut self, _: &mut Core) {
         self.faults += 1;
     }
+    fn interrupted(&mut self, _: &mut Core) {}
     fn settled(&mut self, _: &mut Core) {}
     fn page_rewritten(&mut self, _: &mut Core, paddr: u64) {
         self.rewritten.push(paddr);

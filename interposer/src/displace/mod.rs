@@ -93,10 +93,6 @@ pub(crate) fn classify(i: &Instruction) -> Way {
     if i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::SS {
         return Way::Stepped;
     }
-    if i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix()) {
-        // Interruptible between iterations, with its own address as the restart point.
-        return Way::Stepped;
-    }
     match i.flow_control() {
         FlowControl::Next => Way::OutOfLine,
         // A near jump through a register or memory goes to an absolute address.

@@ -1,0 +1,80 @@
+//! A probe on every instruction that a guest executes, and the guest does not notice.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use trapline_emu::{Machine, Stop, TrapInterposer};
+use trapline_interposer::{Interposer, Place, Stats};
+use trapline_rpn::{NoSymbols, Width, parse};
+use trapline_tests::{MACH_LIMIT, Mach, embedded, interposer};
+
+/// What must be equal between runs.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    stop: Stop,
+    icount: u64,
+    console: String,
+    digest: String,
+}
+
+fn outcome(stop: Stop, machine: &Machine) -> Run {
+    Run {
+        stop,
+        icount: machine.icount(),
+        console: String::from_utf8_lossy(machine.console()).into_owned(),
+        digest: machine.digest().to_string(),
+    }
+}
+
+/// Runs unprobed, and answers where instructions lie.
+fn plain(mut machine: Machine, limit: u64) -> (Run, Vec<u64>) {
+    machine.core_mut().collect_coverage();
+    let stop = machine.run(None, limit);
+    let sites = machine.core().coverage().collect();
+    (outcome(stop, &machine), sites)
+}
+
+/// Runs with an observing probe at each of these physical addresses.
+fn probed(mut machine: Machine, limit: u64, sites: &[u64], width: Width) -> (Run, Stats) {
+    let mut probes = arm(&mut machine, sites, width);
+    assert!(probes.observe_only());
+    let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
+    (outcome(stop, &machine), probes.stats())
+}
+
+fn arm(machine: &mut Machine, sites: &[u64], width: Width) -> Interposer {
+    use std::fmt::Write as _;
+    let mut text = String::from("name = vmlinux\nmodtype = kernel\nvars = 1\n");
+    let mut places = Vec::new();
+    for &paddr in sites {
+        let mut byte = [0];
+        assert!(machine.core().ram().read(paddr, &mut byte));
+        let _ = write!(text, "address = {paddr:#x}\nopcode = {:#x}\ninc lv, 0\nabort\n", byte[0]);
+        places.push(Place::Kernel { linear: paddr, paddr });
+    }
+    let program = parse("every.rpn", &text).unwrap().link(width, &NoSymbols).unwrap();
+    let mut probes = interposer();
+    probes.insert(machine.core_mut(), "every", program, places).unwrap();
+    probes
+}
+
+/// Code that is in memory only later is probed in a second step: those sites are armed where the first byte of RAM is
+/// another at the start.
+fn check(machine: impl Fn() -> Machine, limit: u64, width: Width) -> Stats {
+    let (expected, sites) = plain(machine(), limit);
+    assert!(sites.len() > 1000, "{} instructions", sites.len());
+    let (seen, stats) = probed(machine(), limit, &sites, width);
+    println!("{} sites, {stats:?}", sites.len());
+    assert_eq!(seen, expected);
+    stats
+}
+
+#[test]
+fn the_embedded_guest_does_not_notice() {
+    check(|| embedded().unwrap(), 100_000_000, Width::W32);
+}
+
+#[test]
+fn guest_gnumach_does_not_notice() {
+    let stats = check(|| Mach::load().unwrap().machine, MACH_LIMIT, Width::W32);
+    assert!(stats.stepped * 20 <= stats.traps, "more than 5 % are stepped: {stats:?}");
+}
