@@ -29,8 +29,16 @@ pub static IA32: Guest = Guest {
     cmdline: "vmlinux",
 };
 
+/// The x86-64 guest: the same sources in long mode, `vmlinux` an ELF64 linked at 0xFFFFFFFF80100000.
+pub static X86_64: Guest = Guest {
+    name: "x86_64",
+    image: include_bytes!("../prebuilt/vmlinux-x86_64"),
+    modules: &[("appln", include_bytes!("../prebuilt/appln-x86_64"))],
+    cmdline: "vmlinux",
+};
+
 /// All guests, in the order they are listed to the user.
-pub static ALL: &[&Guest] = &[&IA32];
+pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 
 /// The guest of that name.
 ///

@@ -57,7 +57,7 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
         );
     }
     let out = build("guests");
-    for name in ["vmlinux-ia32", "appln-ia32"] {
+    for name in ["vmlinux-ia32", "appln-ia32", "vmlinux-x86_64", "appln-x86_64"] {
         let built = fs::read(out.join(name)).unwrap();
         let committed = fs::read(here().join("prebuilt").join(name)).unwrap();
         assert!(
@@ -69,32 +69,36 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
 
 #[test]
 fn the_embedded_bytes_are_the_prebuilt_files() {
-    let guest = trapline_guests::find("ia32").unwrap();
-    assert_eq!(guest.image, fs::read(here().join("prebuilt/vmlinux-ia32")).unwrap());
-    assert_eq!(guest.modules.len(), 1);
-    assert_eq!(guest.modules[0].0, "appln");
-    assert_eq!(guest.modules[0].1, fs::read(here().join("prebuilt/appln-ia32")).unwrap());
-}
-
-#[test]
-fn the_image_carries_a_multiboot_header_and_no_build_path() {
-    let image = trapline_guests::IA32.image;
-    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
-    let at =
-        (0..8192).step_by(4).find(|&at| word(at) == 0x1BAD_B002).expect("header in the first 8192 bytes");
-    assert_eq!(word(at).wrapping_add(word(at + 4)).wrapping_add(word(at + 8)), 0);
-    let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(has(image, "TRAPOS1\0"));
-    for bytes in [image, trapline_guests::IA32.modules[0].1] {
-        assert!(!has(bytes, "src-guest"));
-        assert!(!has(bytes, "/home"));
+    assert_eq!(trapline_guests::ALL.len(), 2);
+    for guest in trapline_guests::ALL {
+        let prebuilt = |what: &str| fs::read(here().join(format!("prebuilt/{what}-{}", guest.name))).unwrap();
+        assert_eq!(guest.image, prebuilt("vmlinux"));
+        assert_eq!(guest.modules.len(), 1);
+        assert_eq!(guest.modules[0].0, "appln");
+        assert_eq!(guest.modules[0].1, prebuilt("appln"));
     }
 }
 
-/// The man page's examples give 0x55 as the opcode at each of these.
+#[test]
+fn the_images_carry_a_multiboot_header_and_no_build_path() {
+    for guest in trapline_guests::ALL {
+        let image = guest.image;
+        let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+        let at =
+            (0..8192).step_by(4).find(|&at| word(at) == 0x1BAD_B002).expect("header in the first 8192 bytes");
+        assert_eq!(word(at).wrapping_add(word(at + 4)).wrapping_add(word(at + 8)), 0);
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+        assert!(has(image, "TRAPOS1\0"));
+        for bytes in [image, guest.modules[0].1] {
+            assert!(!has(bytes, "src-guest"));
+            assert!(!has(bytes, "/home"));
+        }
+    }
+}
+
+/// The man page's examples give 0x55 as the opcode at each of these, and 0xc3 at the exits.
 #[test]
 fn the_functions_that_the_man_page_probes_begin_with_a_frame() {
-    let guest = &trapline_guests::IA32;
     let kernel = [
         "do_fork",
         "kmalloc",
@@ -104,27 +108,46 @@ fn the_functions_that_the_man_page_probes_begin_with_a_frame() {
         "do_page_fault",
         "schedule",
         "do_timer",
+        "vortex_open",
+        "vortex_start_xmit",
+        "vortex_close",
+        "ext2_file_write",
     ];
-    for (file, names) in [(guest.image, &kernel[..]), (guest.modules[0].1, &["main"][..])] {
-        for name in names {
-            let code = code_of(file, name).unwrap_or_else(|| panic!("no symbol {name}"));
-            assert_eq!(code, [0x55, 0x89, 0xe5], "{name}");
+    let leaves = ["do_fork_leave", "kmalloc_leave", "ext2_file_write_leave", "do_page_fault_leave"];
+    for guest in trapline_guests::ALL {
+        let wide = guest.name == "x86_64";
+        let frame: &[u8] = if wide { &[0x55, 0x48, 0x89, 0xe5] } else { &[0x55, 0x89, 0xe5] };
+        let expected = [(guest.image, &kernel[..], frame), (guest.image, &leaves[..], &[0xc3])];
+        for (file, names, bytes) in expected.into_iter().chain([(guest.modules[0].1, &["main"][..], frame)]) {
+            for name in names {
+                let code = code_of(file, name).unwrap_or_else(|| panic!("no symbol {name}"));
+                assert!(code.starts_with(bytes), "{}: {name}: {code:x?}", guest.name);
+            }
         }
     }
 }
 
-/// The first three bytes of a function of an ELF32 file.
-fn code_of(elf: &[u8], name: &str) -> Option<[u8; 3]> {
+/// The bytes of an ELF file from a symbol on.
+fn code_of<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let wide = elf[4] == 2;
     let half = |at: usize| u16::from_le_bytes(elf[at..at + 2].try_into().unwrap()) as usize;
     let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap()) as usize;
-    let section = |i: usize| word(32) + i * half(46);
-    let symtab = (0..half(48)).map(section).find(|&s| word(s + 4) == 2)?;
-    let strings = word(section(word(symtab + 24)) + 16);
-    let entry = (word(symtab + 16)..word(symtab + 16) + word(symtab + 20)).step_by(16).find(|&entry| {
+    let long = |at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap()) as usize;
+    // Of a field that is an address or a size: its place in ELF32 and in ELF64.
+    let address =
+        |at: usize, narrow: usize, broad: usize| if wide { long(at + broad) } else { word(at + narrow) };
+    let size = if wide { 24 } else { 16 };
+    let (entry_size, count) = if wide { (half(58), half(60)) } else { (half(46), half(48)) };
+    let section = |i: usize| address(0, 32, 40) + i * entry_size;
+    let (offset, bytes) = (|s: usize| address(s, 16, 24), |s: usize| address(s, 20, 32));
+    let symtab = (0..count).map(section).find(|&s| word(s + 4) == 2)?;
+    let strings = offset(section(word(symtab + if wide { 40 } else { 24 })));
+    let mut symbols = (offset(symtab)..offset(symtab) + bytes(symtab)).step_by(size);
+    let symbol = symbols.find(|&entry| {
         let at = strings + word(entry);
         elf[at..].starts_with(name.as_bytes()) && elf[at + name.len()] == 0
     })?;
-    let text = section(half(entry + 14));
-    let at = word(text + 16) + word(entry + 4) - word(text + 12);
-    elf[at..at + 3].try_into().ok()
+    let text = section(half(symbol + if wide { 6 } else { 14 }));
+    let at = offset(text) + address(symbol, 4, 8) - address(text, 12, 16);
+    elf.get(at..)
 }

@@ -58,8 +58,12 @@ fn a_kernel_number_counts_from_the_text_and_an_address_is_absolute() {
 
 #[test]
 fn a_user_symbol_and_a_user_number_are_file_offsets() {
-    for (module, location) in [("appln", "offset = main"), ("\"/bin/appln\"", "offset = 0x140f")] {
-        let list = user(module, location, "0x55").unwrap();
+    let target = target();
+    let number = target.modules()[0].symbol_offset("main").unwrap();
+    for (module, location) in
+        [("appln", "offset = main".to_owned()), ("\"/bin/appln\"", format!("offset = {number:#x}"))]
+    {
+        let list = user(module, &location, "0x55").unwrap();
         let Place::User { module, offset } = &list[0] else { panic!("not a user place") };
         assert_eq!(*offset, module.symbol_offset("main").unwrap());
     }
@@ -117,6 +121,7 @@ fn globs_select_functions() {
 fn addresses_have_names() {
     let target = target();
     assert_eq!(target.symbol(address("do_fork") + 3).unwrap(), "do_fork+0x3");
-    assert_eq!(target.symbol(0x0804_940f).unwrap(), "appln:main");
+    let main = target.modules()[0].symbols().lookup("main").unwrap().addr;
+    assert_eq!(target.symbol(main).unwrap(), "appln:main");
     assert_eq!(target.symbol(0x10), None);
 }

@@ -1,7 +1,7 @@
 //! Whole-system tests of Trapline: what the tests share.
 
 use std::path::{Path, PathBuf};
-use trapline_emu::load::Image;
+use trapline_emu::load::{Image, Width};
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, InterposerConfig, Place};
@@ -81,16 +81,29 @@ impl Mach {
 /// # Errors
 /// When it cannot be loaded.
 pub fn embedded() -> Result<Machine, Box<dyn std::error::Error>> {
-    let guest = &trapline_guests::IA32;
+    Ok(embedded_guest(&trapline_guests::IA32)?.0)
+}
+
+/// An embedded guest, loaded, and its image.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn embedded_guest(
+    guest: &trapline_guests::Guest,
+) -> Result<(Machine, Image), Box<dyn std::error::Error>> {
     let image = Image::parse(guest.image, guest.name)?;
-    let mut machine = Machine::new(&MachineConfig { mem_size: 64 << 20, model: CpuModel::Ia32 })?;
+    let model = match image.plan().width {
+        Width::Bits32 => CpuModel::Ia32,
+        Width::Bits64 => CpuModel::X86_64,
+    };
+    let mut machine = Machine::new(&MachineConfig { mem_size: 64 << 20, model })?;
     let modules: Vec<BootModule> = guest
         .modules
         .iter()
         .map(|(name, bytes)| BootModule { string: (*name).to_string(), bytes: bytes.to_vec() })
         .collect();
     machine.load(&image, guest.cmdline, &modules)?;
-    Ok(machine)
+    Ok((machine, image))
 }
 
 /// An interposer with default settings and no profile.

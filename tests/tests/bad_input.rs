@@ -154,7 +154,7 @@ fn image_larger_than_memory() {
     let folder = folder(&[]);
     assert_eq!(
         refused(folder.path(), &["run", GUEST, "--mem", "1M"], 2),
-        "trapline: error: cannot build the machine: the image needs physical memory up to 0x1108dc, but the machine \
+        "trapline: error: cannot build the machine: the image needs physical memory up to 0x152034, but the machine \
          has 0x100000 bytes of RAM\n"
     );
 }
@@ -177,7 +177,7 @@ fn unknown_symbol_names_near_misses() {
 fn opcode_mismatch_shows_both_bytes() {
     bad_probe(
         &kernel_probe("offset = do_fork", "0x83"),
-        "p.rpn:4:10: error: opcode = 0x83, but the byte at do_fork (0xc0100c61) is 0x55 (55: `push ebp`)\n  \
+        "p.rpn:4:10: error: opcode = 0x83, but the byte at do_fork (0xc0100f91) is 0x55 (55: `push ebp`)\n  \
          offset = do_fork\n           ^^^^^^^\n  help: opcode = 0x55 would match; was the program written for this \
          very file?\n",
     );
@@ -187,10 +187,10 @@ fn opcode_mismatch_shows_both_bytes() {
 fn offset_inside_an_instruction() {
     bad_probe(
         &kernel_probe("offset = do_fork + 2", "0xe5"),
-        "p.rpn:4:10: error: do_fork+0x2 (0xc0100c63) lies inside the instruction `mov ebp,esp` (89 e5), which begins \
-         at do_fork+0x1 (0xc0100c62) and ends before do_fork+0x3 (0xc0100c64)\n  offset = do_fork + 2\n           \
-         ^^^^^^^^^^^\n  help: the nearest instructions begin at do_fork+0x1 (0xc0100c62) and do_fork+0x3 \
-         (0xc0100c64)\n",
+        "p.rpn:4:10: error: do_fork+0x2 (0xc0100f93) lies inside the instruction `mov ebp,esp` (89 e5), which begins \
+         at do_fork+0x1 (0xc0100f92) and ends before do_fork+0x3 (0xc0100f94)\n  offset = do_fork + 2\n           \
+         ^^^^^^^^^^^\n  help: the nearest instructions begin at do_fork+0x1 (0xc0100f92) and do_fork+0x3 \
+         (0xc0100f94)\n",
     );
 }
 
@@ -198,8 +198,8 @@ fn offset_inside_an_instruction() {
 fn unmapped_address() {
     bad_probe(
         &kernel_probe("address = 0x10", "0x55"),
-        "p.rpn:4:11: error: 0x10 is not in vmlinux, which has the addresses 0xc0100000..0xc0101b91, \
-         0xc0102000..0xc0102524, 0xc0103000..0xc01108dc\n  address = 0x10\n            ^^^^\n",
+        "p.rpn:4:11: error: 0x10 is not in vmlinux, which has the addresses 0xc0100000..0xc01025dc, \
+         0xc0103000..0xc01037a9, 0xc0104000..0xc0152034\n  address = 0x10\n            ^^^^\n",
     );
 }
 
@@ -207,7 +207,7 @@ fn unmapped_address() {
 fn address_that_is_not_executable() {
     bad_probe(
         &kernel_probe("offset = current_task", "0x55"),
-        "p.rpn:4:10: error: current_task (0xc0103278) is not executable: it lies in the section .data of vmlinux\n  \
+        "p.rpn:4:10: error: current_task (0xc0104284) is not executable: it lies in the section .data of vmlinux\n  \
          offset = current_task\n           ^^^^^^^^^^^^\n",
     );
 }
@@ -394,6 +394,6 @@ fn nothing_to_do() {
     assert!(refused(folder.path(), &["frobnicate"], 2).contains("unrecognized subcommand 'frobnicate'"));
     assert_eq!(
         refused(folder.path(), &["run", "embedded:pdp11"], 2),
-        "trapline: error: there is no embedded guest \"pdp11\"; there is embedded:ia32\n"
+        "trapline: error: there is no embedded guest \"pdp11\"; there are embedded:ia32 and embedded:x86_64\n"
     );
 }

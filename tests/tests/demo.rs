@@ -1,4 +1,4 @@
-//! `trapline demo`: the man page's examples on the embedded guest, the same bytes twice, in agreement with what the
+//! `trapline demo`: the man page's examples on the embedded guests, the same bytes twice, in agreement with what the
 //! guest says of itself.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -14,9 +14,10 @@ fn demo() -> Ran {
     ran
 }
 
-/// The logged data of each record with these codes.
-fn data<'a>(ran: &'a Ran, codes: &str) -> Vec<&'a str> {
-    let records = ran.out.lines().filter(|line| line.contains(&format!("DProbes({codes}) ")));
+/// The logged data of each record with these codes at this probe point.
+fn data<'a>(ran: &'a Ran, symbol: &str, codes: &str) -> Vec<&'a str> {
+    let records =
+        ran.out.lines().filter(|line| line.contains(symbol) && line.contains(&format!("DProbes({codes}) ")));
     records.map(|line| line.rsplit(' ').next().unwrap()).collect()
 }
 
@@ -51,15 +52,33 @@ fn prints_the_same_bytes_twice() {
 }
 
 #[test]
+fn runs_the_same_examples_on_the_x86_64_guest() {
+    let (narrow, wide) = (demo(), trapline(&root(), &["demo", "x86_64"]));
+    assert_eq!(wide.code, 0, "{}{}", wide.out, wide.err);
+    for file in ["1-appln", "2-do_fork", "2b-vortex", "3-count", "4-swap_out", "5-general_protection"] {
+        assert_eq!(
+            summary(&wide, &format!("{file}.rpn")),
+            summary(&narrow, &format!("{file}.rpn")),
+            "{file}"
+        );
+    }
+    // The wide guest takes one page fault more: it forbids code in data.
+    assert_eq!(summary(&wide, "6-groups.rpn")[0], summary(&narrow, "6-groups.rpn")[0] + 1);
+    let unknown = trapline(&root(), &["demo", "pdp11"]);
+    assert_eq!(unknown.code, 2, "{}{}", unknown.out, unknown.err);
+}
+
+#[test]
 fn example_1_sees_ring_3_selectors_at_main() {
     let ran = demo();
-    let found = data(&ran, "1,2");
+    let found = data(&ran, "appln:main", "1,2");
     assert_eq!(found.len(), 1, "{}", ran.out);
     let words = words(found[0]);
     // `log` takes from the top: DS was pushed last.
     assert_eq!(words.len(), 2);
     assert!(words.iter().all(|selector| selector & 3 == 3), "{words:x?}");
-    let line = ran.out.lines().find(|line| line.contains("DProbes(1,2)")).unwrap();
+    let line =
+        ran.out.lines().find(|line| line.contains("appln:main") && line.contains("DProbes(1,2)")).unwrap();
     let main = after(ran.err.lines().find(|line| line.starts_with("appln: main at")).unwrap(), "main at");
     assert!(line.contains("appln:main "), "{line}");
     assert!(line.contains(&format!("eip={main:08x}")), "{line}");
@@ -68,7 +87,8 @@ fn example_1_sees_ring_3_selectors_at_main() {
 #[test]
 fn example_2_logs_the_pid_and_task_that_the_guest_prints_at_each_fork() {
     let ran = demo();
-    let logged: Vec<(u32, u32)> = data(&ran, "2,1").iter().map(|d| words(d)).map(|w| (w[0], w[1])).collect();
+    let logged: Vec<(u32, u32)> =
+        data(&ran, "do_fork", "2,1").iter().map(|d| words(d)).map(|w| (w[0], w[1])).collect();
     let forks = ran.err.lines().filter(|line| line.starts_with("fork: "));
     let printed: Vec<(u32, u32)> =
         forks.map(|line| (after(line, " task"), after(line, "parent pid"))).collect();
@@ -90,7 +110,7 @@ fn example_5_stops_after_ten_of_twelve_general_protections() {
     let ran = demo();
     let seen = ran.err.lines().filter(|line| line.starts_with("general protection: ")).count();
     assert_eq!(seen, 12);
-    let logged = data(&ran, "0,0");
+    let logged = data(&ran, "do_general_protection", "0,0");
     assert_eq!(logged.len(), 10);
     assert_eq!(summary(&ran, "5-general_protection.rpn"), [10, 0]);
     for record in logged {

@@ -5,7 +5,7 @@
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place, Stats};
 use trapline_rpn::{NoSymbols, Width, parse};
-use trapline_tests::{MACH_LIMIT, Mach, embedded, interposer};
+use trapline_tests::{MACH_LIMIT, Mach, embedded, embedded_guest, interposer};
 
 /// What must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,6 +71,11 @@ fn check(machine: impl Fn() -> Machine, limit: u64, width: Width) -> Stats {
 #[test]
 fn the_embedded_guest_does_not_notice() {
     check(|| embedded().unwrap(), 100_000_000, Width::W32);
+}
+
+#[test]
+fn the_64_bit_embedded_guest_does_not_notice() {
+    check(|| embedded_guest(&trapline_guests::X86_64).unwrap().0, 100_000_000, Width::W64);
 }
 
 #[test]

@@ -40,14 +40,14 @@ pub enum Command {
     List(ListArgs),
     /// Compile and verify probe programs without running anything
     Check(CheckArgs),
-    /// Run the man page's examples 1, 2, 3 and 5 on the embedded guest
+    /// Run the man page's examples 1 to 6 on an embedded guest
     Demo(DemoArgs),
 }
 
 /// What makes up a guest.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32
+    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32, embedded:x86_64
     pub image: String,
     /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
     #[arg(long, value_name = "FILE")]
@@ -179,6 +179,9 @@ pub struct CheckArgs {
 /// `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
+    /// The guest, without `embedded:`: ia32 or x86_64
+    #[arg(default_value = "ia32")]
+    pub guest: String,
     /// End the run, exit 124, after this many instructions
     #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
     pub limit_insns: u64,

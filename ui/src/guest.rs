@@ -120,7 +120,7 @@ fn embedded(name: &str) -> Result<Parts, Failure> {
     let guest: &Embedded = trapline_guests::find(name).ok_or_else(|| {
         let known: Vec<String> =
             trapline_guests::ALL.iter().map(|g| format!("{EMBEDDED}{}", g.name)).collect();
-        Failure::Usage(format!("there is no embedded guest {name:?}; there is {}", known.join(", ")))
+        Failure::Usage(format!("there is no embedded guest {name:?}; there are {}", known.join(" and ")))
     })?;
     let (kernel, cmdline) = guest.cmdline.split_once(' ').unwrap_or((guest.cmdline, ""));
     let modules = guest.modules.iter();

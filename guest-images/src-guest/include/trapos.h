@@ -28,12 +28,12 @@
  *      0   24   name           NUL-terminated
  *     24    8   base           ADDRESS of its first byte
  *     32    8   size           bytes
- *     40    4   kind           1 kernel, 2 user program
+ *     40    4   kind           1 kernel or a module of it, 2 user program
  *     44    4   reserved       0
  *
  * The kernel's own entry and `current_task` (the task of pid 0, "swapper") are initialised in the
  * image, so that both can be read before the first instruction; `appln` appears when the kernel
- * has found the module.
+ * has found the module, and `3c59x`, the network driver, from its init to its exit.
  */
 #ifndef TRAPOS_H
 #define TRAPOS_H

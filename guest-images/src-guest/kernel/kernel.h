@@ -5,6 +5,7 @@
 
 #include "arch.h"
 #include "format.h"
+#include "sdt.h"
 #include "trapos.h"
 
 /* A function that probes are put on: always called, never merged into its caller or cloned. */
@@ -22,6 +23,7 @@ struct task_struct {
 	word saved_sp;     /* where switch_to left off */
 	u32 wake_at;
 	int exit_status;
+	u32 syscalls, yields, page_faults; /* what it did */
 };
 
 /* One loadable part of the program, as its ELF file says. */
@@ -29,12 +31,17 @@ struct segment {
 	word start, end; /* virtual */
 	word file_end;   /* from here on zeros */
 	const u8 *file;  /* the byte for `start` */
-	int writable;
+	int writable, executable;
 };
 
 /* What the kernel did; the probes' own counts can be compared with these. */
 struct counters {
-	u32 forks, kmallocs, kfrees, page_faults, protections, swap_outs, breakpoints, switches;
+	u32 forks, kmallocs, kfrees, page_faults, protections, breakpoints, invalid_opcodes;
+	u32 swap_outs, pages_out, pages_in;
+	u32 file_writes, vortex_opens, vortex_xmits, vortex_closes;
+	u32 pages_taken, pages_given; /* each changed nr_free_pages once */
+	u32 syscalls, yields, switches;
+	u32 sdt[6];
 };
 
 extern struct task_struct *current_task;
@@ -66,7 +73,23 @@ int program_load(const u8 *file, word size, word *entry, word *base, word *end);
 int copy_space(word to, word from);
 void free_space(word space);
 void do_page_fault(struct regs *regs, word error);
+
+/* swap.c. An entry that is not 0 and not present names a page on the swap disk. */
+#define PTE_SWAPPED 0x200
+#define PTE_KEPT ((pte_t)(PTE_USER | PTE_WRITE | PTE_NX)) /* flags that a page keeps wherever it is */
 u32 swap_out(struct task_struct *task, u32 pages);
+int swap_in(pte_t *pte);
+const void *swap_page(pte_t entry);
+void swap_free(pte_t entry);
+
+/* ext2.c */
+long file_write(const char *buffer, u32 count);
+u32 file_sum(void);
+
+/* net.c */
+int net_open(void);
+int net_send(const void *data, u32 bytes);
+int net_close(void);
 
 /* task.c */
 int start_program(word entry);
@@ -75,6 +98,7 @@ int do_wait(u32 pid);
 void do_exit(int status) __attribute__((noreturn));
 void schedule(void);
 void do_timer(void);
+void do_yield(void);
 void do_sleep(u32 ticks);
 int tasks_alive(void);
 void reap_orphans(void);

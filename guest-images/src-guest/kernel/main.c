@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * From the loader to the first program, and the end. */
-#include "kernel.h"
+#include "net.h"
 
 #define MULTIBOOT_MAGIC 0x2BADB002
 #define MULTIBOOT_MEMORY 1
@@ -92,14 +92,42 @@ static void idle(void)
 	__asm__ volatile("cli" : : : "memory");
 }
 
+/* Lists the module and lets it register; its code came with the kernel's. */
+static void insmod(const struct module_code *module)
+{
+	struct trapline_module *slot = &modules[2];
+
+	for (u32 i = 0; module->name[i]; i++)
+		slot->name[i] = module->name[i];
+	slot->base = (word)module->start;
+	slot->size = module->end - module->start;
+	slot->kind = 1;
+	printk("vmlinux: module %s at %x\n", module->name, slot->base);
+	module->init();
+}
+
+static void rmmod(const struct module_code *module)
+{
+	module->exit();
+	modules[2].kind = 0;
+}
+
 static void report(u32 text_at_boot, u32 pages_at_boot)
 {
+	const struct counters *c = &counters;
 	u32 text = fnv1a(_stext, _etext);
 
-	printk("vmlinux: %u forks, %u page faults, %u general protections, %u int3\n",
-	       counters.forks, counters.page_faults, counters.protections, counters.breakpoints);
-	printk("vmlinux: %u kmallocs, %u kfrees, %u swap_outs\n", counters.kmallocs,
-	       counters.kfrees, counters.swap_outs);
+	printk("vmlinux: %u forks, %u page faults, %u general protections, %u int3, %u invalid opcodes\n",
+	       c->forks, c->page_faults, c->protections, c->breakpoints, c->invalid_opcodes);
+	printk("vmlinux: %u kmallocs, %u kfrees, %u swap_outs\n", c->kmallocs, c->kfrees,
+	       c->swap_outs);
+	printk("vmlinux: %u pages to the swap disk, %u back\n", c->pages_out, c->pages_in);
+	printk("vmlinux: %u ext2_file_writes, %u vortex_opens, %u vortex_start_xmits, %u vortex_closes\n",
+	       c->file_writes, c->vortex_opens, c->vortex_xmits, c->vortex_closes);
+	printk("vmlinux: %u system calls, %u yields\n", c->syscalls, c->yields);
+	printk("vmlinux: sdt sites ran %u %u %u %u %u %u times\n", c->sdt[0], c->sdt[1], c->sdt[2],
+	       c->sdt[3], c->sdt[4], c->sdt[5]);
+	printk("vmlinux: %u pages taken, %u given back\n", c->pages_taken, c->pages_given);
 	printk("vmlinux: %s\n", nr_free_pages == pages_at_boot ? "every page is free again"
 							       : "PAGES WERE LOST");
 	printk("vmlinux: text %s %x\n", text == text_at_boot ? "ok" : "CHANGED", (word)text);
@@ -129,11 +157,14 @@ void kernel_main(u32 magic, word info_address)
 	modules[1].kind = 2;
 	memory_init(first_free, memory_end(info));
 	pages = nr_free_pages;
+	arch_self_test();
+	insmod(&vortex_module);
 	if (start_program(entry))
 		panic("no memory for the first task");
 	irq_init();
 	idle();
 	reap_orphans();
+	rmmod(&vortex_module);
 	report(text, pages);
 	halt();
 }

@@ -42,6 +42,7 @@ PROBE_POINT word get_free_page(void)
 
 	if (!nr_free_pages)
 		return 0;
+	counters.pages_taken++;
 	page = page_stack[--nr_free_pages];
 	memset(virt(page), 0, PAGE_SIZE);
 	return page;
@@ -49,6 +50,7 @@ PROBE_POINT word get_free_page(void)
 
 PROBE_POINT void free_page(word page)
 {
+	counters.pages_given++;
 	page_stack[nr_free_pages++] = page;
 }
 
@@ -80,6 +82,7 @@ PROBE_POINT void *kmalloc(word size)
 	struct block *block = (struct block *)arena;
 
 	counters.kmallocs++;
+	SDT_SITE(sdt_site_4, SDT_NOP2, counters.sdt[4]);
 	if (!size || size > ARENA_SIZE)
 		return 0;
 	size = (size + 7) & ~7u;

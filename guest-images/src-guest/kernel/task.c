@@ -85,6 +85,7 @@ PROBE_POINT int do_fork(struct regs *regs)
 	struct regs child_regs = *regs;
 
 	counters.forks++;
+	SDT_SITE(sdt_site_0, SDT_NOP5, counters.sdt[0]);
 	if (!child)
 		return -1;
 	if (copy_space(child->space, current_task->space)) {
@@ -123,6 +124,9 @@ int do_wait(u32 pid)
 		schedule();
 	}
 	status = child->exit_status;
+	printk("wait: pid %u %s, uid %u: status %u, %u system calls, %u page faults, %u yields\n",
+	       child->pid, child->comm, child->uid, (u32)status, child->syscalls,
+	       child->page_faults, child->yields);
 	remove_task(child);
 	release_task(child);
 	return status;
@@ -187,6 +191,15 @@ PROBE_POINT void do_timer(void)
 {
 	need_resched = 1;
 	wake_sleepers(++jiffies);
+}
+
+/* To the end of the round: the next task runs, if there is one. */
+PROBE_POINT void do_yield(void)
+{
+	counters.yields++;
+	current_task->yields++;
+	SDT_SITE(sdt_site_5, SDT_NOP5_OLD, counters.sdt[5]);
+	schedule();
 }
 
 void do_sleep(u32 ticks)

@@ -56,10 +56,41 @@ PROBE_POINT void do_int3(struct regs *regs)
 	printk("int3: pid %u ip %x\n", current_task->pid, regs->ip);
 }
 
+/* #UD. A `lock nop` of the program's own is reported and skipped; any other cause ends the task. */
+PROBE_POINT void do_invalid_op(struct regs *regs)
+{
+	const u8 *code = (const u8 *)regs->ip;
+
+	counters.invalid_opcodes++;
+	if (!FROM_USER(regs))
+		panic("invalid opcode in the kernel");
+	printk("invalid opcode: pid %u ip %x opcode %b %b\n", current_task->pid, regs->ip, code[0],
+	       code[1]);
+	if (code[0] != 0xf0 || code[1] != 0x90)
+		do_exit(132);
+	regs->ip += 2;
+}
+
+/* Whether `bytes` at `address` are all the user's, mapped or not. */
+static int user_range(word address, word bytes)
+{
+	return address < USER_TOP && bytes <= USER_TOP - address;
+}
+
+static void set_name(const char *name, word bytes)
+{
+	if (bytes >= COMM_SIZE)
+		bytes = COMM_SIZE - 1;
+	memset(current_task->comm, 0, COMM_SIZE);
+	memcpy(current_task->comm, name, bytes);
+}
+
 PROBE_POINT word do_syscall(struct regs *regs)
 {
 	word a = SYSCALL_ARG1(regs), b = SYSCALL_ARG2(regs);
 
+	counters.syscalls++;
+	current_task->syscalls++;
 	switch (SYSCALL_NUMBER(regs)) {
 	case SYS_EXIT:
 		do_exit(a);
@@ -68,7 +99,7 @@ PROBE_POINT word do_syscall(struct regs *regs)
 	case SYS_WAIT:
 		return do_wait(a);
 	case SYS_WRITE:
-		if (a >= KERNEL_BASE || b > KERNEL_BASE - a)
+		if (!user_range(a, b))
 			return -1;
 		console_write((const char *)a, b);
 		return b;
@@ -88,6 +119,24 @@ PROBE_POINT word do_syscall(struct regs *regs)
 	case SYS_SETUID:
 		current_task->uid = a;
 		return 0;
+	case SYS_YIELD:
+		do_yield();
+		return 0;
+	case SYS_SETNAME:
+		if (!user_range(a, b))
+			return -1;
+		set_name((const char *)a, b);
+		return 0;
+	case SYS_FILE_WRITE:
+		return user_range(a, b) ? file_write((const char *)a, b) : -1;
+	case SYS_FILE_SUM:
+		return file_sum();
+	case SYS_NET_OPEN:
+		return net_open();
+	case SYS_NET_SEND:
+		return user_range(a, b) ? net_send((const void *)a, b) : -1;
+	case SYS_NET_CLOSE:
+		return net_close();
 	}
 	return -1;
 }
@@ -118,6 +167,13 @@ void trap_dispatch(struct regs *regs)
 		break;
 	case VECTOR_GP:
 		do_general_protection(regs, regs->error);
+		break;
+	case VECTOR_UD:
+		do_invalid_op(regs);
+		break;
+	case VECTOR_DF:
+		if (!arch_double_fault(regs))
+			panic("double fault");
 		break;
 	case VECTOR_BP:
 		do_int3(regs);

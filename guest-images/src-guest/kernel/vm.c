@@ -56,6 +56,7 @@ int program_load(const u8 *file, word size, word *entry, word *base, word *end)
 		s->file_end = ph->vaddr + ph->filesz;
 		s->file = file + ph->offset;
 		s->writable = ph->flags & 2;
+		s->executable = ph->flags & 1;
 		nr_segments++;
 		if (s->start < *base)
 			*base = s->start & -PAGE_SIZE;
@@ -84,26 +85,28 @@ static const struct segment *segment_of(word address)
 	return 0;
 }
 
-/* Brings in the page of `address`. 0 when there is nothing that belongs there. */
+/* Brings in the page of `address`, from the swap disk or from the program's file. 0 when there is
+ * nothing that belongs there, or no memory. */
 static int load_page(word address)
 {
 	word page = address & -PAGE_SIZE, frame;
 	const struct segment *s = segment_of(address);
-	int writable = 1;
-	pte_t *pte;
+	pte_t *pte, flags = PTE_WRITE | PTE_NX;
 
 	if (s)
-		writable = s->writable;
+		flags = (s->writable ? PTE_WRITE : 0) | (s->executable ? 0 : PTE_NX);
 	else if (address >= USER_STACK_TOP ||
 		 address < USER_STACK_TOP - USER_STACK_PAGES * PAGE_SIZE)
 		return 0;
 	pte = arch_pte(current_task->space, page, 1);
+	if (pte && *pte & PTE_SWAPPED)
+		return swap_in(pte);
 	frame = pte ? get_free_page() : 0;
 	if (!frame)
 		return 0;
 	if (s)
 		fill_from(s, page, virt(frame));
-	*pte = frame | PTE_PRESENT | PTE_USER | (writable ? PTE_WRITE : 0);
+	*pte = frame | PTE_PRESENT | PTE_USER | flags;
 	return 1;
 }
 
@@ -114,11 +117,12 @@ PROBE_POINT void do_page_fault(struct regs *regs, word error)
 	word address = read_cr2();
 
 	counters.page_faults++;
+	current_task->page_faults++;
 	if (!(error & FAULT_PRESENT) && load_page(address))
 		return;
 	printk("page fault: pid %u address %x ip %x error %x\n", current_task->pid, address,
 	       regs->ip, error);
-	if (!FROM_USER(regs) && address >= KERNEL_BASE)
+	if (!FROM_USER(regs) && address >= USER_TOP)
 		panic("page fault in the kernel");
 	do_exit(139);
 }
@@ -138,8 +142,8 @@ static void copy_page(word address, pte_t *pte, void *data)
 		copy->failed = 1;
 		return;
 	}
-	memcpy(virt(frame), virt(PTE_FRAME(*pte)), PAGE_SIZE);
-	*to = frame | (*pte & (PTE_PRESENT | PTE_USER | PTE_WRITE));
+	memcpy(virt(frame), *pte & PTE_PRESENT ? virt(PTE_FRAME(*pte)) : swap_page(*pte), PAGE_SIZE);
+	*to = frame | PTE_PRESENT | (*pte & PTE_KEPT);
 }
 
 int copy_space(word to, word from)
@@ -153,7 +157,10 @@ int copy_space(word to, word from)
 static void drop_page(word address, pte_t *pte, void *data)
 {
 	(void)data;
-	free_page(PTE_FRAME(*pte));
+	if (*pte & PTE_PRESENT)
+		free_page(PTE_FRAME(*pte));
+	else
+		swap_free(*pte);
 	*pte = 0;
 	invlpg(address);
 }
@@ -162,35 +169,4 @@ void free_space(word space)
 {
 	arch_each_page(space, drop_page, 0);
 	arch_free_space(space);
-}
-
-struct search {
-	u32 wanted, dropped;
-};
-
-/* The clock's hand: a page used since the last pass gets another chance. */
-static void consider(word address, pte_t *pte, void *data)
-{
-	struct search *search = data;
-
-	if (search->dropped == search->wanted || *pte & (PTE_WRITE | PTE_DIRTY))
-		return;
-	if (*pte & PTE_ACCESSED) {
-		*pte &= ~PTE_ACCESSED;
-		invlpg(address);
-		return;
-	}
-	drop_page(address, pte, 0);
-	search->dropped++;
-}
-
-/* Drops up to `pages` clean pages of the task, which must be the current one; they come back from
- * the file when they are touched again. Returns how many were dropped. */
-PROBE_POINT u32 swap_out(struct task_struct *task, u32 pages)
-{
-	struct search search = { pages, 0 };
-
-	counters.swap_outs++;
-	arch_each_page(task->space, consider, &search);
-	return search.dropped;
 }

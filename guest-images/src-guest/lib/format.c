@@ -60,13 +60,16 @@ unsigned format(char *out, unsigned size, const char *fmt, __builtin_va_list arg
 	return n;
 }
 
-unsigned fnv1a(const void *from, const void *to)
+unsigned fnv1a_more(unsigned hash, const void *from, const void *to)
 {
-	unsigned hash = 0x811c9dc5;
-
 	for (const unsigned char *p = from; p < (const unsigned char *)to; p++)
 		hash = (hash ^ *p) * 0x01000193;
 	return hash;
+}
+
+unsigned fnv1a(const void *from, const void *to)
+{
+	return fnv1a_more(FNV1A_START, from, to);
 }
 
 void *memcpy(void *to, const void *from, unsigned long n)

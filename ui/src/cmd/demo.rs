@@ -1,9 +1,9 @@
-//! `trapline demo`: the man page's examples on the embedded guest. Needs no file; prints the same bytes every time.
+//! `trapline demo`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
 
 use std::io::Write;
 
 use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
-use trapline_rpn::{Program, parse};
+use trapline_rpn::{Loader, ParseOptions, Program, Width, parse_with};
 use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo};
 
 use crate::cli::DemoArgs;
@@ -15,22 +15,44 @@ use crate::session::{Ending, Session, Watch};
 use crate::talk::{Talk, counted};
 use crate::{interrupt, programs};
 
-/// The guest.
-const GUEST: &str = "ia32";
 /// Its memory in bytes.
 const MEMORY: u64 = 32 << 20;
 
 /// File name, text and subject of each example.
-const EXAMPLES: [(&str, &str, &str); 4] = [
+const EXAMPLES: [(&str, &str, &str); 7] = [
     ("1-appln.rpn", include_str!("../../../examples/man/1-appln.rpn"), "a probe on a user program"),
     ("2-do_fork.rpn", include_str!("../../../examples/man/2-do_fork.rpn"), "a probe on the kernel"),
+    ("2b-vortex.rpn", include_str!("../../../examples/man/2b-vortex.rpn"), "a network driver's calls"),
     ("3-count.rpn", include_str!("../../../examples/man/3-count.rpn"), "counts calls, logs nothing"),
+    ("4-swap_out.rpn", include_str!("../../../examples/man/4-swap_out.rpn"), "registers and memory"),
     (
         "5-general_protection.rpn",
         include_str!("../../../examples/man/5-general_protection.rpn"),
         "control registers at each #GP",
     ),
+    ("6-groups.rpn", include_str!("../../../examples/man/6-groups.rpn"), "entries and exits, in groups"),
 ];
+
+/// The one file that an example includes.
+struct Included;
+
+impl Loader for Included {
+    fn load(&mut self, path: &str, _: &str) -> Result<(String, String), String> {
+        match path {
+            "test.rpn" => Ok((path.to_owned(), include_str!("../../../examples/man/test.rpn").to_owned())),
+            _ => Err("no example includes it".to_owned()),
+        }
+    }
+}
+
+/// The man page is written for IA32: on x86-64 its `eip`, used as an address, must be the whole `rip`.
+fn options(width: Width) -> ParseOptions {
+    let defines = match width {
+        Width::W32 => Vec::new(),
+        Width::W64 => vec![("eip".to_owned(), "rip".to_owned())],
+    };
+    ParseOptions { defines }
+}
 
 /// An example in the interposer.
 struct Inserted {
@@ -45,7 +67,7 @@ struct Inserted {
 /// # Errors
 /// Output that cannot be written, or a machine that cannot be built.
 pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    let guest = Guest::embedded(GUEST, talk)?;
+    let guest = Guest::embedded(&args.guest, talk)?;
     let mut machine = guest.machine(MEMORY, None)?;
     let header = HeaderItems::default() | HeaderItems::NAME | HeaderItems::PID | HeaderItems::EIP;
     let mut interposer = Interposer::new(InterposerConfig {
@@ -56,7 +78,8 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     });
     let mut inserted = Vec::new();
     for (file, text, subject) in EXAMPLES {
-        let program = parse(file, text).map_err(Failure::Compile)?;
+        let options = options(guest.target.width());
+        let program = parse_with(file, text, &options, &mut Included).map_err(Failure::Compile)?;
         let named = (file, &program);
         let id = programs::insert(&mut interposer, machine.core_mut(), &guest.target, named, talk)?;
         inserted.push(Inserted { file, subject, id, program });

@@ -6,6 +6,7 @@
 
 #define KERNEL_BASE 0xC0000000 /* physical 0 is mapped here */
 #define DIRECT_MAP 0x04000000  /* bytes of physical memory mapped at KERNEL_BASE */
+#define USER_TOP KERNEL_BASE   /* no user address is above */
 #define USER_STACK_TOP 0xBFFFF000
 #define USER_STACK_PAGES 8
 #define PAGE_SIZE 4096
@@ -17,6 +18,8 @@
 #define TSS_SELECTOR 0x28
 
 #define VECTOR_BP 3
+#define VECTOR_UD 6
+#define VECTOR_DF 8
 #define VECTOR_GP 13
 #define VECTOR_PF 14
 #define VECTOR_TIMER 0x20
@@ -47,6 +50,7 @@ typedef u32 pte_t;
 #define PTE_ACCESSED 0x020
 #define PTE_DIRTY 0x040
 #define PTE_LARGE 0x080
+#define PTE_NX 0 /* these page tables cannot say it */
 #define PTE_FRAME(pte) ((pte) & ~0xfffu)
 
 static inline void outb(u16 port, u8 value)
@@ -79,6 +83,14 @@ static inline void invlpg(word address)
 }
 
 void arch_init(void);
+/* What only this architecture has to show of itself. */
+static inline void arch_self_test(void) {}
+/* Whether the double fault was made on purpose; the registers are then where to go on. */
+static inline int arch_double_fault(struct regs *regs)
+{
+	(void)regs;
+	return 0;
+}
 void arch_set_kernel_stack(word top);
 /* The physical address of a new address space with the kernel in it; 0 when memory is out. */
 word arch_new_space(void);
@@ -86,7 +98,7 @@ word arch_new_space(void);
 void arch_free_space(word space);
 /* The entry for a user address; with `create`, tables are added. 0: no table (or no memory). */
 pte_t *arch_pte(word space, word address, int create);
-/* Calls `visit` for each present user page. */
+/* Calls `visit` for each entry of a user page that is not 0, present or not. */
 void arch_each_page(word space, void (*visit)(word address, pte_t *pte, void *data), void *data);
 extern const word arch_kernel_space;
 /* Saves this stack in *from and goes on with the stack `to`. */

@@ -111,7 +111,7 @@ void arch_each_page(word space, void (*visit)(word address, pte_t *pte, void *da
 		pte_t *table = virt(PTE_FRAME(directory[i]));
 
 		for (word j = 0; j < 1024; j++)
-			if (table[j] & PTE_PRESENT)
+			if (table[j])
 				visit(i << 22 | j << 12, &table[j], data);
 	}
 }

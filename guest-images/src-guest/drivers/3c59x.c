@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ * The driver of a network card that is not there, in the shape of a loadable module: it lies in one
+ * piece, the kernel enters it through what it registers, and it is listed among the modules. Frames
+ * go to a ring from which the "card" takes them when the ring is full or the device is closed. */
+#include "net.h"
+
+#define TX_RING_SIZE 4
+
+struct vortex_private {
+	struct sk_buff *tx_ring[TX_RING_SIZE];
+	u32 cur_tx, dirty_tx;
+	u32 packets, bytes, sum;
+};
+
+static void vortex_tx_done(struct vortex_private *vp)
+{
+	for (; vp->dirty_tx != vp->cur_tx; vp->dirty_tx++) {
+		struct sk_buff *skb = vp->tx_ring[vp->dirty_tx % TX_RING_SIZE];
+
+		vp->packets++;
+		vp->bytes += skb->len;
+		vp->sum = fnv1a_more(vp->sum, skb->data, skb->data + skb->len);
+		kfree(skb);
+	}
+}
+
+PROBE_POINT int vortex_open(struct net_device *dev)
+{
+	struct vortex_private *vp = kmalloc(sizeof(*vp));
+
+	counters.vortex_opens++;
+	if (!vp)
+		return -1;
+	memset(vp, 0, sizeof(*vp));
+	vp->sum = FNV1A_START;
+	dev->priv = vp;
+	return 0;
+}
+
+PROBE_POINT int vortex_start_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct vortex_private *vp = dev->priv;
+
+	counters.vortex_xmits++;
+	SDT_SITE(sdt_site_3, SDT_CALL, counters.sdt[3]);
+	if (vp->cur_tx - vp->dirty_tx == TX_RING_SIZE)
+		vortex_tx_done(vp);
+	vp->tx_ring[vp->cur_tx++ % TX_RING_SIZE] = skb;
+	return 0;
+}
+
+PROBE_POINT int vortex_close(struct net_device *dev)
+{
+	struct vortex_private *vp = dev->priv;
+
+	counters.vortex_closes++;
+	vortex_tx_done(vp);
+	printk("%s: %u frames, %u bytes, sum %x\n", dev->name, vp->packets, vp->bytes,
+	       (word)vp->sum);
+	kfree(vp);
+	dev->priv = 0;
+	return 0;
+}
+
+static struct net_device vortex_device = {
+	.name = "eth0",
+	.open = vortex_open,
+	.hard_start_xmit = vortex_start_xmit,
+	.stop = vortex_close,
+};
+
+static void vortex_init(void)
+{
+	register_netdev(&vortex_device);
+}
+
+static void vortex_cleanup(void)
+{
+	unregister_netdev(&vortex_device);
+}
+
+extern const u8 _s3c59x[], _e3c59x[];
+
+const struct module_code vortex_module = {
+	.name = "3c59x",
+	.start = _s3c59x,
+	.end = _e3c59x,
+	.init = vortex_init,
+	.exit = vortex_cleanup,
+};
