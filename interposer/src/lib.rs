@@ -17,6 +17,6 @@ mod host;
 mod insert;
 mod table;
 
-pub use displace::Way;
+pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
 pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};

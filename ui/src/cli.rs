@@ -38,6 +38,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the functions that can be probed
     List(ListArgs),
+    /// Disassemble a function: how each instruction would be displaced, and where probes stand
+    Dis(DisArgs),
     /// Compile and verify probe programs without running anything
     Check(CheckArgs),
     /// Run the man page's examples 1, 2, 3 and 5 on the embedded guest
@@ -155,6 +157,28 @@ pub struct ListArgs {
     #[arg(long)]
     pub bytes: bool,
     /// How to print them
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+/// `dis`.
+#[derive(Debug, Args)]
+pub struct DisArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// Function of the kernel or a module, or MODULE:FUNCTION
+    pub symbol: String,
+    /// Show original and patched bytes side by side; without -p, with a probe on every instruction
+    #[arg(long)]
+    pub armed: bool,
+    /// Mark the sites of this probe program; may be repeated
+    #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
+    pub probe: Vec<PathBuf>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// How to print it
     #[arg(short, long, value_enum, default_value = "text")]
     pub format: Format,
 }

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => cmd::run::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
+        Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
     };

@@ -45,8 +45,10 @@ fn probe(location: &str, opcode: &str) -> String {
 #[test]
 fn help() {
     let folder = folder(&[]);
-    let cases: &[&[&str]] = &[&["-h"], &["run", "-h"], &["list", "-h"], &["check", "-h"], &["demo", "-h"]];
-    insta::assert_snapshot!(session(&folder, cases));
+    let commands = ["run", "list", "dis", "check", "demo"].map(|command| [command, "-h"]);
+    let mut cases: Vec<&[&str]> = vec![&["-h"]];
+    cases.extend(commands.iter().map(<[&str; 2]>::as_slice));
+    insta::assert_snapshot!(session(&folder, &cases));
 }
 
 #[test]
@@ -60,6 +62,30 @@ fn list() {
         &["list", "embedded:ia32", "[a"],
         &["list", "embedded:pdp11"],
         &["list", "nothere"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn dis() {
+    let inside = probe("privileged + 1", "0x89") + &probe("do_fork", "0x55")[KERNEL_PROBE.len()..];
+    let user = "name = appln\nmajor = 1\noffset = work\nopcode = 0x55\nminor = 1\nexit\n";
+    let folder = folder(&[
+        ("two.rpn", inside.as_bytes()),
+        ("work.rpn", user.as_bytes()),
+        ("opcode.rpn", probe("do_fork", "0x83").as_bytes()),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["dis", "embedded:ia32", "privileged", "-p", "two.rpn"],
+        &["dis", "embedded:ia32", "privileged", "-p", "two.rpn", "--armed"],
+        &["dis", "embedded:ia32", "appln:work", "-p", "work.rpn", "--armed", "-q"],
+        &["dis", "embedded:ia32", "put", "--armed", "-q"],
+        &["dis", "embedded:ia32", "halt", "-f", "json", "--armed", "-q"],
+        &["dis", "embedded:ia32", "do_frok"],
+        &["dis", "embedded:ia32", "appln:mian"],
+        &["dis", "embedded:ia32", "nothere:main"],
+        &["dis", "embedded:ia32", "current_task"],
+        &["dis", "embedded:ia32", "put", "-p", "opcode.rpn"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }
