@@ -81,20 +81,26 @@ pub struct Stats {
 }
 
 /// An inserted program.
+#[derive(Clone)]
 pub(crate) struct Program {
     pub name: String,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
     pub removed: bool,
+    /// The hit after which the run is to stop, and hits counted towards it.
+    pub stop_at: Option<u64>,
+    pub counted: u64,
 }
 
 /// One probe point. What every hit touches is in its first cache line.
+#[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Probe {
     pub seen: u64,
     pub ignore: u64,
     pub run: u64,
-    pub maxhits: u64,
+    /// Runs from which on a hit is looked at more closely: `maxhits`, or 0 while the program's hits are awaited.
+    pub limit: u64,
     pub handler: Arc<Verified>,
     pub program: usize,
     pub major: u32,
@@ -102,6 +108,9 @@ pub(crate) struct Probe {
     pub logonfault: bool,
     pub enabled: bool,
     pub place: Place,
+    pub maxhits: u64,
+    pub group: Option<Box<str>>,
+    pub kind: Option<Box<str>>,
     /// Source line of each instruction of the handler.
     pub lines: Box<[u32]>,
 }
@@ -176,6 +185,8 @@ pub struct Interposer {
     pub(crate) unfinished: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
+    /// Programs whose awaited hit is in progress or was the last.
+    pub(crate) due: Vec<ProgramId>,
     pub(crate) stats: Stats,
 }
 
@@ -200,6 +211,7 @@ impl Interposer {
             retries: BTreeMap::new(),
             unfinished: BTreeMap::new(),
             expired: Vec::new(),
+            due: Vec::new(),
             stats: Stats::default(),
             config,
         }

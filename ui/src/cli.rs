@@ -94,10 +94,19 @@ pub struct RunArgs {
     /// Probe program to insert; may be repeated
     #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
     pub probe: Vec<PathBuf>,
+    /// Enable only probe points of these groups, with commas; the others can be enabled by a script
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    pub group: Vec<String>,
+    /// Enable only probe points of these types, with commas
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Where the guest's console goes: stdio, none or a file [default: stdio without -p, else none].
+    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes, else none].
     /// stdio is standard output unless records go there, then standard error
     #[arg(long, value_name = "WHERE")]
     pub console: Option<String>,

@@ -7,10 +7,12 @@
 mod cli;
 mod cmd;
 mod failure;
+mod gate;
 mod guest;
 mod interrupt;
 mod output;
 mod programs;
+mod script;
 mod session;
 mod size;
 mod talk;
