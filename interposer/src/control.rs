@@ -56,6 +56,8 @@ pub struct SavedTable {
     sites: Vec<SavedSite>,
     by_paddr: BTreeMap<u64, usize>,
     retries: BTreeMap<usize, u64>,
+    unfinished: BTreeMap<usize, u64>,
+    due: Vec<(ProgramId, usize)>,
 }
 
 #[derive(Clone)]
@@ -108,7 +110,8 @@ impl Interposer {
 
     /// Asks that the run stop with [`Stop::Requested`] when the displaced instruction of the program's hit number
     /// `at` has completed; `None` asks for no stop. Hits are counted over all probe points, from 1. A hit whose
-    /// instruction faults completes when it is tried again, or with the program's next hit.
+    /// instruction faults completes when it is tried again, or with the program's next hit; a repeated string
+    /// instruction after its last iteration.
     pub fn stop_at_hit(&mut self, id: ProgramId, at: Option<u64>) {
         let Some(program) = self.programs.get(id.0) else { return };
         let counted = self.hits_of(program);
@@ -130,7 +133,7 @@ impl Interposer {
 
     /// The programs whose hit has asked for the stop that has just happened.
     pub fn take_due(&mut self) -> Vec<ProgramId> {
-        std::mem::take(&mut self.due)
+        std::mem::take(&mut self.fired)
     }
 
     /// A hit that reached its probe's limit, or whose handler asked to be removed.
@@ -146,24 +149,38 @@ impl Interposer {
         if program.stop_at.is_none_or(|n| program.counted < n) {
             return;
         }
-        if !self.due.contains(&id) {
-            self.due.push(id);
+        if !self.due.contains(&(id, site)) {
+            self.due.push((id, site));
         }
-        // Stepped, its completion is known at once. It is displaced as usual again from the next hit on.
+        // Stepped, its completion is known at once.
         self.set_way(core, site, Some(Displaced::Stepped));
     }
 
-    /// The displaced instruction of a hit that asked for a stop has completed, or not.
+    /// A displaced instruction has completed: that of a hit that asked for a stop?
     #[cold]
-    pub(crate) fn stop_when_due(&mut self, core: &mut Core, site: Option<usize>, completed: bool) {
-        if let Some(site) = site {
-            self.set_way(core, site, None);
-        }
-        if completed {
+    pub(crate) fn stop_when_due(&mut self, core: &mut Core) {
+        let fired = self.take_due_at_pending(core);
+        if !fired.is_empty() {
+            self.fired.extend(fired);
             core.finish(Stop::Requested);
-        } else {
-            self.due.clear();
         }
+    }
+
+    /// The displaced instruction in progress has faulted.
+    #[cold]
+    pub(crate) fn no_longer_due(&mut self, core: &mut Core) {
+        self.take_due_at_pending(core);
+    }
+
+    /// The programs that wait for the displaced instruction in progress; its site is displaced as usual again.
+    fn take_due_at_pending(&mut self, core: &mut Core) -> Vec<ProgramId> {
+        let Some(at) = self.pending.map(|pending| pending.site) else { return Vec::new() };
+        let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.iter().partition(|(_, site)| *site == at);
+        self.due = elsewhere;
+        if !here.is_empty() {
+            self.set_way(core, at, None);
+        }
+        here.into_iter().map(|(id, _)| id).collect()
     }
 
     fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
@@ -183,6 +200,8 @@ impl Interposer {
             sites: self.sites.iter().map(site).collect(),
             by_paddr: self.by_paddr.clone(),
             retries: self.retries.clone(),
+            unfinished: self.unfinished.clone(),
+            due: self.due.clone(),
         }
     }
 
@@ -215,8 +234,13 @@ impl Interposer {
         self.by_paddr.clone_from(&saved.by_paddr);
         self.retries.clone_from(&saved.retries);
         self.pending = None;
+        self.unfinished.clone_from(&saved.unfinished);
+        self.due.clone_from(&saved.due);
+        for (_, site) in &saved.due {
+            self.set_way(core, *site, Some(Displaced::Stepped));
+        }
         self.expired.clear();
-        self.due.clear();
+        self.fired.clear();
         // The machine may still know a page as one that code was fetched from, and would not announce it again.
         for page in core.code_pages() {
             self.arm_page(core, page);

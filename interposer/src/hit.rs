@@ -39,7 +39,7 @@ impl TrapInterposer for Interposer {
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
         if !self.due.is_empty() {
-            self.stop_when_due(core, self.pending.map(|p| p.site), false);
+            self.no_longer_due(core);
         }
         if let Some(pending) = self.pending.take() {
             self.retries.insert(pending.site, pending.sp);
@@ -58,11 +58,10 @@ impl TrapInterposer for Interposer {
     }
 
     fn settled(&mut self, core: &mut Core) {
-        let site = self.pending.map(|p| p.site);
-        self.completed(core);
         if !self.due.is_empty() {
-            self.stop_when_due(core, site, true);
+            self.stop_when_due(core);
         }
+        self.completed(core);
     }
 
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {

@@ -185,8 +185,10 @@ pub struct Interposer {
     pub(crate) unfinished: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
-    /// Programs whose awaited hit is in progress or was the last.
-    pub(crate) due: Vec<ProgramId>,
+    /// Programs whose awaited hit is in progress, with its site.
+    pub(crate) due: Vec<(ProgramId, usize)>,
+    /// Programs whose awaited hit has completed.
+    pub(crate) fired: Vec<ProgramId>,
     pub(crate) stats: Stats,
 }
 
@@ -212,6 +214,7 @@ impl Interposer {
             unfinished: BTreeMap::new(),
             expired: Vec::new(),
             due: Vec::new(),
+            fired: Vec::new(),
             stats: Stats::default(),
             config,
         }
