@@ -104,7 +104,7 @@ pub enum GateError {
         known: String,
     },
     /// Several programs have the same file name.
-    #[error("`{name}` is the file name of {count} programs; the whole path would be right")]
+    #[error("`{name}` names {count} programs; the path of one of them would be right")]
     Ambiguous {
         /// The name.
         name: String,
@@ -183,10 +183,12 @@ pub fn apply(session: &mut Session, target: &Target, command: &Command) -> Resul
         Command::Insert { name, program } => insert(session, target, name, program),
         Command::Remove { name } => {
             let id = find(session, name)?;
+            let found = programs(session).into_iter().find(|program| program.id == id);
+            let name = found.map_or_else(|| name.clone(), |program| program.name.to_owned());
             if let Some(interposer) = &mut session.interposer {
                 interposer.remove(session.machine.core_mut(), id);
             }
-            Ok(noted(session, "remove", name, format!("removed {name}")))
+            Ok(noted(session, "remove", &name, format!("removed {name}")))
         }
         Command::Switch { points, on } => switch(session, points, *on),
         Command::Query => Ok(query(session)),

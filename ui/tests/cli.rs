@@ -121,6 +121,51 @@ fn check() {
 }
 
 #[test]
+fn scripts_that_are_wrong() {
+    let wrong = "\
+# Every line but this one is wrong.
+at insns=10Q query
+att insns=5 query
+at insns=18446744073709551616 query
+on hit 0 of x query
+on hit 3 of do_frok.rpn remove nothere.rpn
+on hit 3 on do_fork.rpn query
+every insns=0 query
+every insns=1M restore s
+\tat insns=5 restore s # tabs are blanks
+at insns=5 insert nothere.rpn
+at insns=5 enable
+at insns=5 disable good.rpn 0 1
+at insns=5 snapshot
+at 5 query
+at insns=5 query more
+at insns=5 insert \"good.rpn
+at insns=5
+at insns=5 explode
+at
+";
+    let folder = folder(&[
+        ("good.rpn", probe("do_fork", "0x55").as_bytes()),
+        ("bad.rpn", probe("do_fork", "0x55").replace("log 1", "lgo 1").as_bytes()),
+        ("misfit.rpn", probe("do_frok", "0x55").as_bytes()),
+        ("wrong.script", wrong.as_bytes()),
+        ("insert-bad.script", b"at insns=5 insert bad.rpn\n"),
+        ("insert-misfit.script", b"at insns=5 insert misfit.rpn\n"),
+        ("labels.script", b"at insns=5 snapshot one\nat insns=9 restore two\n"),
+        ("binary.script", b"at \xff"),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["run", "embedded:ia32", "-p", "good.rpn", "--script", "wrong.script"],
+        &["run", "embedded:ia32", "--script", "insert-bad.script"],
+        &["run", "embedded:ia32", "--script", "insert-misfit.script"],
+        &["run", "embedded:ia32", "--script", "labels.script"],
+        &["run", "embedded:ia32", "--script", "binary.script"],
+        &["run", "embedded:ia32", "--script", "nothere.script"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
 fn images_that_cannot_be_loaded() {
     let mut class = trapline_guests::IA32.image.to_vec();
     class[4] = 9;

@@ -261,7 +261,8 @@ impl Core {
                 self.settle();
                 if abandoned {
                     self.step(1);
-                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_))) {
+                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_)))
+                {
                     let halt = self.halt.take();
                     self.halted_by(halt);
                 } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
