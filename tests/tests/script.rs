@@ -357,3 +357,111 @@ fn a_line_that_cannot_be_carried_out_ends_the_run_with_what_was_recorded() {
         assert_eq!((&end["insns"], &end["exit"]), (&Value::from(2_000_000), &Value::from(2)));
     }
 }
+
+/// A script of `at` lines, by its meaning in docs/script.md: what a run under it must record.
+mod model {
+    use super::{Value, icount};
+    use std::collections::BTreeMap;
+
+    /// What a line does.
+    #[derive(Debug, Clone)]
+    pub enum Action {
+        Switch(usize, bool),
+        Snapshot(u64),
+        Restore(u64),
+    }
+
+    /// Lines by their counts, in the order of the file.
+    pub type Script = Vec<(u64, Action)>;
+
+    /// The hits of a run with these programs, all enabled at the start, and where it ended when a line failed.
+    pub fn run(script: &Script, programs: &[Vec<Value>]) -> (Vec<Value>, Option<u64>) {
+        let mut on = vec![true; programs.len()];
+        let mut done = vec![false; script.len()];
+        let mut saved: BTreeMap<u64, (u64, Vec<bool>)> = BTreeMap::new();
+        let (mut at, mut hits) = (0, Vec::new());
+        loop {
+            while let Some(line) = (0..script.len()).find(|&n| !done[n] && script[n].0 == at) {
+                done[line] = true;
+                match script[line].1 {
+                    Action::Switch(program, state) => on[program] = state,
+                    Action::Snapshot(label) => drop(saved.insert(label, (at, on.clone()))),
+                    Action::Restore(label) => match saved.get(&label) {
+                        Some((from, then)) => (at, on) = (*from, then.clone()),
+                        None => return (hits, Some(at)),
+                    },
+                }
+            }
+            let open = (0..script.len()).filter(|&n| !done[n] && script[n].0 > at);
+            let next = open.map(|n| script[n].0).min().unwrap_or(u64::MAX);
+            let enabled = programs.iter().zip(&on).filter(|(_, on)| **on).flat_map(|(hits, _)| hits);
+            let mut piece: Vec<&Value> = enabled.filter(|hit| (at..next).contains(&icount(hit))).collect();
+            piece.sort_by_key(|hit| icount(hit));
+            hits.extend(piece.into_iter().cloned());
+            if next == u64::MAX {
+                return (hits, None);
+            }
+            at = next;
+        }
+    }
+}
+
+#[test]
+fn any_script_records_what_its_meaning_says() {
+    use model::Action;
+    let folder = folder();
+    let names = ["hot.rpn", "line.rpn", "fork.rpn", "work.rpn", "fault.rpn"];
+    let (_, unprobed) = plain(folder.path(), &["--console", "none"]);
+    let alone: Vec<Vec<Value>> =
+        names.iter().map(|name| hits(&plain(folder.path(), &["-p", name]).0)).collect();
+    let interesting: Vec<u64> = alone.iter().flatten().map(icount).collect();
+    let args: Vec<&str> = names.iter().flat_map(|name| ["-p", name]).collect();
+    let (mut finished, mut back) = (0, 0);
+    for seed in 0..24u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut script: model::Script = (0..4 + random(20))
+            .map(|_| {
+                let near = interesting[random(interesting.len() as u64) as usize];
+                let at = if random(2) == 0 { near + random(3) } else { random(3_800_000) };
+                let action = match random(4) {
+                    0 => Action::Snapshot(random(3)),
+                    1 => Action::Restore(random(3)),
+                    _ => Action::Switch(random(names.len() as u64) as usize, random(2) == 0),
+                };
+                (at, action)
+            })
+            .collect();
+        // Most go back only to what there is.
+        if seed % 4 != 0 {
+            script.extend((0..3).map(|label| (label * 20_001, Action::Snapshot(label))));
+        }
+        let mut text = String::from("at insns=3_900_000 snapshot 0\nat insns=3_900_000 snapshot 1\n");
+        text.push_str("at insns=3_900_000 snapshot 2\n");
+        for (at, action) in &script {
+            let words = match action {
+                Action::Switch(program, true) => format!("enable {}", names[*program]),
+                Action::Switch(program, false) => format!("disable {}", names[*program]),
+                Action::Snapshot(label) => format!("snapshot {label}"),
+                Action::Restore(label) => format!("restore {label}"),
+            };
+            text.push_str(&format!("at insns={at} {words}\n"));
+        }
+        let (expected, failed) = model::run(&script, &alone);
+        let mut all = vec!["-f", "json"];
+        all.extend(&args);
+        let ran = run(folder.path(), &text, &all);
+        let (lines, end) = lines(&ran);
+        assert_eq!(hits(&lines), expected, "seed {seed}\n{text}{}", ran.err);
+        match failed {
+            Some(at) => assert_eq!((ran.code, &end["insns"]), (2, &Value::from(at)), "seed {seed}\n{text}"),
+            None => same_end(&end, &unprobed),
+        }
+        finished += u64::from(failed.is_none());
+        back += of(&lines, "action").iter().filter(|line| line["action"] == "restore").count();
+    }
+    assert!(finished >= 14 && back >= 35, "{finished} runs to the end, {back} times back");
+}
