@@ -87,8 +87,8 @@ impl Interposer {
                 place: &probe.place,
                 major: probe.major,
                 minor: probe.minor,
-                group: probe.group.as_deref(),
-                kind: probe.kind.as_deref(),
+                group: probe.rest.group.as_deref(),
+                kind: probe.rest.kind.as_deref(),
                 enabled: probe.enabled,
                 sites: sites.get(index).copied().unwrap_or_default(),
                 hits: probe.run,
@@ -118,7 +118,7 @@ impl Interposer {
         for &index in &program.probes {
             if let Some(probe) = self.probes.get_mut(index) {
                 // A limit of 0 sends each hit to `last_hit`.
-                probe.limit = if at.is_some() { 0 } else { probe.maxhits };
+                probe.limit = if at.is_some() { 0 } else { probe.rest.maxhits };
             }
         }
         if let Some(program) = self.programs.get_mut(id.0) {
@@ -140,7 +140,7 @@ impl Interposer {
     #[cold]
     pub(crate) fn last_hit(&mut self, core: &mut Core, index: u32, site: usize, retry: bool, remove: bool) {
         let Some(probe) = self.probes.get(index as usize) else { return };
-        if remove || probe.run >= probe.maxhits {
+        if remove || probe.run >= probe.rest.maxhits {
             self.expired.push(index);
         }
         let id = ProgramId(probe.program);

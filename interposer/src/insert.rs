@@ -1,6 +1,6 @@
 //! Arming and disarming.
 
-use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use trapline_emu::{Core, PAGE, PatchError};
 use trapline_rpn::LinkedProgram;
 
@@ -78,9 +78,11 @@ impl Interposer {
                 minor: linked.minor,
                 ignore: u64::from(linked.ignore),
                 limit: u64::from(linked.maxhits),
-                maxhits: u64::from(linked.maxhits),
-                group: linked.group.as_deref().map(Box::from),
-                kind: linked.kind.as_deref().map(Box::from),
+                rest: Box::new(Rest {
+                    maxhits: u64::from(linked.maxhits),
+                    group: linked.group.clone(),
+                    kind: linked.kind.clone(),
+                }),
                 logonfault: linked.logonfault,
                 enabled: false,
                 seen: 0,

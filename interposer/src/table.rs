@@ -108,11 +108,17 @@ pub(crate) struct Probe {
     pub logonfault: bool,
     pub enabled: bool,
     pub place: Place,
-    pub maxhits: u64,
-    pub group: Option<Box<str>>,
-    pub kind: Option<Box<str>>,
+    pub rest: Box<Rest>,
     /// Source line of each instruction of the handler.
     pub lines: Box<[u32]>,
+}
+
+/// What of a probe point no hit but the last touches.
+#[derive(Clone)]
+pub(crate) struct Rest {
+    pub maxhits: u64,
+    pub group: Option<String>,
+    pub kind: Option<String>,
 }
 
 /// One patched physical address. What every hit touches is in its first cache line.

@@ -50,8 +50,6 @@ fn stepped(i: &Instruction) -> &'static str {
         "names memory relative to its own address"
     } else if i.is_privileged() {
         "privileged"
-    } else if i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix()) {
-        "can be interrupted between iterations"
     } else if matches!(i.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq) {
         "changes the flags that interrupts and single steps depend on"
     } else if i.mnemonic() == Mnemonic::Lss
