@@ -38,6 +38,9 @@ impl TrapInterposer for Interposer {
         self.stats.faulted += 1;
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
+        if !self.due.is_empty() {
+            self.no_longer_due(core);
+        }
         if let Some(pending) = self.pending.take() {
             self.retries.insert(pending.site, pending.sp);
             let probes = &self.probes;
@@ -55,6 +58,9 @@ impl TrapInterposer for Interposer {
     }
 
     fn settled(&mut self, core: &mut Core) {
+        if !self.due.is_empty() {
+            self.stop_when_due(core);
+        }
         self.completed(core);
     }
 
@@ -107,7 +113,7 @@ impl Interposer {
         } else if probe.seen <= probe.ignore {
             return;
         }
-        let exhausted = probe.run >= probe.maxhits;
+        let exhausted = probe.run >= probe.limit;
         self.stats.hits += 1;
         let program = &mut self.programs[probe.program];
         let mut guest = Guest { core, profile: &self.config.profile, stats: &mut self.stats };
@@ -119,7 +125,7 @@ impl Interposer {
             self.record(core, index, trap, &outcome);
         }
         if outcome.remove || exhausted {
-            self.expired.push(index);
+            self.last_hit(core, index, trap.patch as usize, retry, outcome.remove);
         }
     }
 

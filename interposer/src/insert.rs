@@ -1,11 +1,11 @@
 //! Arming and disarming.
 
-use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use trapline_emu::{Core, PAGE, PatchError};
 use trapline_rpn::LinkedProgram;
 
 /// The patch of a breakpoint probe.
-const INT3: [u8; 1] = [0xcc];
+pub(crate) const INT3: [u8; 1] = [0xcc];
 
 /// A program cannot be inserted; nothing of it has been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +77,12 @@ impl Interposer {
                 major: linked.major,
                 minor: linked.minor,
                 ignore: u64::from(linked.ignore),
-                maxhits: u64::from(linked.maxhits),
+                limit: u64::from(linked.maxhits),
+                rest: Box::new(Rest {
+                    maxhits: u64::from(linked.maxhits),
+                    group: linked.group.clone(),
+                    kind: linked.kind.clone(),
+                }),
                 logonfault: linked.logonfault,
                 enabled: false,
                 seen: 0,
@@ -89,6 +94,8 @@ impl Interposer {
             lv: vec![0; program.header.vars as usize],
             probes: (first..self.probes.len()).collect(),
             removed: false,
+            stop_at: None,
+            counted: 0,
         });
         for probe in first..self.probes.len() {
             if let Err(kind) = self.enable(core, probe) {

@@ -5,18 +5,20 @@
 //! the handlers against a NOFAULT host, sees to the displaced instruction, and commits the records when that has
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
-//! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `displace`
+//! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
 //! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod control;
 mod displace;
 mod hit;
 mod host;
 mod insert;
 mod table;
 
-pub use displace::Way;
+pub use control::{PointView, ProgramView, SavedTable};
+pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
 pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};

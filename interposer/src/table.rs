@@ -81,20 +81,26 @@ pub struct Stats {
 }
 
 /// An inserted program.
+#[derive(Clone)]
 pub(crate) struct Program {
     pub name: String,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
     pub removed: bool,
+    /// The hit after which the run is to stop, and hits counted towards it.
+    pub stop_at: Option<u64>,
+    pub counted: u64,
 }
 
 /// One probe point. What every hit touches is in its first cache line.
+#[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Probe {
     pub seen: u64,
     pub ignore: u64,
     pub run: u64,
-    pub maxhits: u64,
+    /// Runs from which on a hit is looked at more closely: `maxhits`, or 0 while the program's hits are awaited.
+    pub limit: u64,
     pub handler: Arc<Verified>,
     pub program: usize,
     pub major: u32,
@@ -102,8 +108,17 @@ pub(crate) struct Probe {
     pub logonfault: bool,
     pub enabled: bool,
     pub place: Place,
+    pub rest: Box<Rest>,
     /// Source line of each instruction of the handler.
     pub lines: Box<[u32]>,
+}
+
+/// What of a probe point no hit but the last touches.
+#[derive(Clone)]
+pub(crate) struct Rest {
+    pub maxhits: u64,
+    pub group: Option<String>,
+    pub kind: Option<String>,
 }
 
 /// One patched physical address. What every hit touches is in its first cache line.
@@ -176,6 +191,10 @@ pub struct Interposer {
     pub(crate) unfinished: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
+    /// Programs whose awaited hit is in progress, with its site.
+    pub(crate) due: Vec<(ProgramId, usize)>,
+    /// Programs whose awaited hit has completed.
+    pub(crate) fired: Vec<ProgramId>,
     pub(crate) stats: Stats,
 }
 
@@ -200,6 +219,8 @@ impl Interposer {
             retries: BTreeMap::new(),
             unfinished: BTreeMap::new(),
             expired: Vec::new(),
+            due: Vec::new(),
+            fired: Vec::new(),
             stats: Stats::default(),
             config,
         }

@@ -180,14 +180,14 @@ impl Code<'_> {
         }
     }
 
-    fn is_executable(&self, at: u64) -> Option<bool> {
+    pub(crate) fn is_executable(&self, at: u64) -> Option<bool> {
         match self {
             Self::Kernel { plan, .. } => plan.is_executable(at),
             Self::User(module) => module.is_executable_offset(at),
         }
     }
 
-    fn bits(&self) -> u32 {
+    pub(crate) fn bits(&self) -> u32 {
         match self {
             Self::Kernel { plan, .. } => plan.width.bits(),
             Self::User(module) => module.width().bits(),

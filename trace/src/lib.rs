@@ -14,4 +14,4 @@ mod sink;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
-pub use sink::{End, HexStyle, JsonSink, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};

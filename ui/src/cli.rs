@@ -38,6 +38,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the functions that can be probed
     List(ListArgs),
+    /// Disassemble a function: how each instruction would be displaced, and where probes stand
+    Dis(DisArgs),
     /// Compile and verify probe programs without running anything
     Check(CheckArgs),
     /// Run the man page's examples 1 to 6 on an embedded guest
@@ -92,10 +94,19 @@ pub struct RunArgs {
     /// Probe program to insert; may be repeated
     #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
     pub probe: Vec<PathBuf>,
+    /// Enable only probe points of these groups, with commas; the others can be enabled by a script
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    pub group: Vec<String>,
+    /// Enable only probe points of these types, with commas
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Where the guest's console goes: stdio, none or a file [default: stdio without -p, else none].
+    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes, else none].
     /// stdio is standard output unless records go there, then standard error
     #[arg(long, value_name = "WHERE")]
     pub console: Option<String>,
@@ -155,6 +166,28 @@ pub struct ListArgs {
     #[arg(long)]
     pub bytes: bool,
     /// How to print them
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+/// `dis`.
+#[derive(Debug, Args)]
+pub struct DisArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// Function of the kernel or a module, or MODULE:FUNCTION
+    pub symbol: String,
+    /// Show original and patched bytes side by side; without -p, with a probe on every instruction
+    #[arg(long)]
+    pub armed: bool,
+    /// Mark the sites of this probe program; may be repeated
+    #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
+    pub probe: Vec<PathBuf>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// How to print it
     #[arg(short, long, value_enum, default_value = "text")]
     pub format: Format,
 }

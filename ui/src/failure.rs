@@ -58,6 +58,9 @@ pub enum Failure {
     /// A probe program is wrong.
     #[error("{0}")]
     Compile(Diagnostics),
+    /// A control script is wrong.
+    #[error("{0}")]
+    Script(Diagnostics),
     /// A probe program is wrong in a way that no line can be blamed for.
     #[error("{file}: {reason}")]
     Program {
@@ -129,7 +132,7 @@ impl Failure {
     /// The exit code that says the same.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) | Self::Glob(_) => Exit::Usage,
+            Self::Usage(_) | Self::Glob(_) | Self::Script(_) => Exit::Usage,
             Self::Compile(_) | Self::Program { .. } => Exit::Compile,
             Self::Machine(MachineError::Engine(_)) => Exit::Crashed,
             Self::Machine(MachineError::Load(LoadError::DoesNotFit { .. })) => Exit::Usage,

@@ -7,10 +7,12 @@
 mod cli;
 mod cmd;
 mod failure;
+mod gate;
 mod guest;
 mod interrupt;
 mod output;
 mod programs;
+mod script;
 mod session;
 mod size;
 mod talk;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => cmd::run::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
+        Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
     };

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use trapline_trace::{End, HeaderItems, JsonSink, RecordView, RunInfo, Sink, Symbolize, TextSink};
+use trapline_trace::{End, HeaderItems, JsonSink, RecordView, Reply, RunInfo, Sink, Symbolize, TextSink};
 
 use crate::cli::{Format, RunArgs};
 use crate::failure::Failure;
+use crate::talk::Talk;
 
 /// Widest symbol that the columns are laid out for.
 const SYMBOL_WIDTH: usize = 28;
@@ -35,6 +36,10 @@ impl<W: Write> Sink for SymbolSink<W> {
         let symbol = symbols.symbol(ip).unwrap_or_else(|| format!("{ip:#x}"));
         write!(self.out, "{:>12} {symbol:SYMBOL_WIDTH$} ", record.header.icount)?;
         TextSink::new(&mut self.out, self.items).record(record, symbols)
+    }
+
+    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        TextSink::new(&mut self.out, self.items).reply(reply)
     }
 
     fn end(&mut self, _: &End) -> io::Result<()> {
@@ -92,6 +97,8 @@ pub struct Outputs<'a> {
     pub records: Option<PathBuf>,
     /// The guest's console.
     pub console: Console<'a>,
+    /// What is said to a person.
+    pub talk: Talk,
 }
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both: the
@@ -99,8 +106,8 @@ pub struct Outputs<'a> {
 ///
 /// # Errors
 /// A file cannot be made.
-pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write) -> Result<Outputs<'a>, Failure> {
-    let probed = !args.probe.is_empty();
+pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<Outputs<'a>, Failure> {
+    let probed = !args.probe.is_empty() || args.script.is_some();
     let wanted = args.console.as_deref().unwrap_or(if probed { "none" } else { "stdio" });
     let mut out = Some(out);
     let records: Box<dyn Write + 'a> = match &args.output {
@@ -123,7 +130,7 @@ pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write) -> Result<Outputs<'a>,
         ("stdio", None) => Console::Stderr,
         (path, _) => Console::Writer(Box::new(create(Path::new(path))?), Some(path.into())),
     };
-    Ok(Outputs { sink, records: args.output.clone(), console })
+    Ok(Outputs { sink, records: args.output.clone(), console, talk })
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {

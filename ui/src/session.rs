@@ -1,4 +1,4 @@
-//! One run: the machine, the interposer and the loop that drains records between slices.
+//! One run: the machine, the interposer and the loop that drains records between slices and lets a script act.
 //!
 //! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record
 //! can only be lost when a channel overflows within one slice.
@@ -8,8 +8,10 @@ use trapline_interposer::{Interposer, Stats};
 use trapline_providers::Target;
 
 use crate::failure::{Exit, Failure};
+use crate::gate::{self, Snapshots};
 use crate::interrupt;
 use crate::output::Outputs;
+use crate::script::{DueHit, Script};
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one.
@@ -23,6 +25,8 @@ pub struct Session {
     pub machine: Machine,
     /// The probes; `None` runs the machine alone.
     pub interposer: Option<Interposer>,
+    /// What was saved of it.
+    pub snapshots: Snapshots,
     /// Bytes of the console that were passed on.
     shown: usize,
 }
@@ -46,16 +50,21 @@ pub enum Ending {
     Limit,
     /// Ctrl-C.
     Interrupted,
+    /// The script says so.
+    Stopped,
+    /// A line of the script could not be carried out.
+    ScriptFailed(String),
 }
 
 impl Ending {
     /// The exit code it asks for.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Halted | Self::Reset(_) | Self::Until(_) => Exit::Ok,
+            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped => Exit::Ok,
             Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
+            Self::ScriptFailed(_) => Exit::Usage,
         }
     }
 
@@ -74,6 +83,8 @@ impl Ending {
             Self::CannotGoOn(why) => format!("the machine cannot go on: {why}"),
             Self::Limit => "the instruction limit was reached".to_owned(),
             Self::Interrupted => "interrupted".to_owned(),
+            Self::Stopped => "the script stopped the run".to_owned(),
+            Self::ScriptFailed(why) => why.clone(),
         }
     }
 }
@@ -90,10 +101,11 @@ pub struct Watch<'a> {
 impl Session {
     /// A session about to run.
     pub fn new(machine: Machine, interposer: Option<Interposer>) -> Self {
-        Self { machine, interposer, shown: 0 }
+        Self { machine, interposer, snapshots: Snapshots::default(), shown: 0 }
     }
 
-    /// Runs to the end, passing records and console on after each slice.
+    /// Runs to the end, passing records and console on after each slice, and doing what the script says when it is
+    /// due.
     ///
     /// # Errors
     /// An output cannot be written.
@@ -102,24 +114,99 @@ impl Session {
         target: &Target,
         watch: &Watch<'_>,
         limit: u64,
+        script: &mut Script,
         outputs: &mut Outputs<'_>,
     ) -> Result<Ending, Failure> {
         let texts = watch.until.iter().chain(watch.crash_on);
         self.machine.watch_console(texts.map(|text| text.as_bytes().to_vec()).collect());
+        self.watch_hits(script);
+        let mut due = Vec::new();
+        let mut stopped = None;
         loop {
-            let stop = self.slice(limit);
+            let (ending, moved) = self.act(target, script, due, outputs)?;
+            match (ending, stopped.take()) {
+                (Some(ending), _) => return Ok(ending),
+                (None, Some(stop)) if !moved => return Ok(why_ended(stop, watch)),
+                _ => {}
+            }
+            let stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
             self.pass_on(target, outputs)?;
             if interrupt::asked() {
                 return Ok(Ending::Interrupted);
             }
-            if stop == Stop::Limit && self.machine.icount() < limit {
-                continue;
-            }
-            return Ok(ending(stop, watch));
+            due = self.due_hits();
+            let goes_on = match stop {
+                Stop::Limit => self.machine.icount() < limit,
+                Stop::Requested => !due.is_empty(),
+                _ => false,
+            };
+            stopped = (!goes_on).then_some(stop);
         }
     }
 
-    /// Runs to the next slice's end.
+    /// Carries out the lines of the script that are due here, and answers whether one of them ends the run, and
+    /// whether one has moved it elsewhere.
+    fn act(
+        &mut self,
+        target: &Target,
+        script: &mut Script,
+        mut due: Vec<DueHit>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(Option<Ending>, bool), Failure> {
+        let (mut acted, mut moved) = (false, false);
+        while let Some((line, command)) = script.take_due(self.machine.icount(), &due) {
+            acted = true;
+            let done = match gate::apply(self, target, &command) {
+                Ok(done) => done,
+                Err(error) => {
+                    let sentence = format!("{}: {error}", script.place(line));
+                    return Ok((Some(Ending::ScriptFailed(sentence)), moved));
+                }
+            };
+            let written = outputs.sink.reply(&done.reply);
+            written.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+            if let Some(note) = &done.note {
+                outputs.talk.note(note);
+            }
+            if done.stop {
+                return Ok((Some(Ending::Stopped), moved));
+            }
+            if done.moved {
+                moved = true;
+                due.clear();
+                script.moved(self.machine.icount());
+            }
+        }
+        if acted {
+            self.watch_hits(script);
+        }
+        Ok((None, moved))
+    }
+
+    fn watch_hits(&mut self, script: &Script) {
+        if let Some(interposer) = &mut self.interposer {
+            script.watch(interposer);
+        }
+    }
+
+    /// The hits for whose sake the run has stopped.
+    fn due_hits(&mut self) -> Vec<DueHit> {
+        let Some(interposer) = &mut self.interposer else { return Vec::new() };
+        let due = interposer.take_due();
+        let programs = interposer.programs();
+        let hit = |id| {
+            let name = programs.iter().find(|program| program.id == id)?.name.to_owned();
+            Some(DueHit { name, n: interposer.stops_at_hit(id)? })
+        };
+        due.into_iter().filter_map(hit).collect()
+    }
+
+    /// The machine has gone back: so has its console, what of it was passed on included.
+    pub fn console_moved(&mut self) {
+        self.shown = self.shown.min(self.machine.console().len());
+    }
+
+    /// Runs to the next slice's end, or to `limit`.
     fn slice(&mut self, limit: u64) -> Stop {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.machine.icount() / size + 1).saturating_mul(size);
@@ -159,7 +246,7 @@ impl Session {
     }
 }
 
-fn ending(stop: Stop, watch: &Watch<'_>) -> Ending {
+fn why_ended(stop: Stop, watch: &Watch<'_>) -> Ending {
     match stop {
         Stop::Limit => Ending::Limit,
         Stop::Halted => Ending::Halted,

@@ -82,8 +82,14 @@ impl Talk {
     pub fn failure(&self, failure: &Failure) {
         match failure {
             Failure::Compile(diagnostics) => self.diagnostics(diagnostics),
-            other => self.line(&format!("trapline: {} {other}", self.paint(RED, "error:"))),
+            Failure::Script(diagnostics) => self.diagnostics(diagnostics),
+            other => self.error(&other.to_string()),
         }
+    }
+
+    /// One sentence that says what went wrong.
+    pub fn error(&self, sentence: &str) {
+        self.line(&format!("trapline: {} {sentence}", self.paint(RED, "error:")));
     }
 
     /// Diagnostics that are no failure; `-q` silences them.

@@ -45,8 +45,10 @@ fn probe(location: &str, opcode: &str) -> String {
 #[test]
 fn help() {
     let folder = folder(&[]);
-    let cases: &[&[&str]] = &[&["-h"], &["run", "-h"], &["list", "-h"], &["check", "-h"], &["demo", "-h"]];
-    insta::assert_snapshot!(session(&folder, cases));
+    let commands = ["run", "list", "dis", "check", "demo"].map(|command| [command, "-h"]);
+    let mut cases: Vec<&[&str]> = vec![&["-h"]];
+    cases.extend(commands.iter().map(<[&str; 2]>::as_slice));
+    insta::assert_snapshot!(session(&folder, &cases));
 }
 
 #[test]
@@ -60,6 +62,30 @@ fn list() {
         &["list", "embedded:ia32", "[a"],
         &["list", "embedded:pdp11"],
         &["list", "nothere"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn dis() {
+    let inside = probe("privileged + 1", "0x89") + &probe("do_fork", "0x55")[KERNEL_PROBE.len()..];
+    let user = "name = appln\nmajor = 1\noffset = work\nopcode = 0x55\nminor = 1\nexit\n";
+    let folder = folder(&[
+        ("two.rpn", inside.as_bytes()),
+        ("work.rpn", user.as_bytes()),
+        ("opcode.rpn", probe("do_fork", "0x83").as_bytes()),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["dis", "embedded:ia32", "privileged", "-p", "two.rpn"],
+        &["dis", "embedded:ia32", "privileged", "-p", "two.rpn", "--armed"],
+        &["dis", "embedded:ia32", "appln:work", "-p", "work.rpn", "--armed", "-q"],
+        &["dis", "embedded:ia32", "put", "--armed", "-q"],
+        &["dis", "embedded:ia32", "halt", "-f", "json", "--armed", "-q"],
+        &["dis", "embedded:ia32", "do_frok"],
+        &["dis", "embedded:ia32", "appln:mian"],
+        &["dis", "embedded:ia32", "nothere:main"],
+        &["dis", "embedded:ia32", "current_task"],
+        &["dis", "embedded:ia32", "put", "-p", "opcode.rpn"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }
@@ -90,6 +116,51 @@ fn check() {
         &["check", "binary.rpn"],
         &["check", "nothere.rpn", "good.rpn"],
         &["check", "good.rpn", "--width", "33"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
+fn scripts_that_are_wrong() {
+    let wrong = "\
+# Every line but this one is wrong.
+at insns=10Q query
+att insns=5 query
+at insns=18446744073709551616 query
+on hit 0 of x query
+on hit 3 of do_frok.rpn remove nothere.rpn
+on hit 3 on do_fork.rpn query
+every insns=0 query
+every insns=1M restore s
+\tat insns=5 restore s # tabs are blanks
+at insns=5 insert nothere.rpn
+at insns=5 enable
+at insns=5 disable good.rpn 0 1
+at insns=5 snapshot
+at 5 query
+at insns=5 query more
+at insns=5 insert \"good.rpn
+at insns=5
+at insns=5 explode
+at
+";
+    let folder = folder(&[
+        ("good.rpn", probe("do_fork", "0x55").as_bytes()),
+        ("bad.rpn", probe("do_fork", "0x55").replace("log 1", "lgo 1").as_bytes()),
+        ("misfit.rpn", probe("do_frok", "0x55").as_bytes()),
+        ("wrong.script", wrong.as_bytes()),
+        ("insert-bad.script", b"at insns=5 insert bad.rpn\n"),
+        ("insert-misfit.script", b"at insns=5 insert misfit.rpn\n"),
+        ("labels.script", b"at insns=5 snapshot one\nat insns=9 restore two\n"),
+        ("binary.script", b"at \xff"),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["run", "embedded:ia32", "-p", "good.rpn", "--script", "wrong.script"],
+        &["run", "embedded:ia32", "--script", "insert-bad.script"],
+        &["run", "embedded:ia32", "--script", "insert-misfit.script"],
+        &["run", "embedded:ia32", "--script", "labels.script"],
+        &["run", "embedded:ia32", "--script", "binary.script"],
+        &["run", "embedded:ia32", "--script", "nothere.script"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }

@@ -7,6 +7,9 @@
 //! [`classify`] is the one table; each arm says why.
 
 mod emulate;
+mod explain;
+
+pub use explain::{way_of, why};
 
 pub(crate) use emulate::{Op, emulate};
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, RunInfo, Sink, Symbolize, has, hex, printable};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
 use crate::record::{HeaderItems, Kind, RecordView};
 
 /// Version of the format.
@@ -89,6 +89,10 @@ impl<W: Write> Sink for JsonSink<W> {
         }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
         self.line(line)
+    }
+
+    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        self.line(members(reply.object.clone()))
     }
 
     fn end(&mut self, end: &End) -> io::Result<()> {

@@ -52,6 +52,15 @@ pub struct End {
     pub extra: Vec<(String, serde_json::Value)>,
 }
 
+/// The answer to something that was asked or done from outside while the run went on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// For text: lines without their ends; none when there is nothing that was asked for.
+    pub lines: Vec<String>,
+    /// For JSON: one object.
+    pub object: serde_json::Value,
+}
+
 /// A destination of records.
 pub trait Sink {
     /// A run starts.
@@ -65,6 +74,12 @@ pub trait Sink {
     /// # Errors
     /// The destination cannot be written.
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()>;
+
+    /// The answer to a command, in order with the records.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    fn reply(&mut self, reply: &Reply) -> io::Result<()>;
 
     /// The run has ended.
     ///

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{End, HexStyle, RunInfo, Sink, Symbolize, has, hex, printable};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
 use crate::record::{HeaderItems, RecordView};
 
 /// Writes one line a record; nothing else, so that two runs can be compared line by line.
@@ -57,6 +57,10 @@ impl<W: Write> Sink for TextSink<W> {
         }
         line.push('\n');
         self.out.write_all(line.as_bytes())
+    }
+
+    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        reply.lines.iter().try_for_each(|line| writeln!(self.out, "{line}"))
     }
 
     fn end(&mut self, _: &End) -> io::Result<()> {

@@ -11,6 +11,7 @@ use crate::cmd::run::bits;
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::output::{Console, Outputs, SymbolSink};
+use crate::script::Script;
 use crate::session::{Ending, Session, Watch};
 use crate::talk::{Talk, counted};
 use crate::{interrupt, programs};
@@ -89,10 +90,16 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     writeln!(out, "{:>12} {:28} record", "instruction", "probe point").map_err(Failure::Output)?;
     let ending = {
         let sink = Box::new(SymbolSink::new(&mut *out, header));
-        let mut outputs = Outputs { sink, records: None, console: Console::None };
+        let mut outputs = Outputs { sink, records: None, console: Console::None, talk: *talk };
         let info = RunInfo { image: guest.name.clone(), width: bits(&guest), extra: Vec::new() };
         outputs.sink.begin(&info).map_err(Failure::Output)?;
-        let ending = session.run(&guest.target, &Watch::default(), args.limit_insns, &mut outputs)?;
+        let ending = session.run(
+            &guest.target,
+            &Watch::default(),
+            args.limit_insns,
+            &mut Script::default(),
+            &mut outputs,
+        )?;
         outputs.sink.end(&End::default()).map_err(Failure::Output)?;
         ending
     };

@@ -2,5 +2,6 @@
 
 pub mod check;
 pub mod demo;
+pub mod dis;
 pub mod list;
 pub mod run;

@@ -5,13 +5,16 @@ use std::io::Write;
 use serde_json::{Value, json};
 use trapline_emu::Machine;
 use trapline_interposer::{Interposer, InterposerConfig, Stats};
+use trapline_providers::resolve;
 use trapline_rpn::Width;
 use trapline_trace::{End, RunInfo};
 
 use crate::cli::{Format, RunArgs};
 use crate::failure::{Exit, Failure};
+use crate::gate::{Command, Selection};
 use crate::guest::Guest;
 use crate::output::{Outputs, choose};
+use crate::script::{self, Script};
 use crate::session::{Ending, Session, Watch};
 use crate::talk::{Talk, counted};
 use crate::{interrupt, programs};
@@ -23,19 +26,27 @@ use crate::{interrupt, programs};
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::open(&args.guest, talk)?;
     let mut machine = guest.machine(args.mem, args.cmdline.as_deref())?;
-    let interposer = insert_all(args, &guest, &mut machine, talk)?;
-    let mut outputs = choose(args, out)?;
+    let mut interposer = insert_all(args, &guest, &mut machine, talk)?;
+    let mut script = script(args)?;
+    let observe_only = check_script(&script, &guest, talk)?;
+    if let Some(interposer) = &mut interposer {
+        select(args, interposer, &mut machine)?;
+    }
+    let mut outputs = choose(args, out, *talk)?;
     let info = RunInfo {
         image: guest.name.clone(),
         width: bits(&guest),
-        extra: header_fields(args, interposer.as_ref()),
+        extra: header_fields(args, observe_only && interposer.as_ref().is_none_or(Interposer::observe_only)),
     };
     outputs.sink.begin(&info).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
     let mut session = Session::new(machine, interposer);
     interrupt::listen();
     let watch = Watch { until: &args.until, crash_on: &args.crash_on };
     let limit = args.limit_insns.unwrap_or(u64::MAX);
-    let ending = session.run(&guest.target, &watch, limit, &mut outputs)?;
+    let ending = session.run(&guest.target, &watch, limit, &mut script, &mut outputs)?;
+    for line in script.left().into_iter().filter(|_| ending.exit() != Exit::Usage) {
+        talk.note(&format!("{} never came due", script.place(line)));
+    }
     finish(args, &mut session, &ending, outputs, talk)
 }
 
@@ -47,14 +58,59 @@ pub fn bits(guest: &Guest) -> u8 {
     }
 }
 
-/// All programs in an interposer; without programs none, so that the machine runs alone.
+/// The script, or one without lines.
+fn script(args: &RunArgs) -> Result<Script, Failure> {
+    let Some(path) = &args.script else { return Ok(Script::default()) };
+    let inserted: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
+    script::parse(path, &inserted, &args.source)
+}
+
+/// Checks the programs that a script inserts against the guest's files; whether all of them only observe.
+fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Failure> {
+    let mut observe_only = true;
+    for command in script.commands() {
+        if let Command::Insert { program, .. } = command {
+            talk.remarks(&program.warnings);
+            let resolved = resolve(&guest.target, program).map_err(Failure::Compile)?;
+            observe_only &= resolved.program.probes.iter().all(|probe| probe.handler.observe_only());
+        }
+    }
+    Ok(observe_only)
+}
+
+/// Disables the probe points that `--group` and `--type` leave out.
+fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) -> Result<(), Failure> {
+    let wanted = Selection { groups: args.group.clone(), kinds: args.kind.clone(), ..Selection::default() };
+    if wanted == Selection::default() {
+        return Ok(());
+    }
+    let (mut left_out, mut chosen) = (Vec::new(), 0);
+    for program in interposer.programs() {
+        for (n, point) in program.points.iter().enumerate() {
+            if wanted.holds(point) {
+                chosen += 1;
+            } else {
+                left_out.push((program.id, n));
+            }
+        }
+    }
+    if chosen == 0 {
+        return Err(Failure::Usage(format!("no probe point of the programs has {}", wanted.words())));
+    }
+    for (id, point) in left_out {
+        interposer.set_enabled(machine.core_mut(), id, point, false);
+    }
+    Ok(())
+}
+
+/// All programs in an interposer; without programs and script none, so that the machine runs alone.
 fn insert_all(
     args: &RunArgs,
     guest: &Guest,
     machine: &mut Machine,
     talk: &Talk,
 ) -> Result<Option<Interposer>, Failure> {
-    if args.probe.is_empty() {
+    if args.probe.is_empty() && args.script.is_none() {
         return Ok(None);
     }
     let mut interposer = Interposer::new(InterposerConfig {
@@ -72,18 +128,18 @@ fn insert_all(
 }
 
 /// Fields of the JSON header line beyond those that every run has.
-fn header_fields(args: &RunArgs, interposer: Option<&Interposer>) -> Vec<(String, Value)> {
+fn header_fields(args: &RunArgs, observe_only: bool) -> Vec<(String, Value)> {
     let programs: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
-    let observe_only = interposer.is_none_or(Interposer::observe_only);
-    [("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))]
-        .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
+    let mut fields =
+        vec![("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))];
+    fields.extend(args.script.iter().map(|path| ("script", json!(path.display().to_string()))));
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The exit code: a crash or Ctrl-C first, then what was asked to fail, then how the run ended.
+/// The exit code: a crash, Ctrl-C or a script that failed first, then what was asked to fail, then how the run ended.
 fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
     match ending.exit() {
-        exit @ (Exit::Crashed | Exit::Interrupted) => exit,
+        exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage) => exit,
         _ if args.fail_on_exception && exceptions > 0 => Exit::HandlerException,
         _ if args.fail_on_loss && lost > 0 => Exit::Lost,
         exit => exit,
@@ -127,7 +183,9 @@ fn finish(
 fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, talk: &Talk) {
     let stats = session.stats();
     let summary = format!("{} after {} instructions", ending.sentence(), end.insns);
-    if ending.exit() == Exit::Crashed {
+    if let Ending::ScriptFailed(why) = ending {
+        talk.error(why);
+    } else if ending.exit() == Exit::Crashed {
         talk.line(&format!("trapline: {summary}"));
         talk.line(session.machine.core().dump_registers().trim_end());
     } else {

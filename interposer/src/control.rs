@@ -1,0 +1,249 @@
+//! Control from outside, between runs: what there is, a stop at a hit, and the whole table saved and put back.
+//!
+//! Nothing here runs while the guest does, but for [`Interposer::last_hit`], which the hot path leaves to.
+
+use crate::displace::Displaced;
+use crate::insert::{INT3, bytes_at};
+use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use std::collections::BTreeMap;
+use trapline_emu::{Core, Stop};
+
+/// A program as it is now.
+#[derive(Debug)]
+pub struct ProgramView<'a> {
+    /// Its identifier.
+    pub id: ProgramId,
+    /// Its name as given.
+    pub name: &'a str,
+    /// Handlers run, over all its probe points.
+    pub hits: u64,
+    /// Its local variables.
+    pub locals: &'a [u64],
+    /// Its probe points, in order.
+    pub points: Vec<PointView<'a>>,
+}
+
+/// A probe point as it is now.
+#[derive(Debug)]
+pub struct PointView<'a> {
+    /// Where it is.
+    pub place: &'a Place,
+    /// Major code.
+    pub major: u32,
+    /// Minor code.
+    pub minor: u32,
+    /// `group =`.
+    pub group: Option<&'a str>,
+    /// `type =`.
+    pub kind: Option<&'a str>,
+    /// Whether it is enabled.
+    pub enabled: bool,
+    /// Physical addresses that are armed for it.
+    pub sites: usize,
+    /// Handlers run.
+    pub hits: u64,
+    /// Hits that `ignore` passed over.
+    pub ignored: u64,
+}
+
+/// The probe table at one moment: programs, what is enabled and armed, variables and counters of each probe point.
+/// Not in it: records, their sequence numbers, statistics.
+#[derive(Clone)]
+pub struct SavedTable {
+    gv: Vec<u64>,
+    programs: Vec<Program>,
+    probes: Vec<Probe>,
+    sites: Vec<SavedSite>,
+    by_paddr: BTreeMap<u64, usize>,
+    retries: BTreeMap<usize, u64>,
+    unfinished: BTreeMap<usize, u64>,
+    due: Vec<(ProgramId, usize)>,
+}
+
+#[derive(Clone)]
+struct SavedSite {
+    paddr: u64,
+    probes: Vec<u32>,
+    armed: bool,
+}
+
+impl Interposer {
+    /// The programs that are there, in order of insertion.
+    pub fn programs(&self) -> Vec<ProgramView<'_>> {
+        let mut sites = vec![0; self.probes.len()];
+        for probe in self.sites.iter().filter(|site| site.armed).flat_map(|site| &site.probes) {
+            if let Some(count) = sites.get_mut(*probe as usize) {
+                *count += 1;
+            }
+        }
+        let there = self.programs.iter().enumerate().filter(|(_, program)| !program.removed);
+        there.map(|(id, program)| self.view(ProgramId(id), program, &sites)).collect()
+    }
+
+    fn view<'a>(&'a self, id: ProgramId, program: &'a Program, sites: &[usize]) -> ProgramView<'a> {
+        let point = |&index: &usize| {
+            let probe = self.probes.get(index)?;
+            Some(PointView {
+                place: &probe.place,
+                major: probe.major,
+                minor: probe.minor,
+                group: probe.rest.group.as_deref(),
+                kind: probe.rest.kind.as_deref(),
+                enabled: probe.enabled,
+                sites: sites.get(index).copied().unwrap_or_default(),
+                hits: probe.run,
+                ignored: probe.seen.min(probe.ignore),
+            })
+        };
+        ProgramView {
+            id,
+            name: &program.name,
+            hits: self.hits_of(program),
+            locals: &program.lv,
+            points: program.probes.iter().filter_map(point).collect(),
+        }
+    }
+
+    fn hits_of(&self, program: &Program) -> u64 {
+        program.probes.iter().filter_map(|&p| self.probes.get(p)).map(|p| p.run).sum()
+    }
+
+    /// Asks that the run stop with [`Stop::Requested`] when the displaced instruction of the program's hit number
+    /// `at` has completed; `None` asks for no stop. Hits are counted over all probe points, from 1. A hit whose
+    /// instruction faults completes when it is tried again, or with the program's next hit; a repeated string
+    /// instruction after its last iteration.
+    pub fn stop_at_hit(&mut self, id: ProgramId, at: Option<u64>) {
+        let Some(program) = self.programs.get(id.0) else { return };
+        let counted = self.hits_of(program);
+        for &index in &program.probes {
+            if let Some(probe) = self.probes.get_mut(index) {
+                // A limit of 0 sends each hit to `last_hit`.
+                probe.limit = if at.is_some() { 0 } else { probe.rest.maxhits };
+            }
+        }
+        if let Some(program) = self.programs.get_mut(id.0) {
+            (program.counted, program.stop_at) = (counted, at);
+        }
+    }
+
+    /// The hit number that [`Interposer::stop_at_hit`] last asked for.
+    pub fn stops_at_hit(&self, id: ProgramId) -> Option<u64> {
+        self.programs.get(id.0)?.stop_at
+    }
+
+    /// The programs whose hit has asked for the stop that has just happened.
+    pub fn take_due(&mut self) -> Vec<ProgramId> {
+        std::mem::take(&mut self.fired)
+    }
+
+    /// A hit that reached its probe's limit, or whose handler asked to be removed.
+    #[cold]
+    pub(crate) fn last_hit(&mut self, core: &mut Core, index: u32, site: usize, retry: bool, remove: bool) {
+        let Some(probe) = self.probes.get(index as usize) else { return };
+        if remove || probe.run >= probe.rest.maxhits {
+            self.expired.push(index);
+        }
+        let id = ProgramId(probe.program);
+        let Some(program) = self.programs.get_mut(id.0) else { return };
+        program.counted += u64::from(!retry);
+        if program.stop_at.is_none_or(|n| program.counted < n) {
+            return;
+        }
+        if !self.due.contains(&(id, site)) {
+            self.due.push((id, site));
+        }
+        // Stepped, its completion is known at once.
+        self.set_way(core, site, Some(Displaced::Stepped));
+    }
+
+    /// A displaced instruction has completed: that of a hit that asked for a stop?
+    #[cold]
+    pub(crate) fn stop_when_due(&mut self, core: &mut Core) {
+        let fired = self.take_due_at_pending(core);
+        if !fired.is_empty() {
+            self.fired.extend(fired);
+            core.finish(Stop::Requested);
+        }
+    }
+
+    /// The displaced instruction in progress has faulted.
+    #[cold]
+    pub(crate) fn no_longer_due(&mut self, core: &mut Core) {
+        self.take_due_at_pending(core);
+    }
+
+    /// The programs that wait for the displaced instruction in progress; its site is displaced as usual again.
+    fn take_due_at_pending(&mut self, core: &mut Core) -> Vec<ProgramId> {
+        let Some(at) = self.pending.map(|pending| pending.site) else { return Vec::new() };
+        let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.iter().partition(|(_, site)| *site == at);
+        self.due = elsewhere;
+        if !here.is_empty() {
+            self.set_way(core, at, None);
+        }
+        here.into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
+        let Some(site) = self.sites.get_mut(site) else { return };
+        if let Some(Displaced::OutOfLine { slot, .. }) = std::mem::replace(&mut site.displaced, way) {
+            core.free_slot(slot);
+        }
+    }
+
+    /// Saves the table.
+    pub fn save(&self) -> SavedTable {
+        let site = |s: &Site| SavedSite { paddr: s.paddr, probes: s.probes.clone(), armed: s.armed };
+        SavedTable {
+            gv: self.gv.clone(),
+            programs: self.programs.clone(),
+            probes: self.probes.clone(),
+            sites: self.sites.iter().map(site).collect(),
+            by_paddr: self.by_paddr.clone(),
+            retries: self.retries.clone(),
+            unfinished: self.unfinished.clone(),
+            due: self.due.clone(),
+        }
+    }
+
+    /// Puts a saved table back, when guest memory has already been. What is armed is then what was.
+    pub fn restore(&mut self, core: &mut Core, saved: &SavedTable) {
+        for index in 0..self.sites.len() {
+            self.set_way(core, index, None);
+        }
+        let stays = |index: usize, site: &Site| {
+            saved.sites.get(index).is_some_and(|s| s.armed && s.paddr == site.paddr)
+        };
+        for (index, site) in self.sites.iter_mut().enumerate() {
+            if site.armed && !stays(index, site) {
+                core.disarm(site.paddr);
+                site.armed = false;
+            }
+        }
+        self.sites.resize_with(saved.sites.len(), || Site::new(0));
+        for (index, (site, was)) in self.sites.iter_mut().zip(&saved.sites).enumerate() {
+            let armed = site.armed;
+            *site = Site::new(was.paddr);
+            site.change(|probes| probes.clone_from(&was.probes));
+            site.original = bytes_at(core, was.paddr);
+            // It was armed once: nothing else is there.
+            site.armed = was.armed && (armed || core.arm(was.paddr, &INT3, index as u32).is_ok());
+        }
+        self.gv.clone_from(&saved.gv);
+        self.programs.clone_from(&saved.programs);
+        self.probes.clone_from(&saved.probes);
+        self.by_paddr.clone_from(&saved.by_paddr);
+        self.retries.clone_from(&saved.retries);
+        self.pending = None;
+        self.unfinished.clone_from(&saved.unfinished);
+        self.due.clone_from(&saved.due);
+        for (_, site) in &saved.due {
+            self.set_way(core, *site, Some(Displaced::Stepped));
+        }
+        self.expired.clear();
+        self.fired.clear();
+        // The machine may still know a page as one that code was fetched from, and would not announce it again.
+        for page in core.code_pages() {
+            self.arm_page(core, page);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The instructions of a function, as the files have them, with what a probe on each would mean.
+//!
+//! Here: finding the function, cutting it into instructions, naming branch targets and memory, asking the interposer
+//! how each would be displaced. Not here: how that is printed.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{
+    Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, OpKind, SymbolResolver, SymbolResult,
+};
+use trapline_emu::symbols::{Symbol, Symbols};
+use trapline_interposer::{Place, Way, way_of, why};
+
+use crate::code::Code;
+use crate::target::{Target, basename};
+
+/// Most bytes of one function that are looked at.
+const MAX_FUNCTION: u64 = 1 << 20;
+/// Near misses named in an error.
+const SUGGESTIONS: usize = 3;
+
+/// Why there is nothing to disassemble.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DisassembleError {
+    /// Nothing has that name.
+    #[error("no function is called `{name}`{}", did_you_mean(.near))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Names that resemble it.
+        near: Vec<String>,
+    },
+    /// There is no such user module.
+    #[error("no user module is called `{0}`")]
+    UnknownModule(String),
+    /// It names data.
+    #[error("`{0}` is not code")]
+    NotCode(String),
+    /// The file has no bytes for it.
+    #[error("`{0}` has no bytes in the file")]
+    NoBytes(String),
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    let names: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
+}
+
+/// One instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Linear address, as linked.
+    pub address: u64,
+    /// The place a probe point here has: the address again, or the offset in the module's file.
+    pub place: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Intel syntax, with names for branch targets and memory.
+    pub text: String,
+    /// Where a near branch goes.
+    pub target: Option<u64>,
+    /// How it is displaced.
+    pub way: Way,
+    /// Why so.
+    pub why: &'static str,
+}
+
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Kernel or module that has it, without folders.
+    pub module: String,
+    /// Whether that is a user module.
+    pub user: bool,
+    /// Its name.
+    pub name: String,
+    /// Its linear address, as linked.
+    pub address: u64,
+    /// Its instructions, in order.
+    pub lines: Vec<Line>,
+}
+
+impl Listing {
+    /// The line that a probe point stands on, if it is one of this function's.
+    pub fn line_at(&self, place: &Place) -> Option<usize> {
+        let at = match place {
+            Place::Kernel { linear, .. } if !self.user => *linear,
+            Place::User { module, offset } if self.user && basename(module.name()) == self.module => *offset,
+            _ => return None,
+        };
+        self.lines.iter().position(|line| line.place == at)
+    }
+}
+
+/// Disassembles the function `name`: of the kernel, else of the first module that has it; `module:name` is that of
+/// the user module `module`.
+///
+/// # Errors
+/// See [`DisassembleError`].
+pub fn disassemble(target: &Target, name: &str) -> Result<Listing, DisassembleError> {
+    let plan = target.image().plan();
+    let kernel = || Code::Kernel { plan, symbols: target.symbols() };
+    if let Some((module, function)) = name.split_once(':') {
+        let unknown = || DisassembleError::UnknownModule(module.to_owned());
+        let module = target.module(module).ok_or_else(unknown)?;
+        let near = |name: &str| module.symbols().near_misses(name, SUGGESTIONS);
+        let symbol = module.symbols().lookup(function).ok_or_else(|| DisassembleError::Unknown {
+            name: name.to_owned(),
+            near: near(function).into_iter().map(|f| format!("{}:{f}", basename(module.name()))).collect(),
+        })?;
+        return listing(target, symbol, Code::User(module));
+    }
+    if let Some(symbol) = target.symbols().lookup(name) {
+        return listing(target, symbol, kernel());
+    }
+    for module in target.modules() {
+        if let Some(symbol) = module.symbols().lookup(name) {
+            return listing(target, symbol, Code::User(module));
+        }
+    }
+    Err(DisassembleError::Unknown { name: name.to_owned(), near: near(target, name) })
+}
+
+/// Names of any module that resemble `name`.
+fn near(target: &Target, name: &str) -> Vec<String> {
+    let of = |symbols: &Symbols| -> Vec<String> {
+        symbols.near_misses(name, SUGGESTIONS).into_iter().map(str::to_owned).collect()
+    };
+    let mut names = of(target.symbols());
+    names.extend(target.modules().iter().flat_map(|module| of(module.symbols())));
+    names.truncate(SUGGESTIONS);
+    names
+}
+
+fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Listing, DisassembleError> {
+    let name = symbol.name.to_string();
+    let (module, start) = match code {
+        Code::Kernel { plan, .. } => (basename(&plan.name), Some(symbol.addr)),
+        Code::User(module) => (basename(module.name()), module.vaddr_to_offset(symbol.addr)),
+    };
+    let start = start.ok_or_else(|| DisassembleError::NoBytes(name.clone()))?;
+    match code.is_executable(start) {
+        Some(true) => {}
+        Some(false) => return Err(DisassembleError::NotCode(name)),
+        None => return Err(DisassembleError::NoBytes(name)),
+    }
+    let size = usize::try_from(symbol.size.clamp(1, MAX_FUNCTION)).unwrap_or(1);
+    let bytes = code.bytes(start, size);
+    let names = Names::of(target, &bytes, symbol.addr, code.bits());
+    Ok(Listing {
+        module: module.to_owned(),
+        user: matches!(code, Code::User(_)),
+        lines: lines(&bytes, symbol.addr, start, code.bits(), names),
+        address: symbol.addr,
+        name,
+    })
+}
+
+/// Instruction by instruction; what does not decode is a line of one byte.
+fn lines(bytes: &[u8], address: u64, start: u64, bits: u32, names: Names) -> Vec<Line> {
+    let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_space_after_operand_separator(true);
+    options.set_branch_leading_zeros(false);
+    options.set_show_branch_size(false);
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let ip = address.wrapping_add(at as u64);
+        let instruction = Decoder::with_ip(bits, rest, ip, DecoderOptions::NONE).decode();
+        let len = if instruction.is_invalid() { 1 } else { instruction.len().min(rest.len()) };
+        let own = rest.get(..len).unwrap_or(rest);
+        let mut text = String::new();
+        if instruction.is_invalid() {
+            text.push_str("(no instruction)");
+        } else {
+            formatter.format(&instruction, &mut text);
+        }
+        lines.push(Line {
+            address: ip,
+            place: start.wrapping_add(at as u64),
+            bytes: own.to_vec(),
+            text,
+            target: near_branch(&instruction),
+            way: way_of(own, ip, bits),
+            why: why(own, ip, bits),
+        });
+        at += len;
+    }
+    lines
+}
+
+fn near_branch(i: &Instruction) -> Option<u64> {
+    let kind = (i.op_count() > 0).then(|| i.op0_kind())?;
+    matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
+        .then(|| i.near_branch_target())
+}
+
+/// The names of all addresses that the instructions of a function name.
+struct Names(BTreeMap<u64, String>);
+
+impl Names {
+    fn of(target: &Target, bytes: &[u8], address: u64, bits: u32) -> Self {
+        let mut names = BTreeMap::new();
+        let mut note = |at: u64| {
+            if let Some(name) = target.symbol(at) {
+                names.insert(at, name);
+            }
+        };
+        let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let i = decoder.decode();
+            if let Some(at) = near_branch(&i) {
+                note(at);
+            }
+            if i.memory_displ_size() > 1 {
+                note(i.memory_displacement64());
+            }
+        }
+        Self(names)
+    }
+}
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        _: u32,
+        operand: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        use OpKind as K;
+        let kind = instruction.try_op_kind(operand?).ok()?;
+        let named = matches!(kind, K::NearBranch16 | K::NearBranch32 | K::NearBranch64 | K::Memory);
+        let name = self.0.get(&address).filter(|_| named)?;
+        Some(SymbolResult::with_str(address, name))
+    }
+}

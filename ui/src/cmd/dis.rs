@@ -1,0 +1,184 @@
+//! `trapline dis`: a function's instructions, how each would be displaced, and the sites of probe programs.
+//!
+//! The guest is not run: everything is as its files have it.
+
+use std::io::Write;
+
+use serde_json::json;
+use trapline_interposer::Way;
+use trapline_providers::{Line, Listing, disassemble, resolve};
+use trapline_rpn::Width;
+use trapline_trace::{HexStyle, hex};
+
+use crate::cli::{DisArgs, Format};
+use crate::cmd::run::bits;
+use crate::failure::{Exit, Failure};
+use crate::guest::Guest;
+use crate::programs;
+use crate::talk::{Talk, counted};
+
+/// The byte that a site's first one is replaced by, for instruction fetches.
+const INT3: u8 = 0xcc;
+
+/// An instruction and the probe points on it.
+struct Row<'a> {
+    line: &'a Line,
+    /// File and line of each probe point.
+    points: Vec<String>,
+    armed: bool,
+}
+
+impl Row<'_> {
+    /// What an instruction fetch sees.
+    fn patched(&self) -> Vec<u8> {
+        let mut bytes = self.line.bytes.clone();
+        if let (true, Some(first)) = (self.armed, bytes.first_mut()) {
+            *first = INT3;
+        }
+        bytes
+    }
+
+    /// What the CPU executes of that; the bytes behind an `int3` are never reached.
+    fn patched_text(&self) -> String {
+        match (self.armed, self.line.bytes.len()) {
+            (false, _) => self.line.text.clone(),
+            (true, 1) => "int3".to_owned(),
+            (true, _) => "int3 {junk}".to_owned(),
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad files or programs, a name that no function has, output that cannot be written.
+pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let guest = Guest::open(&args.guest, talk)?;
+    let listing =
+        disassemble(&guest.target, &args.symbol).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut points = vec![Vec::new(); listing.lines.len()];
+    let mut elsewhere = 0;
+    for path in &args.probe {
+        let program = programs::read(path, &args.source)?;
+        talk.remarks(&program.warnings);
+        let resolved = resolve(&guest.target, &program).map_err(Failure::Compile)?;
+        for (probe, place) in resolved.program.probes.iter().zip(&resolved.places) {
+            match listing.line_at(place).and_then(|n| points.get_mut(n)) {
+                Some(here) => here.push(format!("{}:{}", probe.origin.0, probe.origin.1)),
+                None => elsewhere += 1,
+            }
+        }
+    }
+    let every = args.armed && args.probe.is_empty();
+    let rows: Vec<Row<'_>> = (listing.lines.iter().zip(points))
+        .map(|(line, points)| Row { line, armed: every || !points.is_empty(), points })
+        .collect();
+    let written = match args.format {
+        Format::Text => text(args, &guest, &listing, &rows, out),
+        Format::Json => json_lines(args, &guest, &listing, &rows, out),
+    };
+    written.and_then(|()| out.flush()).map_err(Failure::Output)?;
+    summary(&rows, elsewhere, talk);
+    Ok(Exit::Ok)
+}
+
+fn summary(rows: &[Row<'_>], elsewhere: u64, talk: &Talk) {
+    let of = |way: Way| rows.iter().filter(|row| row.line.way == way).count();
+    talk.note(&format!(
+        "{}: {} emulated, {} out of line, {} stepped",
+        counted(rows.len() as u64, "instruction"),
+        of(Way::Emulated),
+        of(Way::OutOfLine),
+        of(Way::Stepped)
+    ));
+    if elsewhere > 0 {
+        talk.note(&format!("{} outside this function", counted(elsewhere, "probe point")));
+    }
+}
+
+/// The way's word.
+fn word(way: Way) -> &'static str {
+    match way {
+        Way::Emulated => "emulated",
+        Way::OutOfLine => "out of line",
+        Way::Stepped => "stepped",
+    }
+}
+
+/// `do_fork+0x3`.
+fn label(listing: &Listing, line: &Line) -> String {
+    match line.address.wrapping_sub(listing.address) {
+        0 => listing.name.clone(),
+        offset => format!("{}+{offset:#x}", listing.name),
+    }
+}
+
+fn widest(texts: impl Iterator<Item = usize>) -> usize {
+    texts.max().unwrap_or_default()
+}
+
+fn text(
+    args: &DisArgs,
+    guest: &Guest,
+    listing: &Listing,
+    rows: &[Row<'_>],
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let digits = match guest.target.width() {
+        Width::W32 => 10,
+        Width::W64 => 18,
+    };
+    let labels = widest(rows.iter().map(|row| label(listing, row.line).len()));
+    let bytes = widest(rows.iter().map(|row| row.line.bytes.len() * 3)).max(8);
+    let texts = widest(rows.iter().map(|row| row.line.text.len())).max(11);
+    let patched = widest(rows.iter().map(|row| row.patched_text().len())).max(11);
+    if args.armed {
+        let head = format!(
+            "{:digits$}  {:labels$}  {:bytes$} {:texts$}  {:bytes$} {:patched$}  displaced",
+            "address", "", "original", "", "patched", "",
+        );
+        writeln!(out, "{}", head.trim_end())?;
+    }
+    for row in rows {
+        let line = row.line;
+        let own = hex(&line.bytes, HexStyle::Spaced);
+        let name = label(listing, line);
+        write!(out, "{:#0digits$x}  {name:labels$}  {own:bytes$} {:texts$}  ", line.address, line.text)?;
+        if args.armed {
+            let seen = hex(&row.patched(), HexStyle::Spaced);
+            write!(out, "{seen:bytes$} {:patched$}  ", row.patched_text())?;
+        }
+        write!(out, "{:11}  {}", word(line.way), line.why)?;
+        if row.points.is_empty() { writeln!(out)? } else { writeln!(out, "  <- {}", row.points.join(", "))? }
+    }
+    Ok(())
+}
+
+fn json_lines(
+    args: &DisArgs,
+    guest: &Guest,
+    listing: &Listing,
+    rows: &[Row<'_>],
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let header = json!({
+        "type": "header", "version": 1, "image": guest.name, "width": bits(guest),
+        "module": listing.module, "name": listing.name, "address": format!("{:#x}", listing.address),
+    });
+    writeln!(out, "{header}")?;
+    for row in rows {
+        let line = row.line;
+        let mut object = json!({
+            "type": "instruction", "address": format!("{:#x}", line.address),
+            "offset": line.address.wrapping_sub(listing.address), "bytes": hex(&line.bytes, HexStyle::Pairs),
+            "text": line.text, "target": line.target.map(|at| format!("{at:#x}")),
+            "way": word(line.way), "why": line.why, "sites": row.points,
+        });
+        if let (true, Some(fields)) = (args.armed, object.as_object_mut()) {
+            fields.insert("patched".to_owned(), json!(hex(&row.patched(), HexStyle::Pairs)));
+            fields.insert("patched_text".to_owned(), json!(row.patched_text()));
+        }
+        writeln!(out, "{object}")?;
+    }
+    writeln!(out, "{}", json!({"type": "end", "instructions": rows.len(), "exit": 0}))
+}

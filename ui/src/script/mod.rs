@@ -1,0 +1,128 @@
+//! A control script: what is done to a run, and when. Grammar and meaning: docs/script.md.
+//!
+//! A script knows when each of its lines is due; what a line does passes the gate. Not here: the run loop.
+
+mod parse;
+
+pub use parse::parse;
+
+use trapline_interposer::{Interposer, ProgramId};
+
+use crate::gate::{Command, file_name};
+
+/// When a line is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum When {
+    /// At this instruction count.
+    At(u64),
+    /// At every multiple of a count.
+    Every {
+        step: u64,
+        /// The next one.
+        next: u64,
+    },
+    /// When the displaced instruction of this hit of a program has completed.
+    Hit { n: u64, name: String },
+}
+
+/// One line.
+#[derive(Debug, Clone)]
+struct Rule {
+    line: u32,
+    when: When,
+    command: Command,
+    /// It has been due. A line of `every` never is done.
+    done: bool,
+}
+
+/// A script, and which of its lines have been due.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    file: String,
+    rules: Vec<Rule>,
+}
+
+/// A hit that a line waits for, when it has come: the program's name and the hit's number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueHit {
+    /// The program.
+    pub name: String,
+    /// The number.
+    pub n: u64,
+}
+
+/// Whether a name in a script is that of the program `program`: its path or the last part of it.
+fn names(name: &str, program: &str) -> bool {
+    name == program || name == file_name(program)
+}
+
+impl Script {
+    /// All commands, in order.
+    pub fn commands(&self) -> impl Iterator<Item = &Command> {
+        self.rules.iter().map(|rule| &rule.command)
+    }
+
+    /// The next instruction count after `icount` at which a line is due.
+    pub fn next_stop(&self, icount: u64) -> u64 {
+        let stop = |rule: &Rule| match rule.when {
+            When::At(n) if !rule.done => Some(n),
+            When::Every { next, .. } => Some(next),
+            _ => None,
+        };
+        self.rules.iter().filter_map(stop).filter(|n| *n > icount).min().unwrap_or(u64::MAX)
+    }
+
+    /// The first line that is due at this count, or by one of these hits; it is not due again.
+    pub fn take_due(&mut self, icount: u64, hits: &[DueHit]) -> Option<(u32, Command)> {
+        let due = |rule: &&mut Rule| match &rule.when {
+            When::At(n) => !rule.done && *n == icount,
+            When::Every { next, .. } => *next == icount,
+            When::Hit { n, name } => {
+                !rule.done && hits.iter().any(|hit| hit.n == *n && names(name, &hit.name))
+            }
+        };
+        let rule = self.rules.iter_mut().find(due)?;
+        match &mut rule.when {
+            When::Every { step, next } => *next = next.saturating_add(*step),
+            _ => rule.done = true,
+        }
+        Some((rule.line, rule.command.clone()))
+    }
+
+    /// The run is somewhere else: what repeats goes on from there.
+    pub fn moved(&mut self, icount: u64) {
+        for rule in &mut self.rules {
+            if let When::Every { step, next } = &mut rule.when {
+                *next = (icount / *step).saturating_add(1).saturating_mul(*step);
+            }
+        }
+    }
+
+    /// Asks for a stop at the next hit that a line waits for, of each program.
+    pub fn watch(&self, interposer: &mut Interposer) {
+        let programs = interposer.programs();
+        let there: Vec<(ProgramId, String, u64)> =
+            programs.iter().map(|p| (p.id, p.name.to_owned(), p.hits)).collect();
+        for (id, program, hits) in there {
+            // The hit that is waited for may be counted already and its instruction yet to complete.
+            let waited = interposer.stops_at_hit(id);
+            let wanted = |rule: &Rule| match &rule.when {
+                When::Hit { n, name } if !rule.done && names(name, &program) => Some(*n),
+                _ => None,
+            };
+            let open = self.rules.iter().filter_map(wanted).filter(|n| *n > hits || Some(*n) == waited);
+            interposer.stop_at_hit(id, open.min());
+        }
+    }
+
+    /// Where line `line` stands.
+    pub fn place(&self, line: u32) -> String {
+        format!("{}:{line}", self.file)
+    }
+
+    /// The lines that have not been due.
+    pub fn left(&self) -> Vec<u32> {
+        let once = |rule: &&Rule| !rule.done && !matches!(rule.when, When::Every { .. });
+        self.rules.iter().filter(once).map(|rule| rule.line).collect()
+    }
+}

@@ -1,0 +1,390 @@
+//! From the text of a script to its rules. All that is wrong is found before the run, each with its place.
+
+use std::path::Path;
+
+use trapline_rpn::{Diagnostic, Diagnostics, Severity};
+
+use super::{Rule, Script, When, names};
+use crate::cli::SourceArgs;
+use crate::failure::Failure;
+use crate::gate::{Command, Selection, file_name};
+use crate::guest::read_file;
+use crate::programs;
+
+/// What a line may begin with.
+const STARTS: &str = "`at insns=N`, `every insns=N` or `on hit N of NAME`";
+/// What a line may do.
+const ACTIONS: &str =
+    "insert, remove, enable, disable, query, getvars, snapshot, restore and stop are what can be done";
+
+/// A word and its place in the line.
+#[derive(Debug, Clone, Copy)]
+struct Word<'a> {
+    text: &'a str,
+    /// From 1, in characters.
+    col: usize,
+    /// Characters, with its quotes.
+    len: usize,
+}
+
+/// What is wrong with a line.
+struct Wrong {
+    col: usize,
+    len: usize,
+    message: String,
+    help: String,
+}
+
+type Parsed<T> = Result<T, Wrong>;
+
+/// The words of one line, one after the other.
+struct Line<'a> {
+    words: Vec<Word<'a>>,
+    at: usize,
+    /// The column behind the last one.
+    end: usize,
+}
+
+/// Reads and checks a script. `inserted` are the programs that are there from the start.
+///
+/// # Errors
+/// The file cannot be read or is no text, a line is wrong, or a program that it inserts is.
+pub fn parse(path: &Path, inserted: &[String], source: &SourceArgs) -> Result<Script, Failure> {
+    let bytes = read_file(path)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
+    let file = path.display().to_string();
+    let mut found = Diagnostics::default();
+    let mut rules: Vec<Rule> = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for (number, content) in (1..).zip(&lines) {
+        match rule(number, content, source) {
+            Ok(None) => {}
+            Ok(Some(rule)) => rules.push(rule),
+            Err(Bad::Line(wrong)) => push(&mut found, &file, number, content, wrong),
+            Err(Bad::Program(failure)) => return Err(*failure),
+        }
+    }
+    for rule in &rules {
+        let content = lines.get(rule.line as usize - 1).copied().unwrap_or_default();
+        for wrong in names_nothing(rule, &rules, inserted, content) {
+            push(&mut found, &file, rule.line, content, wrong);
+        }
+    }
+    if found.list.is_empty() {
+        return Ok(Script { file, rules });
+    }
+    found.list.sort_by_key(|d| (d.line, d.col));
+    Err(Failure::Script(found))
+}
+
+fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wrong) {
+    if found.list.len() >= Diagnostics::LIMIT {
+        found.more += 1;
+        return;
+    }
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    found.list.push(Diagnostic {
+        severity: Severity::Error,
+        code: "bad-script",
+        file: file.to_owned(),
+        line,
+        col: number(wrong.col),
+        len: number(wrong.len),
+        message: wrong.message,
+        help: Some(wrong.help),
+        source: content.to_owned(),
+    });
+}
+
+/// Why a line is no rule.
+enum Bad {
+    Line(Wrong),
+    Program(Box<Failure>),
+}
+
+impl From<Wrong> for Bad {
+    fn from(wrong: Wrong) -> Self {
+        Self::Line(wrong)
+    }
+}
+
+fn rule(line: u32, content: &str, source: &SourceArgs) -> Result<Option<Rule>, Bad> {
+    let mut words = split(content)?;
+    if words.words.is_empty() {
+        return Ok(None);
+    }
+    let when = when(&mut words)?;
+    let command = action(&mut words, &when, source)?;
+    words.done()?;
+    Ok(Some(Rule { line, when, command, done: false }))
+}
+
+/// Words between blanks; `"` keeps blanks in a word, `#` begins a comment.
+fn split(content: &str) -> Parsed<Line<'_>> {
+    let mut words = Vec::new();
+    let chars: Vec<(usize, char)> = content.char_indices().collect();
+    let byte = |n: usize| chars.get(n).map_or(content.len(), |(at, _)| *at);
+    let is = |n: usize, what: fn(char) -> bool| chars.get(n).is_some_and(|(_, c)| what(*c));
+    let (mut n, mut end) = (0, 1);
+    while n < chars.len() {
+        if is(n, char::is_whitespace) {
+            n += 1;
+            continue;
+        }
+        if is(n, |c| c == '#') {
+            break;
+        }
+        let start = n;
+        let quoted = is(n, |c| c == '"');
+        n += usize::from(quoted);
+        let stop = |c: char| if quoted { c == '"' } else { c.is_whitespace() };
+        while chars.get(n).is_some_and(|(_, c)| !stop(*c)) {
+            n += 1;
+        }
+        let text = content.get(byte(start + usize::from(quoted))..byte(n)).unwrap_or_default();
+        if quoted && n == chars.len() {
+            let message = "the quotation mark is not closed".to_owned();
+            let help = "a second `\"` behind the name would be right".to_owned();
+            return Err(Wrong { col: start + 1, len: n - start, message, help });
+        }
+        n += usize::from(quoted);
+        words.push(Word { text, col: start + 1, len: n - start });
+        end = n + 1;
+    }
+    Ok(Line { words, at: 0, end })
+}
+
+impl<'a> Line<'a> {
+    fn peek(&self) -> Option<Word<'a>> {
+        self.words.get(self.at).copied()
+    }
+
+    fn optional(&mut self) -> Option<Word<'a>> {
+        let word = self.peek()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// The next word, which must be there.
+    fn next(&mut self, what: &str, help: &str) -> Parsed<Word<'a>> {
+        let end = self.end;
+        self.optional().ok_or_else(|| Wrong {
+            col: end,
+            len: 1,
+            message: format!("{what} is missing"),
+            help: help.to_owned(),
+        })
+    }
+
+    /// Nothing more.
+    fn done(&self) -> Parsed<()> {
+        match self.peek() {
+            None => Ok(()),
+            Some(word) => Err(wrong(
+                word,
+                format!("`{}` is more than this line can have", word.text),
+                "one statement a line would be right; # begins a comment",
+            )),
+        }
+    }
+}
+
+fn wrong(word: Word<'_>, message: String, help: &str) -> Wrong {
+    Wrong { col: word.col, len: word.len, message, help: help.to_owned() }
+}
+
+/// `at insns=N`, `every insns=N`, `on hit N of NAME`.
+fn when(line: &mut Line<'_>) -> Parsed<When> {
+    let first = line.next("when", STARTS)?;
+    match first.text {
+        "at" => Ok(When::At(insns(line, "at insns=N")?)),
+        "every" => match insns(line, "every insns=N")? {
+            0 => Err(wrong(
+                first,
+                "every 0 instructions is never".to_owned(),
+                "N of at least 1 would be right",
+            )),
+            step => Ok(When::Every { step, next: step }),
+        },
+        "on" => {
+            const FORM: &str = "on hit N of NAME";
+            keyword(line, "hit", FORM)?;
+            let word = line.next("the number of the hit", FORM)?;
+            let n = number(word, word.text, word.col)?;
+            if n == 0 {
+                return Err(wrong(word, "there is no hit 0".to_owned(), "the first hit is hit 1"));
+            }
+            keyword(line, "of", FORM)?;
+            Ok(When::Hit { n, name: line.next("the program's name", FORM)?.text.to_owned() })
+        }
+        other => Err(wrong(
+            first,
+            format!("a line cannot begin with `{other}`"),
+            &format!("{STARTS} would be right"),
+        )),
+    }
+}
+
+fn keyword(line: &mut Line<'_>, expected: &str, form: &str) -> Parsed<()> {
+    let word = line.next(&format!("`{expected}`"), form)?;
+    if word.text == expected {
+        return Ok(());
+    }
+    Err(wrong(
+        word,
+        format!("`{}` stands where `{expected}` belongs", word.text),
+        &format!("{form} would be right"),
+    ))
+}
+
+fn insns(line: &mut Line<'_>, form: &str) -> Parsed<u64> {
+    let word = line.next("`insns=N`", form)?;
+    match word.text.strip_prefix("insns=") {
+        Some(text) => number(word, text, word.col + "insns=".len()),
+        None => Err(wrong(word, format!("`{}` is no count", word.text), &format!("{form} would be right"))),
+    }
+}
+
+/// Decimal or `0x..`, with `_`, and K, M or G for thousands, millions and thousand millions.
+fn number(word: Word<'_>, text: &str, col: usize) -> Parsed<u64> {
+    let plain = text.replace('_', "");
+    let (digits, unit) = match plain.char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (plain.get(..at), 1_000),
+        Some((at, 'M' | 'm')) => (plain.get(..at), 1_000_000),
+        Some((at, 'G' | 'g')) => (plain.get(..at), 1_000_000_000),
+        _ => (Some(plain.as_str()), 1),
+    };
+    let digits = digits.unwrap_or_default();
+    let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
+    let value = if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() };
+    value.and_then(|value| value.checked_mul(unit)).ok_or_else(|| Wrong {
+        col,
+        len: text.chars().count().max(1).min(word.len),
+        message: format!("`{text}` is no number of 64 bits"),
+        help: "a number such as 1500000, 0x10, 1_500_000, 1500K or 2M would be right".to_owned(),
+    })
+}
+
+fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Command, Bad> {
+    let word = line.next("what to do", ACTIONS)?;
+    Ok(match word.text {
+        "insert" => {
+            let file = line.next("the program's file", "insert FILE.rpn")?;
+            Command::Insert { name: file.text.to_owned(), program: Box::new(program(file, source)?) }
+        }
+        "remove" => Command::Remove { name: line.next("the program's name", "remove NAME")?.text.to_owned() },
+        "enable" => Command::Switch { points: selection(line, word)?, on: true },
+        "disable" => Command::Switch { points: selection(line, word)?, on: false },
+        "query" => Command::Query,
+        "getvars" => Command::GetVars { name: line.optional().map(|name| name.text.to_owned()) },
+        "snapshot" => {
+            Command::Snapshot { label: line.next("the snapshot's name", "snapshot LABEL")?.text.to_owned() }
+        }
+        "restore" => {
+            if matches!(when, When::Every { .. }) {
+                let message = "a run that goes back again and again does not end".to_owned();
+                return Err(wrong(word, message, "restore with `at` or `on hit` would be right").into());
+            }
+            Command::Restore { label: line.next("the snapshot's name", "restore LABEL")?.text.to_owned() }
+        }
+        "stop" => Command::Stop,
+        other => return Err(wrong(word, format!("`{other}` is nothing that can be done"), ACTIONS).into()),
+    })
+}
+
+fn program(file: Word<'_>, source: &SourceArgs) -> Result<trapline_rpn::Program, Bad> {
+    programs::read(Path::new(file.text), source).map_err(|failure| match failure {
+        Failure::Compile(_) => Bad::Program(Box::new(failure)),
+        other => Bad::Line(wrong(file, other.to_string(), "a probe program's file would be right")),
+    })
+}
+
+/// `NAME`, `NAME n`, `group=G` and `type=T`, at least one of them.
+fn selection(line: &mut Line<'_>, verb: Word<'_>) -> Parsed<Selection> {
+    let form = format!("{0} NAME, {0} NAME n, {0} group=G or {0} type=T would be right", verb.text);
+    let mut points = Selection::default();
+    line.peek().ok_or_else(|| wrong(verb, format!("nothing is named to {}", verb.text), &form))?;
+    while let Some(word) = line.peek() {
+        if let Some(group) = word.text.strip_prefix("group=") {
+            points.groups.push(group.to_owned());
+        } else if let Some(kind) = word.text.strip_prefix("type=") {
+            points.kinds.push(kind.to_owned());
+        } else if points == Selection::default() {
+            points.name = Some(word.text.to_owned());
+        } else if points.name.is_some() && points.point.is_none() {
+            let n = number(word, word.text, word.col)?;
+            points.point = Some(usize::try_from(n).unwrap_or(usize::MAX));
+        } else {
+            return Err(wrong(word, format!("`{}` is more than can be named", word.text), &form));
+        }
+        line.at += 1;
+    }
+    Ok(points)
+}
+
+/// Programs and snapshots that a line names and that cannot be there.
+fn names_nothing(rule: &Rule, rules: &[Rule], inserted: &[String], content: &str) -> Vec<Wrong> {
+    let mut known: Vec<&str> = inserted.iter().map(String::as_str).collect();
+    let mut labels: Vec<&str> = Vec::new();
+    for rule in rules {
+        match &rule.command {
+            Command::Insert { name, .. } if !known.contains(&name.as_str()) => known.push(name),
+            Command::Snapshot { label } => labels.push(label),
+            _ => {}
+        }
+    }
+    let list = |names: &[&str]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    let mut found = Vec::new();
+    let program = match &rule.command {
+        Command::Remove { name } => Some(name),
+        Command::Switch { points, .. } => points.name.as_ref(),
+        Command::GetVars { name } => name.as_ref(),
+        _ => None,
+    };
+    let waited = match &rule.when {
+        When::Hit { name, .. } => Some(name),
+        _ => None,
+    };
+    for name in waited.into_iter().chain(program) {
+        let exact = known.contains(&name.as_str());
+        let count = if exact { 1 } else { known.iter().filter(|k| names(name, k)).count() };
+        if count == 1 {
+            continue;
+        }
+        let (message, help) = if count > 1 {
+            let same: Vec<&str> = known.iter().copied().filter(|k| file_name(k) == name).collect();
+            (
+                format!("`{name}` is the file name of {count} programs"),
+                format!("one of {} would be right", list(&same)),
+            )
+        } else if known.is_empty() {
+            (format!("no program is called `{name}`"), "-p or an `insert` must name it".to_owned())
+        } else {
+            (
+                format!("no program is called `{name}`"),
+                format!("the programs of this run are {}", list(&known)),
+            )
+        };
+        found.push(at_word(content, name, message, help));
+    }
+    if let Command::Restore { label } = &rule.command
+        && !labels.contains(&label.as_str())
+    {
+        let help = if labels.is_empty() {
+            "no line takes a snapshot; `at insns=N snapshot LABEL` would be right".to_owned()
+        } else {
+            format!("the snapshots of this script are {}", list(&labels))
+        };
+        found.push(at_word(content, label, format!("no snapshot is called `{label}`"), help));
+    }
+    found
+}
+
+/// Points at the last word `text` of a line that holds it.
+fn at_word(content: &str, text: &str, message: String, help: String) -> Wrong {
+    let words = split(content).map(|line| line.words).unwrap_or_default();
+    let place = words.iter().rev().find(|word| word.text == text).map(|word| (word.col, word.len));
+    let (col, len) = place.unwrap_or((1, 1));
+    Wrong { col, len, message, help }
+}
