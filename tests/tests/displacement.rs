@@ -114,7 +114,10 @@ fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
         }
         forms_seen += 1;
     }
-    println!("{bits} bits, ring {ring}, flags {flags:#x}: {forms_seen} forms, {ways:?}, {} differ", bad.len());
+    println!(
+        "{bits} bits, ring {ring}, flags {flags:#x}: {forms_seen} forms, {ways:?}, {} differ",
+        bad.len()
+    );
     let names: Vec<&str> = bad.iter().map(|b| b.lines().next().unwrap_or_default()).collect();
     assert!(bad.is_empty(), "{}\n\n{}", names.join("\n"), bad.first().unwrap());
     ways

@@ -1,14 +1,30 @@
 //! Instructions from iced's tables: each form with operands of each shape.
 
 use super::common::{CODE, DATA};
-use iced_x86::{Code, Encoder, EncodingKind, Instruction, MemoryOperand, OpCodeOperandKind as K, OpKind, Register};
+use iced_x86::{
+    Code, Encoder, EncodingKind, Instruction, MemoryOperand, OpCodeOperandKind as K, OpKind, Register,
+};
 
 /// A linear address that is not mapped.
 pub const ABSENT: u64 = DATA + 0x8000;
 /// General registers at each case's start, by number; the stack pointer keeps its own.
 pub const REGISTERS: [u64; 16] = [
-    0x1122_3344, 3, 0x80, DATA + 0x100, 0, DATA + 0x400, DATA + 0x200, DATA + 0x300, 0x0101_0101_0202_0202, 9, 10, ABSENT,
-    12, 13, 14, 15,
+    0x1122_3344,
+    3,
+    0x80,
+    DATA + 0x100,
+    0,
+    DATA + 0x400,
+    DATA + 0x200,
+    DATA + 0x300,
+    0x0101_0101_0202_0202,
+    9,
+    10,
+    ABSENT,
+    12,
+    13,
+    14,
+    15,
 ];
 /// Where branches go.
 const TARGET: u64 = CODE + 0x180;
@@ -44,7 +60,8 @@ impl Form {
         Code::values().map(Form).filter(move |f| {
             let op = f.0.op_code();
             // Names that no assembler takes, and the x86 side of a CPU that is none.
-            let odd = matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
+            let odd =
+                matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
             // A Cyrix form that is MOVMSKPS with a memory operand elsewhere: #UD, but the engine runs it as if the operand
             // were a register, and the count of a block that goes on behind it cannot be told.
             let odd = odd || f.0 == Code::Paveb_mm_mmm64;
@@ -65,7 +82,9 @@ impl Form {
             uses_memory |= operand(&mut i, n, op.op_kind(n), bits, shape)?;
         }
         let takes_memory = (0..op.op_count()).any(|n| format!("{:?}", op.op_kind(n)).contains("mem"));
-        if takes_memory && !uses_memory && shape != Shape::Register || !takes_memory && shape != Shape::Register {
+        if takes_memory && !uses_memory && shape != Shape::Register
+            || !takes_memory && shape != Shape::Register
+        {
             return None;
         }
         let mut encoder = Encoder::new(bits);
@@ -122,7 +141,9 @@ fn operand(i: &mut Instruction, n: u32, kind: K, bits: u32, shape: Shape) -> Opt
         K::farbr2_2 => far(i, n, OpKind::FarBranch16),
         K::farbr4_2 => far(i, n, OpKind::FarBranch32),
         K::imm8_const_1 => immediate(i, n, OpKind::Immediate8, 1),
-        K::imm8 if n > 0 && matches!(i.op_kind(n - 1), OpKind::Immediate8 | OpKind::Immediate16) => immediate(i, n, OpKind::Immediate8_2nd, 1),
+        K::imm8 if n > 0 && matches!(i.op_kind(n - 1), OpKind::Immediate8 | OpKind::Immediate16) => {
+            immediate(i, n, OpKind::Immediate8_2nd, 1)
+        }
         K::imm8 => immediate(i, n, OpKind::Immediate8, 5),
         K::imm8sex16 => immediate(i, n, OpKind::Immediate8to16, 5),
         K::imm8sex32 => immediate(i, n, OpKind::Immediate8to32, 5),
@@ -134,7 +155,11 @@ fn operand(i: &mut Instruction, n: u32, kind: K, bits: u32, shape: Shape) -> Opt
         K::mem_offs => {
             let size = if bits == 64 { 8 } else { 4 };
             let at = if shape == Shape::Absent { ABSENT } else { DATA + 0x90 };
-            set_memory(i, n, MemoryOperand::new(Register::None, Register::None, 1, at as i64, size, false, Register::None));
+            set_memory(
+                i,
+                n,
+                MemoryOperand::new(Register::None, Register::None, 1, at as i64, size, false, Register::None),
+            );
             return Some(true);
         }
         K::seg_rSI => i.set_op_kind(n, if bits == 64 { OpKind::MemorySegRSI } else { OpKind::MemorySegESI }),
@@ -144,7 +169,9 @@ fn operand(i: &mut Instruction, n: u32, kind: K, bits: u32, shape: Shape) -> Opt
             let bx = if bits == 64 { Register::RBX } else { Register::EBX };
             set_memory(i, n, MemoryOperand::new(bx, Register::AL, 1, 0, 0, false, Register::None));
         }
-        K::xbegin_2 | K::xbegin_4 | K::brdisp_2 => near(i, if bits == 64 { OpKind::NearBranch64 } else { OpKind::NearBranch32 }),
+        K::xbegin_2 | K::xbegin_4 | K::brdisp_2 => {
+            near(i, if bits == 64 { OpKind::NearBranch64 } else { OpKind::NearBranch32 })
+        }
         _ => return None,
     }
     Some(false)
@@ -196,8 +223,12 @@ fn register(kind: K, n: u32, bits: u32) -> Option<Register> {
         K::r32_vvvv => Some(R::ECX),
         K::r64_vvvv => Some(R::RCX),
         K::mm_or_mem | K::mm_reg | K::mm_rm => pick(R::MM0, R::MM1),
-        K::xmm_or_mem | K::xmm_reg | K::xmm_rm | K::xmm_vvvv | K::xmmp3_vvvv | K::xmm_is4 | K::xmm_is5 => pick(R::XMM0, R::XMM1),
-        K::ymm_or_mem | K::ymm_reg | K::ymm_rm | K::ymm_vvvv | K::ymm_is4 | K::ymm_is5 => pick(R::YMM0, R::YMM1),
+        K::xmm_or_mem | K::xmm_reg | K::xmm_rm | K::xmm_vvvv | K::xmmp3_vvvv | K::xmm_is4 | K::xmm_is5 => {
+            pick(R::XMM0, R::XMM1)
+        }
+        K::ymm_or_mem | K::ymm_reg | K::ymm_rm | K::ymm_vvvv | K::ymm_is4 | K::ymm_is5 => {
+            pick(R::YMM0, R::YMM1)
+        }
         K::seg_reg => Some(R::ES),
         K::cr_reg => Some(if bits == 64 { R::CR0 } else { R::CR0 }),
         K::dr_reg => Some(R::DR3),
