@@ -3,7 +3,7 @@
 //! Nothing here runs while the guest does, but for [`Interposer::last_hit`], which the hot path leaves to.
 
 use crate::displace::Displaced;
-use crate::insert::{INT3, bytes_at};
+use crate::insert::bytes_at;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop};
@@ -63,6 +63,7 @@ pub struct SavedTable {
 #[derive(Clone)]
 struct SavedSite {
     paddr: u64,
+    patch: u8,
     probes: Vec<u32>,
     armed: bool,
 }
@@ -192,7 +193,8 @@ impl Interposer {
 
     /// Saves the table.
     pub fn save(&self) -> SavedTable {
-        let site = |s: &Site| SavedSite { paddr: s.paddr, probes: s.probes.clone(), armed: s.armed };
+        let site =
+            |s: &Site| SavedSite { paddr: s.paddr, patch: s.patch, probes: s.probes.clone(), armed: s.armed };
         SavedTable {
             gv: self.gv.clone(),
             programs: self.programs.clone(),
@@ -224,9 +226,10 @@ impl Interposer {
             let armed = site.armed;
             *site = Site::new(was.paddr);
             site.change(|probes| probes.clone_from(&was.probes));
+            site.patch = was.patch;
             site.original = bytes_at(core, was.paddr);
             // It was armed once: nothing else is there.
-            site.armed = was.armed && (armed || core.arm(was.paddr, &INT3, index as u32).is_ok());
+            site.armed = was.armed && (armed || core.arm(was.paddr, &[was.patch], index as u32).is_ok());
         }
         self.gv.clone_from(&saved.gv);
         self.programs.clone_from(&saved.programs);

@@ -5,7 +5,11 @@ use trapline_emu::{Core, PAGE, PatchError};
 use trapline_rpn::LinkedProgram;
 
 /// The patch of a breakpoint probe.
-pub(crate) const INT3: [u8; 1] = [0xcc];
+const INT3: u8 = 0xcc;
+/// The patch of a `lock nop` site: the prefix, before a NOP.
+const LOCK: u8 = 0xf0;
+/// What stands at a `lock nop` site.
+const FIVE_NOPS: [u8; 5] = [0x90; 5];
 
 /// A program cannot be inserted; nothing of it has been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +33,14 @@ pub enum InsertErrorKind {
         expected: u8,
         /// What is there.
         found: u8,
+    },
+    /// A `lock nop` site needs five one-byte NOPs.
+    #[error("at {at} is {found:02x?}, but a lock nop site is five one-byte NOPs, 90 each")]
+    NotFiveNops {
+        /// Where.
+        at: String,
+        /// What is there.
+        found: [u8; 5],
     },
     /// No memory there.
     #[error("{0} is not in guest memory")]
@@ -132,13 +144,14 @@ impl Interposer {
             return Ok(());
         }
         match self.probes[probe].place.clone() {
-            Place::Kernel { paddr, .. } => self.attach(core, paddr, probe),
+            Place::Kernel { paddr, .. } => self.attach(core, paddr, INT3, probe),
+            Place::LockNop { paddr, .. } => self.attach(core, paddr + 1, LOCK, probe),
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
                 let Some(content) = module.page(file_page) else { return Ok(()) };
                 for paddr in core.code_pages() {
                     if holds(core, paddr, content) {
-                        self.attach(core, paddr + offset % PAGE, probe)?;
+                        self.attach(core, paddr + offset % PAGE, INT3, probe)?;
                     }
                 }
                 Ok(())
@@ -151,7 +164,12 @@ impl Interposer {
         if !std::mem::replace(&mut self.probes[probe].enabled, false) {
             return;
         }
-        for site in &mut self.sites {
+        let sites = match &self.probes[probe].place {
+            Place::Kernel { paddr, .. } => self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1),
+            Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
+            Place::User { .. } => 0..self.sites.len(),
+        };
+        for site in &mut self.sites[sites] {
             if site.probes.contains(&(probe as u32)) {
                 let none_left = site.change(|probes| probes.retain(|&p| p != probe as u32));
                 if none_left && site.armed {
@@ -163,14 +181,21 @@ impl Interposer {
     }
 
     /// Puts a probe on a physical address.
-    fn attach(&mut self, core: &mut Core, paddr: u64, probe: usize) -> Result<(), InsertErrorKind> {
+    fn attach(
+        &mut self,
+        core: &mut Core,
+        paddr: u64,
+        patch: u8,
+        probe: usize,
+    ) -> Result<(), InsertErrorKind> {
         let index = *self.by_paddr.entry(paddr).or_insert_with(|| {
             self.sites.push(Site::new(paddr));
             self.sites.len() - 1
         });
         let site = &mut self.sites[index];
         if !site.armed {
-            core.arm(paddr, &INT3, index as u32)?;
+            site.patch = patch;
+            core.arm(paddr, &[patch], index as u32)?;
             site.armed = true;
             site.original = bytes_at(core, paddr);
         }
@@ -187,7 +212,7 @@ impl Interposer {
         let probes = &self.probes;
         let site = &mut self.sites[site];
         let stays = |p: u32| match &probes[p as usize].place {
-            Place::Kernel { .. } => true,
+            Place::Kernel { .. } | Place::LockNop { .. } => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
@@ -209,7 +234,7 @@ impl Interposer {
             if holds(core, page, content) {
                 // A clash with another patch leaves this page without the probe; it cannot happen between
                 // breakpoint probes, which share sites.
-                let _ = self.attach(core, page + offset % PAGE, probe);
+                let _ = self.attach(core, page + offset % PAGE, INT3, probe);
             }
         }
     }
@@ -237,6 +262,16 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
                 return Err(InsertErrorKind::NotMapped(format!("linear address {linear:#x}")));
             }
             (byte[0], format!("{linear:#x}"))
+        }
+        Place::LockNop { linear, paddr } => {
+            let (mut found, at) = ([0; 5], format!("{linear:#x}"));
+            if !core.ram().read(*paddr, &mut found) {
+                return Err(InsertErrorKind::NotMapped(format!("linear address {at}")));
+            }
+            if found != FIVE_NOPS {
+                return Err(InsertErrorKind::NotFiveNops { at, found });
+            }
+            (found[0], at)
         }
         Place::User { module, offset } => {
             let at = format!("offset {offset:#x} of {}", module.name());

@@ -38,6 +38,14 @@ pub enum Place {
         /// Physical address.
         paddr: u64,
     },
+    /// The first of five one-byte NOPs in the kernel that a static probe's call was turned into (sdt on x86,
+    /// providers.md C). Patched is the second with `f0`: `lock nop` is #UD there, and IP in a hit is behind the first.
+    LockNop {
+        /// Linear address of the first, for messages.
+        linear: u64,
+        /// Its physical address.
+        paddr: u64,
+    },
     /// In a user module, wherever a physical page holds that page of it.
     User {
         /// The module.
@@ -131,6 +139,8 @@ pub(crate) struct Site {
     /// Whether there are more.
     pub several: bool,
     pub armed: bool,
+    /// The byte that fetches see when it is armed.
+    pub patch: u8,
     pub paddr: u64,
     /// The probes here, in order of insertion.
     pub probes: Vec<u32>,
@@ -145,6 +155,7 @@ impl Site {
             first: 0,
             several: false,
             armed: false,
+            patch: 0,
             paddr,
             probes: Vec::new(),
             original: [0; 15],

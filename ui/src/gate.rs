@@ -320,7 +320,8 @@ fn query(session: &Session) -> Done {
 /// `0xc0100c61`, or `appln+0x40f`.
 fn place(point: &PointView<'_>) -> String {
     match point.place {
-        trapline_interposer::Place::Kernel { linear, .. } => format!("{linear:#x}"),
+        trapline_interposer::Place::Kernel { linear, .. }
+        | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
         trapline_interposer::Place::User { module, offset } => {
             format!("{}+{offset:#x}", file_name(module.name()))
         }

@@ -36,7 +36,8 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
     }
     let len = i.len() as u8;
     let op = match i.mnemonic() {
-        M::Nop if i.op_count() == 0 => Op::Nop { len },
+        // The long ones too, 0f 1f and its like: their operand is not accessed.
+        M::Nop => Op::Nop { len },
         M::Push => push_of(i, len)?,
         M::Pop if i.op0_kind() == OpKind::Register && i.op0_register().is_gpr() => {
             Op::Pop { reg: gpr(i.op0_register())?, size: i.op0_register().size() as u8, len }

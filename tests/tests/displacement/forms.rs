@@ -82,9 +82,7 @@ impl Form {
             uses_memory |= operand(&mut i, n, op.op_kind(n), bits, shape)?;
         }
         let takes_memory = (0..op.op_count()).any(|n| format!("{:?}", op.op_kind(n)).contains("mem"));
-        if takes_memory && !uses_memory && shape != Shape::Register
-            || !takes_memory && shape != Shape::Register
-        {
+        if shape != Shape::Register && !(takes_memory && uses_memory) {
             return None;
         }
         let mut encoder = Encoder::new(bits);
@@ -230,7 +228,7 @@ fn register(kind: K, n: u32, bits: u32) -> Option<Register> {
             pick(R::YMM0, R::YMM1)
         }
         K::seg_reg => Some(R::ES),
-        K::cr_reg => Some(if bits == 64 { R::CR0 } else { R::CR0 }),
+        K::cr_reg => Some(R::CR0),
         K::dr_reg => Some(R::DR3),
         K::tr_reg => Some(R::TR3),
         K::bnd_reg | K::bnd_or_mem_mpx => pick(R::BND0, R::BND1),
