@@ -325,7 +325,9 @@ fn every_way_of_resuming_leaves_the_unprobed_digest() {
                 // INC EBX is displaced.
                 g.m.core_mut().arm(FUNCTION + 1, &[0xcc], 1).unwrap();
                 let verdict = if slot {
-                    Verdict::Slot(g.m.core_mut().take_slot(&INC_EBX, FUNCTION + 1, bits).unwrap())
+                    Verdict::Slot(
+                        g.m.core_mut().take_slot(&INC_EBX, INC_EBX.len() as u8, FUNCTION + 1, bits).unwrap(),
+                    )
                 } else {
                     Verdict::Step
                 };
@@ -349,7 +351,7 @@ fn a_displaced_instruction_that_faults_faults_at_its_site() {
             g.set(3, 0x40008);
             g.m.core_mut().arm(CODE + 1, &[0xcc], 1).unwrap();
             let verdict = if slot {
-                Verdict::Slot(g.m.core_mut().take_slot(&[0x8b, 0x03], CODE + 1, bits).unwrap())
+                Verdict::Slot(g.m.core_mut().take_slot(&[0x8b, 0x03], 2, CODE + 1, bits).unwrap())
             } else {
                 Verdict::Step
             };

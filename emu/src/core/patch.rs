@@ -51,8 +51,10 @@ pub(super) struct Patch {
 pub struct Slot {
     /// Index among the slots.
     pub index: u32,
-    /// Length of the displaced instruction, bytes.
+    /// Length of the copy, bytes.
     pub len: u8,
+    /// Length of the instruction at the site, bytes.
+    pub site_len: u8,
 }
 
 /// The displaced instruction that is running out of line.
@@ -200,11 +202,11 @@ impl Core {
     /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
     ///
     /// `site` is the EIP of the site in the current code segment: the slot serves that EIP and that segment base. The
-    /// instruction must not depend on its own address.
+    /// copy must not depend on its own address; it does what the `site_len` bytes at the site do.
     ///
     /// # Errors
     /// [`PatchError::NoSlot`].
-    pub fn take_slot(&mut self, instruction: &[u8], site: u64, bits: u32) -> Result<Slot, PatchError> {
+    pub fn take_slot(&mut self, copy: &[u8], site_len: u8, site: u64, bits: u32) -> Result<Slot, PatchError> {
         let total = (SLOT_PAGES * PAGE) as usize / SLOT_BYTES;
         let index = match self.slots.free.pop() {
             Some(i) => i,
@@ -215,12 +217,12 @@ impl Core {
             None => return Err(PatchError::NoSlot(total)),
         };
         let offset = index as usize * SLOT_BYTES;
-        let len = instruction.len().min(15);
+        let len = copy.len().min(15);
         let mut code = [0xcc; SLOT_BYTES];
-        code[..len].copy_from_slice(&instruction[..len]);
-        let next = site + len as u64;
+        code[..len].copy_from_slice(&copy[..len]);
+        let next = site + u64::from(site_len);
         let mut at = len;
-        if decode(bits, instruction, 0).is_some_and(|i| decode::is_x87(&i)) {
+        if decode(bits, copy, 0).is_some_and(|i| decode::is_x87(&i)) {
             // jmp $+2: ends the block, so that the machine sees the FPU's instruction pointer before the guest does.
             code[at..at + 2].copy_from_slice(&[0xeb, 0]);
             at += 2;
@@ -236,7 +238,7 @@ impl Core {
         }
         self.ram.write_slot(offset, &code);
         self.drop_slot_blocks(offset as u64);
-        Ok(Slot { index, len: len as u8 })
+        Ok(Slot { index, len: len as u8, site_len })
     }
 
     /// The FPU remembers where its last instruction was: at the site, not in the slot.
@@ -258,7 +260,7 @@ impl Core {
     pub(super) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {
         let linear = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
         let ip = if self.env.code64() { linear } else { linear.wrapping_sub(self.env.cs_base()) };
-        let next = self.wrap_ip(trap.ip.wrapping_add(slot.len.into()));
+        let next = self.wrap_ip(trap.ip.wrapping_add(slot.site_len.into()));
         self.active_slot = Some(ActiveSlot { ip, len: slot.len, site: trap.ip, next });
         self.env.set_eip(ip);
     }

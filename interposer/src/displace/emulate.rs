@@ -10,19 +10,68 @@ use trapline_emu::{Core, Fault, Seg, hflags};
 /// instruction's own address, so that one operation serves every mapping of its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    Nop { len: u8 },
-    Push { reg: u8, size: u8, len: u8 },
-    PushImm { value: u64, size: u8, len: u8 },
-    Pop { reg: u8, size: u8, len: u8 },
-    MovReg { to: u8, from: u8, size: u8, len: u8 },
-    Leave { size: u8, len: u8 },
-    Ret { size: u8, drop: u16 },
-    Jump { by: u64 },
-    Call { by: u64, size: u8, len: u8 },
-    Jcc { condition: ConditionCode, by: u64, len: u8 },
-    Pushf { size: u8, len: u8 },
-    Cli { len: u8 },
-    Sti { len: u8 },
+    Nop {
+        len: u8,
+    },
+    Push {
+        reg: u8,
+        size: u8,
+        len: u8,
+    },
+    PushImm {
+        value: u64,
+        size: u8,
+        len: u8,
+    },
+    Pop {
+        reg: u8,
+        size: u8,
+        len: u8,
+    },
+    MovReg {
+        to: u8,
+        from: u8,
+        size: u8,
+        len: u8,
+    },
+    /// LEA relative to the instruction's own address.
+    Address {
+        reg: u8,
+        by: u64,
+        size: u8,
+        len: u8,
+    },
+    Leave {
+        size: u8,
+        len: u8,
+    },
+    Ret {
+        size: u8,
+        drop: u16,
+    },
+    Jump {
+        by: u64,
+    },
+    Call {
+        by: u64,
+        size: u8,
+        len: u8,
+    },
+    Jcc {
+        condition: ConditionCode,
+        by: u64,
+        len: u8,
+    },
+    Pushf {
+        size: u8,
+        len: u8,
+    },
+    Cli {
+        len: u8,
+    },
+    Sti {
+        len: u8,
+    },
 }
 
 /// What emulation did.
@@ -45,6 +94,12 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
         M::Mov if plain_registers(i) => Op::MovReg {
             to: gpr(i.op0_register())?,
             from: gpr(i.op1_register())?,
+            size: i.op0_register().size() as u8,
+            len,
+        },
+        M::Lea if i.is_ip_rel_memory_operand() && i.memory_base() == Register::RIP => Op::Address {
+            reg: i.op0_register().full_register().number() as u8,
+            by: i.ip_rel_memory_address().wrapping_sub(i.ip()),
             size: i.op0_register().size() as u8,
             len,
         },
@@ -230,6 +285,10 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
         }
         Op::MovReg { to, from, size, len } => {
             set_gpr(core, to, env.gpr(from.into()), size);
+            skip(core, len);
+        }
+        Op::Address { reg, by, size, len } => {
+            set_gpr(core, reg, env.eip().wrapping_add(by), size);
             skip(core, len);
         }
         Op::Leave { size, len } => {

@@ -18,13 +18,14 @@ pub fn why(bytes: &[u8], ip: u64, bits: u32) -> &'static str {
     match way(&i, bits) {
         Way::Emulated if i.flow_control() == FlowControl::Next => "cheap on the CPU's state",
         Way::Emulated => "its own address decides where it goes",
+        Way::OutOfLine if i.is_ip_rel_memory_operand() => "names memory that an absolute address reaches",
         Way::OutOfLine => "does the same at any address",
         Way::Stepped => stepped(&i),
     }
 }
 
 fn decode(bytes: &[u8], ip: u64, bits: u32) -> Instruction {
-    Decoder::with_ip(bits, bytes, ip, DecoderOptions::NONE).decode()
+    Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode()
 }
 
 /// Whether it lies on two pages.
@@ -46,8 +47,8 @@ fn way(i: &Instruction, bits: u32) -> Way {
 fn stepped(i: &Instruction) -> &'static str {
     if i.is_invalid() {
         "no instruction"
-    } else if i.is_ip_rel_memory_operand() {
-        "names memory relative to its own address"
+    } else if i.is_ip_rel_memory_operand() && super::absolute(i).is_none() {
+        "names memory relative to its own address, too far for an absolute one"
     } else if i.is_privileged() {
         "privileged"
     } else if matches!(i.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq) {

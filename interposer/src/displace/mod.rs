@@ -13,7 +13,7 @@ pub use explain::{way_of, why};
 
 pub(crate) use emulate::{Op, emulate};
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use trapline_emu::{Core, PAGE, Slot, is_sensitive};
 
 /// How an instruction is displaced.
@@ -69,16 +69,50 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
     if n < i.len() {
         return Displaced::Stepped;
     }
-    match core.take_slot(&bytes[..n], ip, bits) {
+    let copy = if i.is_ip_rel_memory_operand() { absolute(&i) } else { Some(bytes[..n].to_vec()) };
+    let Some(copy) = copy else { return Displaced::Stepped };
+    match core.take_slot(&copy, n as u8, ip, bits) {
         Ok(slot) => Displaced::OutOfLine { slot, ip, linear },
         Err(_) => Displaced::Stepped,
     }
 }
 
+/// A RIP-relative instruction with the same address as a plain 32-bit one, sign-extended: that reaches the lowest and
+/// the highest 2 GiB, where kernels and programs that are not position-independent lie.
+fn absolute(i: &Instruction) -> Option<Vec<u8>> {
+    let address = i.ip_rel_memory_address();
+    i32::try_from(address as i64).ok()?;
+    if engine_forgets_immediate(i) {
+        return None;
+    }
+    let mut moved = *i;
+    moved.set_memory_base(Register::None);
+    moved.set_memory_displacement64(address);
+    moved.set_memory_displ_size(8);
+    let mut encoder = Encoder::new(64);
+    encoder.encode(&moved, 0).ok()?;
+    Some(encoder.take_buffer()).filter(|copy| copy.len() <= 15)
+}
+
+/// Forms whose RIP-relative address the engine takes from the end of the displacement, as if no immediate came behind
+/// it. Hardware does not; but a probed run must be like an unprobed one, so they stay where they are.
+fn engine_forgets_immediate(i: &Instruction) -> bool {
+    let test = matches!(
+        i.code(),
+        Code::Test_rm8_imm8_F6r1
+            | Code::Test_rm16_imm16_F7r1
+            | Code::Test_rm32_imm32_F7r1
+            | Code::Test_rm64_imm32_F7r1
+    );
+    let shift = matches!(i.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd) && i.op_count() == 3;
+    test || shift && i.op2_kind() == OpKind::Immediate8
+        || i.code().op_code().encoding() == EncodingKind::D3NOW
+}
+
 /// The way of an instruction by what it is; emulation is asked for first.
 pub(crate) fn classify(i: &Instruction) -> Way {
     use Mnemonic as M;
-    if i.is_ip_rel_memory_operand() {
+    if i.is_ip_rel_memory_operand() && absolute(i).is_none() {
         // The copy would compute another address.
         return Way::Stepped;
     }

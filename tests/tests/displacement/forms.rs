@@ -123,7 +123,7 @@ fn operand(i: &mut Instruction, n: u32, kind: K, bits: u32, shape: Shape) -> Opt
         set_memory(i, n, memory(bits, shape));
         return Some(true);
     }
-    if let Some(register) = register(kind, n, bits) {
+    if let Some(register) = register(kind, n) {
         i.set_op_kind(n, OpKind::Register);
         i.set_op_register(n, register);
         return Some(false);
@@ -207,7 +207,7 @@ fn immediate(i: &mut Instruction, n: u32, kind: OpKind, value: u64) {
 }
 
 /// The register for an operand kind: the destination is AX where it can be, the source DX.
-fn register(kind: K, n: u32, bits: u32) -> Option<Register> {
+fn register(kind: K, n: u32) -> Option<Register> {
     let pick = |a: Register, b: Register| Some(if n == 0 { a } else { b });
     use Register as R;
     match kind {
