@@ -11,12 +11,13 @@ mod common;
 #[path = "displacement/forms.rs"]
 mod forms;
 
-use common::{CODE, DATA, Guest, Setup, TF};
-use forms::{Form, SHAPES};
+use common::{CODE, DATA, Guest, Rng, Setup, TF};
+use forms::{Form, SHAPES, Shape};
+use iced_x86::{Decoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use std::collections::BTreeMap;
 use trapline_emu::{Snapshot, Stop, TrapInterposer};
 use trapline_interposer::{Place, Way};
-use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
+use trapline_rpn::{LinkedProbe, LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::interposer;
 
 /// Where the instruction of a case is.
@@ -28,6 +29,8 @@ const RUN: u64 = 3;
 struct Start {
     guest: Guest,
     snapshot: Snapshot,
+    /// Its instruction count.
+    base: u64,
     program: LinkedProgram,
 }
 
@@ -45,23 +48,32 @@ impl Start {
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\npush r, eax\npush r, esp\nlog 2\nexit";
         let width = if bits == 64 { Width::W64 } else { Width::W32 };
         let program = parse("case.rpn", text).unwrap().link(width, &NoSymbols).unwrap();
-        Start { guest, snapshot, program }
+        Start { base: guest.m.icount(), guest, snapshot, program }
     }
 
-    /// Runs one case; `probed` says with a probe on it.
+    /// Runs one case; `probed` says with a probe on its first instruction.
     fn run(&mut self, code: &[u8], probed: bool) -> (Outcome, Option<Way>) {
+        self.run_for(code, RUN, if probed { &[0] } else { &[] })
+    }
+
+    /// Runs code for a number of instructions, with probes at these offsets. Answers how the first was displaced.
+    fn run_for(&mut self, code: &[u8], length: u64, sites: &[usize]) -> (Outcome, Option<Way>) {
         self.guest.m.restore(&self.snapshot).unwrap();
         self.guest.m.write_physical(AT, code);
-        let limit = self.guest.m.icount() + RUN;
-        if !probed {
+        let limit = self.guest.m.icount() + length;
+        if sites.is_empty() {
             let stop = self.guest.m.run(None, limit);
             return (self.outcome(stop), None);
         }
         let mut probes = interposer();
         let mut program = self.program.clone();
-        program.probes[0].opcode = code[0];
-        let place = Place::Kernel { linear: AT, paddr: AT };
-        let id = probes.insert(self.guest.m.core_mut(), "case", program, vec![place]).unwrap();
+        program.probes = sites
+            .iter()
+            .map(|&at| LinkedProbe { opcode: code[at], ..self.program.probes[0].clone() })
+            .collect();
+        let place = |&at: &usize| Place::Kernel { linear: AT + at as u64, paddr: AT + at as u64 };
+        let places = sites.iter().map(place).collect();
+        let id = probes.insert(self.guest.m.core_mut(), "case", program, places).unwrap();
         let stop = self.guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
         let way = probes.armed_sites().next().and_then(|(_, _, way)| way);
         let outcome = self.outcome(stop);
@@ -147,4 +159,98 @@ fn forms_in_64_bit_user_code() {
 fn forms_single_stepped() {
     check(32, 0, TF);
     check(64, 3, TF);
+}
+
+/// Code that goes round in random instructions, and the offset of each.
+fn stream(bits: u32, known: &[(Form, Shape)], random: &mut Rng) -> (Vec<u8>, Vec<usize>) {
+    let (mut code, mut sites) = (Vec::new(), Vec::new());
+    while sites.len() < 40 {
+        let (form, shape) = known[random.below(known.len() as u64) as usize];
+        if let Some(bytes) = form.encode(bits, shape, AT + code.len() as u64) {
+            sites.push(code.len());
+            code.extend(bytes);
+        }
+    }
+    sites.push(code.len());
+    let back = -(code.len() as i32 + 5);
+    code.push(0xe9);
+    code.extend(back.to_le_bytes());
+    (code, sites)
+}
+
+/// What a stream may hold: what runs here without a fault, goes on behind itself and writes no pointer.
+fn harmless(start: &mut Start, bits: u32) -> Vec<(Form, Shape)> {
+    let mut known = Vec::new();
+    for form in Form::all(bits) {
+        for shape in [Shape::Register, Shape::Base, Shape::Index, Shape::Absolute] {
+            let Some(code) = form.encode(bits, shape, AT) else { continue };
+            let i = Decoder::new(bits, &code, 0).decode();
+            if i.is_invalid() || i.flow_control() != FlowControl::Next || i.is_privileged() || spoils(&i) {
+                continue;
+            }
+            let (outcome, _) = start.run(&code, false);
+            if outcome.stop == Stop::Limit && start.guest.ip() > AT && start.guest.ip() < AT + 20 {
+                known.push((form, shape));
+            }
+        }
+    }
+    known
+}
+
+/// Whether the stream might not come round again.
+fn spoils(i: &Instruction) -> bool {
+    let pointers = [Register::RBX, Register::RSI, Register::RDI, Register::RSP, Register::RBP];
+    let mut factory = InstructionInfoFactory::new();
+    let written = factory.info(i).used_registers().iter().any(|used| {
+        let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+        writes && pointers.contains(&used.register().full_register())
+    });
+    // The flags that BT and its kin leave undefined the engine computes from what it knows of the flags in its block.
+    let undefined = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
+    let faults_by_value = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Bound);
+    written || undefined || faults_by_value || i.is_stack_instruction() || i.is_string_instruction()
+}
+
+/// At least `total` random instructions in a mode and ring, each of them probed. A failure is told by its seed.
+fn random_streams(bits: u32, ring: u8, total: u64) {
+    let mut start = Start::new(bits, ring, 0);
+    let known = harmless(&mut start, bits);
+    assert!(known.len() > 600, "{} forms and shapes", known.len());
+    let (mut done, base) = (0, start.base);
+    for seed in 1.. {
+        let mut random = Rng(seed * 0x9e37_79b9_7f4a_7c15);
+        let (code, sites) = stream(bits, &known, &mut random);
+        let (plain, _) = start.run_for(&code, 50_000, &[]);
+        let (probed, _) = start.run_for(&code, 50_000, &sites);
+        if plain != probed {
+            let alone = |at: &&usize| start.run_for(&code, 50_000, &[**at]).0 != plain;
+            let site = sites.iter().find(alone).copied();
+            let i = site.map(|at| Decoder::new(bits, &code[at..], 0).decode().to_string());
+            panic!(
+                "{bits} bits, ring {ring}, seed {seed}: {code:02x?}\nalone differs {site:x?} {i:?}\n{}\n{}",
+                plain.registers, probed.registers
+            );
+        }
+        done += plain.icount - base;
+        if done >= total {
+            println!(
+                "{bits} bits, ring {ring}: {} shapes, {done} instructions, seeds 1 to {seed}",
+                known.len()
+            );
+            return;
+        }
+        assert!(seed < 20_000, "only {done} instructions");
+    }
+}
+
+#[test]
+fn random_streams_in_32_bit_code() {
+    random_streams(32, 0, 2_500_000);
+    random_streams(32, 3, 2_500_000);
+}
+
+#[test]
+fn random_streams_in_64_bit_code() {
+    random_streams(64, 0, 2_500_000);
+    random_streams(64, 3, 2_500_000);
 }
