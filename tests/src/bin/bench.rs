@@ -3,6 +3,8 @@
 //! Times are this thread's CPU time, so that other work on the machine does not count; each ratio is taken within a round and the medians are shown.
 //! A target that is missed is marked and does not fail the run: no test depends on time.
 
+#[path = "../bench/arming.rs"]
+mod arming;
 #[path = "../bench/boot.rs"]
 mod boot;
 #[path = "../bench/hits.rs"]
@@ -57,6 +59,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {
         table.note("GNU Mach's boot: left out by --quick");
