@@ -144,7 +144,12 @@ impl Host for Guest<'_> {
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
         let env = self.core.env();
         if context == Context::User && env.cpl() != 3 {
-            self.stats.user_writes_dropped += 1;
+            let had_one = match (reg.gpr_number(), segment(reg)) {
+                (Some(n), _) => self.core.set_user_gpr(n.into(), value),
+                (None, Some(seg)) => self.core.set_user_selector(seg, value as u16),
+                (None, None) => true,
+            };
+            self.stats.no_user_context += u64::from(!had_one);
             return;
         }
         if let Some(n) = reg.gpr_number() {

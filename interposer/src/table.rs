@@ -82,10 +82,8 @@ pub struct Stats {
     pub ignored: u64,
     /// Handlers whose RPN stack wrapped.
     pub wraps: u64,
-    /// `push u` without a user context.
+    /// `push u` and `pop u` without a user context.
     pub no_user_context: u64,
-    /// `pop u` in kernel code, which this version does not carry out.
-    pub user_writes_dropped: u64,
 }
 
 /// An inserted program.

@@ -218,7 +218,7 @@ fn random_streams(bits: u32, ring: u8, total: u64) {
     assert!(known.len() > 600, "{} forms and shapes", known.len());
     let (mut done, base) = (0, start.base);
     for seed in 1.. {
-        let mut random = Rng(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut random = Rng(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
         let (code, sites) = stream(bits, &known, &mut random);
         let (plain, _) = start.run_for(&code, 50_000, &[]);
         let (probed, _) = start.run_for(&code, 50_000, &sites);
@@ -253,4 +253,24 @@ fn random_streams_in_32_bit_code() {
 fn random_streams_in_64_bit_code() {
     random_streams(64, 0, 2_500_000);
     random_streams(64, 3, 2_500_000);
+}
+
+/// Probes that are on no instruction as the guest runs it: on every byte but the first of each.
+#[test]
+fn patches_inside_instructions_change_nothing() {
+    for (bits, ring) in [(32, 0), (32, 3), (64, 0), (64, 3)] {
+        let mut start = Start::new(bits, ring, 0);
+        let known = harmless(&mut start, bits);
+        for seed in 1..=10 {
+            let (code, starts) = stream(bits, &known, &mut Rng(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed)));
+            let inside: Vec<usize> = (0..code.len()).filter(|at| !starts.contains(at)).collect();
+            let (plain, _) = start.run_for(&code, 300, &[]);
+            let (probed, _) = start.run_for(&code, 300, &inside);
+            assert!(plain == probed, "{bits} bits, ring {ring}, seed {seed}: {code:02x?}");
+            // Some on instructions, some inside: any byte at all.
+            let any: Vec<usize> = (0..code.len()).filter(|at| (at * 7 + seed as usize) % 3 != 0).collect();
+            let (probed, _) = start.run_for(&code, 300, &any);
+            assert!(plain == probed, "{bits} bits, ring {ring}, seed {seed}, any byte: {code:02x?}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ impl Core {
             self.analyse(cell, address, size);
         }
         self.unblock_nmi();
+        self.write_user_registers();
         if b.flags & BlockCell::SLOT != 0 {
             self.hide_slot_from_fpu();
         }
@@ -92,7 +93,8 @@ impl Core {
 
     /// What the hook compares with: every block while something is pending.
     pub(super) fn set_limit(&mut self) {
-        let watch = self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some();
+        let watch =
+            self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some() || self.user_writes;
         let watch = watch || self.mode != Mode::Free || self.halt.is_some();
         self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
     }

@@ -146,6 +146,8 @@ pub struct Core {
     snapshot_counter: u64,
     tsc_offset: u64,
     user_contexts: user::UserContexts,
+    /// Whether a user context has registers to be written.
+    user_writes: bool,
     /// Physical addresses of the instructions that have run, when they are collected.
     coverage: Option<BTreeSet<u64>>,
 }
@@ -213,6 +215,7 @@ impl Core {
             snapshot_counter: 0,
             tsc_offset: 0,
             user_contexts: user::UserContexts::default(),
+            user_writes: false,
             coverage: None,
         }))
     }

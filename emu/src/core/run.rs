@@ -90,6 +90,7 @@ impl Core {
         if let Some(stop) = self.verdict.take() {
             return Some(stop);
         }
+        self.write_user_registers();
         let now = self.hot.clock.now();
         self.platform.advance(now);
         self.update_irq();

@@ -121,6 +121,7 @@ impl Core {
         (self.nmi_pending, self.nmi_blocked) = s.nmi;
         self.tsc_offset = s.tsc_offset;
         self.user_contexts.clone_from(&s.user_contexts);
+        self.user_writes = self.user_contexts.values().any(|c| c.written != 0);
         self.hot.last = std::ptr::null_mut();
         self.active_slot = None;
         self.tentative = None;

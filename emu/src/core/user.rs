@@ -3,7 +3,8 @@
 //! The man page's `u` registers are those of "the current process context just before it switched to kernel
 //! mode". The machine sees every such switch (IDT delivery, SYSENTER, SYSCALL), so it notes the registers then,
 //! keyed by the ring-0 entry stack of the TSS, which tells tasks apart in any guest that gives each task a
-//! kernel stack.
+//! kernel stack. A handler may change a context: the task finds the changed registers when it is next in ring 3,
+//! whatever its kernel restored there.
 
 use super::Core;
 use crate::engine::Seg;
@@ -26,7 +27,11 @@ pub struct UserContext {
     pub selectors: [u16; 6],
     /// Bases of FS and GS.
     pub bases: [u64; 2],
+    /// Registers that wait to be written at the return to ring 3: bit n is general register n, 16 + n is selector n.
+    pub written: u32,
 }
+
+const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
 
 /// All of them, shared with snapshots.
 pub(super) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
@@ -34,21 +39,67 @@ pub(super) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
 impl Core {
     /// Notes the current registers as the user context of the task that enters ring 0 on stack `key`.
     pub(super) fn note_user_context(&mut self, ip: u64) {
+        // What was to be written at a return that has happened without an instruction: a fault of its fetch.
+        self.write_user_registers();
         let key = self.entry_stack();
         let e = self.env;
-        let segs = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
         let context = UserContext {
             gpr: std::array::from_fn(|i| e.gpr(i)),
             ip,
             flags: self.eflags(),
-            selectors: segs.map(|s| e.seg(s).selector as u16),
+            selectors: SEGS.map(|s| e.seg(s).selector as u16),
             bases: [e.seg(Seg::Fs).base, e.seg(Seg::Gs).base],
+            written: 0,
         };
         let map = Arc::make_mut(&mut self.user_contexts);
         if map.len() >= MAX_CONTEXTS && !map.contains_key(&key) {
             map.pop_first();
         }
         map.insert(key, context);
+    }
+
+    /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own
+    /// registers are to be written instead.
+    pub fn set_user_gpr(&mut self, n: usize, value: u64) -> bool {
+        self.change_user_context(|c| {
+            c.gpr[n] = value;
+            c.written |= 1 << n;
+        })
+    }
+
+    /// Changes a selector of the current task's user context; whether it has one.
+    pub fn set_user_selector(&mut self, seg: Seg, value: u16) -> bool {
+        self.change_user_context(|c| {
+            c.selectors[seg as usize] = value;
+            c.written |= 1 << (16 + seg as usize);
+        })
+    }
+
+    fn change_user_context(&mut self, change: impl FnOnce(&mut UserContext)) -> bool {
+        let key = self.entry_stack();
+        let Some(context) = Arc::make_mut(&mut self.user_contexts).get_mut(&key) else { return false };
+        change(context);
+        self.user_writes = true;
+        self.set_limit();
+        true
+    }
+
+    /// In ring 3 again: writes what handlers have changed of this task's context.
+    pub(super) fn write_user_registers(&mut self) {
+        if !self.user_writes || self.env.cpl() != 3 {
+            return;
+        }
+        let key = self.entry_stack();
+        let contexts = Arc::make_mut(&mut self.user_contexts);
+        let Some(context) = contexts.get_mut(&key) else { return };
+        let (written, c) = (std::mem::take(&mut context.written), *context);
+        self.user_writes = contexts.values().any(|c| c.written != 0);
+        (0..16).filter(|n| written & 1 << n != 0).for_each(|n| self.env.set_gpr(n, c.gpr[n]));
+        for (n, seg) in SEGS.into_iter().enumerate() {
+            if written & 1 << (16 + n) != 0 {
+                self.load_selector(seg, c.selectors[n]);
+            }
+        }
     }
 
     /// Ring-0 stack pointer of the current TSS; 0 when there is none.

@@ -230,7 +230,6 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("rewritten", stats.rewritten),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
-        ("user_writes_dropped", stats.user_writes_dropped),
         ("single_steps", machine.steps),
         ("void_accesses", machine.void_accesses),
         ("unknown_ports", unknown),
