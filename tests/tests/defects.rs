@@ -1,0 +1,161 @@
+//! What the originals got wrong (providers.md B), each right here; and what becomes of a record when the probed
+//! instruction faults.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../emu/tests/common/mod.rs"]
+mod common;
+
+use common::{CODE, DATA, Guest, P, RW, Setup, US};
+use trapline_emu::{Stop, TrapInterposer};
+use trapline_interposer::{Interposer, Place};
+use trapline_rpn::{NoSymbols, Width, parse};
+use trapline_tests::interposer;
+
+/// A doubleword that the instructions work on.
+const CELL: u64 = DATA + 0x80;
+const VALUE: u64 = 0x8765_4321;
+const AX: u64 = 0x1122_3344;
+/// EBX of the call through a scaled index.
+const BX: u64 = 0x100;
+
+/// What to look at behind the instruction.
+#[derive(Debug, Clone, Copy)]
+enum See {
+    Ip,
+    Ax,
+    Cell,
+}
+
+/// One instruction at CODE, ECX before it, and what is right behind it.
+type Defect = (&'static str, u32, &'static [u8], u64, See, u64);
+
+const DEFECTS: &[Defect] = &[
+    ("LOOP counts down, then tests", 32, &[0xe2, 0x10], 1, See::Ip, CODE + 2),
+    ("LOOP from 0 goes round", 32, &[0xe2, 0x10], 0, See::Ip, CODE + 0x12),
+    ("67 LOOP counts in CX", 32, &[0x67, 0xe2, 0x10], 0x5_0001, See::Ip, CODE + 3),
+    ("67 JECXZ looks at CX", 32, &[0x67, 0xe3, 0x10], 0x5_0000, See::Ip, CODE + 0x13),
+    ("67 LOOP counts in ECX", 64, &[0x67, 0xe2, 0x10], 5 << 32 | 1, See::Ip, CODE + 3),
+    ("67 JRCXZ looks at ECX", 64, &[0x67, 0xe3, 0x10], 5 << 32, See::Ip, CODE + 0x13),
+    ("CALL [eax+ebx*8]: SIB, no displacement", 32, &[0xff, 0x14, 0xd8], 0, See::Ip, VALUE),
+    ("MUL of RIP-relative memory", 64, &[0xf7, 0x25, 0x7a, 0, 1, 0], 0, See::Ax, (AX * VALUE) & 0xffff_ffff),
+    ("SHR of RIP-relative memory by CL", 64, &[0xd3, 0x2d, 0x7a, 0, 1, 0], 4, See::Cell, VALUE >> 4),
+    ("CMPXCHG of RIP-relative memory", 64, &[0x0f, 0xb1, 0x0d, 0x79, 0, 1, 0], 7, See::Ax, VALUE),
+    ("a far jump is no near one", 32, &[0xea, 0x40, 0, 2, 0, 8, 0], 0, See::Ip, CODE + 0x40),
+    ("a far call pushes CS", 32, &[0x9a, 0x40, 0, 2, 0, 8, 0], 0, See::Ip, CODE + 0x40),
+];
+
+/// A probe at CODE with this header; it logs EAX.
+fn probe(guest: &mut Guest, bits: u32, more: &str) -> Interposer {
+    let opcode = guest.mem(CODE, 1);
+    let text =
+        format!("name = v\nmodtype = kernel\naddress = 0\nopcode = {opcode}\n{more}push r, eax\nlog 1\nexit");
+    let width = if bits == 64 { Width::W64 } else { Width::W32 };
+    let program = parse("v.rpn", &text).unwrap().link(width, &NoSymbols).unwrap();
+    let mut probes = interposer();
+    let places = vec![Place::Kernel { linear: CODE, paddr: CODE }];
+    probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
+    probes
+}
+
+#[test]
+fn what_the_originals_got_wrong_is_right() {
+    for &(what, bits, code, cx, see, expected) in DEFECTS {
+        let mut seen = Vec::new();
+        for probed in [false, true] {
+            let mut guest = Setup::bits(bits).code(code).at(CELL, &VALUE.to_le_bytes()[..4]).boot();
+            let ax = if code[0] == 0xff { CELL - 8 * BX } else { AX };
+            guest.set(0, ax).set(1, cx).set(3, BX);
+            let limit = guest.m.icount() + 1;
+            let mut probes = interposer();
+            if probed {
+                probes = probe(&mut guest, bits, "");
+            }
+            assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Limit);
+            assert_eq!(probes.stats().hits, u64::from(probed), "{what}");
+            let value = match see {
+                See::Ip => guest.ip(),
+                See::Ax => guest.gpr(0),
+                See::Cell => guest.mem(CELL, 4),
+            };
+            assert_eq!(value, expected, "{what}, probed {probed}");
+            seen.push(guest.m.digest());
+        }
+        assert_eq!(seen[0], seen[1], "{what}");
+    }
+}
+
+/// A page that is not there until the handler of #PF, which counts in EDI, puts it there.
+const ABSENT: u64 = DATA + 0x1000;
+/// That handler.
+const REPAIR: u64 = CODE + 0x800;
+
+/// A guest that runs `code` into a #PF at ABSENT, once, and halts behind it.
+fn faulting(code: &[u8]) -> Guest {
+    let setup = Setup::bits32();
+    let pte = setup.pte_at(ABSENT);
+    let present = ABSENT | P | RW | US;
+    let mut code = code.to_vec();
+    code.push(0xf4);
+    let setup = setup.code(&code).pte(ABSENT, 0).gate(14, REPAIR, 0x8e00).asm_at(REPAIR, |a| {
+        use iced_x86::code_asm::{dword_ptr, edi, esp};
+        a.inc(edi).unwrap();
+        a.mov(dword_ptr(pte), present as u32).unwrap();
+        a.add(esp, 4).unwrap();
+        a.iretd().unwrap();
+    });
+    let mut guest = setup.boot();
+    guest.set(0, 5).set(3, ABSENT).set(5, ABSENT + 0x100).set(7, 0);
+    guest
+}
+
+#[test]
+fn a_record_is_dropped_when_the_instruction_faults_and_kept_with_logonfault() {
+    // Out of line, emulated, stepped.
+    let cases: [(&str, &[u8]); 3] =
+        [("mov eax, [ebx]", &[0x8b, 0x03]), ("leave", &[0xc9]), ("lidt [ebx]", &[0x0f, 0x01, 0x1b])];
+    for (what, code) in cases {
+        let mut plain = faulting(code);
+        assert_eq!(plain.run(), Stop::Halted, "{what}");
+        assert_eq!(plain.gpr(7), 1, "{what} faults once");
+        for (more, records, dropped) in [("", 1, 1), ("logonfault = yes\n", 2, 0), ("maxhits = 1\n", 1, 1)] {
+            let mut guest = faulting(code);
+            let mut probes = probe(&mut guest, 32, more);
+            let limit = guest.m.icount() + 1000;
+            assert_eq!(
+                guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit),
+                Stop::Halted,
+                "{what}"
+            );
+            let stats = probes.stats();
+            assert_eq!((stats.faulted, stats.dropped), (1, dropped), "{what} {more}");
+            let got = probes.channels().records();
+            assert_eq!(got.len(), records, "{what} {more}");
+            assert_eq!(
+                got.iter().map(|r| r.header.seq).collect::<Vec<_>>(),
+                (1..=records as u64).collect::<Vec<_>>()
+            );
+            // The retry is no new hit.
+            assert_eq!(probes.probe(0).unwrap().3, 1, "{what} {more}");
+            if more != "maxhits = 1\n" {
+                assert_eq!(guest.m.digest(), plain.m.digest(), "{what} {more}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bound_that_fails_drops_its_record() {
+    // bound eax, [ebx]: 5 is not in 7..=9. The stub of #BR halts.
+    for (more, records) in [("", 0), ("logonfault = yes\n", 1)] {
+        let limits = [7u32.to_le_bytes(), 9u32.to_le_bytes()].concat();
+        let mut guest = Setup::bits32().code(&[0x62, 0x03, 0xf4]).at(CELL, &limits).boot();
+        guest.set(0, 5).set(3, CELL);
+        let mut probes = probe(&mut guest, 32, more);
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        assert_eq!(guest.frame().vector, 5);
+        assert_eq!(guest.frame().ip, CODE);
+        assert_eq!(probes.channels().records().len(), records);
+    }
+}
