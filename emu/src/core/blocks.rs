@@ -4,7 +4,7 @@
 
 use super::cell::BlockCell;
 use super::decode::{self, Kind};
-use super::{Core, Halt, Mode, SLOT_VA};
+use super::{Core, Halt, Mode, SLOT_BYTES, SLOT_VA};
 use crate::engine::hflags;
 use crate::ram::{PAGE, SLOT_PAGES};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ impl Core {
     pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
-        if b.icount == 0 || b.flags & BlockCell::NEW != 0 {
+        if b.flags & BlockCell::NEW != 0 {
             self.analyse(cell, address, size);
         }
         self.unblock_nmi();
@@ -253,8 +253,12 @@ impl Core {
     /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
     fn analyse_slot(&self, b: &mut BlockCell) {
         b.flags |= BlockCell::SLOT;
-        b.icount = b.icount.max(1);
+        b.icount = 0;
         let base = self.env.cs_base();
+        if !b.pc.is_multiple_of(SLOT_BYTES as u64) {
+            b.flags |= BlockCell::SLOT_TAIL;
+            return;
+        }
         let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc) else { return };
         match self.decode_original(base.wrapping_add(slot.site)) {
             Some(i) if decode::kind(&i) == Kind::Repeated => {

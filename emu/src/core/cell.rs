@@ -38,7 +38,7 @@ impl BlockCell {
     pub const REP_TAIL: u16 = 4;
     /// Is a single repeated string instruction.
     pub const REP_HEAD: u16 = 8;
-    /// Runs a displaced instruction out of line: counts nothing.
+    /// Runs a displaced instruction out of line: counts nothing, since its trap has been counted.
     pub const SLOT: u16 = 16;
     /// In a mode that the machine does not run.
     pub const UNSUPPORTED: u16 = 32;
@@ -50,11 +50,13 @@ impl BlockCell {
     /// Holds an instruction with a patch behind its first byte, which must run from the guest's own bytes; `lead`
     /// instructions come before it.
     pub const OVERLAPPED: u16 = 256;
+    /// Is what comes in a slot behind an instruction of the x87.
+    pub const SLOT_TAIL: u16 = 512;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
         | Self::REP_HEAD
-        | Self::SLOT
+        | Self::SLOT_TAIL
         | Self::UNSUPPORTED
         | Self::STORE
         | Self::OVERLAPPED;
