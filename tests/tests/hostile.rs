@@ -26,7 +26,7 @@ fn handler(width: Width) -> LinkedProgram {
 /// A guest whose every choice comes from the seed.
 fn guest(seed: u64) -> Guest {
     let mut random = Rng(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed) | 1);
-    let bits = if seed % 2 == 0 { 32 } else { 64 };
+    let bits = if seed.is_multiple_of(2) { 32 } else { 64 };
     let ring = if random.below(2) == 0 { 0 } else { 3 };
     let code: Vec<u8> = (0..LENGTH).map(|_| random.next() as u8).collect();
     let mut guest = Setup::bits(bits).ring(ring).flags(random.next() & 0x4cd5).code(&code).boot();
