@@ -22,7 +22,7 @@ impl Core {
         if b.flags & BlockCell::SLOT != 0 {
             self.hide_slot_from_fpu();
         }
-        if b.flags & BlockCell::STORE != 0 && self.restarted(b) {
+        if b.flags & BlockCell::STORE != 0 && self.inside_last(b.pc) {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
             self.rewind(address);
@@ -101,7 +101,7 @@ impl Core {
 
     /// NMI is open again after an IRET.
     fn unblock_nmi(&mut self) {
-        if self.nmi_blocked && self.last_flags() & BlockCell::IRET_TAIL != 0 {
+        if self.nmi_blocked && self.last().is_some_and(|b| b.flags & BlockCell::IRET_TAIL != 0) {
             self.nmi_blocked = false;
         }
     }
@@ -109,35 +109,23 @@ impl Core {
     /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.
     pub(super) fn undo_abandoned(&mut self) -> bool {
         let ip = self.linear_ip();
-        if self.hot.last.is_null() {
-            return false;
-        }
-        // SAFETY: non-null cells live as long as the engine.
-        let last = unsafe { &*self.hot.last };
-        let inside = last.icount > 1 && (last.pc..last.pc + u64::from(last.size)).contains(&ip);
+        let inside = self.inside_last(ip);
         if inside {
             self.rewind(ip);
         }
         inside
     }
 
-    /// Whether the lone store `b` lies inside the block that was begun last. A block never goes to the middle of
-    /// itself by a store, so that block was abandoned.
-    fn restarted(&self, b: &BlockCell) -> bool {
-        if self.hot.last.is_null() {
-            return false;
-        }
-        // SAFETY: non-null cells live as long as the engine.
-        let last = unsafe { &*self.hot.last };
-        last.icount > 1 && (last.pc..last.pc + u64::from(last.size)).contains(&b.pc)
+    /// Whether linear `pc` lies in the block that was begun last, which has more than one instruction. A block never
+    /// goes to the middle of itself by a store: when it stands there, it was abandoned.
+    fn inside_last(&self, pc: u64) -> bool {
+        self.last().is_some_and(|b| b.icount > 1 && (b.pc..b.pc + u64::from(b.size)).contains(&pc))
     }
 
-    fn last_flags(&self) -> u16 {
-        if self.hot.last.is_null() {
-            return 0;
-        }
+    /// The block that was begun last, unless the state was settled since.
+    fn last(&self) -> Option<&BlockCell> {
         // SAFETY: non-null cells live as long as the engine.
-        unsafe { (*self.hot.last).flags }
+        unsafe { self.hot.last.as_ref() }
     }
 
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
@@ -151,12 +139,8 @@ impl Core {
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
     pub(super) fn repeating(&self, pc: u64) -> bool {
-        if self.hot.last.is_null() {
-            return false;
-        }
-        // SAFETY: non-null cells live as long as the engine.
-        let last = unsafe { &*self.hot.last };
-        last.flags & BlockCell::REP_TAIL != 0 && last.pc.wrapping_add(last.lead.into()) == pc
+        let ends_at = |b: &BlockCell| b.pc.wrapping_add(b.lead.into());
+        self.last().is_some_and(|b| b.flags & BlockCell::REP_TAIL != 0 && ends_at(b) == pc)
     }
 
     /// The count register of the repeated instruction at `pc`, by its address size.
@@ -260,14 +244,12 @@ impl Core {
             return;
         }
         let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc) else { return };
-        match self.decode_original(base.wrapping_add(slot.site)) {
-            Some(i) if decode::kind(&i) == Kind::Repeated => {
-                b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
-                b.rep_bits = decode::address_bits(&i) as u16;
-                b.lead = 0;
-            }
-            Some(i) if decode::kind(&i) == Kind::Iret => b.flags |= BlockCell::IRET_TAIL,
-            _ => {}
+        if let Some(i) = self.decode_original(base.wrapping_add(slot.site))
+            && decode::kind(&i) == Kind::Repeated
+        {
+            b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
+            b.rep_bits = decode::address_bits(&i) as u16;
+            b.lead = 0;
         }
     }
 
@@ -285,11 +267,7 @@ impl Core {
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
     /// not retire.
     pub(super) fn rewind(&mut self, ip: u64) {
-        if self.hot.last.is_null() {
-            return;
-        }
-        // SAFETY: non-null cells live as long as the engine.
-        let b = unsafe { &*self.hot.last };
+        let Some(b) = self.last() else { return };
         if b.flags & BlockCell::SLOT != 0 || ip.wrapping_sub(b.pc) >= u64::from(b.size.max(1)) {
             return;
         }

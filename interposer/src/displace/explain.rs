@@ -2,9 +2,8 @@
 //!
 //! It asks the same questions in the same order as `displace`; it decides nothing of its own.
 
-use super::{Way, classify, emulate};
+use super::{Way, classify, crosses, emulate};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use trapline_emu::PAGE;
 
 /// How the instruction that `bytes` begin with is displaced at linear address `ip`, in code of `bits` (32 or 64).
 /// Bytes that are no instruction are stepped: the guest gets its #UD from the CPU.
@@ -28,11 +27,6 @@ fn decode(bytes: &[u8], ip: u64, bits: u32) -> Instruction {
     Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode()
 }
 
-/// Whether it lies on two pages.
-fn crosses(i: &Instruction) -> bool {
-    i.ip() % PAGE + i.len() as u64 > PAGE
-}
-
 fn way(i: &Instruction, bits: u32) -> Way {
     if i.is_invalid() {
         return Way::Stepped;
@@ -40,7 +34,7 @@ fn way(i: &Instruction, bits: u32) -> Way {
     if emulate::op_of(i, bits).is_some() {
         return Way::Emulated;
     }
-    if crosses(i) { Way::Stepped } else { classify(i) }
+    if crosses(i.ip(), i.len()) { Way::Stepped } else { classify(i) }
 }
 
 /// What stands against a copy.
@@ -59,7 +53,7 @@ fn stepped(i: &Instruction) -> &'static str {
         "begins an interrupt shadow"
     } else if i.flow_control() != FlowControl::Next {
         "its own address decides where it goes or what it saves"
-    } else if crosses(i) {
+    } else if crosses(i.ip(), i.len()) {
         "lies on two pages"
     } else {
         "its own address or count is part of what it does"

@@ -61,7 +61,7 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
         return Displaced::Stepped;
     }
     // The second page of an instruction may change under the first: only whole-page copies are kept.
-    if linear % PAGE + i.len() as u64 > PAGE {
+    if crosses(linear, i.len()) {
         return Displaced::Stepped;
     }
     let mut bytes = [0u8; 15];
@@ -75,6 +75,11 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
         Ok(slot) => Displaced::OutOfLine { slot, ip, linear },
         Err(_) => Displaced::Stepped,
     }
+}
+
+/// Whether an instruction of this length lies on two pages.
+fn crosses(linear: u64, length: usize) -> bool {
+    linear % PAGE + length as u64 > PAGE
 }
 
 /// A RIP-relative instruction with the same address as a plain 32-bit one, sign-extended: that reaches the lowest and
@@ -123,8 +128,6 @@ pub(crate) fn classify(i: &Instruction) -> Way {
     match i.mnemonic() {
         // Interrupt shadow, or flags that decide about interrupts and single steps.
         M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
-        // Their own address or count is part of what they do.
-        M::Cpuid | M::Rdtsc | M::Rdtscp | M::Syscall | M::Sysenter | M::Xbegin => return Way::Stepped,
         _ => {}
     }
     if i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::SS {

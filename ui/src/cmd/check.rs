@@ -44,13 +44,6 @@ fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Res
     summary(path, &linked, args.disassemble, out).map_err(Failure::Output)
 }
 
-fn number(width: Width) -> u8 {
-    match width {
-        Width::W32 => 32,
-        Width::W64 => 64,
-    }
-}
-
 /// The program at each width that it can be linked for; at least one.
 fn link(
     program: &Program,
@@ -70,7 +63,7 @@ fn link(
         return Err(Failure::Compile(merge(bad)));
     }
     for (width, found) in bad {
-        talk.note(&format!("{} cannot be used on {}-bit guests:", path.display(), number(width)));
+        talk.note(&format!("{} cannot be used on {}-bit guests:", path.display(), width.bits()));
         talk.remarks(&found);
     }
     Ok(good)
@@ -98,7 +91,7 @@ fn summary(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let Some(first) = linked.first() else { return Ok(()) };
-    let widths: Vec<String> = linked.iter().map(|program| number(program.width).to_string()).collect();
+    let widths: Vec<String> = linked.iter().map(|program| program.width.bits().to_string()).collect();
     let header = &first.header;
     let points = first.probes.len();
     let observe_only = first.probes.iter().all(|probe| probe.handler.observe_only());
@@ -116,7 +109,7 @@ fn summary(
         point(probe, out)?;
         for program in linked.iter().filter(|_| disassemble) {
             if let Some(probe) = program.probes.get(n) {
-                writeln!(out, "    {} bits:", number(program.width))?;
+                writeln!(out, "    {} bits:", program.width.bits())?;
                 for line in probe.handler.disassemble().lines() {
                     writeln!(out, "    {line}")?;
                 }

@@ -7,11 +7,10 @@ use std::io::Write;
 use serde_json::json;
 use trapline_interposer::Way;
 use trapline_providers::{Line, Listing, disassemble, resolve};
-use trapline_rpn::Width;
 use trapline_trace::{HexStyle, hex};
 
 use crate::cli::{DisArgs, Format};
-use crate::cmd::run::bits;
+use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::programs;
@@ -124,10 +123,7 @@ fn text(
     rows: &[Row<'_>],
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    let digits = match guest.target.width() {
-        Width::W32 => 10,
-        Width::W64 => 18,
-    };
+    let digits = digits(guest);
     let labels = widest(rows.iter().map(|row| label(listing, row.line).len()));
     let bytes = widest(rows.iter().map(|row| row.line.bytes.len() * 3)).max(8);
     let texts = widest(rows.iter().map(|row| row.line.text.len())).max(11);

@@ -4,11 +4,10 @@ use std::io::Write;
 
 use serde_json::json;
 use trapline_providers::{Function, FunctionGlob, functions};
-use trapline_rpn::Width;
 use trapline_trace::{HexStyle, hex};
 
 use crate::cli::{Format, ListArgs};
-use crate::cmd::run::bits;
+use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::talk::{Talk, counted};
@@ -52,10 +51,7 @@ fn nothing(guest: &Guest, pattern: &str) -> Failure {
 }
 
 fn text(args: &ListArgs, guest: &Guest, found: &[Function], out: &mut dyn Write) -> std::io::Result<()> {
-    let digits = match guest.target.width() {
-        Width::W32 => 10,
-        Width::W64 => 18,
-    };
+    let digits = digits(guest);
     let modules = found.iter().map(|function| function.module.len()).max().unwrap_or(0);
     for function in found {
         write!(out, "{:#0digits$x} {:>7}  ", function.address, function.size)?;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use trapline_emu::Machine;
 use trapline_interposer::{Interposer, InterposerConfig, Stats};
 use trapline_providers::resolve;
-use trapline_rpn::Width;
 use trapline_trace::{End, RunInfo};
 
 use crate::cli::{Format, RunArgs};
@@ -52,10 +51,12 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
 
 /// The guest's word in bits.
 pub fn bits(guest: &Guest) -> u8 {
-    match guest.target.width() {
-        Width::W32 => 32,
-        Width::W64 => 64,
-    }
+    guest.target.width().bits()
+}
+
+/// Characters of an address with its `0x`.
+pub fn digits(guest: &Guest) -> usize {
+    2 + 2 * guest.target.width().bytes()
 }
 
 /// The script, or one without lines.
