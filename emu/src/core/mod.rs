@@ -130,6 +130,8 @@ pub struct Core {
     phys_bits: u32,
     model: Model,
     allow_own_page: bool,
+    /// Whether the instruction being stepped has the patches of its pages taken away.
+    unpatched: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
     creep_to: u64,
     /// Virtual ns skipped since the last instruction.
@@ -205,6 +207,7 @@ impl Core {
             phys_bits: if model == Model::Ia32 { 36 } else { 40 },
             model,
             allow_own_page: false,
+            unpatched: false,
             creep_to: 0,
             idle_ns: 0,
             dropping: 0,
