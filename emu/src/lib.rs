@@ -33,5 +33,5 @@ pub use digest::Digest;
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
 pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use machine::{BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
-pub use mmu::{Access, Paging, Translation, denied, error_code, look, walk};
+pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};

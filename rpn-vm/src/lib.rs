@@ -20,6 +20,7 @@ mod link;
 mod parse;
 mod print;
 mod regs;
+pub mod services;
 mod source;
 mod table;
 mod verify;

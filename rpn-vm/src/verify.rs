@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::code::Insn;
 use crate::regs::{self, Reg, Shape};
+use crate::services;
 use crate::table::{Availability, Effect, Op, OperandKind};
 
 /// The guest's word: the width of stack elements, variables and parameters.
@@ -178,10 +179,27 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
         for (index, insn) in code.iter().enumerate().take(end).skip(start) {
             let decoded = check(insn, start..end, &routines, &limits);
             fast.push(decoded.map_err(|reason| VerifyError { index, reason })?);
-            observe_only &= insn.op.row().effect == Effect::Pure;
+            observe_only &= observes(&code, index);
         }
     }
     Ok(Verified { fast: fast.into(), code: code.into(), routines: routines.into(), limits, observe_only })
+}
+
+/// Whether an instruction leaves the guest as it is. A service does when its number stands right before it and no jump
+/// comes between the two.
+fn observes(code: &[Insn], index: usize) -> bool {
+    let Some(insn) = code.get(index) else { return false };
+    match insn.op.row().effect {
+        Effect::Pure => true,
+        Effect::Service => {
+            let before = index.checked_sub(1).and_then(|n| code.get(n)).filter(|i| i.op == Op::Push);
+            let named = before.and_then(|i| services::service(i.arg)).is_some_and(|s| s.observes);
+            let target =
+                |i: &Insn| i.op.row().operand == OperandKind::Label && usize::try_from(i.arg) == Ok(index);
+            named && !code.iter().any(target)
+        }
+        _ => false,
+    }
 }
 
 fn check(

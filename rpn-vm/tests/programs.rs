@@ -97,6 +97,11 @@ fn only_programs_that_cannot_change_the_guest_are_observe_only() {
         ("push io, u8", false),
         ("pop io, u8", false),
         ("callk", false),
+        ("push 1\ncallk", false),
+        ("push 4\ncallk", true),
+        ("push 4\nnop\ncallk", false),
+        ("jmp on\npush 4\non: callk", false),
+        ("push 99\ncallk", false),
         ("call p\nproc p\npop r, eax\nendproc", false),
         ("abort\nproc p\npop r, eax\nendproc", true),
     ] {

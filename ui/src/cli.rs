@@ -146,6 +146,12 @@ pub struct RunArgs {
     /// Size of a sub-buffer, and how many [default: 64Kx16]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
     pub channel: Option<ChannelConfig>,
+    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub core_dir: PathBuf,
+    /// Core files to take at most
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub max_cores: u64,
     /// Instructions a handler may execute in one run
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u32>,

@@ -3,6 +3,8 @@
 //! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record
 //! can only be lost when a channel overflows within one slice.
 
+use std::path::PathBuf;
+
 use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Stats};
 use trapline_providers::Target;
@@ -12,6 +14,7 @@ use crate::gate::{self, Snapshots};
 use crate::interrupt;
 use crate::output::Outputs;
 use crate::script::{DueHit, Script};
+use crate::talk::counted;
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one.
@@ -29,6 +32,9 @@ pub struct Session {
     pub snapshots: Snapshots,
     /// Bytes of the console that were passed on.
     shown: usize,
+    core_dir: PathBuf,
+    /// Core files written.
+    cores: u64,
 }
 
 /// Why a run ended.
@@ -52,6 +58,8 @@ pub enum Ending {
     Interrupted,
     /// The script says so.
     Stopped,
+    /// A handler of this program called the service `stop`.
+    HandlerStopped(String),
     /// A line of the script could not be carried out.
     ScriptFailed(String),
 }
@@ -60,7 +68,9 @@ impl Ending {
     /// The exit code it asks for.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped => Exit::Ok,
+            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped | Self::HandlerStopped(_) => {
+                Exit::Ok
+            }
             Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
@@ -84,6 +94,7 @@ impl Ending {
             Self::Limit => "the instruction limit was reached".to_owned(),
             Self::Interrupted => "interrupted".to_owned(),
             Self::Stopped => "the script stopped the run".to_owned(),
+            Self::HandlerStopped(name) => format!("a handler of {name} stopped the run"),
             Self::ScriptFailed(why) => why.clone(),
         }
     }
@@ -100,8 +111,10 @@ pub struct Watch<'a> {
 
 impl Session {
     /// A session about to run.
-    pub fn new(machine: Machine, interposer: Option<Interposer>) -> Self {
-        Self { machine, interposer, snapshots: Snapshots::default(), shown: 0 }
+    ///
+    /// Core files go to `core_dir`.
+    pub fn new(machine: Machine, interposer: Option<Interposer>, core_dir: PathBuf) -> Self {
+        Self { machine, interposer, snapshots: Snapshots::default(), shown: 0, core_dir, cores: 0 }
     }
 
     /// Runs to the end, passing records and console on after each slice, and doing what the script says when it is
@@ -126,18 +139,20 @@ impl Session {
             let (ending, moved) = self.act(target, script, due, outputs)?;
             match (ending, stopped.take()) {
                 (Some(ending), _) => return Ok(ending),
-                (None, Some(stop)) if !moved => return Ok(why_ended(stop, watch)),
+                (None, Some(stop)) if !moved => return Ok(self.why_ended(stop, watch)),
                 _ => {}
             }
             let stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
             self.pass_on(target, outputs)?;
+            self.write_cores(outputs)?;
             if interrupt::asked() {
                 return Ok(Ending::Interrupted);
             }
             due = self.due_hits();
+            let by_handler = self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler);
             let goes_on = match stop {
                 Stop::Limit => self.machine.icount() < limit,
-                Stop::Requested => !due.is_empty(),
+                Stop::Requested => !by_handler,
                 _ => false,
             };
             stopped = (!goes_on).then_some(stop);
@@ -235,6 +250,26 @@ impl Session {
         Ok(())
     }
 
+    /// Writes the core files that were taken.
+    fn write_cores(&mut self, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        let Some(interposer) = &mut self.interposer else { return Ok(()) };
+        for core in interposer.take_cores() {
+            self.cores += 1;
+            let path = self.core_dir.join(format!("core.{}", self.cores));
+            std::fs::write(&path, &core.bytes).map_err(|error| Failure::writing(Some(&path), error))?;
+            let who = if core.name.is_empty() { String::new() } else { format!(" ({})", core.name) };
+            let cut = if core.cut { ", cut short" } else { "" };
+            let pages = counted(core.pages as u64, "page");
+            outputs.talk.note(&format!(
+                "{}: process {}{who} at {:#x}, {pages}{cut}",
+                path.display(),
+                core.pid,
+                core.ip
+            ));
+        }
+        Ok(())
+    }
+
     /// What happened at probes.
     pub fn stats(&self) -> Stats {
         self.interposer.as_ref().map(Interposer::stats).unwrap_or_default()
@@ -243,6 +278,14 @@ impl Session {
     /// Records lost.
     pub fn lost(&mut self) -> u64 {
         self.interposer.as_mut().map_or(0, |interposer| interposer.channels().counts().lost())
+    }
+
+    fn why_ended(&mut self, stop: Stop, watch: &Watch<'_>) -> Ending {
+        let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
+        match (stop, stopped_by) {
+            (Stop::Requested, Some(name)) => Ending::HandlerStopped(name),
+            (stop, _) => why_ended(stop, watch),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `trapline demo`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
 use trapline_rpn::{Loader, ParseOptions, Program, Width, parse_with};
@@ -85,7 +86,7 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         let id = programs::insert(&mut interposer, machine.core_mut(), &guest.target, named, talk)?;
         inserted.push(Inserted { file, subject, id, program });
     }
-    let mut session = Session::new(machine, Some(interposer));
+    let mut session = Session::new(machine, Some(interposer), PathBuf::from("."));
     interrupt::listen();
     writeln!(out, "{:>12} {:28} record", "instruction", "probe point").map_err(Failure::Output)?;
     let ending = {

@@ -1,6 +1,7 @@
 //! `trapline run`: boot an image, insert probe programs, print their records.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trapline_emu::Machine;
@@ -38,7 +39,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         extra: header_fields(args, observe_only && interposer.as_ref().is_none_or(Interposer::observe_only)),
     };
     outputs.sink.begin(&info).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
-    let mut session = Session::new(machine, interposer);
+    let mut session = Session::new(machine, interposer, args.core_dir.clone());
     interrupt::listen();
     let watch = Watch { until: &args.until, crash_on: &args.crash_on };
     let limit = args.limit_insns.unwrap_or(u64::MAX);
@@ -120,6 +121,9 @@ fn insert_all(
         profile: guest.profile(),
         max_steps: args.max_steps,
     });
+    interposer.allow_cores(args.max_cores);
+    let target = Arc::clone(&guest.target);
+    interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
     for path in &args.probe {
         let program = programs::read(path, &args.source)?;
         let name = path.display().to_string();
@@ -198,6 +202,7 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
         }
         talk.note(&text);
+        unanswered(&stats, talk);
     }
     if args.format == Format::Text {
         if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
@@ -209,6 +214,19 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             }
         }
     }
+}
+
+/// What handlers asked for and did not get.
+fn unanswered(stats: &Stats, talk: &Talk) {
+    let asked = |count: u64, sentence: &str| {
+        if count > 0 {
+            talk.note(&format!("{sentence} ({})", counted(count, "time")));
+        }
+    };
+    asked(stats.debugger_exits, "`exit 1` asked for the debugger, which is not there yet: it was as `exit`");
+    asked(stats.dump_exits, "`exit 2` asked for a crash dump, which is not there yet: it was as `exit`");
+    asked(stats.cores_left_out, "`exit 3` left no core file, --max-cores had been reached");
+    asked(stats.frozen, "a frozen channel took no record");
 }
 
 /// Counters by name, in the order in which they are shown.
@@ -231,6 +249,7 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("rewritten", stats.rewritten),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
+        ("frozen", stats.frozen),
         ("single_steps", machine.steps),
         ("void_accesses", machine.void_accesses),
         ("unknown_ports", unknown),
