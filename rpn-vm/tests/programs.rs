@@ -10,8 +10,8 @@ use std::path::Path;
 use common::TestHost;
 use proptest::prelude::*;
 use trapline_rpn::{
-    AnySymbol, Availability, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE,
-    Termination, Unhandled, Unverified, Vars, Vm, Width, parse, parse_with, verify,
+    AnySymbol, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE, Termination,
+    Unhandled, Unverified, Vars, Vm, Width, parse, parse_with, verify,
 };
 
 fn example(name: &str) -> Program {
@@ -236,7 +236,7 @@ fn macros_and_command_line_definitions_are_replaced() {
 
 /// A random instruction whose operand the verifier accepts.
 fn insn(code_len: u64) -> impl Strategy<Value = Insn> {
-    let ops: Vec<Op> = TABLE.iter().filter(|r| r.available == Availability::Yes).map(|r| r.op).collect();
+    let ops: Vec<Op> = TABLE.iter().map(|r| r.op).collect();
     let small = prop_oneof![4 => 0u64..16, 1 => any::<u32>().prop_map(u64::from), 1 => Just(0x1000)];
     (proptest::sample::select(ops), small, any::<i32>()).prop_map(move |(op, n, disp)| {
         let arg = match op.row().operand {
@@ -265,7 +265,7 @@ proptest! {
     fn verified_programs_never_panic_nor_exceed_their_budget(
         handler in proptest::collection::vec(insn(LENGTH as u64), LENGTH),
         procedure in proptest::collection::vec(insn(LENGTH as u64), LENGTH),
-        mask in any::<u16>(), logmax in 0u32..200, wide: bool,
+        mask in any::<u16>(), logmax in 0u32..200, wide: bool, excpt_log in 0u32..2000, autostacktrace: bool,
     ) {
         let mut code = handler;
         code.push(Insn { op: Op::Exit, arg: 0 });
@@ -277,7 +277,7 @@ proptest! {
         code.push(Insn { op: Op::Ret, arg: 0 });
         prop_assert_eq!(decode_again(&code), code.clone());
         let width = if wide { Width::W64 } else { Width::W32 };
-        let limits = Limits { width, logmax, jmpmax: 5000, vars: 4, gvars: 4, excpt_mask: mask.into(), kernel: true };
+        let limits = Limits { width, logmax, jmpmax: 5000, vars: 4, gvars: 4, excpt_mask: mask.into(), kernel: true, excpt_log, autostacktrace };
         let program = verify(Unverified { code, routines: vec![0, start as u32], limits }).unwrap();
         let mut host = TestHost { mem: (0x1000..0x1040).map(|a| (a, a as u8)).collect(), ..TestHost::default() };
         let mut vm = Vm::new();
@@ -285,6 +285,8 @@ proptest! {
         let first = vm.run(&program, &mut host.clone(), Vars { lv: &mut lv, gv: &mut gv });
         prop_assert!(first.steps <= 65_536);
         prop_assert!(vm.log().len() <= logmax as usize);
+        let traced = vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped));
+        prop_assert!(traced.iter().all(|(records, ..)| records.len() <= excpt_log as usize));
         if width == Width::W32 {
             prop_assert!(vm.stack().iter().chain(&lv).chain(&gv).all(|v| v >> 32 == 0));
         }
@@ -293,6 +295,7 @@ proptest! {
         let (mut lv, mut gv) = ([0u64; 4], [0u64; 4]);
         let second = vm.run(&program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
         prop_assert_eq!((first, &log[..]), (second, vm.log()));
+        prop_assert_eq!(traced, vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)));
     }
 
     #[test]
@@ -301,7 +304,7 @@ proptest! {
     ) {
         let Ok(mut code) = trapline_rpn::decode(&bytes) else { return Ok(()) };
         code.push(Insn { op: Op::Exit, arg: 0 });
-        let limits = Limits { width: Width::W32, logmax: 64, jmpmax: 100, vars: 2, gvars: 2, excpt_mask: 0xffff, kernel: false };
+        let limits = Limits { width: Width::W32, logmax: 64, jmpmax: 100, vars: 2, gvars: 2, excpt_mask: 0xffff, kernel: false, excpt_log: 200, autostacktrace: true };
         for routines in [vec![0], vec![0, second]] {
             let given = Unverified { code: code.clone(), routines, limits };
             if let Ok(program) = verify(given) {
