@@ -11,6 +11,7 @@ use trapline_emu::{Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::interposer;
+use trapline_trace::Kind;
 
 /// A doubleword that the instructions work on.
 const CELL: u64 = DATA + 0x80;
@@ -141,6 +142,21 @@ fn a_record_is_dropped_when_the_instruction_faults_and_kept_with_logonfault() {
                 assert_eq!(guest.m.digest(), plain.m.digest(), "{what} {more}");
             }
         }
+    }
+}
+
+#[test]
+fn a_stack_trace_is_committed_and_dropped_with_the_record_of_its_hit() {
+    // mov eax, [ebx], which faults once.
+    for (more, records, dropped) in [("log st\n", 2, 2), ("logonfault = yes\nlog st\n", 4, 0)] {
+        let mut guest = faulting(&[0x8b, 0x03]);
+        let mut probes = probe(&mut guest, 32, more);
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        assert_eq!((probes.stats().faulted, probes.stats().dropped), (1, dropped), "{more}");
+        let got: Vec<_> = probes.channels().records().iter().map(|r| (r.header.seq, r.header.kind)).collect();
+        let kinds = [Kind::Data, Kind::StackTrace].into_iter().cycle();
+        assert_eq!(got, (1..=records).zip(kinds).collect::<Vec<_>>(), "{more}");
     }
 }
 

@@ -228,6 +228,7 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("stepped", stats.stepped),
         ("faulted", stats.faulted),
         ("dropped", stats.dropped),
+        ("traces_dropped", stats.traces_dropped),
         ("rewritten", stats.rewritten),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
