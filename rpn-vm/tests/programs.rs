@@ -201,6 +201,51 @@ fn errors_of_linking_name_the_place_and_a_near_miss() {
 }
 
 #[test]
+fn the_statements_of_stack_traces_are_checked_kept_and_printed() {
+    let program =
+        |lines: &str| parse("t", &format!("name = t\n{lines}\noffset = 0\nopcode = 0x55\nlog st\n"));
+    let plain = program("").unwrap();
+    assert_eq!((plain.header.excpt_log, plain.header.autostacktrace), (1024, false));
+    let set = program("excpt_log = 0xffff\nAUTOSTACKTRACE = Yes").unwrap();
+    assert_eq!((set.header.excpt_log, set.header.autostacktrace), (0xffff, true));
+    same_after_printing(&set);
+    let limits = *set.link(Width::W32, &AnySymbol).unwrap().probes[0].handler.limits();
+    assert_eq!((limits.excpt_log, limits.autostacktrace), (0xffff, true));
+    for (line, code) in [
+        ("excpt_log = 65536", "out-of-range"),
+        ("excpt_log = -1", "out-of-range"),
+        ("autostacktrace = maybe", "bad-value"),
+        ("autostacktrace = yes\nautostacktrace = no", "duplicate"),
+    ] {
+        let errors = program(line).unwrap_err();
+        assert_eq!(errors.list.iter().map(|d| d.code).collect::<Vec<_>>(), [code], "{line}");
+    }
+    let misplaced = "name = t\noffset = 0\nopcode = 0x55\nautostacktrace = yes\nlog st\n";
+    assert_eq!(parse("t", misplaced).unwrap_err().list[0].code, "misplaced");
+}
+
+#[test]
+fn a_run_that_traces_nothing_has_nothing_of_the_trace_before() {
+    let link = |code: &str| {
+        let text = format!("name = t\noffset = 0\nopcode = 0x55\n{code}\n");
+        parse("t", &text).unwrap().link(Width::W32, &AnySymbol).unwrap().probes[0].handler.clone()
+    };
+    let (traces, nothing, again) = (
+        link("push 1\npush 9\ntrace pv\ncall p\nexit\nproc p\npush 1\npush 5\ntrace pv\nlog st\nendproc"),
+        link("push 1"),
+        link("call p\nexit\nproc p\nlog st\nendproc"),
+    );
+    let (mut vm, mut host) = (Vm::new(), TestHost::default());
+    vm.run(&traces, &mut host, Vars::default());
+    assert_eq!(vm.stack_trace().map(|t| t.count), Some(1));
+    vm.run(&nothing, &mut host, Vars::default());
+    assert_eq!(vm.stack_trace(), None);
+    vm.run(&again, &mut host, Vars::default());
+    // Two frames without entries.
+    assert_eq!(vm.stack_trace().map(|t| (t.count, t.records.len())), Some((1, 4 * 4 + 3 + 2 * (2 * 4 + 9))));
+}
+
+#[test]
 fn an_include_that_includes_itself_is_an_error() {
     struct Own;
     impl trapline_rpn::Loader for Own {

@@ -237,13 +237,15 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         let Some(frame) = self.vm.frames.get_mut(depth as usize) else {
             return Err(self.fault(exception::CALL_MAX, MAX_CALLS as u64, 0));
         };
-        *frame =
-            Frame { ret: next, sbp: self.vm.run.sbp, tsp: self.vm.stack.top(), handler: self.vm.run.handler };
+        *frame = Frame {
+            ret: next,
+            sbp: self.vm.run.sbp,
+            tsp: self.vm.stack.top(),
+            handler: self.vm.run.handler,
+            traced: false,
+        };
         self.vm.run.depth = depth + 1;
         self.vm.run.handler = None;
-        if self.vm.run.tracing {
-            self.vm.tracing.entered(depth as usize + 1);
-        }
         Ok(target as u32)
     }
 

@@ -150,6 +150,8 @@ struct Frame {
     tsp: stack::Top,
     /// Exception handler of the caller.
     handler: Handler,
+    /// Whether what was called has asked for entries in its frame of a stack trace.
+    traced: bool,
 }
 
 /// The last exception, as `push x` gives it.

@@ -53,7 +53,7 @@ pub(super) struct Tracing {
     starts: Vec<usize>,
     /// Records that did not fit.
     dropped: u32,
-    /// By nested calls; the first is the handler's own.
+    /// By nested calls; the first is the handler's own. The others count only while their frame is `traced`.
     scopes: [Scope; MAX_CALLS + 1],
     /// Where the last exception of the run went. Only of this run if it had one.
     handler: Handler,
@@ -69,21 +69,13 @@ impl Default for Tracing {
 impl Tracing {
     fn begin(&mut self) {
         self.purge();
-        self.scopes.fill(Scope::default());
+        self.scopes[0] = Scope::default();
     }
 
     fn purge(&mut self) {
         self.buffer.clear();
         self.starts.clear();
         self.dropped = 0;
-    }
-
-    /// A call begins a scope that has asked for nothing yet.
-    #[cold]
-    pub fn entered(&mut self, depth: usize) {
-        if let Some(scope) = self.scopes.get_mut(depth) {
-            *scope = Scope::default();
-        }
     }
 
     #[cold]
@@ -167,10 +159,27 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// What the scope that runs asked for.
+    /// Nested calls.
+    fn depth(&self) -> usize {
+        (self.vm.run.depth as usize).min(MAX_CALLS)
+    }
+
+    /// What the scope that runs asks for, to be changed.
     fn scope(&mut self) -> &mut Scope {
-        let depth = (self.vm.run.depth as usize).min(MAX_CALLS);
-        &mut self.vm.tracing.scopes[depth]
+        let depth = self.depth();
+        let scope = &mut self.vm.tracing.scopes[depth];
+        if let Some(frame) = depth.checked_sub(1).and_then(|n| self.vm.frames.get_mut(n))
+            && !std::mem::replace(&mut frame.traced, true)
+        {
+            *scope = Scope::default();
+        }
+        scope
+    }
+
+    /// What a scope asked for.
+    fn asked(&self, depth: usize) -> Scope {
+        let frame = depth.checked_sub(1).and_then(|n| self.vm.frames.get(n));
+        if frame.is_none_or(|frame| frame.traced) { self.vm.tracing.scopes[depth] } else { Scope::default() }
     }
 
     /// Pops range (a count) and index of variables that exist.
@@ -186,10 +195,9 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     /// Adds a record, or counts it if it does not fit.
     fn log_st(&mut self) {
-        let depth = (self.vm.run.depth as usize).min(MAX_CALLS);
-        let scopes = &self.vm.tracing.scopes[..=depth];
+        let depth = self.depth();
         let frame = 2 * Self::BYTES + 3 * PREFIX;
-        let entries: usize = scopes.iter().map(Scope::entries).sum();
+        let entries: usize = (0..=depth).map(|depth| self.asked(depth).entries()).sum();
         let size = 4 * Self::BYTES + PREFIX + (depth + 1) * frame + entries * Self::BYTES;
         let start = self.vm.tracing.buffer.len();
         if start + size > self.program.limits().excpt_log as usize {
@@ -219,7 +227,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             // The handler itself, which nothing called.
             None => (0, u64::MAX),
         };
-        let Scope { pv, lv, gv } = self.vm.tracing.scopes[depth];
+        let Scope { pv, lv, gv } = self.asked(depth);
         self.trace_word(called);
         self.trace_word(ret);
         self.trace_prefix(token::PV, pv.count);
