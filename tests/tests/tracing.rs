@@ -247,6 +247,21 @@ fn trace_records_that_do_not_fit_are_counted_and_whole_ones_stay() {
 }
 
 #[test]
+fn the_end_of_a_run_says_how_many_trace_records_did_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        "name = vmlinux\nmodtype = kernel\nexcpt_log = 40\noffset = do_fork\nopcode = 0x55\nlog st\nlog st\n";
+    std::fs::write(folder.path().join("p.rpn"), text).unwrap();
+    let ran = trapline(folder.path(), &["run", "embedded:ia32", "-p", "p.rpn", "--stats"]);
+    assert!(
+        ran.err.contains("6 hits, 0 records lost, 6 stack trace records did not fit excpt_log"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.lines().any(|l| l.split_whitespace().eq(["traces_dropped", "6"])), "{}", ran.err);
+}
+
+#[test]
 fn handlers_at_one_site_have_traces_of_their_own() {
     let second = "setmaj 9\nlog st\nexit\noffset = do_fork\nopcode = 0x55\nminor = 7\npush 1\nlog 1\nexit\n\
                   offset = do_fork\nopcode = 0x55\nminor = 8\npush stp\nlog 1\nlog st\nexit\n";
@@ -327,8 +342,8 @@ fn log_str_as_the_man_page_shows_it_logs_the_string_or_the_fault() {
 }
 
 #[test]
-fn the_man_pages_way_to_back_out_a_partial_log() {
-    // LOG_OVERFLOW unmasked; PLP does not help before a log has succeeded, so LP is kept.
+fn a_partial_log_is_backed_out_with_the_log_pointer() {
+    // LOG_OVERFLOW unmasked; LP is kept, since PLP is of the last log that succeeded.
     let handler = "push lp\npop lv, 0\nsx full\npush 1\ndup 4\nlog 5\nexit\nfull: ros 3\npush lv, 0\npop lp\npush 9\nlog 1\nexit\n";
     let head = "vars = 1\nlogmax = 12\nexcpt_mask = 0x1fff\n";
     assert_eq!(lines(head, handler), ["DProbes(1,2) 09000000"; 6]);

@@ -197,6 +197,10 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         if stats.exceptions > 0 {
             text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
         }
+        if stats.traces_dropped > 0 {
+            let many = counted(stats.traces_dropped, "stack trace record");
+            text.push_str(&format!(", {many} did not fit excpt_log"));
+        }
         talk.note(&text);
     }
     if args.format == Format::Text {
