@@ -311,6 +311,35 @@ fn the_example_of_the_docs_has_this_log() {
     assert_eq!(ran.out, expected);
 }
 
+/// The offset that the first stack trace of a program at this place has.
+fn offset_at(module: &str, place: &str) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("name = {module}\n{place}\nopcode = 0x55\nlog st\nexit\n");
+    std::fs::write(folder.path().join("p.rpn"), text).unwrap();
+    let ran = trapline(folder.path(), &["run", "embedded:ia32", "-p", "p.rpn", "-q", "-f", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let trace = lines.into_iter().find(|line| line["type"] == "stack-trace").unwrap();
+    assert_eq!(trace["trace"]["module"], module);
+    let offset = trace["trace"]["offset"].as_str().unwrap();
+    u64::from_str_radix(offset.strip_prefix("0x").unwrap(), 16).unwrap()
+}
+
+#[test]
+fn the_offset_counts_from_the_start_of_the_module_however_the_place_was_written() {
+    let target = target(&trapline_guests::IA32);
+    let fork = target.symbols().lookup("do_fork").unwrap().addr;
+    let from_text = fork - target.text_base().unwrap();
+    for place in
+        ["offset = do_fork".to_owned(), format!("offset = {from_text}"), format!("address = {fork:#x}")]
+    {
+        assert_eq!(offset_at("vmlinux", &format!("modtype = kernel\n{place}")), from_text, "{place}");
+    }
+    let appln = &target.modules()[0];
+    let main = appln.vaddr_to_offset(appln.symbols().lookup("main").unwrap().addr).unwrap();
+    assert_eq!(offset_at("appln", "offset = main"), main, "in the file");
+}
+
 #[test]
 fn log_mrf_as_the_man_page_shows_it_logs_the_first_40_bytes_of_the_task() {
     // state, pid, uid, comm; then pointers.
