@@ -331,7 +331,15 @@ proptest! {
         prop_assert!(first.steps <= 65_536);
         prop_assert!(vm.log().len() <= logmax as usize);
         let traced = vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped));
-        prop_assert!(traced.iter().all(|(records, ..)| records.len() <= excpt_log as usize));
+        if let Some((records, count, _)) = &traced {
+            prop_assert!(records.len() <= excpt_log as usize);
+            let head = trapline_trace::TraceHead { module: b"t", offset: 0, id: 0, major: 0, minor: 0 };
+            let mut data = Vec::new();
+            head.encode(width.bits(), *count, &mut data);
+            data.extend_from_slice(records);
+            let decoded = trapline_trace::StackTrace::decode(&data, width.bits()).unwrap();
+            prop_assert_eq!(decoded.records.len(), usize::from(*count));
+        }
         if width == Width::W32 {
             prop_assert!(vm.stack().iter().chain(&lv).chain(&gv).all(|v| v >> 32 == 0));
         }
