@@ -11,7 +11,7 @@ use crate::insert::bytes_at;
 use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
 use trapline_rpn::{Outcome, Termination, Vars};
-use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
+use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
@@ -203,6 +203,33 @@ impl Interposer {
             }),
         };
         self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });
+        if self.vm.stack_trace().is_some() {
+            self.record_trace(header, index);
+        }
+    }
+
+    /// Commits the stack trace of the handler whose record is `data`, with codes (0,0) as DProbes did.
+    #[cold]
+    fn record_trace(&mut self, data: Header, index: u32) {
+        let Some(trace) = self.vm.stack_trace() else { return };
+        self.stats.traces_dropped += u64::from(trace.dropped);
+        if trace.count == 0 {
+            return;
+        }
+        let probe = &self.probes[index as usize];
+        let program = &self.programs[probe.program];
+        let head = TraceHead {
+            module: program.module.as_bytes(),
+            offset: probe.rest.offset,
+            id: program.id,
+            major: probe.major,
+            minor: probe.minor,
+        };
+        self.trace.clear();
+        head.encode(data.width, trace.count, &mut self.trace);
+        self.trace.extend_from_slice(trace.records);
+        let header = Header { kind: Kind::StackTrace, major: 0, minor: 0, ..data };
+        self.channels.commit(&RecordView { header, name: &self.name, data: &self.trace });
     }
 
     /// The last displaced instruction has completed: probes that had their last hit go.

@@ -76,6 +76,8 @@ pub struct Stats {
     pub stepped: u64,
     /// Displaced instructions that faulted.
     pub faulted: u64,
+    /// Stack trace records that `excpt_log` had no room for.
+    pub traces_dropped: u64,
     /// Records dropped because the displaced instruction faulted.
     pub dropped: u64,
     /// Sites whose bytes the guest rewrote while they were armed.
@@ -100,6 +102,9 @@ pub struct Stats {
 #[derive(Clone)]
 pub(crate) struct Program {
     pub name: String,
+    /// `name =` and `id =`, for stack traces.
+    pub module: String,
+    pub id: u32,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
     pub removed: bool,
@@ -133,6 +138,8 @@ pub(crate) struct Probe {
 #[derive(Clone)]
 pub(crate) struct Rest {
     pub maxhits: u64,
+    /// How far it is from the start of its module, for stack traces.
+    pub offset: u64,
     pub group: Option<String>,
     pub kind: Option<String>,
 }
@@ -208,6 +215,8 @@ pub struct Interposer {
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Process name of the record being made.
     pub(crate) name: Vec<u8>,
+    /// Data of the stack trace being made.
+    pub(crate) trace: Vec<u8>,
     /// The hit in progress.
     pub(crate) pending: Option<Pending>,
     /// Sequence number that its first record has, if it leaves any.
@@ -245,6 +254,7 @@ impl Interposer {
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             name: Vec::new(),
+            trace: Vec::new(),
             pending: None,
             first_seq: 1,
             retries: BTreeMap::new(),

@@ -11,7 +11,9 @@
 mod channel;
 mod record;
 mod sink;
+mod stack_trace;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
 pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};

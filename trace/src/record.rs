@@ -311,9 +311,9 @@ impl RecordView<'_> {
 }
 
 /// Reads little-endian fields; every read is checked.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(crate) struct Reader<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
 }
 
 impl Reader<'_> {
@@ -325,15 +325,23 @@ impl Reader<'_> {
         Ok(raw)
     }
 
-    fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub fn bytes(&mut self, count: usize) -> Result<&[u8], DecodeError> {
+        let end = self.at + count;
+        let short = DecodeError::Truncated { needed: end, have: self.bytes.len() };
+        let raw = self.bytes.get(self.at..end).ok_or(short)?;
+        self.at = end;
+        Ok(raw)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take::<1>().map(|[b]| b)
     }
 
-    fn u16(&mut self) -> Result<u16, DecodeError> {
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.take().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, DecodeError> {
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.take().map(u32::from_le_bytes)
     }
 
@@ -341,7 +349,7 @@ impl Reader<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
+    pub fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
         if width == 64 { self.u64() } else { self.u32().map(u64::from) }
     }
 

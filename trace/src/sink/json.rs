@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
 use crate::record::{HeaderItems, Kind, RecordView};
+use crate::stack_trace::StackTrace;
 
 /// Version of the format.
 const VERSION: u32 = 1;
@@ -86,6 +87,11 @@ impl<W: Write> Sink for JsonSink<W> {
                 (format!("{:#x}", e.code), format!("{:#x}", e.parm1), format!("{:#x}", e.parm2));
             let fields = json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line});
             line.insert("exception".to_owned(), fields);
+        }
+        if h.kind == Kind::StackTrace
+            && let Ok(trace) = StackTrace::decode(record.data, h.width)
+        {
+            line.insert("trace".to_owned(), trace.to_json(h.width));
         }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
         self.line(line)

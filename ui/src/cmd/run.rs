@@ -201,6 +201,10 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         if stats.exceptions > 0 {
             text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
         }
+        if stats.traces_dropped > 0 {
+            let many = counted(stats.traces_dropped, "stack trace record");
+            text.push_str(&format!(", {many} did not fit excpt_log"));
+        }
         talk.note(&text);
         unanswered(&stats, talk);
     }
@@ -246,6 +250,7 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("stepped", stats.stepped),
         ("faulted", stats.faulted),
         ("dropped", stats.dropped),
+        ("traces_dropped", stats.traces_dropped),
         ("rewritten", stats.rewritten),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
