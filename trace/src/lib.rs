@@ -9,14 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod destination;
 mod dump;
+mod file;
 mod prefix;
 mod record;
 mod sink;
 mod template;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
+pub use destination::{
+    Destination, Destinations, Entry, Event, FileDestination, Logged, Page, UnknownDestination,
+    WriterDestination,
+};
 pub use dump::{dump, visible};
+pub use file::{FileHead, Piece, RawSink, TraceFileError, TraceReader};
 pub use prefix::{Prefix, Token};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
 pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};

@@ -168,8 +168,7 @@ fn through<S: Sink>(mut sink: S, done: impl Fn(S) -> Vec<u8>) -> String {
     second.name = b"a\x1b[2J".to_vec();
     second.data.clear();
     sink.record(&second.view(), &symbols).unwrap();
-    sink.end(&End { insns: 1000, hits: 2, lost: 0, digest: Some("00ff".into()), exit: 0, extra: vec![] })
-        .unwrap();
+    sink.end(&End { insns: 1000, hits: 2, lost: 0, digest: Some("00ff".into()), ..End::default() }).unwrap();
     String::from_utf8(done(sink)).unwrap()
 }
 

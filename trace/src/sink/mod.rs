@@ -8,6 +8,7 @@ mod text;
 
 use std::io;
 
+use crate::channel::Counts;
 use crate::record::{HeaderItems, RecordView};
 pub use json::JsonSink;
 pub use text::TextSink;
@@ -44,6 +45,8 @@ pub struct End {
     pub hits: u64,
     /// Records lost.
     pub lost: u64,
+    /// What the channels counted.
+    pub counts: Counts,
     /// Digest of the machine, when it was asked for.
     pub digest: Option<String>,
     /// Exit code of the command.
