@@ -100,3 +100,47 @@ impl Destination for SerialDestination<'_> {
         wire.out.put(b"")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Out(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Out {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn records_stand_between_what_was_sent_before_and_after_them_on_each_port() {
+        let (one, two) = (Out::default(), Out::default());
+        let console = |out: &Out| Console::Writer(Box::new(out.clone()), None);
+        let wires = Wires::new(console(&one), console(&two));
+        let sent = |port, icount, byte| SentByte { icount, port, byte };
+        wires.sent(&[
+            sent(SerialPort::Com1, 5, b'a'),
+            sent(SerialPort::Com2, 5, b'x'),
+            sent(SerialPort::Com1, 7, b'b'),
+            sent(SerialPort::Com2, 9, b'y'),
+        ]);
+        let mut on_two = wires.destination(SerialPort::Com2);
+        on_two.log(&Entry { icount: Some(4), data: b"<4>" }).unwrap();
+        on_two.log(&Entry { icount: Some(5), data: b"<5>" }).unwrap();
+        let mut on_one = wires.destination(SerialPort::Com1);
+        on_one.log(&Entry { icount: Some(6), data: b"<6>" }).unwrap();
+        on_one.log(&Entry { icount: None, data: b"<now>" }).unwrap();
+        wires.pass_on().unwrap();
+        assert_eq!(one.0.borrow().as_slice(), b"a<6>b<now>");
+        assert_eq!(two.0.borrow().as_slice(), b"<4>x<5>y");
+    }
+}

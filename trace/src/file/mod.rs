@@ -18,6 +18,8 @@ const MAGIC: [u8; 8] = *b"\x89TRC\r\n\x1a\n";
 const VERSION: u16 = 1;
 /// Bytes of the head: magic, version (2), width (1), zero (1), items (4).
 const HEAD: usize = 16;
+/// Bytes of the hash at the file's end: XXH3-64 of all before it.
+const HASH: usize = 8;
 /// Most bytes of one record, its length not counted.
 const MAX_RECORD: u32 = 1 << 30;
 
@@ -51,7 +53,7 @@ enum Control {
     Symbol = 2,
     /// The answer to a script: a JSON object of `lines` and `object`.
     Reply = 3,
-    /// The end: seven counts, the exit code, a JSON object.
+    /// The end: seven counts, the exit code, a JSON object, the hash.
     End = 4,
 }
 

@@ -6,8 +6,9 @@ use std::io::{self, Read};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use xxhash_rust::xxh3::Xxh3;
 
-use super::{Control, FileHead, HEAD, MAGIC, MAX_RECORD, VERSION};
+use super::{Control, FileHead, HASH, HEAD, MAGIC, MAX_RECORD, VERSION};
 use crate::channel::Counts;
 use crate::record::{DecodeError, HeaderItems, Kind, Reader, Record};
 use crate::sink::{End, Reply, RunInfo};
@@ -98,6 +99,18 @@ pub enum TraceFileError {
         /// What there are.
         read: u64,
     },
+    /// Bytes that were changed where no field shows it.
+    #[error(
+        "the file is damaged somewhere before byte {at}: its bytes have the hash {found:016x}; {right:016x} would be right"
+    )]
+    Hash {
+        /// Where the hash stands.
+        at: u64,
+        /// Of the bytes that are there.
+        found: u64,
+        /// What the file says.
+        right: u64,
+    },
     /// Something behind the end record.
     #[error("the file goes on at byte {at}, behind its end record")]
     Trailing {
@@ -140,7 +153,6 @@ enum State {
 }
 
 /// Reads a trace file piece by piece.
-#[derive(Debug)]
 pub struct TraceReader<R> {
     input: R,
     head: FileHead,
@@ -150,6 +162,8 @@ pub struct TraceReader<R> {
     raw: Vec<u8>,
     state: State,
     records: u64,
+    /// Of all bytes before the last piece.
+    hash: Xxh3,
 }
 
 impl<R: Read> TraceReader<R> {
@@ -187,7 +201,7 @@ impl<R: Read> TraceReader<R> {
         let items = HeaderItems::from_bits(bits)
             .ok_or_else(|| wrong("items", 12, bits, "a sum of 1, 2, 4 .. 1024"))?;
         let head = FileHead { width, items };
-        Ok(Self { input, head, at: HEAD as u64, raw, state: State::Start, records: 0 })
+        Ok(Self { input, head, at: HEAD as u64, raw, state: State::Start, records: 0, hash: Xxh3::new() })
     }
 
     /// The head.
@@ -208,6 +222,7 @@ impl<R: Read> TraceReader<R> {
     /// What is wrong. The reader is then at its end.
     pub fn next_piece(&mut self) -> Result<Option<Piece>, TraceFileError> {
         let at = self.at;
+        self.hash.update(&self.raw);
         let Some(length) = self.length(at)? else { return Ok(None) };
         self.input.by_ref().take(length.into()).read_to_end(&mut self.raw)?;
         let have = self.raw.len() as u64;
@@ -290,15 +305,30 @@ impl<R: Read> TraceReader<R> {
             }
             Control::End => {
                 let (records, mut end, left) = counts(rest).map_err(|error| wrong(error.to_string()))?;
+                let (left, hash) =
+                    left.split_last_chunk().ok_or_else(|| wrong("it has no hash".to_owned()))?;
                 if records != self.records {
                     return Err(TraceFileError::Count { at, said: records, read: self.records });
                 }
                 let said: SaidEnd = serde_json::from_slice(left).map_err(json)?;
                 end.digest = said.digest;
                 end.extra = said.extra.into_iter().collect();
+                self.check_hash(at, u64::from_le_bytes(*hash))?;
                 Ok(Piece::End(end))
             }
         }
+    }
+}
+
+impl<R> TraceReader<R> {
+    /// Compares with the hash of all bytes before it, which is at the end of the record in hand.
+    fn check_hash(&self, at: u64, right: u64) -> Result<(), TraceFileError> {
+        let before = self.raw.len().saturating_sub(HASH);
+        let mut hash = self.hash.clone();
+        hash.update(self.raw.get(..before).unwrap_or_default());
+        let found = hash.digest();
+        let at = at + before as u64;
+        if found == right { Ok(()) } else { Err(TraceFileError::Hash { at, found, right }) }
     }
 }
 

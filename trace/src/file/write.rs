@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::Xxh3;
 
-use super::{Control, FileHead, MAX_RECORD};
+use super::{Control, FileHead, HASH, MAX_RECORD};
 use crate::record::{Header, HeaderItems, Kind, RecordView};
 use crate::sink::{End, Reply, RunInfo, Sink, Symbolize};
 
 /// Writes a trace file.
-#[derive(Debug)]
 pub struct RawSink<W> {
     out: W,
     head: FileHead,
@@ -19,13 +19,15 @@ pub struct RawSink<W> {
     /// Records written, control records not counted.
     records: u64,
     buffer: Vec<u8>,
+    /// Of all bytes written.
+    hash: Xxh3,
 }
 
 impl<W: Write> RawSink<W> {
     /// A sink whose records have the chosen items, and the instruction pointer.
-    pub const fn new(out: W, items: HeaderItems) -> Self {
+    pub fn new(out: W, items: HeaderItems) -> Self {
         let head = FileHead { width: 32, items };
-        Self { out, head, named: BTreeSet::new(), records: 0, buffer: Vec::new() }
+        Self { out, head, named: BTreeSet::new(), records: 0, buffer: Vec::new(), hash: Xxh3::new() }
     }
 
     /// The destination.
@@ -34,11 +36,15 @@ impl<W: Write> RawSink<W> {
     }
 
     fn control(&mut self, control: Control, data: &[&[u8]]) -> io::Result<()> {
+        self.encode_control(control, data);
+        self.write()
+    }
+
+    fn encode_control(&mut self, control: Control, data: &[&[u8]]) {
         let header = Header { kind: Kind::Control, width: self.head.width, ..Header::default() };
         let data = [&[control as u8], data.concat().as_slice()].concat();
         self.buffer.clear();
         RecordView { header, name: b"", data: &data }.encode(HeaderItems::empty(), &mut self.buffer);
-        self.write()
     }
 
     /// Writes the record in the buffer.
@@ -46,6 +52,7 @@ impl<W: Write> RawSink<W> {
         if self.buffer.len() as u64 - 4 > u64::from(MAX_RECORD) {
             return Err(io::Error::other(format!("a record has {} bytes", self.buffer.len())));
         }
+        self.hash.update(&self.buffer);
         self.out.write_all(&self.buffer)
     }
 }
@@ -57,7 +64,9 @@ fn object(fields: &[(String, Value)]) -> Map<String, Value> {
 impl<W: Write> Sink for RawSink<W> {
     fn begin(&mut self, run: &RunInfo) -> io::Result<()> {
         self.head.width = run.width;
-        self.out.write_all(&self.head.encode())?;
+        let head = self.head.encode();
+        self.hash.update(&head);
+        self.out.write_all(&head)?;
         let mut fields = object(&[("image".to_owned(), json!(run.image))]);
         fields.extend(run.extra.iter().cloned());
         self.control(Control::Begin, &[Value::Object(fields).to_string().as_bytes()])
@@ -87,7 +96,13 @@ impl<W: Write> Sink for RawSink<W> {
             .map(u64::to_le_bytes);
         let fields = json!({"digest": end.digest, "extra": object(&end.extra)});
         let exit = end.exit.to_le_bytes();
-        self.control(Control::End, &[counts.as_flattened(), &exit, fields.to_string().as_bytes()])?;
+        let json = fields.to_string();
+        self.encode_control(Control::End, &[counts.as_flattened(), &exit, json.as_bytes(), &[0; HASH]]);
+        let before = self.buffer.len() - HASH;
+        let (before, last) = self.buffer.split_at_mut(before);
+        self.hash.update(before);
+        last.copy_from_slice(&self.hash.digest().to_le_bytes());
+        self.write()?;
         self.out.flush()
     }
 }
