@@ -430,3 +430,30 @@ proptest! {
         let _ = formatter(&[("dir", &bytes)]);
     }
 }
+
+/// The cells of a table's row, each without the backticks around it.
+fn cells(row: &str) -> Vec<String> {
+    let cells = row.trim_matches('|').split(" | ").map(|cell| cell.trim());
+    cells
+        .map(|cell| cell.split("` / `").collect::<Vec<_>>().join("\n").trim_matches('`').to_owned())
+        .collect()
+}
+
+#[test]
+fn the_examples_of_the_document_are_true() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/records.md");
+    let text = std::fs::read_to_string(document).unwrap();
+    let mut shown = String::new();
+    for table in text.split("| Template | Data | Text |\n|---|---|---|\n").skip(1) {
+        for row in table.lines().take_while(|line| line.starts_with('|')) {
+            let [fmt, data, expected] = cells(row).try_into().unwrap();
+            let data: Vec<u8> = data.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+            // A template that ends in a space shows it: the line's end is not looked at.
+            let trim = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            assert_eq!(trim(&at(32, &fmt, &data)), trim(&expected), "{row}");
+            shown.push_str(&fmt);
+        }
+    }
+    let missing: Vec<char> = "cdfiprsuxz".chars().filter(|c| !shown.contains(*c)).collect();
+    assert!(missing.is_empty() && shown.len() > 80, "no example of {missing:?}");
+}
