@@ -15,6 +15,7 @@ mod file;
 mod prefix;
 mod record;
 mod sink;
+mod stack;
 mod template;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
@@ -27,4 +28,5 @@ pub use file::{FileHead, Piece, RawSink, TraceFileError, TraceReader};
 pub use prefix::{Prefix, Token};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
 pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use stack::{Frame, StackError, StackRecord, StackTrace};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 
@@ -96,7 +96,10 @@ impl<W: Write> Sink for JsonSink<W> {
             line.insert("exception".to_owned(), fields);
         }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
-        if let Some(templates) = &self.templates {
+        if let Some(stack) = stack(record) {
+            line.insert("stack".to_owned(), stack.json());
+        }
+        if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {
             let formatted = templates.format(record);
             line.insert("desc".to_owned(), json!(formatted.desc));
             line.insert("text".to_owned(), json!(formatted.text));

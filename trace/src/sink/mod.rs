@@ -9,7 +9,8 @@ mod text;
 use std::io;
 
 use crate::channel::Counts;
-use crate::record::{HeaderItems, RecordView};
+use crate::record::{HeaderItems, Kind, RecordView};
+use crate::stack::StackTrace;
 pub use json::JsonSink;
 pub use text::TextSink;
 
@@ -117,8 +118,14 @@ pub fn hex(bytes: &[u8], style: HexStyle) -> String {
 
 /// A process name as text; bytes that are not printable ASCII become `?`, so that a guest cannot write to
 /// the user's terminal.
-fn printable(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
+}
+
+/// What a record's data says, when it has a form of its own: a stack trace.
+fn stack(record: &RecordView<'_>) -> Option<StackTrace> {
+    let wanted = record.header.kind == Kind::StackTrace;
+    StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)
 }
 
 /// Whether an item was chosen.

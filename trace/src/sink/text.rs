@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
-use crate::record::{HeaderItems, RecordView};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack};
+use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 
 /// Writes one line a record, or with templates what they say; nothing else, so that two runs can be compared.
@@ -52,10 +52,16 @@ impl<W: Write> Sink for TextSink<W> {
             text = format!("{:>12} {symbol:width$} ", h.icount);
         }
         header(self.items, record, &mut text);
-        match &self.templates {
-            Some(templates) => by_template(templates, record, &mut text),
-            None if record.data.is_empty() => {}
-            None => {
+        match h.kind {
+            Kind::Data => {}
+            Kind::StackTrace => text.push_str(" stack trace"),
+            Kind::Control => text.push_str(" control"),
+        }
+        match (stack(record), &self.templates) {
+            (Some(stack), _) => text.push_str(&stack.text()),
+            (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),
+            _ if record.data.is_empty() => {}
+            _ => {
                 text.push(' ');
                 text.push_str(&hex(record.data, HexStyle::Pairs));
             }
