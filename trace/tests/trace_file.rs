@@ -104,45 +104,25 @@ fn replay(pieces: &[Piece], sink: &mut dyn Sink) {
     }
 }
 
+/// What a sink of form `form` makes of a run.
+fn printed(form: u8, run: &dyn Fn(&mut dyn Sink)) -> Vec<u8> {
+    let mut json = JsonSink::new(Vec::new(), items());
+    let mut text = TextSink::new(Vec::new(), items());
+    let mut symbols = TextSink::new(Vec::new(), items()).with_symbols(20);
+    let mut raw = RawSink::new(Vec::new(), items());
+    run([&mut json as &mut dyn Sink, &mut text, &mut symbols, &mut raw][usize::from(form)]);
+    [json.into_inner(), text.into_inner(), symbols.into_inner(), raw.into_inner()].concat()
+}
+
 #[test]
 fn a_file_prints_as_the_run_would_have() {
     for width in [32, 64] {
         let (pieces, raw, error) = read(&file(width));
         assert!(error.is_none(), "{error:?}");
         assert_eq!(raw, file(width), "raw is the identity");
-        let forms: [fn() -> Box<dyn FnOnce(&dyn Fn(&mut dyn Sink)) -> Vec<u8>>; 4] = [
-            || {
-                Box::new(|run| {
-                    let mut sink = JsonSink::new(Vec::new(), items());
-                    run(&mut sink);
-                    sink.into_inner()
-                })
-            },
-            || {
-                Box::new(|run| {
-                    let mut sink = TextSink::new(Vec::new(), items());
-                    run(&mut sink);
-                    sink.into_inner()
-                })
-            },
-            || {
-                Box::new(|run| {
-                    let mut sink = TextSink::new(Vec::new(), items()).with_symbols(20);
-                    run(&mut sink);
-                    sink.into_inner()
-                })
-            },
-            || {
-                Box::new(|run| {
-                    let mut sink = RawSink::new(Vec::new(), items());
-                    run(&mut sink);
-                    sink.into_inner()
-                })
-            },
-        ];
-        for form in forms {
-            let direct = form()(&|sink| show(sink, width));
-            let later = form()(&|sink| replay(&pieces, sink));
+        for form in 0..4 {
+            let direct = printed(form, &|sink| show(sink, width));
+            let later = printed(form, &|sink| replay(&pieces, sink));
             assert!(!direct.is_empty());
             assert_eq!(direct.escape_ascii().to_string(), later.escape_ascii().to_string());
         }

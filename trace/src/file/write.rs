@@ -74,10 +74,10 @@ impl<W: Write> Sink for RawSink<W> {
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let ip = record.header.ip;
-        if self.named.insert(ip) {
-            if let Some(symbol) = symbols.symbol(ip) {
-                self.control(Control::Symbol, &[&ip.to_le_bytes(), symbol.as_bytes()])?;
-            }
+        if self.named.insert(ip)
+            && let Some(symbol) = symbols.symbol(ip)
+        {
+            self.control(Control::Symbol, &[&ip.to_le_bytes(), symbol.as_bytes()])?;
         }
         self.records += 1;
         self.buffer.clear();
