@@ -49,7 +49,7 @@ impl<W: Write> Sink for TextSink<W> {
         let mut text = String::new();
         if let Some(width) = self.symbols {
             let symbol = symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip));
-            text = format!("{:>12} {symbol:width$} ", h.icount);
+            text = format!("{:>12} {:width$} ", h.icount, harmless(&symbol));
         }
         header(self.items, record, &mut text);
         match h.kind {
@@ -71,12 +71,17 @@ impl<W: Write> Sink for TextSink<W> {
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        reply.lines.iter().try_for_each(|line| writeln!(self.out, "{line}"))
+        reply.lines.iter().try_for_each(|line| writeln!(self.out, "{}", harmless(line)))
     }
 
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Text from a file that anyone may have made: what would steer a terminal becomes `?`.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// `DProbes(1,2) ..` with the chosen items; major and minor are printed as %d.
