@@ -25,8 +25,8 @@ mod ram;
 pub mod symbols;
 
 pub use crate::core::{
-    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch,
-    Stop, UserContext, Vector, is_sensitive,
+    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot,
+    Snapshot, SnapshotMismatch, Stop, UserContext, Vector, is_sensitive,
 };
 pub use clock::Clock;
 pub use digest::Digest;

@@ -5,17 +5,9 @@
 
 use serde_json::{Value, json};
 
+use crate::prefix::Token;
 use crate::record::{DecodeError, Reader};
-
-/// Token bytes of the three-byte prefixes.
-mod token {
-    pub const NAME: u8 = 0x01;
-    pub const RECORDS: u8 = 0x02;
-    pub const FRAMES: u8 = 0x03;
-    pub const PV: u8 = 0x04;
-    pub const LV: u8 = 0x05;
-    pub const GV: u8 = 0x06;
-}
+use crate::sink::printable;
 
 /// What the header says of the probe point whose handler was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +28,7 @@ impl TraceHead<'_> {
     /// Appends the header, and the prefix of `count` records that follow it. A name is cut at 65,535 bytes.
     pub fn encode(&self, width: u8, count: u16, out: &mut Vec<u8>) {
         let module = self.module.get(..usize::from(u16::MAX)).unwrap_or(self.module);
-        out.push(token::NAME);
+        out.push(Token::Text as u8);
         out.extend_from_slice(&(module.len() as u16).to_le_bytes());
         out.extend_from_slice(module);
         let word = if width == 64 { 8 } else { 4 };
@@ -44,7 +36,7 @@ impl TraceHead<'_> {
         for code in [self.id, self.major, self.minor] {
             out.extend_from_slice(&code.to_le_bytes());
         }
-        out.push(token::RECORDS);
+        out.push(Token::TraceRecords as u8);
         out.extend_from_slice(&count.to_le_bytes());
     }
 }
@@ -103,17 +95,47 @@ impl StackTrace {
     /// The data is cut short, has another token where one is due, or goes on behind its last record.
     pub fn decode(data: &[u8], width: u8) -> Result<Self, DecodeError> {
         let mut r = Reader { bytes: data, at: 0 };
-        let length = prefix(&mut r, token::NAME, "module name's token")?;
+        let length = prefix(&mut r, Token::Text, "module name's token")?;
         let module = r.bytes(length.into())?.to_vec();
         let offset = r.word(width)?;
         let (id, major, minor) = (r.u32()?, r.u32()?, r.u32()?);
-        let count = prefix(&mut r, token::RECORDS, "token of stack trace records")?;
+        let count = prefix(&mut r, Token::TraceRecords, "token of stack trace records")?;
         let records = (0..count).map(|_| record(&mut r, width)).collect::<Result<_, _>>()?;
         if r.at < data.len() {
             let more = u32::try_from(data.len() - r.at).unwrap_or(u32::MAX);
             return Err(DecodeError::Field { field: "number of bytes behind its stack trace", value: more });
         }
         Ok(Self { module, offset, id, major, minor, records })
+    }
+
+    /// As lines, each with a line end before it; what a scope does not have is left out.
+    #[must_use]
+    pub fn to_text(&self, width: u8) -> String {
+        let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };
+        let Self { offset, id, major, minor, .. } = self;
+        let module = printable(&self.module);
+        let mut out = format!("\n  {module}+{offset:#x} id {id} ({},{})", *major as i32, *minor as i32);
+        for record in &self.records {
+            let TraceRecord { code, parm1, parm2, handler, .. } = record;
+            let caught = if *handler == none { String::new() } else { format!(", caught at {handler}") };
+            out.push_str(&format!("\n  exception {code:#x} ({parm1:#x}, {parm2:#x}){caught}"));
+            for frame in &record.frames {
+                let TraceFrame { called, ret, .. } = frame;
+                let scope = if *ret == none {
+                    "handler".to_owned()
+                } else {
+                    format!("procedure at {called}, returns to {ret}")
+                };
+                out.push_str(&format!("\n    {scope}"));
+                for (what, values) in [("stack", &frame.stack), ("lv", &frame.lv), ("gv", &frame.gv)] {
+                    if !values.is_empty() {
+                        let values: Vec<String> = values.iter().map(|value| format!("{value:#x}")).collect();
+                        out.push_str(&format!("\n      {what} {}", values.join(" ")));
+                    }
+                }
+            }
+        }
+        out
     }
 
     /// As JSON: values as hexadecimal strings, instruction indices as numbers, `null` where there is no address.
@@ -147,7 +169,7 @@ impl StackTrace {
 fn record(r: &mut Reader<'_>, width: u8) -> Result<TraceRecord, DecodeError> {
     let (code, handler) = (r.word(width)?, r.word(width)?);
     let (parm1, parm2) = (r.word(width)?, r.word(width)?);
-    let count = prefix(r, token::FRAMES, "token of call stack frames")?;
+    let count = prefix(r, Token::Frames, "token of call stack frames")?;
     let frames = (0..count).map(|_| frame(r, width)).collect::<Result<_, _>>()?;
     Ok(TraceRecord { code, handler, parm1, parm2, frames })
 }
@@ -156,21 +178,21 @@ fn frame(r: &mut Reader<'_>, width: u8) -> Result<TraceFrame, DecodeError> {
     Ok(TraceFrame {
         called: r.word(width)?,
         ret: r.word(width)?,
-        stack: entries(r, width, token::PV, "token of stack entries")?,
-        lv: entries(r, width, token::LV, "token of local variables")?,
-        gv: entries(r, width, token::GV, "token of global variables")?,
+        stack: entries(r, width, Token::Entries, "token of stack entries")?,
+        lv: entries(r, width, Token::Locals, "token of local variables")?,
+        gv: entries(r, width, Token::Globals, "token of global variables")?,
     })
 }
 
-fn entries(r: &mut Reader<'_>, width: u8, token: u8, field: &'static str) -> Result<Vec<u64>, DecodeError> {
+fn entries(r: &mut Reader<'_>, width: u8, token: Token, field: &'static str) -> Result<Vec<u64>, DecodeError> {
     let count = prefix(r, token, field)?;
     (0..count).map(|_| r.word(width)).collect()
 }
 
 /// The count of a prefix that must have this token.
-fn prefix(r: &mut Reader<'_>, token: u8, field: &'static str) -> Result<u16, DecodeError> {
+fn prefix(r: &mut Reader<'_>, token: Token, field: &'static str) -> Result<u16, DecodeError> {
     let found = r.u8()?;
-    if found != token {
+    if found != token as u8 {
         return Err(DecodeError::Field { field, value: found.into() });
     }
     r.u16()

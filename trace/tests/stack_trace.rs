@@ -85,7 +85,7 @@ fn every_truncation_and_what_follows_are_errors() {
 }
 
 #[test]
-fn sinks_show_a_stack_trace_in_the_same_form_as_any_record_and_json_decodes_it() {
+fn sinks_say_what_a_stack_trace_says() {
     let data = data(32);
     let header = Header { seq: 2, kind: Kind::StackTrace, width: 32, ip: 0x10, ..Header::default() };
     let view = RecordView { header, name: b"", data: &data };
@@ -93,7 +93,18 @@ fn sinks_show_a_stack_trace_in_the_same_form_as_any_record_and_json_decodes_it()
     let mut text = TextSink::new(Vec::new(), HeaderItems::default());
     text.record(&view, &nothing).unwrap();
     let digits = hex(&data, HexStyle::Pairs);
-    assert_eq!(String::from_utf8(text.into_inner()).unwrap(), format!("DProbes(0,0) {digits}\n"));
+    let lines = [
+        "DProbes(0,0) stack trace",
+        "  vmlinux+0x1f91 id 77 (3,1)",
+        "  exception 0x20 (0x0, 0x5), caught at 8",
+        "    procedure at 11, returns to 7",
+        "      lv 0x1 0xffffffff",
+        "    handler",
+        "      stack 0x11",
+        "      gv 0x9",
+        "",
+    ];
+    assert_eq!(String::from_utf8(text.into_inner()).unwrap(), lines.join("\n"));
     let mut json = JsonSink::new(Vec::new(), HeaderItems::default());
     json.record(&view, &nothing).unwrap();
     json.record(&RecordView { data: &data[1..], ..view }, &nothing).unwrap();

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Stats};
 use trapline_providers::Target;
+use trapline_trace::Counts;
 
 use crate::failure::{Exit, Failure};
 use crate::gate::{self, Snapshots};
@@ -132,6 +133,9 @@ impl Session {
     ) -> Result<Ending, Failure> {
         let texts = watch.until.iter().chain(watch.crash_on);
         self.machine.watch_console(texts.map(|text| text.as_bytes().to_vec()).collect());
+        if outputs.console.wires().is_some() {
+            self.machine.keep_sent();
+        }
         self.watch_hits(script);
         let mut due = Vec::new();
         let mut stopped = None;
@@ -231,6 +235,10 @@ impl Session {
 
     /// Passes on what the slice left.
     fn pass_on(&mut self, target: &Target, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        let wires = outputs.console.wires();
+        if let Some(wires) = &wires {
+            wires.sent(&self.machine.take_sent());
+        }
         if let Some(interposer) = &mut self.interposer {
             let mut result = Ok(());
             let symbols = |ip| target.symbol(ip);
@@ -240,6 +248,9 @@ impl Session {
                 }
             });
             result.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+        }
+        if let Some(wires) = &wires {
+            wires.pass_on()?;
         }
         let console = self.machine.console();
         let fresh = console.get(self.shown..).unwrap_or_default();
@@ -275,9 +286,14 @@ impl Session {
         self.interposer.as_ref().map(Interposer::stats).unwrap_or_default()
     }
 
+    /// What the channels counted.
+    pub fn counts(&mut self) -> Counts {
+        self.interposer.as_mut().map(|interposer| interposer.channels().counts()).unwrap_or_default()
+    }
+
     /// Records lost.
     pub fn lost(&mut self) -> u64 {
-        self.interposer.as_mut().map_or(0, |interposer| interposer.channels().counts().lost())
+        self.counts().lost()
     }
 
     fn why_ended(&mut self, stop: Stop, watch: &Watch<'_>) -> Ending {

@@ -28,6 +28,7 @@ mod user;
 pub use decode::is_sensitive;
 pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
+pub use port_io::{SentByte, SerialPort};
 pub use run::{CrashReport, Stop};
 pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode};
@@ -108,6 +109,8 @@ pub struct Core {
     pub(crate) tlb: Tlb,
     pub(crate) platform: Platform,
     pub(crate) console: Vec<u8>,
+    /// What went out of the serial ports, while someone asks for it.
+    pub(crate) sent: Option<Vec<SentByte>>,
     /// Texts whose appearance on the console ends the run.
     pub(crate) watched: Vec<Vec<u8>>,
     cells: CellArena,
@@ -188,6 +191,7 @@ impl Core {
             tlb: Tlb::default(),
             platform,
             console: Vec::new(),
+            sent: None,
             watched: Vec::new(),
             cells,
             next_cell: first,

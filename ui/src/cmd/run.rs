@@ -9,7 +9,7 @@ use trapline_interposer::{Interposer, InterposerConfig, Stats};
 use trapline_providers::resolve;
 use trapline_trace::{End, RunInfo};
 
-use crate::cli::{Format, RunArgs};
+use crate::cli::{RecordFormat, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::gate::{Command, Selection};
 use crate::guest::Guest;
@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         width: bits(&guest),
         extra: header_fields(args, observe_only && interposer.as_ref().is_none_or(Interposer::observe_only)),
     };
-    outputs.sink.begin(&info).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
+    outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     let mut session = Session::new(machine, interposer, args.core_dir.clone());
     interrupt::listen();
     let watch = Watch { until: &args.until, crash_on: &args.crash_on };
@@ -160,7 +160,7 @@ fn finish(
 ) -> Result<Exit, Failure> {
     let (stats, lost) = (session.stats(), session.lost());
     let exit = exit(args, ending, stats.exceptions, lost);
-    let wanted = args.digest || args.format == Format::Json;
+    let wanted = args.digest || args.format != RecordFormat::Text;
     let digest = wanted.then(|| session.machine.digest().to_string());
     let mut extra = vec![("reason".to_owned(), json!(ending.sentence()))];
     if args.stats {
@@ -173,11 +173,12 @@ fn finish(
         insns: session.machine.icount(),
         hits: stats.hits,
         lost,
+        counts: session.counts(),
         digest: digest.clone(),
         exit: exit.code().into(),
         extra,
     };
-    outputs.sink.end(&end).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
+    outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     // What stands on the console before the talk must have got there before it.
     outputs.console.write(b"")?;
     drop(outputs);
@@ -208,7 +209,7 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         talk.note(&text);
         unanswered(&stats, talk);
     }
-    if args.format == Format::Text {
+    if args.format == RecordFormat::Text {
         if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
             talk.line(&format!("digest {digest}"));
         }
