@@ -111,8 +111,10 @@ fn setup(case: &Case, width: Width) -> Setup {
             "r" | "u" | "wide" | "mem" | "rom" | "msr" | "io" => {
                 let (name, value) = pair.expect("name = value");
                 match key {
-                    "mem" => s.host.mem.extend((number(name)..).zip(bytes(value))),
-                    "rom" => s.host.read_only.extend((number(name)..).zip(bytes(value))),
+                    "mem" => s.host.mem.extend((0..).map(|n| number(name).wrapping_add(n)).zip(bytes(value))),
+                    "rom" => {
+                        s.host.read_only.extend((0..).map(|n| number(name).wrapping_add(n)).zip(bytes(value)))
+                    }
                     "msr" => drop(s.host.msr.insert(number(name) as u32, number(value))),
                     "io" => drop(s.host.io.insert(number(name) as u16, number(value) as u32)),
                     "wide" => {
@@ -181,7 +183,8 @@ fn check(case: &Case, width: Width, s: Setup, outcome: Outcome, vm: &Vm) {
             "mem" => {
                 let (name, value) = pair.expect("name = value");
                 let expected = bytes(value);
-                let got: Vec<u8> = (number(name)..).take(expected.len()).map(|a| s.host.mem[&a]).collect();
+                let places = (0..expected.len() as u64).map(|n| number(name).wrapping_add(n));
+                let got: Vec<u8> = places.map(|a| s.host.mem[&a]).collect();
                 assert_eq!(got, expected, "{at}: memory");
             }
             "io" => {

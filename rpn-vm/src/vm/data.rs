@@ -2,7 +2,7 @@
 
 use super::exception;
 use super::exec::{Run, Step};
-use super::logging::read_wrapping;
+use super::logging::{bytes_to_top, read_wrapping};
 use crate::host::{Context, Fault, Host};
 use crate::regs::Shape;
 use crate::table::Op;
@@ -165,7 +165,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             Op::PopMem32 => 4,
             _ => 8,
         };
-        match self.host.write_mem(addr, &value.to_le_bytes()[..size]) {
+        match write_wrapping::<H, W64>(self.host, addr, &value.to_le_bytes()[..size]) {
             Ok(()) => Ok(()),
             Err(Fault(at)) => Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0)),
         }
@@ -178,4 +178,18 @@ fn io_size(op: Op) -> (u8, u32) {
         Op::PushIo16 | Op::PopIo16 => (2, 0xffff),
         _ => (4, u32::MAX),
     }
+}
+
+/// Writes bytes, all or nothing; addresses wrap as when reading.
+fn write_wrapping<H: Host, const W64: bool>(host: &mut H, addr: u64, data: &[u8]) -> Result<(), Fault> {
+    let Some((low, high)) = bytes_to_top::<W64>(addr).and_then(|n| data.split_at_checked(n)) else {
+        return host.write_mem(addr, data);
+    };
+    // The part behind the end must not fail when the part before it is written.
+    if let Some(bad) = (0..high.len() as u64).find(|&at| !host.can_write(at)) {
+        let before = (0..low.len() as u64).map(|n| addr + n).find(|&at| !host.can_write(at));
+        return Err(Fault(before.unwrap_or(bad)));
+    }
+    host.write_mem(addr, low)?;
+    host.write_mem(0, high)
 }

@@ -80,12 +80,13 @@ impl Stack {
 
     /// Pops elements without looking at them.
     #[inline(always)]
-    pub fn drop(&mut self, count: u32) {
-        self.top.index = self.top.index.wrapping_sub(count) & MASK;
-        if self.top.held >= count {
-            self.top.held -= count;
+    pub fn drop(&mut self, count: u64) {
+        self.top.index = self.top.index.wrapping_sub(count as u32) & MASK;
+        if u64::from(self.top.held) >= count {
+            self.top.held -= count as u32;
         } else {
-            self.wraps = self.wraps.saturating_add(count - self.top.held);
+            let more = u32::try_from(count - u64::from(self.top.held)).unwrap_or(u32::MAX);
+            self.wraps = self.wraps.saturating_add(more);
             self.top.held = 0;
         }
     }
