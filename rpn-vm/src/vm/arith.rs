@@ -10,6 +10,8 @@ use crate::verify::Fast;
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn arithmetic(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::Add => self.binary(u64::wrapping_add),
+            Op::Sub => self.binary(u64::wrapping_sub),
             Op::Mul => self.binary(u64::wrapping_mul),
             Op::And => self.binary(|a, b| a & b),
             Op::Or => self.binary(|a, b| a | b),

@@ -11,7 +11,9 @@ use crate::verify::Fast;
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn data(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::PushR => return self.push_register(Context::Current, insn),
             Op::PushU => return self.push_register(Context::User, insn),
+            Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => return self.push_mem(insn.op),
             Op::PopR => self.pop_register(Context::Current, insn),
             Op::PopU => self.pop_register(Context::User, insn),
             Op::PopMem8 | Op::PopMem16 | Op::PopMem32 | Op::PopMem64 => return self.pop_mem(insn.op),
@@ -77,7 +79,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// Registers of more than one element: the most significant is pushed first.
-    pub fn push_wide(&mut self, context: Context, insn: Fast) -> Step {
+    fn push_wide(&mut self, context: Context, insn: Fast) -> Step {
         match insn.shape {
             Shape::Wide80 => {
                 let value = self.host.read_wide(context, insn.reg) & ((1 << 80) - 1);
@@ -131,8 +133,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.host.write_reg(context, insn.reg, value);
     }
 
-    #[inline]
-    pub fn push_mem(&mut self, op: Op) -> Step {
+    fn push_mem(&mut self, op: Op) -> Step {
         let addr = self.pop();
         let mut raw = [0u8; 8];
         let size = match op {

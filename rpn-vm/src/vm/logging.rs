@@ -56,8 +56,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// `log <count>`: bare elements, the top first.
-    #[inline(always)]
-    pub fn log_n(&mut self, count: usize) -> Step {
+    fn log_n(&mut self, count: usize) -> Step {
         let start = self.vm.run.lp;
         let fits = count.min(self.room() / Self::BYTES);
         for _ in 0..fits {
@@ -76,6 +75,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         match insn.op {
             Op::LogMrf => self.log_mrf(),
             Op::LogStr => self.log_str(),
+            Op::LogN => self.log_n(insn.arg as usize),
             Op::Log => self.log_counted(),
             _ => self.impossible(insn),
         }
