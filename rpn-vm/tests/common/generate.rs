@@ -173,7 +173,9 @@ pub fn generate(choices: &mut Choices<'_>, shape: Shape) -> Generated {
         kernel: choices.below(2) == 0,
     };
     let mut maker = Maker { choices, shape, limits, procedures, code: Vec::new(), loops: 0 };
-    let routines = (0..=procedures).map(|_| maker.routine()).collect();
+    let mut routines: Vec<Vec<Insn>> = (0..=procedures).map(|_| maker.routine()).collect();
+    maker.witness();
+    routines[0].append(&mut maker.code);
     Generated { routines, limits }
 }
 
@@ -273,6 +275,7 @@ impl Maker<'_, '_> {
             }
             12 if self.loops < 2 => self.counted_loop(),
             13 => self.guarded(),
+            15 if self.choices.below(2) == 0 => self.logged(),
             14 if self.procedures > 0 => {
                 let procedure = 1 + self.choices.below(self.procedures);
                 self.emit(Op::Call, procedure);
@@ -310,6 +313,24 @@ impl Maker<'_, '_> {
                 let value = self.value(what);
                 self.emit(Op::Push, value);
             }
+        }
+    }
+
+    /// Puts what else would not show on the stack: the registers and the last exception, for what runs to its end.
+    fn witness(&mut self) {
+        if self.choices.once_in(2) {
+            [Op::PushPlp, Op::SaveSbp, Op::PushX].into_iter().for_each(|op| self.emit(op, 0));
+            let above = self.choices.below(40);
+            self.emit(Op::PushTspN, above);
+        }
+    }
+
+    /// One or two log instructions, of elements that are there.
+    fn logged(&mut self) {
+        for _ in 0..=self.choices.below(2) {
+            let count = self.choices.below(4);
+            (0..count).for_each(|n| self.emit(Op::Push, n));
+            self.emit(Op::LogN, count);
         }
     }
 
