@@ -13,20 +13,22 @@ mod hits;
 mod snapshot;
 #[path = "../bench/table.rs"]
 mod table;
+#[path = "../bench/vm.rs"]
+mod vm;
 
 use clap::{Parser, ValueEnum};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measures Trapline against bare Unicorn and qemu.
+/// Measures Trapline against bare Unicorn, qemu and rbpf.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Options {
     /// About 20 seconds: fewer rounds, and no boot of GNU Mach
     #[arg(long)]
     quick: bool,
-    /// Only the rows of the first two sections that contain this text
+    /// Only the rows of the first four sections that contain this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -55,6 +57,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         &hits::paper(rounds, scale, only)?,
     );
     table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+    table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
+    table.section("The compiler", &vm::compiler(rounds, only)?);
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
