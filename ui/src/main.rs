@@ -10,6 +10,7 @@ mod failure;
 mod gate;
 mod guest;
 mod interrupt;
+mod keys;
 mod output;
 mod programs;
 mod script;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
+        Command::Build(args) => cmd::build::run(args, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
