@@ -113,7 +113,7 @@ fn header(section: Section<'_>) -> Result<FileHeader, PpdfError> {
         other => return Err(wrong(offset, "`modtype`", other, "0, 1 or 2 would be right".to_owned())),
     };
     let offset = at.offset();
-    let flags = at.u8("the flags of the file header")?;
+    let flags = at.u8("the flag byte of the file header")?;
     match flags {
         0 | 1 => {}
         2 | 3 => {
@@ -123,7 +123,7 @@ fn header(section: Section<'_>) -> Result<FileHeader, PpdfError> {
         _ => {
             return Err(wrong(
                 offset,
-                "the flags of the file header",
+                "the flag byte of the file header",
                 flags,
                 "0 or 1 would be right".to_owned(),
             ));
@@ -215,7 +215,7 @@ fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, 
     if flags & 1 == 0 || flags > 0x3f || flags & 6 == 4 {
         return bad(
             2,
-            "the flags of a probe point",
+            "the flag byte of a probe point",
             flags,
             "bit 0 set, bit 2 only with bit 1, no bit above 5 would be right",
         );
