@@ -5,17 +5,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
+#[path = "common/mod.rs"]
+mod common;
 #[path = "common/ppdf.rs"]
 mod files;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::TestHost;
 use files::{everything_built, fixed};
 use peak_alloc::PeakAlloc;
 use trapline_rpn::ppdf::{MAGIC, Ppdf, SigningKey, disassemble, write};
 use trapline_rpn::{
-    AnySymbol, Availability, FileLoader, ParseOptions, Program, TABLE, Width, parse, parse_with,
+    AnySymbol, Availability, FileLoader, ParseOptions, Program, TABLE, Vars, Vm, Width, parse, parse_with,
 };
 
 #[global_allocator]
@@ -30,6 +33,7 @@ struct Seen {
     refused: BTreeMap<String, usize>,
     taken: usize,
     unlinked: usize,
+    ran: usize,
     later: usize,
 }
 
@@ -65,9 +69,16 @@ impl Seen {
         // A signed file has its signature at its end, and another length.
         let end = if file.signer.is_some() { bytes.len() - 120 } else { bytes.len() - 4 };
         assert!(again[16..again.len() - 4][..end - 16] == bytes[16..end]);
+        let mut vm = Vm::new();
         for width in [Width::W32, Width::W64] {
             match file.program.link(width, &AnySymbol) {
-                Ok(linked) => assert_eq!(linked.probes.len(), file.program.probes.len()),
+                Ok(linked) => {
+                    assert_eq!(linked.probes.len(), file.program.probes.len());
+                    for probe in &linked.probes {
+                        vm.run(&probe.handler, &mut TestHost::default(), Vars::default());
+                        self.ran += 1;
+                    }
+                }
                 Err(found) => {
                     assert!(!found.to_string().is_empty());
                     self.unlinked += 1;
@@ -164,7 +175,7 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
     ] {
         assert!(seen.refused.contains_key(kind), "{kind}: {said}");
     }
-    assert!(seen.taken > 1000 && seen.unlinked > 10, "{said}");
+    assert!(seen.taken > 1000 && seen.unlinked > 10 && seen.ran > 1000, "{said}");
     assert!(seen.later > 0 || !TABLE.iter().any(|row| row.available == Availability::Later), "{said}");
 }
 

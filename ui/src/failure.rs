@@ -114,7 +114,7 @@ pub enum Failure {
         error: PpdfError,
     },
     /// A program cannot be written as a PPDF file.
-    #[error("{}: {error}", path.display())]
+    #[error("{}{error}", if error.has_place() { String::new() } else { format!("{}: ", path.display()) })]
     Unwritable {
         /// The program's file.
         path: PathBuf,

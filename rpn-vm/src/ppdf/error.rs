@@ -163,3 +163,12 @@ pub enum UnwritableError {
         name: String,
     },
 }
+
+impl UnwritableError {
+    /// Whether the sentence begins with the place.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        let (Self::Name { place, .. } | Self::Limit { place, .. } | Self::Undefined { place, .. }) = self;
+        !place.is_empty()
+    }
+}

@@ -55,13 +55,13 @@ fn check_whole(bytes: &[u8]) -> Result<(u16, u16), PpdfError> {
     if !super::is_ppdf(bytes) {
         return Err(PpdfError::Magic);
     }
-    let (Some(major), Some(minor), Some(stated)) = (u16_at(bytes, 8), u16_at(bytes, 10), u32_at(bytes, 12))
-    else {
+    let (Some(major), Some(minor)) = (u16_at(bytes, 8), u16_at(bytes, 10)) else {
         return Err(PpdfError::NoHeader(bytes.len()));
     };
     if major != VERSION.0 {
         return Err(PpdfError::Version { major, minor });
     }
+    let stated = u32_at(bytes, 12).ok_or(PpdfError::NoHeader(bytes.len()))?;
     if bytes.len() > MAX_FILE {
         return Err(PpdfError::TooLarge(bytes.len()));
     }
