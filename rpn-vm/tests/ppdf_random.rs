@@ -106,10 +106,10 @@ fn check(number: u64) -> Program {
     assert!(built == rebuilt, "program {number}:\n{text}\n{shown}");
     assert_eq!(program.header, read.program.header);
     // Comparing texts and linking take longer than all of the above.
-    if number % 4 == 0 {
+    if number.is_multiple_of(4) {
         assert_eq!(outline(&program), outline(&read.program), "program {number}:\n{text}");
     }
-    for width in [Width::W32, Width::W64].into_iter().filter(|_| number % 16 == 0) {
+    for width in [Width::W32, Width::W64].into_iter().filter(|_| number.is_multiple_of(16)) {
         assert_eq!(linked(&program, width), linked(&read.program, width), "program {number}:\n{text}");
     }
     program

@@ -79,7 +79,7 @@ impl SigningKey {
     /// The key that checks what this one signs.
     #[must_use]
     pub fn verifying(&self) -> VerifyingKey {
-        VerifyingKey(self.0.verifying_key())
+        VerifyingKey(self.0.verifying_key().to_bytes())
     }
 
     /// The content of the signature section of a file that has `message` before it.
@@ -91,15 +91,15 @@ impl SigningKey {
     }
 }
 
-/// A key that checks signatures.
+/// A key that checks signatures: 32 bytes that are one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct VerifyingKey(ed25519_dalek::VerifyingKey);
+pub struct VerifyingKey([u8; 32]);
 
 impl VerifyingKey {
     /// The key of 32 bytes, if they are one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
-        ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(Self)
+        ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(|key| Self(key.to_bytes()))
     }
 
     /// The key in a PEM text.
@@ -108,7 +108,7 @@ impl VerifyingKey {
     /// It holds none.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if let Ok(key) = ed25519_dalek::VerifyingKey::from_public_key_pem(text) {
-            return Ok(Self(key));
+            return Ok(Self(key.to_bytes()));
         }
         let private = ed25519_dalek::SigningKey::from_pkcs8_pem(text).is_ok();
         Err(if private { KeyError::PrivateGiven } else { KeyError::Public })
@@ -119,19 +119,21 @@ impl VerifyingKey {
     /// # Errors
     /// The library cannot write it.
     pub fn to_pem(&self) -> Result<String, KeyError> {
-        self.0.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0).map_err(|_| KeyError::Encode)?;
+        key.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
     }
 
     /// Whether `signature` is this key's for `message`, with none of the forms that RFC 8032 leaves open.
     pub(super) fn checks(&self, message: &[u8], signature: &[u8; 64]) -> bool {
-        self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0);
+        key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())
     }
 }
 
 impl fmt::Display for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ed25519:")?;
-        self.0.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -221,7 +221,8 @@ impl Writer<'_> {
     }
 
     fn procedures(&mut self, which: std::ops::Range<usize>) {
-        for name in self.procs[which].to_vec() {
+        let names: Vec<&str> = self.procs[which].to_vec();
+        for name in names {
             let word = self.random.cased("proc");
             self.line(&format!("{word} {name}"));
             self.body();
