@@ -28,7 +28,8 @@ impl<'a> Cursor<'a> {
         self.section.bytes.len() - self.at
     }
 
-    fn take<const N: usize>(&mut self, what: &str) -> Result<[u8; N], PpdfError> {
+    /// Some bytes.
+    pub fn bytes<const N: usize>(&mut self, what: &str) -> Result<[u8; N], PpdfError> {
         match self.section.bytes[self.at..].first_chunk() {
             Some(raw) => {
                 self.at += N;
@@ -43,19 +44,19 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn u8(&mut self, what: &str) -> Result<u8, PpdfError> {
-        self.take::<1>(what).map(|[byte]| byte)
+        self.bytes::<1>(what).map(|[byte]| byte)
     }
 
     pub fn u16(&mut self, what: &str) -> Result<u16, PpdfError> {
-        self.take(what).map(u16::from_le_bytes)
+        self.bytes(what).map(u16::from_le_bytes)
     }
 
     pub fn u32(&mut self, what: &str) -> Result<u32, PpdfError> {
-        self.take(what).map(u32::from_le_bytes)
+        self.bytes(what).map(u32::from_le_bytes)
     }
 
     fn u64(&mut self, what: &str) -> Result<u64, PpdfError> {
-        self.take(what).map(u64::from_le_bytes)
+        self.bytes(what).map(u64::from_le_bytes)
     }
 
     /// A number of at most `max`.

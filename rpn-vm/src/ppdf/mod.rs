@@ -1,8 +1,8 @@
 //! PPDF: a probe program in compiled form, with its symbols still symbolic (docs/ppdf.md has every byte).
 //!
-//! [`write`] makes a file of a [`crate::Program`], [`Ppdf::read`] a program of a file; what is done with it then,
+//! [`write()`] makes a file of a [`crate::Program`], [`Ppdf::read`] a program of a file; what is done with it then,
 //! linking for a width and verifying, is what is done with a program from source. A file has one form only: the
-//! reader refuses what the writer would have written otherwise, so what [`disassemble`] prints builds to the same
+//! reader refuses what the writer would have written otherwise, so what [`disassemble()`] prints builds to the same
 //! bytes. Not here: files on disk, and whose key is to be trusted.
 
 mod bodies;

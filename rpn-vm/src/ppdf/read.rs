@@ -181,45 +181,40 @@ fn probe_points(
     Ok((points, counts))
 }
 
-fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, usize), PpdfError> {
+/// The first bytes of a probe point.
+struct Leading {
+    /// 0 `offset =`, 1 `address =`, 2 a range.
+    form: u8,
+    flags: u8,
+    opcode: u8,
+}
+
+fn leading(at: &mut Cursor<'_>, header: &FileHeader) -> Result<Leading, PpdfError> {
     let start = at.offset();
-    let form = at.u8("a probe point")?;
-    let kind = at.u8("a probe point")?;
-    let flags = at.u8("a probe point")?;
-    let opcode = at.u8("a probe point")?;
-    let bad =
-        |n: usize, what: &str, value: u8, right: &str| Err(wrong(start + n, what, value, right.to_owned()));
-    if form > 2 {
-        return bad(0, "the form of a location", form, "0, 1 or 2 would be right");
-    }
-    if form != 0 && !header.modtype.is_kernel() {
-        return bad(
-            0,
-            "the form of a location",
-            form,
-            "0 would be right: `address =` is for kernel-mode programs",
-        );
+    let [form, kind, flags, opcode] = at.bytes("a probe point")?;
+    let bad = |n: usize, what: &str, value: u8, right: &str| {
+        let what = format!("the {what} of a probe point");
+        Err(wrong(start + n, &what, value, right.to_owned()))
+    };
+    match form {
+        0 => {}
+        1 | 2 if header.modtype.is_kernel() => {}
+        1 | 2 => return bad(0, "form", form, "0 would be right: `address =` is for kernel-mode programs"),
+        _ => return bad(0, "form", form, "0, 1 or 2 would be right"),
     }
     match kind {
         BREAKPOINT => {}
-        1..=4 => {
-            return bad(
-                1,
-                "the kind of a probe point",
-                kind,
-                "0 would be right: watchpoints come in a later version",
-            );
-        }
-        _ => return bad(1, "the kind of a probe point", kind, "0 to 4 would be right"),
+        1..=4 => return bad(1, "kind", kind, "0 would be right: watchpoints come in a later version"),
+        _ => return bad(1, "kind", kind, "0 to 4 would be right"),
     }
     if flags & 1 == 0 || flags > 0x3f || flags & 6 == 4 {
-        return bad(
-            2,
-            "the flag byte of a probe point",
-            flags,
-            "bit 0 set, bit 2 only with bit 1, no bit above 5 would be right",
-        );
+        return bad(2, "flag byte", flags, "bit 0 set, bit 2 only with bit 1, no bit above 5 would be right");
     }
+    Ok(Leading { form, flags, opcode })
+}
+
+fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, usize), PpdfError> {
+    let Leading { form, flags, opcode } = leading(at, header)?;
     let minor = at.u32("`minor`")?;
     let ignore = at.u32("`ignore`")?;
     let maxhits = at.u32("`maxhits`")?;
