@@ -17,9 +17,7 @@ use common::TestHost;
 use files::{everything_built, fixed};
 use peak_alloc::PeakAlloc;
 use trapline_rpn::ppdf::{MAGIC, Ppdf, SigningKey, disassemble, write};
-use trapline_rpn::{
-    AnySymbol, Availability, FileLoader, ParseOptions, Program, TABLE, Vars, Vm, Width, parse, parse_with,
-};
+use trapline_rpn::{AnySymbol, FileLoader, ParseOptions, Severity, Vars, Vm, Width, parse, parse_with};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -35,12 +33,6 @@ struct Seen {
     unlinked: usize,
     ran: usize,
     later: usize,
-}
-
-/// Whether an instruction of the program is not executed by this version, so that its source does not compile.
-fn has_later(program: &Program) -> bool {
-    let bodies = program.probes.iter().map(|p| &p.handler).chain(&program.procs);
-    bodies.flat_map(|routine| &routine.body).any(|instr| instr.op.row().available == Availability::Later)
 }
 
 impl Seen {
@@ -89,7 +81,9 @@ impl Seen {
         match parse("shown.rpn", &shown) {
             Ok(program) => assert!(write(&program, None).unwrap() == again, "{shown}"),
             Err(found) => {
-                assert!(has_later(&file.program), "{shown}\n{found}");
+                // The table has instructions that a version may not execute yet.
+                let mut errors = found.list.iter().filter(|found| found.severity == Severity::Error);
+                assert!(errors.all(|error| error.code == "not-available"), "{shown}\n{found}");
                 assert!(file.program.link(Width::W64, &AnySymbol).is_err());
                 self.later += 1;
             }
@@ -176,7 +170,8 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
         assert!(seen.refused.contains_key(kind), "{kind}: {said}");
     }
     assert!(seen.taken > 1000 && seen.unlinked > 10 && seen.ran > 1000, "{said}");
-    assert!(seen.later > 0 || !TABLE.iter().any(|row| row.available == Availability::Later), "{said}");
+    let all = parse("t", "name = t\noffset = 0\nopcode = 0\nlog st\n").is_ok();
+    assert!(all || seen.later > 0, "{said}");
 }
 
 /// Files that are long, and say that they are longer.

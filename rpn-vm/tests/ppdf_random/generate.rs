@@ -2,8 +2,9 @@
 //! names in quotes, expressions with signs and parentheses. Everything it makes compiles.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
-use trapline_rpn::{ALIASES, Availability, Loader, OperandKind, REGISTERS, Row, TABLE};
+use trapline_rpn::{ALIASES, Loader, OperandKind, REGISTERS, Row, TABLE, parse};
 
 /// A stream of numbers that follows from its seed (xorshift64*).
 pub struct Random(u64);
@@ -79,6 +80,16 @@ const GROUPS: [&str; 8] =
 const LABELS: [&str; 6] = ["again", "Done", "L0", "l1", "_x", "exit"];
 const PROCS: [&str; 5] = ["twice", "Log_it", "a.b", "L0", "endproc_"];
 const COMMENTS: [&str; 4] = ["// a comment", "//@ 12 not a mark here", "//", "// \"quoted"];
+
+/// The rows of the table that this version compiles.
+pub fn compiled() -> &'static [&'static Row] {
+    static ROWS: OnceLock<Vec<&'static Row>> = OnceLock::new();
+    let good = |row: &&Row| {
+        let text = format!("name = t\noffset = 0\nopcode = 0\n{}\n", row.form);
+        row.operand != OperandKind::None || parse("t", &text).is_ok()
+    };
+    ROWS.get_or_init(|| TABLE.iter().filter(good).collect())
+}
 
 struct Writer<'a> {
     random: &'a mut Random,
@@ -322,12 +333,9 @@ impl Writer<'_> {
                 let alias = self.random.pick(ALIASES);
                 (alias.form, alias.op.row())
             } else {
-                let row = self.random.pick(TABLE);
+                let row = *self.random.pick(compiled());
                 (row.form, row)
             };
-            if row.available == Availability::Later {
-                continue;
-            }
             let Some(operand) = self.operand(row.operand, labels) else { continue };
             let form = self.random.cased(form);
             return match row.operand {

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use trapline_rpn::ppdf;
+use trapline_rpn::{AnySymbol, Program, Width, ppdf};
 
 use crate::cli::BuildArgs;
-use crate::cmd::check;
 use crate::failure::{Exit, Failure};
 use crate::talk::{Talk, counted};
 use crate::{keys, programs};
@@ -27,12 +26,11 @@ pub fn run(args: &BuildArgs, talk: &Talk) -> Result<Exit, Failure> {
     let key = args.sign.as_deref().map(keys::private).transpose()?;
     let program = programs::read(path, &args.source)?;
     talk.remarks(&program.warnings);
-    let linked = check::link(&program, check::widths(args.width)?, path, talk)?;
+    let widths = good_widths(&program, args.width, path, talk)?;
     let output = output(args, path)?;
     let bytes = ppdf::write(&program, key.as_ref())
         .map_err(|error| Failure::Unwritable { path: path.clone(), error })?;
     std::fs::write(&output, &bytes).map_err(|error| Failure::writing(Some(&output), error))?;
-    let widths: Vec<String> = linked.iter().map(|program| program.width.bits().to_string()).collect();
     let signed = key.map(|key| format!(", signed by {}", key.verifying())).unwrap_or_default();
     talk.note(&format!(
         "{}: {}, {} for {} bits{signed}",
@@ -42,6 +40,35 @@ pub fn run(args: &BuildArgs, talk: &Talk) -> Result<Exit, Failure> {
         widths.join(" and "),
     ));
     Ok(Exit::Ok)
+}
+
+/// The widths for which the program links and is verified, of those asked for; at least one.
+fn good_widths(
+    program: &Program,
+    asked: Option<u8>,
+    path: &Path,
+    talk: &Talk,
+) -> Result<Vec<String>, Failure> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for width in [Width::W32, Width::W64].into_iter().filter(|width| asked.is_none_or(|n| n == width.bits()))
+    {
+        match program.link(width, &AnySymbol) {
+            Ok(_) => good.push(width.to_string()),
+            Err(found) => bad.push((width, found)),
+        }
+    }
+    if good.is_empty() {
+        let width = asked.unwrap_or_default();
+        return Err(match bad.into_iter().next() {
+            Some((_, found)) => Failure::Compile(found),
+            None => Failure::Usage(format!("--width is {width}; 32 or 64 would be right")),
+        });
+    }
+    for (width, found) in bad {
+        talk.note(&format!("{} cannot be used on {width}-bit guests:", path.display()));
+        talk.remarks(&found);
+    }
+    Ok(good)
 }
 
 /// The file to write, which is never the one that was read.

@@ -34,28 +34,18 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
 fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<(), Failure> {
     let program = programs::read(path, &args.source)?;
     talk.remarks(&program.warnings);
-    let linked = link(&program, widths(args.width)?, path, talk)?;
-    summary(path, &linked, args.disassemble, out).map_err(Failure::Output)
-}
-
-/// The widths that `--width` asks for.
-///
-/// # Errors
-/// It is no width.
-pub fn widths(width: Option<u8>) -> Result<&'static [Width], Failure> {
-    Ok(match width {
+    let widths: &[Width] = match args.width {
         None => &[Width::W32, Width::W64],
         Some(32) => &[Width::W32],
         Some(64) => &[Width::W64],
         Some(other) => return Err(Failure::Usage(format!("--width is {other}; 32 or 64 would be right"))),
-    })
+    };
+    let linked = link(&program, widths, path, talk)?;
+    summary(path, &linked, args.disassemble, out).map_err(Failure::Output)
 }
 
 /// The program at each width that it can be linked for; at least one.
-///
-/// # Errors
-/// It cannot be linked for any.
-pub fn link(
+fn link(
     program: &Program,
     widths: &[Width],
     path: &Path,
