@@ -130,6 +130,26 @@ fn a_diagnostic_shows_the_line_printed_again() {
     insta::assert_snapshot!(found.to_string());
 }
 
+#[test]
+fn a_source_file_may_have_any_name() {
+    let text = "name = t\noffset = 0\nopcode = 0x55\nnop\n";
+    for (name, kept) in [
+        ("", ""),
+        (" a  b ", " a  b "),
+        ("a\"b//@ 7", "a\"b//@ 7"),
+        ("x\ny", "x\u{fffd}y"),
+        ("back\\slash\\", "back\\slash\u{fffd}"),
+        ("λ", "λ"),
+        ("12", "12"),
+    ] {
+        let built = write(&parse(name, text).unwrap(), None).unwrap();
+        let program = read(&built);
+        assert_eq!(program.sources.name(program.probes[0].span.file), kept);
+        let shown = disassemble(&program, None);
+        assert!(write(&parse("shown.rpn", &shown).unwrap(), None).unwrap() == built, "{shown}");
+    }
+}
+
 /// One file for both widths: what fits is known when it is applied.
 #[test]
 fn a_file_is_for_no_width() {

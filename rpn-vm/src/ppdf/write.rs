@@ -206,8 +206,12 @@ impl<'a> Writer<'a> {
 
     /// The number of a file in the line table.
     fn file(&mut self, name: &str, span: Span) -> Result<usize, UnwritableError> {
-        // What cannot stand in a mark behind a line is replaced there and here.
-        let name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        // What cannot stand in a mark behind a line is replaced there and here; a backslash at its end would be taken
+        // for a line that goes on.
+        let last = name.len().saturating_sub(1);
+        let bad = |at: usize, c: char| c.is_control() || (c == '\\' && at == last);
+        let name: String =
+            name.char_indices().map(|(at, c)| if bad(at, c) { '\u{fffd}' } else { c }).collect();
         limit(self.place(span), "the length of the source file's name", name.len(), MAX_FILE_NAME)?;
         let next = self.files.len();
         Ok(*self.files.entry(name).or_insert(next))
