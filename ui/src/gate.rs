@@ -77,7 +77,8 @@ impl Selection {
     /// Whether a probe point is one of them by its group and type.
     pub fn holds(&self, point: &PointView<'_>) -> bool {
         let among = |list: &[String], value: Option<&str>| {
-            list.is_empty() || value.is_some_and(|value| list.iter().any(|one| one == value))
+            list.is_empty()
+                || value.is_some_and(|value| list.iter().any(|one| one.eq_ignore_ascii_case(value)))
         };
         among(&self.groups, point.group) && among(&self.kinds, point.kind)
     }

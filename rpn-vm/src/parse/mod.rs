@@ -288,3 +288,8 @@ fn operand_name(instr: &Instr) -> Option<&str> {
         _ => None,
     }
 }
+
+/// Whether a text is one name of the language, as a procedure has.
+pub(crate) fn is_name(text: &str) -> bool {
+    matches!(lex::scan(text, 0, 0).as_slice(), [one] if one.ident() == Some(text))
+}

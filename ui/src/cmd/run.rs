@@ -80,9 +80,15 @@ fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Fai
     Ok(observe_only)
 }
 
+/// The names of an option, which may stand behind a `=` of their own, as DProbes' manual has it.
+fn names(values: &[String]) -> Vec<String> {
+    let bare = values.iter().map(|value| value.strip_prefix('=').unwrap_or(value));
+    bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()
+}
+
 /// Disables the probe points that `--group` and `--type` leave out.
 fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) -> Result<(), Failure> {
-    let wanted = Selection { groups: args.group.clone(), kinds: args.kind.clone(), ..Selection::default() };
+    let wanted = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
     if wanted == Selection::default() {
         return Ok(());
     }
