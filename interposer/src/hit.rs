@@ -8,9 +8,9 @@ use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::table::{Interposer, Pending};
-use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
+use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
-use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
+use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, WatchItem};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
@@ -32,6 +32,10 @@ impl TrapInterposer for Interposer {
             self.other_hits(core, index, trap, retry);
         }
         self.resume(core, trap, index, sp)
+    }
+
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        self.watch_hit(core, hit);
     }
 
     fn faulted(&mut self, core: &mut Core) {
@@ -116,13 +120,13 @@ impl Interposer {
         let exhausted = probe.run >= probe.limit;
         self.stats.hits += 1;
         let program = &mut self.programs[probe.program];
-        let mut guest = Guest { core, profile: &self.config.profile, stats: &mut self.stats };
+        let mut guest = Guest { core, profile: &self.config.profile, stats: &mut self.stats, ip: None };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if outcome.wraps > 0 || outcome.termination == Termination::Exception {
             self.count_oddities(&outcome);
         }
         if outcome.recorded() {
-            self.record(core, index, trap, &outcome);
+            self.record(core, index, trap.ip, crate::watch::executed(trap), &outcome);
         }
         if outcome.remove || exhausted {
             self.last_hit(core, index, trap.patch as usize, retry, outcome.remove);
@@ -130,14 +134,21 @@ impl Interposer {
     }
 
     #[cold]
-    fn count_oddities(&mut self, outcome: &Outcome) {
+    pub(crate) fn count_oddities(&mut self, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
         self.stats.exceptions += u64::from(outcome.termination == Termination::Exception);
     }
 
     /// Commits the record of a handler that has just run.
     #[inline(never)]
-    fn record(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
+    pub(crate) fn record(
+        &mut self,
+        core: &mut Core,
+        index: u32,
+        ip: u64,
+        watch: Option<WatchItem>,
+        outcome: &Outcome,
+    ) {
         let probe = &self.probes[index as usize];
         let env = core.env();
         let items = self.config.header;
@@ -165,7 +176,7 @@ impl Interposer {
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
             cs: env.seg(Seg::Cs).selector,
             ss: env.seg(Seg::Ss).selector,
-            ip: trap.ip,
+            ip,
             sp: env.gpr(4),
             tsc: core.tsc(),
             exception: thrown.map(|t| Exception {
@@ -175,7 +186,7 @@ impl Interposer {
                 line: probe.lines.get(t.at as usize).copied().unwrap_or(0),
             }),
         };
-        self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });
+        self.channels.commit(&RecordView { header, name: &self.name, watch, data: self.vm.log() });
     }
 
     /// The last displaced instruction has completed: probes that had their last hit go.
@@ -232,6 +243,11 @@ impl Interposer {
         if let Some(Displaced::OutOfLine { slot, .. }) = self.sites[site].displaced.take() {
             core.free_slot(slot);
         }
-        self.sites[site].displaced = Some(displace::displace(core, trap.linear, trap.ip));
+        let way = match self.sites[site].watch {
+            // Nothing was displaced: the instruction runs where it is.
+            Some(_) => Displaced::Stepped,
+            None => displace::displace(core, trap.linear, trap.ip),
+        };
+        self.sites[site].displaced = Some(way);
     }
 }

@@ -6,7 +6,7 @@
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest).
+//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `host` (what a handler sees of the guest).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -17,6 +17,7 @@ mod hit;
 mod host;
 mod insert;
 mod table;
+mod watch;
 
 pub use control::{PointView, ProgramView, SavedTable};
 pub use displace::{Way, way_of, why};

@@ -27,7 +27,7 @@ mod vm;
 
 pub use ast::{
     Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, ModType, Operand, ProbePoint, Program, Routine,
-    Term,
+    Term, Watch,
 };
 pub use code::{CodeError, Insn, decode, encode};
 pub use diag::{Diagnostic, Diagnostics, Severity};

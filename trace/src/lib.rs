@@ -11,7 +11,9 @@
 mod channel;
 mod record;
 mod sink;
+mod watch;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
 pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use watch::{Accessed, WATCH_VALUE, WatchItem};

@@ -99,7 +99,8 @@ fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) ->
         return Err(Failure::Usage(format!("no probe point of the programs has {}", wanted.words())));
     }
     for (id, point) in left_out {
-        interposer.set_enabled(machine.core_mut(), id, point, false);
+        // Disabling cannot fail.
+        let _ = interposer.set_enabled(machine.core_mut(), id, point, false);
     }
     Ok(())
 }
@@ -120,6 +121,7 @@ fn insert_all(
         profile: guest.profile(),
         max_steps: args.max_steps,
     });
+    interposer.set_watch_unlimited(args.watch_unlimited);
     for path in &args.probe {
         let program = programs::read(path, &args.source)?;
         let name = path.display().to_string();
