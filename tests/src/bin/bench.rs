@@ -13,6 +13,8 @@ mod hits;
 mod snapshot;
 #[path = "../bench/table.rs"]
 mod table;
+#[path = "../bench/watching.rs"]
+mod watching;
 
 use clap::{Parser, ValueEnum};
 use std::error::Error;
@@ -26,7 +28,7 @@ struct Options {
     /// About 20 seconds: fewer rounds, and no boot of GNU Mach
     #[arg(long)]
     quick: bool,
-    /// Only the rows of the first two sections that contain this text
+    /// Only the rows of the first three sections that contain this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -55,6 +57,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         &hits::paper(rounds, scale, only)?,
     );
     table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+    table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
