@@ -207,7 +207,8 @@ impl Core {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
                 }
-                Kind::Repeated => {
+                // A block with a sensitive instruction is cut before it: its end never runs, and must not take `lead`.
+                Kind::Repeated if b.flags & BlockCell::SENSITIVE == 0 => {
                     b.flags |= BlockCell::REP_TAIL;
                     b.lead = (at - address) as u16;
                     if n == 0 {
