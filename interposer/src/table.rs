@@ -197,6 +197,8 @@ pub struct Interposer {
     /// Sites that are watches of execution, by their range.
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
     pub(crate) watch_unlimited: bool,
+    /// Whether the number of watches is counted only later.
+    pub(crate) selecting: bool,
     /// Process name of the record being made.
     pub(crate) name: Vec<u8>,
     /// The hit in progress.
@@ -234,6 +236,7 @@ impl Interposer {
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),
             watch_unlimited: false,
+            selecting: false,
             name: Vec::new(),
             pending: None,
             first_seq: 1,

@@ -30,6 +30,10 @@ fn allowed(kind: WatchKind) -> &'static str {
     }
 }
 
+fn too_many(watch: &Watch) -> InsertErrorKind {
+    InsertErrorKind::WatchLimit { low: watch.low, high: watch.high, limit: REGISTERS }
+}
+
 /// The item of a record that a watch of execution leaves.
 pub(crate) fn executed(trap: &Trap) -> Option<WatchItem> {
     let item = WatchItem { access: Accessed::Execute, address: trap.linear, size: 1, ..WatchItem::default() };
@@ -51,6 +55,30 @@ impl Interposer {
     /// Takes watches of any range and any number, not only what four debug registers can hold.
     pub fn set_watch_unlimited(&mut self, on: bool) {
         self.watch_unlimited = on;
+    }
+
+    /// Puts off the count of the watches: what is inserted now is to be selected from before the guest runs.
+    pub fn begin_selection(&mut self) {
+        self.selecting = true;
+    }
+
+    /// What is enabled now is what was selected.
+    ///
+    /// # Errors
+    /// The program of the first watch that is one too many, and which it is.
+    pub fn end_selection(&mut self) -> Result<(), (&str, InsertErrorKind)> {
+        self.selecting = false;
+        let enabled = self.probes.iter().filter(|p| p.enabled);
+        let mut watches = enabled.filter_map(|p| match p.place {
+            Place::Watch(watch) => Some((p.program, watch)),
+            _ => None,
+        });
+        match watches.nth(REGISTERS) {
+            Some((program, watch)) if !self.watch_unlimited => {
+                Err((self.programs.get(program).map_or("", |p| &p.name), too_many(&watch)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a place can be watched, but for the number of watches.
@@ -77,8 +105,8 @@ impl Interposer {
         probe: usize,
     ) -> Result<(), InsertErrorKind> {
         let armed = self.probes.iter().filter(|p| p.enabled && matches!(p.place, Place::Watch(_))).count();
-        if armed > REGISTERS && !self.watch_unlimited {
-            return Err(InsertErrorKind::WatchLimit { low: watch.low, high: watch.high, limit: REGISTERS });
+        if armed > REGISTERS && !self.watch_unlimited && !self.selecting {
+            return Err(too_many(&watch));
         }
         if watch.kind != WatchKind::Execute {
             core.watch(probe as u32, watch);

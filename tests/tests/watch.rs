@@ -190,6 +190,39 @@ fn a_refusal_names_the_probe_the_limit_and_the_option() {
     assert_eq!(trapline(&root(), &args).code, 124);
 }
 
+#[test]
+fn the_limit_holds_for_the_groups_that_are_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let point = |n: u64| {
+        let group = if n < 4 { "few" } else { "many" };
+        format!("address = 0x{n}000\nwatchpoint = w\ngroup = {group}\nexit\n")
+    };
+    let points: String = (0..9).map(point).collect();
+    let text = format!("name = vmlinux\nmodtype = kernel\ngroupdef = few many\n{points}");
+    let path = write(folder.path(), "groups.rpn", &text);
+    let run = |groups: &str| {
+        let args = [
+            "run",
+            "embedded:ia32",
+            "--mem",
+            "16M",
+            "-q",
+            "-p",
+            &path,
+            "--limit-insns",
+            "1",
+            "--group",
+            groups,
+        ];
+        let ran = trapline(&root(), &args);
+        (ran.code, ran.err)
+    };
+    assert_eq!(run("few"), (124, String::new()));
+    let (code, err) = run("many");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("the watch of 0x8000:0x8000 would be one more"), "{err}");
+}
+
 const AT: u64 = 0x1_0000;
 const DATA: u64 = 0x2_0000;
 

@@ -60,7 +60,12 @@ fn cases(scale: u32) -> Vec<Case> {
         watch("a hit of x, abort", data(x, AT, AT), 1, Target::None),
         Case {
             iterations: 400 * scale,
-            ..watch("a store beside a watched one, in its page", data(w, DATA + 8, DATA + 11), 0, Target::None)
+            ..watch(
+                "a store beside a watched one, in its page",
+                data(w, DATA + 8, DATA + 11),
+                0,
+                Target::None,
+            )
         },
     ]
 }

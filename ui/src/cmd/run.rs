@@ -102,7 +102,8 @@ fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) ->
         // Disabling cannot fail.
         let _ = interposer.set_enabled(machine.core_mut(), id, point, false);
     }
-    Ok(())
+    let ended = interposer.end_selection();
+    ended.map_err(|(name, kind)| Failure::Program { file: name.to_owned(), reason: kind.to_string() })
 }
 
 /// All programs in an interposer; without programs and script none, so that the machine runs alone.
@@ -122,6 +123,9 @@ fn insert_all(
         max_steps: args.max_steps,
     });
     interposer.set_watch_unlimited(args.watch_unlimited);
+    if !args.group.is_empty() || !args.kind.is_empty() {
+        interposer.begin_selection();
+    }
     for path in &args.probe {
         let program = programs::read(path, &args.source)?;
         let name = path.display().to_string();
