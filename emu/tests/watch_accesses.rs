@@ -2,6 +2,7 @@
 //! hooks on every load and store, and then on a machine with four watches near what they touched.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::box_collection, reason = "the hook keeps the address of the vector itself")]
 
 mod common;
 #[path = "common/watching.rs"]
