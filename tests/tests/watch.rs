@@ -121,6 +121,26 @@ fn guest_watches_of_every_kind_leave_the_guest_as_it_was() {
 }
 
 #[test]
+fn guest_every_access_execution_and_port_can_be_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    for (guest, top) in GUESTS.iter().zip([u64::from(u32::MAX), u64::MAX]) {
+        let point = |high: u64, kind: &str| format!("address = 0:{high:#x}\nwatchpoint = {kind}\nabort\n");
+        let points = [point(top, "rw"), point(top, "x"), point(0xffff, "io")].concat();
+        let path = write(folder.path(), "all.rpn", &format!("name = vmlinux\nmodtype = kernel\n{points}"));
+        let image = format!("embedded:{guest}");
+        let end = |more: &[&str]| {
+            let args = ["run", &image, "--mem", "32M", "--limit-insns", "500000", "-f", "json", "-q"];
+            let ran = trapline(&root(), &[&args[..], more].concat());
+            assert_eq!(ran.code, 124, "{}", ran.err);
+            serde_json::from_str::<Value>(ran.out.lines().last().unwrap()).unwrap()
+        };
+        let (all, none) = (end(&["--watch-unlimited", "-p", &path]), end(&[]));
+        assert_eq!((&all["insns"], &all["digest"]), (&none["insns"], &none["digest"]), "{guest}");
+        assert!(all["hits"].as_u64().unwrap() > 500_000, "{guest}: {}", all["hits"]);
+    }
+}
+
+#[test]
 fn guest_scripts_insert_remove_and_go_back_over_watches() {
     let folder = tempfile::tempdir().unwrap();
     let example = "examples/man/7a-nr_free_pages.rpn";
