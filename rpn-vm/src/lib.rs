@@ -31,7 +31,7 @@ mod vm;
 
 pub use ast::{
     Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, ModType, Operand, ProbePoint, Program, Routine,
-    Term,
+    Term, Watch,
 };
 pub use code::{CodeError, Insn, decode, decode_one, encode};
 pub use diag::{Diagnostic, Diagnostics, Severity};

@@ -190,7 +190,12 @@ impl Location {
 
 fn probe(out: &mut String, p: &ProbePoint, mark: &mut dyn FnMut(Span) -> String) {
     marked(out, &p.location.to_source(), &mark(p.span));
-    statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    if let Some(watch) = p.watch {
+        statement(out, "watchpoint", &watch.word());
+    }
+    if p.watch.is_none() || p.opcode != 0 {
+        statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    }
     for (key, value, default) in
         [("minor", p.minor, 0), ("ignore", p.ignore, 0), ("maxhits", p.maxhits, MAXHITS_DEFAULT)]
     {

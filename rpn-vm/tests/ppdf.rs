@@ -220,7 +220,7 @@ fn each_error_names_place_and_value() {
         ("no probe points", with(&base, at("PROB", 0), &word(0))),
         ("many probe points", with(&base, at("PROB", 0), &word(60_000))),
         ("form", with(&base, at("PROB", 4), &[3])),
-        ("a watchpoint", with(&base, at("PROB", 5), &[2])),
+        ("a watchpoint without an address", with(&base, at("PROB", 5), &[2])),
         ("kind", with(&base, at("PROB", 5), &[5])),
         ("flags of a probe point", with(&base, at("PROB", 6), &[0])),
         ("instructions", with(&base, at("PROB", 24), &word(400))),

@@ -30,6 +30,8 @@ const EXAMPLES: &[(&str, usize)] = &[
     ("4-swap_out.rpn", 1),
     ("5-general_protection.rpn", 1),
     ("6-groups.rpn", 8),
+    ("7a-nr_free_pages.rpn", 1),
+    ("7b-user.rpn", 1),
 ];
 
 #[test]

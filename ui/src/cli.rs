@@ -185,6 +185,9 @@ pub struct RunArgs {
     /// Instructions a handler may execute in one run
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u32>,
+    /// Watch any number of ranges of any size, not only what four debug registers can
+    #[arg(long)]
+    pub watch_unlimited: bool,
 }
 
 /// `list`.

@@ -16,7 +16,7 @@ use super::sections::{Frame, Section, split};
 use super::sign::VerifyingKey;
 use super::write::sections;
 use super::{HEADER, MAX_INSTRUCTIONS, MAX_PROBES, MAX_PROCS, SECTION_HEAD};
-use crate::ast::{FileHeader, Location, ModType, ProbePoint, Program, Routine};
+use crate::ast::{FileHeader, Location, ModType, ProbePoint, Program, Routine, Watch};
 use crate::diag::Diagnostics;
 use crate::source::Span;
 
@@ -174,6 +174,7 @@ fn probe_points(
 struct Leading {
     /// 0 `offset =`, 1 `address =`, 2 a range.
     form: u8,
+    watch: Option<Watch>,
     flags: u8,
     opcode: u8,
 }
@@ -191,19 +192,24 @@ fn leading(at: &mut Cursor<'_>, header: &FileHeader) -> Result<Leading, PpdfErro
         1 | 2 => return bad(0, "form", form, "0 would be right: `address =` is for kernel-mode programs"),
         _ => return bad(0, "form", form, "0, 1 or 2 would be right"),
     }
-    match kind {
-        BREAKPOINT => {}
-        1..=4 => return bad(1, "kind", kind, "0 would be right: watchpoints come in a later version"),
+    let watch = match kind {
+        BREAKPOINT => None,
+        1..=4 if form != 0 => Watch::ALL.get(usize::from(kind) - 1).copied(),
+        1..=4 => return bad(1, "kind", kind, "0 would be right: a watchpoint has an `address =`"),
         _ => return bad(1, "kind", kind, "0 to 4 would be right"),
+    };
+    if flags & 1 == 0 && watch.is_none() || flags > 0x3f || flags & 6 == 4 {
+        let right = "bit 0 set but for a watchpoint, bit 2 only with bit 1, no bit above 5 would be right";
+        return bad(2, "flag byte", flags, right);
     }
-    if flags & 1 == 0 || flags > 0x3f || flags & 6 == 4 {
-        return bad(2, "flag byte", flags, "bit 0 set, bit 2 only with bit 1, no bit above 5 would be right");
+    if flags & 1 == 0 && opcode != 0 {
+        return bad(3, "opcode", opcode, "0 would be right without bit 0 of the flags");
     }
-    Ok(Leading { form, flags, opcode })
+    Ok(Leading { form, watch, flags, opcode })
 }
 
 fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, usize), PpdfError> {
-    let Leading { form, flags, opcode } = leading(at, header)?;
+    let Leading { form, watch, flags, opcode } = leading(at, header)?;
     let minor = at.u32("`minor`")?;
     let ignore = at.u32("`ignore`")?;
     let maxhits = at.u32("`maxhits`")?;
@@ -219,6 +225,7 @@ fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, 
     let kind = defined(at, flags & 0x20 != 0, "`type`", "`typedef`", &header.types)?;
     let point = ProbePoint {
         location,
+        watch,
         opcode,
         minor,
         ignore,

@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 
 use super::disassemble::Marks;
 use super::error::UnwritableError;
+use super::read::BREAKPOINT;
 use super::sections::join;
 use super::sign::SigningKey;
 use super::{
     MAX_FILE, MAX_FILE_NAME, MAX_INSTRUCTIONS, MAX_LIST, MAX_NAME, MAX_PRINTED, MAX_PROBES, MAX_PROCS,
     SECTIONS, unprintable,
 };
-use crate::ast::{Atom, Expr, FileHeader, Instr, Location, ModType, Operand, ProbePoint, Program, Routine};
+use crate::ast::{
+    Atom, Expr, FileHeader, Instr, Location, ModType, Operand, ProbePoint, Program, Routine, Watch,
+};
 use crate::code::{Insn, encode};
 use crate::print::name_list;
 use crate::source::Span;
@@ -179,9 +182,10 @@ impl<'a> Writer<'a> {
             Location::Address(_, None) => 1,
             Location::Address(_, Some(_)) => 2,
         });
-        out.push(super::read::BREAKPOINT);
+        let watch = |w| Watch::ALL.iter().position(|known| *known == w).map_or(BREAKPOINT, |n| n as u8 + 1);
+        out.push(p.watch.map_or(BREAKPOINT, watch));
         let flags = [
-            true,
+            p.watch.is_none() || p.opcode != 0,
             p.logonfault.is_some(),
             p.logonfault == Some(true),
             p.excpt_mask.is_some(),

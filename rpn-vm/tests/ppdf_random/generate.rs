@@ -265,7 +265,8 @@ impl Writer<'_> {
     }
 
     fn probe(&mut self) {
-        match self.random.below(if self.kernel { 3 } else { 1 }) {
+        let form = self.random.below(if self.kernel { 3 } else { 1 });
+        match form {
             0 => {
                 let place = self.expression();
                 self.statement("offset", &place);
@@ -279,7 +280,14 @@ impl Writer<'_> {
                 self.statement("address", &range);
             }
         }
-        let mut statements = vec![("opcode", self.number(255))];
+        let watched = form > 0 && self.random.one_in(3);
+        let mut statements = Vec::new();
+        if watched {
+            statements.push(("watchpoint", (*self.random.pick(&["x", "W", "rw", "io"])).to_owned()));
+        }
+        if !watched || self.random.one_in(2) {
+            statements.push(("opcode", self.number(255)));
+        }
         for key in ["minor", "ignore", "pass_count", "maxhits", "excpt_mask"] {
             let twice = key == "pass_count" && statements.iter().any(|(known, _)| *known == "ignore");
             if self.random.one_in(4) && !twice {

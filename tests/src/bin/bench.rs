@@ -17,6 +17,8 @@ mod snapshot;
 mod table;
 #[path = "../bench/vm.rs"]
 mod vm;
+#[path = "../bench/watching.rs"]
+mod watching;
 
 use clap::{Parser, ValueEnum};
 use std::error::Error;
@@ -60,6 +62,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
         let title = "One hit: the paper's experiments, loop dec eax; nop; jnz";
         table.section(title, &hits::paper(rounds, scale, only)?);
         table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+        table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
         table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
         table.section("The compiler", &vm::compiler(rounds, only)?);
     }

@@ -109,7 +109,7 @@ def head(reader):
 def probe(reader):
     """A probe point and the number of its instructions."""
     form, kind, flags, opcode = reader.u8(), reader.u8(), reader.u8(), reader.u8()
-    assert kind == 0 and flags & 1 and form < 3
+    assert form < 3 and kind < 5 and (flags & 1 or kind) and (kind == 0 or form)
     minor, ignore, maxhits, mask, count = (reader.u32() for _ in range(5))
     point = {
         "type": "probe", "form": "address" if form else "offset", "location": reader.expression(),
@@ -117,6 +117,7 @@ def probe(reader):
         "maxhits": maxhits, "logonfault": bool(flags & 4) if flags & 2 else None,
         "excpt_mask": mask if flags & 8 else None,
     }
+    point["watchpoint"] = [None, "x", "w", "rw", "io"][kind]
     point["group"] = reader.text() if flags & 16 else None
     point["kind"] = reader.text() if flags & 32 else None
     return point, count

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use trapline_rpn::ppdf::{self, Ppdf, disassemble};
-use trapline_rpn::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Span};
+use trapline_rpn::{
+    Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Span, Watch,
+};
 
 use crate::cli::{DisArgs, Format};
 use crate::failure::{Exit, Failure};
@@ -94,6 +96,7 @@ fn probe(p: &ProbePoint) -> Value {
     };
     json!({
         "type": "probe", "form": form, "location": expression(low), "end": high.map(expression),
+        "watchpoint": p.watch.map(Watch::word),
         "opcode": p.opcode, "minor": p.minor, "ignore": p.ignore, "maxhits": p.maxhits, "group": p.group,
         "kind": p.kind, "logonfault": p.logonfault, "excpt_mask": p.excpt_mask,
     })
