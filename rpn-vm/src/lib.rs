@@ -14,8 +14,10 @@
 
 mod ast;
 mod code;
+mod codes;
 mod diag;
 mod host;
+mod library;
 mod link;
 mod parse;
 mod print;
@@ -27,15 +29,17 @@ mod vm;
 
 pub use ast::{
     Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, ModType, Operand, ProbePoint, Program, Routine,
-    Term,
+    Term, Watch,
 };
 pub use code::{CodeError, Insn, decode, encode};
-pub use diag::{Diagnostic, Diagnostics, Severity};
+pub use codes::{CODES, CodeRow, Stage, by_name as code_by_name, near as near_code};
+pub use diag::{Diagnostic, Diagnostics, Note, Severity};
 pub use host::{CallkError, CallkStack, Context, Fault, Host};
+pub use library::LIBRARY;
 pub use link::{
     AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
-pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, parse, parse_with};
+pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};
 pub use table::{

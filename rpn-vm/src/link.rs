@@ -254,10 +254,15 @@ impl Linker<'_> {
 
     fn probe(&mut self, point: &ProbePoint) -> Option<LinkedProbe> {
         let header = &self.program.header;
+        if point.watch.is_some() {
+            let message = "watchpoint probes are not available yet: they come in a later version";
+            self.error(point.location.expr().span, "not-available", message.to_owned());
+        }
         let location = self.location(&point.location);
         let handler = self.handler(point);
         let location = location?;
         let (handler, lines) = handler?;
+        let (file, line) = self.program.sources.presumed(point.span);
         Some(LinkedProbe {
             location,
             opcode: point.opcode,
@@ -270,7 +275,7 @@ impl Linker<'_> {
             kind: point.kind.clone(),
             handler,
             lines,
-            origin: (self.program.sources.name(point.span.file).to_owned(), point.span.line),
+            origin: (file.to_owned(), line),
             span: point.location.expr().span,
         })
     }
@@ -318,7 +323,7 @@ impl Linker<'_> {
             excpt_mask: point.excpt_mask.unwrap_or(header.excpt_mask),
             kernel: header.modtype.is_kernel(),
         };
-        let lines = spans.iter().map(|s| s.line).collect();
+        let lines = spans.iter().map(|s| program.sources.presumed(*s).1).collect();
         let key = (code, starts, limits);
         if let Some(same) = self.verified.get(&key) {
             return Some((same.clone(), lines));

@@ -160,7 +160,12 @@ fn probe(out: &mut String, p: &ProbePoint) {
             statement(out, "address", &format!("{}:{}", low.to_source(), high.to_source()));
         }
     }
-    statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    if let Some(watch) = p.watch {
+        statement(out, "watchpoint", &watch.word());
+    }
+    if p.watch.is_none() || p.opcode != 0 {
+        statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    }
     for (key, value, default) in
         [("minor", p.minor, 0), ("ignore", p.ignore, 0), ("maxhits", p.maxhits, MAXHITS_DEFAULT)]
     {

@@ -176,7 +176,7 @@ nop extra
 watchpoint = w
 offset = 4
 watchpoint = w
-#ifdef X
+#elif X
 #includ "x"
 #define
 #include "missing.rpn"

@@ -10,15 +10,15 @@ use crate::source::{Sources, Span};
 use crate::table::OperandKind;
 
 impl Parser<'_> {
-    /// Closes what is open and checks the file as a whole. `main` is the index of the main file.
-    pub(super) fn finish(&mut self, main: usize) {
+    /// Closes what is open and checks the file as a whole. `main` is the main file.
+    pub(super) fn finish(&mut self, main: u32) {
         self.dangling_label();
         if let Some(open) = self.in_proc.take() {
             let message = format!("procedure `{}` has no `endproc`", open.name);
             self.error(open.span, "bad-procedure", message);
             self.procs.push(open);
         }
-        let start = Span { file: u32::try_from(main).unwrap_or_default(), ..Span::default() };
+        let start = Span { file: main, ..Span::default() };
         if !self.header_seen.contains(&"name") {
             let at = if self.header_span.line > 0 { self.header_span } else { start };
             self.error(at, "missing-statement", "the file header has no `name =`: it is mandatory");
@@ -31,7 +31,7 @@ impl Parser<'_> {
             );
         }
         let missing: Vec<Span> =
-            self.probes.iter().filter(|p| p.opcode.is_none() && !p.watchpoint).map(|p| p.span).collect();
+            self.probes.iter().filter(|p| p.opcode.is_none() && p.watch.is_none()).map(|p| p.span).collect();
         for span in missing {
             let message =
                 "the probe point has no `opcode =`: it is mandatory, so that a wrong offset is noticed";
@@ -40,7 +40,7 @@ impl Parser<'_> {
         let ranges: Vec<Span> = self
             .probes
             .iter()
-            .filter(|p| !p.watchpoint)
+            .filter(|p| p.watch.is_none())
             .filter_map(|p| p.address.as_ref()?.1.as_ref().map(|e| e.span))
             .collect();
         for span in ranges {

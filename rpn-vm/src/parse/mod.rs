@@ -12,7 +12,9 @@ mod statement;
 
 use std::sync::Arc;
 
-use crate::ast::{Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine};
+use crate::ast::{
+    Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine, Watch,
+};
 use crate::diag::{Diagnostics, Sink};
 use crate::source::{Sources, Span};
 use lex::{Kind, Token};
@@ -45,16 +47,12 @@ pub fn parse_with(
 ) -> Result<Program, Diagnostics> {
     let mut sources = Sources::default();
     let mut sink = Sink::default();
-    let mut pre = preproc::Preprocessor::new(&mut sources, &mut sink, loader);
-    for (key, value) in &options.defines {
-        pre.define(key, value);
-    }
-    let lines = pre.run(name, text);
+    let lines = lines(name, text, options, loader, &mut sources, &mut sink);
     let mut parser = Parser::new(&sources, sink);
     for line in &lines {
         parser.line(&line.tokens);
     }
-    parser.finish(options.defines.len());
+    parser.finish(sources.main());
     let Parser { header, probes, procs, sink, .. } = parser;
     if sink.failed() {
         return Err(sink.finish());
@@ -62,6 +60,38 @@ pub fn parse_with(
     let probes = probes.into_iter().map(Draft::into_probe).collect();
     let warnings = sink.finish();
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
+}
+
+/// What preprocessing gives (`check -E`).
+#[derive(Debug, Clone)]
+pub struct Preprocessed {
+    /// The text, with a mark `# line "file"` wherever the place does not follow from the line before.
+    pub text: String,
+    /// What is wrong, if anything is.
+    pub found: Diagnostics,
+}
+
+/// Preprocesses a program whose includes `loader` finds. Compiling the text gives the same program.
+pub fn preprocess(name: &str, text: &str, options: &ParseOptions, loader: &mut dyn Loader) -> Preprocessed {
+    let mut sources = Sources::default();
+    let mut sink = Sink::default();
+    let lines = lines(name, text, options, loader, &mut sources, &mut sink);
+    Preprocessed { text: preproc::text(&lines, &sources), found: sink.finish() }
+}
+
+fn lines(
+    name: &str,
+    text: &str,
+    options: &ParseOptions,
+    loader: &mut dyn Loader,
+    sources: &mut Sources,
+    sink: &mut Sink,
+) -> Vec<preproc::Line> {
+    let mut pre = preproc::Preprocessor::new(sources, sink, loader);
+    for (key, value) in &options.defines {
+        pre.define(key, value);
+    }
+    pre.run(name, text)
 }
 
 /// Where the parser stands in the file.
@@ -76,7 +106,7 @@ enum Section {
 struct Draft {
     offset: Option<Expr>,
     address: Option<(Expr, Option<Expr>)>,
-    watchpoint: bool,
+    watch: Option<Watch>,
     opcode: Option<u8>,
     minor: u32,
     ignore: u32,
@@ -95,7 +125,7 @@ impl Draft {
         Self {
             offset: None,
             address: None,
-            watchpoint: false,
+            watch: None,
             opcode: None,
             minor: 0,
             ignore: 0,
@@ -117,6 +147,7 @@ impl Draft {
         };
         ProbePoint {
             location,
+            watch: self.watch,
             opcode: self.opcode.unwrap_or_default(),
             minor: self.minor,
             ignore: self.ignore,

@@ -5,7 +5,7 @@
 
 use super::lex::{Kind, Token};
 use super::{Draft, Parser, Section, span_of};
-use crate::ast::ModType;
+use crate::ast::{ModType, Watch};
 use crate::diag::near_miss;
 use crate::source::Span;
 
@@ -229,20 +229,7 @@ impl Parser<'_> {
                 self.probes[index].offset = Some(expr.unwrap_or_default());
             }
             "address" => self.address(index, value, at),
-            "watchpoint" => {
-                self.probes[index].watchpoint = true;
-                let known = ["x", "w", "rw", "io"];
-                match value {
-                    [one] if known.iter().any(|k| one.text.eq_ignore_ascii_case(k)) => {
-                        self.error(
-                            at,
-                            "not-available",
-                            "watchpoint probes are not available yet: they come in a later version",
-                        );
-                    }
-                    _ => self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`"),
-                }
-            }
+            "watchpoint" => self.watchpoint(index, value, at),
             "opcode" => {
                 let value = self.number(value, at, "`opcode`", 0, i128::from(u64::MAX));
                 self.probes[index].opcode = Some(0);
@@ -265,6 +252,24 @@ impl Parser<'_> {
             "group" | "type" => self.group_or_type(index, name, value, at),
             _ => {}
         }
+    }
+
+    fn watchpoint(&mut self, index: usize, value: &[Token], at: Span) {
+        let kind = match value {
+            [one] => Watch::ALL.into_iter().find(|k| one.text.eq_ignore_ascii_case(k.word())),
+            _ => None,
+        };
+        if kind.is_none() {
+            self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`");
+        } else if !self.header.modtype.is_kernel() {
+            let message = "`watchpoint =` is for kernel-mode programs only, also on user addresses; say \
+                           `modtype = kernel`";
+            self.error(at, "misplaced", message);
+        } else if self.probes[index].address.is_none() {
+            let message = "a watchpoint is on an address: say `address =` instead of `offset =`";
+            self.error(at, "misplaced", message);
+        }
+        self.probes[index].watch = Some(kind.unwrap_or(Watch::Write));
     }
 
     fn address(&mut self, index: usize, value: &[Token], at: Span) {
