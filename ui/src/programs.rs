@@ -5,7 +5,7 @@ use std::path::Path;
 use trapline_emu::Core;
 use trapline_interposer::{Interposer, ProgramId};
 use trapline_providers::{Target, insert_error, resolve};
-use trapline_rpn::{FileLoader, ParseOptions, Program, parse_with};
+use trapline_rpn::{FileLoader, ParseOptions, Preprocessed, Program, parse_with, preprocess};
 
 use crate::cli::SourceArgs;
 use crate::failure::Failure;
@@ -21,17 +21,30 @@ fn defines(args: &SourceArgs) -> Vec<(String, String)> {
     args.define.iter().map(pair).collect()
 }
 
+/// A probe program's text with what its compilation needs.
+fn source(path: &Path, args: &SourceArgs) -> Result<(String, ParseOptions, FileLoader), Failure> {
+    let bytes = read_file(path)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
+    Ok((text, ParseOptions { defines: defines(args) }, FileLoader { folders: args.include.clone() }))
+}
+
 /// Reads and parses a probe program.
 ///
 /// # Errors
 /// The file cannot be read, is no text or does not compile.
 pub fn read(path: &Path, args: &SourceArgs) -> Result<Program, Failure> {
-    let bytes = read_file(path)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
-    let options = ParseOptions { defines: defines(args) };
-    let mut loader = FileLoader { folders: args.include.clone() };
+    let (text, options, mut loader) = source(path, args)?;
     parse_with(&path.display().to_string(), &text, &options, &mut loader).map_err(Failure::Compile)
+}
+
+/// Reads and preprocesses a probe program.
+///
+/// # Errors
+/// The file cannot be read or is no text.
+pub fn preprocessed(path: &Path, args: &SourceArgs) -> Result<Preprocessed, Failure> {
+    let (text, options, mut loader) = source(path, args)?;
+    Ok(preprocess(&path.display().to_string(), &text, &options, &mut loader))
 }
 
 /// Links a program against the target and arms it.

@@ -3,5 +3,7 @@
 pub mod check;
 pub mod demo;
 pub mod dis;
+mod explain;
+mod finding;
 pub mod list;
 pub mod run;

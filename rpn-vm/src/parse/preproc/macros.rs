@@ -15,7 +15,7 @@ pub(super) const MAX_LINE_TOKENS: usize = 4096;
 /// Most tokens that may be handled to make one line.
 const MAX_LINE_WORK: u32 = 65_536;
 /// Most tokens that may be handled in a compilation.
-const MAX_WORK: u32 = 8_000_000;
+const MAX_WORK: u32 = 4_000_000;
 /// Deepest nesting of macros within the text of macros.
 const MAX_DEPTH: usize = 256;
 /// Deepest nesting of macro calls within the arguments of macro calls.
@@ -260,8 +260,8 @@ impl Run<'_> {
     fn lists(&mut self, lists: &mut Vec<List>, out: &mut Vec<Token>) -> Result<(), Stop> {
         let mut after = false;
         while let Some((mut token, ended)) = self.next(lists) {
-            // What stands behind a macro's text must not grow together with it.
-            token.space |= after || ended;
+            // Where a macro's text begins or ends, words must not grow together.
+            token.space |= (after || ended) && out.last().is_some_and(|last| joins(last, &token));
             after = false;
             if self.depth == 1 && token.span.via == 0 {
                 self.site = token.span;
@@ -355,7 +355,7 @@ impl Run<'_> {
         loop {
             let Some((mut token, ended)) = self.next(lists) else { return Err(Stop::Unclosed(name.clone())) };
             self.work(1)?;
-            token.space |= ended;
+            token.space |= ended && current.last().is_some_and(|last| joins(last, &token));
             // Met while its macro is being replaced, it stays as it is wherever it goes.
             let _ = self.lookup(&mut token);
             let rest = made.variadic && args.len() == named;
@@ -418,7 +418,7 @@ impl Run<'_> {
                 token.span.via = via;
             }
             if let Some(first) = piece.first_mut() {
-                first.space |= token.space;
+                first.space = token.space;
             }
             if paste && !piece.is_empty() && !out.is_empty() {
                 let first = piece.remove(0);
@@ -432,7 +432,7 @@ impl Run<'_> {
             out.append(&mut piece);
         }
         if let Some(first) = out.first_mut() {
-            first.space = true;
+            first.space = name.space;
         }
         Ok(out)
     }
@@ -471,6 +471,12 @@ impl Run<'_> {
         };
         (token.kind, token.text) = (kind, text);
     }
+}
+
+/// Whether two tokens side by side could be read as one.
+fn joins(left: &Token, right: &Token) -> bool {
+    let sign = |t: &Token| matches!(t.kind, Kind::Punct(_));
+    sign(left) == sign(right)
 }
 
 /// `#parameter`: the argument as a string.

@@ -88,13 +88,13 @@ impl<'a> Preprocessor<'a> {
         let (key, value) = (key.trim(), value.trim());
         let file = self.sources.add("<command line>", &format!("#define {key} {value}"));
         let tokens = Reader::new(self.sources.lines(file), file).logical().unwrap_or_default().tokens;
-        let wrong = match tokens.get(2..) {
+        let made = match tokens.get(2..).filter(|_| !key.is_empty()) {
             None | Some([]) => {
                 Err((Span { file, line: 1, col: 1, len: 1, via: 0 }, "-D needs a name".to_owned()))
             }
             Some(rest) => Macro::parse(rest, self.sources),
         };
-        match wrong {
+        match made {
             Ok((name, made)) => {
                 self.macros.defined.insert(name, Rc::new(made));
             }
