@@ -473,7 +473,7 @@ pub const CODES: &[CodeRow] = &[
         stage: Stage::Compile,
         title: "more than 1024 elements are pushed",
         explanation: "The stack has 1024 elements; more overwrite the oldest.",
-        wrong: "push 1\ndup 1024\nlog 1",
+        wrong: "push 1\npush 2\ndup 1023\nlog 1",
         right: "push 1\ndup 1023\nlog 1",
     },
     CodeRow {

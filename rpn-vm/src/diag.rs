@@ -149,6 +149,9 @@ pub(crate) struct Sink {
 /// Macros of one finding that are named.
 const NAMED_MACROS: usize = 8;
 
+/// Includes of one finding that are named, apart from the first.
+const NAMED_INCLUDES: usize = 8;
+
 /// One finding on its way into a [`Sink`]; only place, code and message are needed.
 #[derive(Debug, Default)]
 pub(crate) struct Finding {
@@ -237,7 +240,19 @@ fn origin(sources: &Sources, span: Span) -> Vec<Note> {
         let between = macros.len() - NAMED_MACROS - 1;
         notes.push(note(sources, format!("and of {between} more, the innermost `{name}`, defined at"), *at));
     }
-    notes.extend(sources.includes(span).into_iter().map(|at| note(sources, "included from".to_owned(), at)));
+    let includes = sources.includes(span);
+    let between = includes.len().saturating_sub(NAMED_INCLUDES + 1);
+    for (n, at) in includes.iter().enumerate() {
+        let last = n + 1 == includes.len();
+        if n < NAMED_INCLUDES || last {
+            let skipped = if last && between > 0 {
+                format!("{between} more, the first of them ")
+            } else {
+                String::new()
+            };
+            notes.push(note(sources, format!("{skipped}included from"), *at));
+        }
+    }
     notes
 }
 

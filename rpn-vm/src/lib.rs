@@ -19,6 +19,7 @@ mod diag;
 mod host;
 mod library;
 mod link;
+mod lint;
 mod parse;
 mod print;
 mod regs;

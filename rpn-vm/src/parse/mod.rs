@@ -16,6 +16,7 @@ use crate::ast::{
     Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine, Watch,
 };
 use crate::diag::{Diagnostics, Sink};
+use crate::lint::{Subject, lint};
 use crate::source::{Sources, Span};
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
@@ -47,17 +48,20 @@ pub fn parse_with(
 ) -> Result<Program, Diagnostics> {
     let mut sources = Sources::default();
     let mut sink = Sink::default();
-    let lines = lines(name, text, options, loader, &mut sources, &mut sink);
+    let Some(lines) = lines(name, text, options, loader, &mut sources, &mut sink) else {
+        return Err(sink.finish());
+    };
     let mut parser = Parser::new(&sources, sink);
     for line in &lines {
         parser.line(&line.tokens);
     }
     parser.finish(sources.main());
-    let Parser { header, probes, procs, sink, .. } = parser;
+    let Parser { header, probes, procs, mut sink, .. } = parser;
     if sink.failed() {
         return Err(sink.finish());
     }
-    let probes = probes.into_iter().map(Draft::into_probe).collect();
+    let probes: Vec<ProbePoint> = probes.into_iter().map(Draft::into_probe).collect();
+    lint(&Subject { header: &header, probes: &probes, procs: &procs, sources: &sources }, &mut sink);
     let warnings = sink.finish();
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
 }
@@ -76,7 +80,8 @@ pub fn preprocess(name: &str, text: &str, options: &ParseOptions, loader: &mut d
     let mut sources = Sources::default();
     let mut sink = Sink::default();
     let lines = lines(name, text, options, loader, &mut sources, &mut sink);
-    Preprocessed { text: preproc::text(&lines, &sources), found: sink.finish() }
+    let text = lines.map(|lines| preproc::text(&lines, &sources)).unwrap_or_default();
+    Preprocessed { text, found: sink.finish() }
 }
 
 fn lines(
@@ -86,7 +91,7 @@ fn lines(
     loader: &mut dyn Loader,
     sources: &mut Sources,
     sink: &mut Sink,
-) -> Vec<preproc::Line> {
+) -> Option<Vec<preproc::Line>> {
     let mut pre = preproc::Preprocessor::new(sources, sink, loader);
     for (key, value) in &options.defines {
         pre.define(key, value);

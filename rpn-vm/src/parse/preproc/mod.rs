@@ -102,14 +102,15 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Preprocesses one text and what it includes.
-    pub fn run(mut self, name: &str, text: &str) -> Vec<Line> {
+    /// Preprocesses one text and what it includes. Without lines: a bound was reached, and what was read
+    /// until then is not worth compiling.
+    pub fn run(mut self, name: &str, text: &str) -> Option<Vec<Line>> {
         let file = self.sources.add(name, text);
         self.sources.set_main(file);
         self.bytes = text.len();
         self.open.push(name.to_owned());
         self.file(file);
-        self.lines
+        if self.stopped { None } else { Some(self.lines) }
     }
 
     fn error(&mut self, span: Span, code: &'static str, message: String) {
