@@ -40,6 +40,7 @@ fn quoted(name: &str) -> String {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && regs::by_name(name).is_none()
         && !regs::reserved(name)
+        && !name.starts_with("__")
         && !KEYWORDS.iter().any(|k| k.eq_ignore_ascii_case(name));
     if plain { name.to_owned() } else { format!("\"{name}\"") }
 }
@@ -142,6 +143,7 @@ fn header(out: &mut String, h: &FileHeader) {
     }
     for (key, names) in [("groupdef", &h.groups), ("typedef", &h.types)] {
         if !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|n| quoted(n)).collect();
             statement(out, key, &names.join(" "));
         }
     }
@@ -175,7 +177,7 @@ fn probe(out: &mut String, p: &ProbePoint) {
     }
     for (key, name) in [("group", &p.group), ("type", &p.kind)] {
         if let Some(name) = name {
-            statement(out, key, name);
+            statement(out, key, &quoted(name));
         }
     }
     if let Some(yes) = p.logonfault {

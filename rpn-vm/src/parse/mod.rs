@@ -18,6 +18,7 @@ use crate::ast::{
 use crate::diag::{Diagnostics, Sink};
 use crate::lint::{Subject, lint};
 use crate::source::{Sources, Span};
+use crate::table::Op;
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
 
@@ -276,8 +277,10 @@ impl<'a> Parser<'a> {
         let outside = self.in_proc.is_none() && self.section == Section::Header;
         let parsed = self.instruction(tokens);
         let labels = std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
-        let Some((op, operand)) = parsed else { return };
-        if outside {
+        // An instruction with an error keeps its labels, so that what jumps to them is not an error too.
+        let failed = parsed.is_none();
+        let (op, operand) = parsed.unwrap_or((Op::Nop, Operand::None));
+        if outside && !failed {
             let message =
                 "an instruction before the first probe point: `offset =` or `address =` must come first";
             self.error(span, "misplaced", message);
