@@ -60,6 +60,24 @@ fn wrong(row: &CodeRow) -> Diagnostics {
     }
 }
 
+/// The cases of codes that are not made here, by the stage that makes them.
+#[test]
+fn codes_of_other_stages_have_their_cases_where_they_are_made() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let (arming, script) = (
+        text("providers/tests/snapshots/codes__every_code_of_arming_has_a_case_that_gives_it.snap"),
+        text("ui/tests/cli.rs"),
+    );
+    for row in CODES.iter().filter(|row| !here(row)) {
+        let has = match row.stage {
+            Stage::Script => script.contains(row.wrong),
+            _ => arming.contains(&format!("== {}\n", row.name)),
+        };
+        assert!(has, "`{}` has no case", row.name);
+    }
+}
+
 fn here(row: &CodeRow) -> bool {
     matches!(row.stage, Stage::Compile | Stage::Link)
 }
