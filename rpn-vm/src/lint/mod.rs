@@ -51,6 +51,11 @@ impl Report<'_> {
         self.say_with(span, code, message, help, Vec::new());
     }
 
+    /// Whether a code was said of anything in this program.
+    pub fn has_said(&self, code: &str) -> bool {
+        self.said.iter().any(|(said, ..)| *said == code)
+    }
+
     pub fn say_with(
         &mut self,
         span: Span,

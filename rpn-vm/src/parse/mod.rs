@@ -276,9 +276,13 @@ impl<'a> Parser<'a> {
         let span = tokens.first().map(|t| t.span).unwrap_or_default();
         let outside = self.in_proc.is_none() && self.section == Section::Header;
         let parsed = self.instruction(tokens);
-        let labels = std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
+        let labels: Vec<String> =
+            std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
         // An instruction with an error keeps its labels, so that what jumps to them is not an error too.
         let failed = parsed.is_none();
+        if failed && labels.is_empty() {
+            return;
+        }
         let (op, operand) = parsed.unwrap_or((Op::Nop, Operand::None));
         if outside && !failed {
             let message =
