@@ -21,6 +21,21 @@ pub(crate) struct Subject<'a> {
     pub probes: &'a [ProbePoint],
     pub procs: &'a [Routine],
     pub sources: &'a Sources,
+    /// Whether some instruction takes logged bytes back.
+    pub takes_back: bool,
+}
+
+impl<'a> Subject<'a> {
+    pub fn new(
+        header: &'a FileHeader,
+        probes: &'a [ProbePoint],
+        procs: &'a [Routine],
+        sources: &'a Sources,
+    ) -> Self {
+        let routines = probes.iter().map(|p| &p.handler).chain(procs);
+        let takes_back = routines.flat_map(|r| &r.body).any(|i| i.op == Op::PopLp);
+        Self { header, probes, procs, sources, takes_back }
+    }
 }
 
 /// Runs every lint.

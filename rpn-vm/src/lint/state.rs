@@ -54,16 +54,10 @@ struct Flow<'a> {
 
 /// Reports what holds at each instruction.
 pub(super) fn check(graph: &Graph<'_>, subject: &Subject<'_>, is_handler: bool, report: &mut Report<'_>) {
-    let routines = subject.probes.iter().map(|p| &p.handler).chain(subject.procs);
     let logmax = subject.header.logmax;
     let mut targets: Vec<bool> = graph.routine.body.iter().map(|i| !i.labels.is_empty()).collect();
     targets.push(true);
-    let flow = Flow {
-        graph,
-        logmax,
-        takes_back: routines.flat_map(|r| &r.body).any(|i| i.op == Op::PopLp),
-        targets,
-    };
+    let flow = Flow { graph, logmax, takes_back: subject.takes_back, targets };
     let start = match is_handler {
         true => State { least: 0, most: 0, log_least: 0, log_most: 0, logged: false },
         false => State::unknown(logmax),

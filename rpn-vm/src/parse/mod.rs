@@ -62,7 +62,7 @@ pub fn parse_with(
         return Err(sink.finish());
     }
     let probes: Vec<ProbePoint> = probes.into_iter().map(Draft::into_probe).collect();
-    lint(&Subject { header: &header, probes: &probes, procs: &procs, sources: &sources }, &mut sink);
+    lint(&Subject::new(&header, &probes, &procs, &sources), &mut sink);
     let warnings = sink.finish();
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
 }
