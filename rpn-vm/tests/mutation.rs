@@ -184,3 +184,31 @@ fn mutated_programs_never_panic_hang_or_fill_memory() {
         println!("{compiled} of {count} compiled, peak {kilobytes} kB");
     }
 }
+
+#[test]
+fn large_programs_take_time_in_proportion() {
+    let header = "name = t\nmodtype = kernel\nvars = 4\n";
+    let probes: String = (0..10_000)
+        .map(|n| format!("offset = {n}\nopcode = 1\npush {n}\nlog 1\npush plp\npop lp\ncall p\nexit\n"))
+        .collect();
+    let point = "offset = 0\nopcode = 1\n";
+    let labels: String = (0..50_000).map(|n| format!("l{n}: push r, eax\njz l{}\nros 1\n", n / 2)).collect();
+    let scopes: String = (0..20_000).map(|n| format!("sx e{n}\npush 1\nros 1\ne{n}: nop\n")).collect();
+    let deep: String = (0..3_000).map(|n| format!("#if 1\n#define M{n} M{} + 1\n", n + 1)).collect();
+    let cases = [
+        format!("{header}{probes}proc p\nnop\nendproc\n"),
+        format!("{header}{point}{labels}"),
+        format!("{header}{point}{scopes}ux\n"),
+        format!("{header}{deep}{point}push M0\n{}", "#endif\n".repeat(3_000)),
+        format!("{header}{point}{}", "push 1 + 1 /*\n*/\n".repeat(100_000)),
+        format!("{header}{point}{}", "call p\n".repeat(100_000) + "proc p\nnop\nendproc\n"),
+    ];
+    for (n, text) in cases.iter().enumerate() {
+        let begun = Instant::now();
+        let result = parse_with("large", text, &ParseOptions::default(), &mut Wild("", 0));
+        let found = result.map_or_else(|found| found, |program| program.warnings);
+        bounded(&found);
+        println!("case {n}: {} bytes, {:?}, {} findings", text.len(), begun.elapsed(), found.list.len());
+        assert!(begun.elapsed() < Duration::from_secs(20), "case {n} took {:?}", begun.elapsed());
+    }
+}
