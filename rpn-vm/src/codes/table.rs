@@ -265,8 +265,8 @@ pub const CODES: &[CodeRow] = &[
         stage: Stage::Compile,
         title: "this version does not have it",
         explanation: "It is in the language and this version refuses it rather than to do something else.",
-        wrong: "log st",
-        right: "push 1\nlog 1",
+        wrong: "name = vmlinux\nmodtype = kernel\naddress = 0xc0100000\nwatchpoint = w\nexit",
+        right: "name = vmlinux\nmodtype = kernel\naddress = 0xc0100000\nopcode = 0x55\nexit",
     },
     // Instructions
     CodeRow {
