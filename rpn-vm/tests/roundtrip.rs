@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use trapline_rpn::{
-    ALIASES, Availability, FileLoader, LIBRARY, Operand, OperandKind, ParseOptions, Program, REGISTERS,
-    Routine, TABLE, parse, parse_with,
+    ALIASES, FileLoader, Group, LIBRARY, Operand, OperandKind, ParseOptions, Program, REGISTERS, Routine,
+    TABLE, parse, parse_with,
 };
 
 /// Everything of a program but where it stands.
@@ -141,7 +141,7 @@ impl Choices<'_> {
     fn body(&mut self, out: &mut String) {
         let forms: Vec<(&str, OperandKind)> = TABLE
             .iter()
-            .filter(|r| r.available == Availability::Yes)
+            .filter(|r| r.group != Group::Tracing)
             .map(|r| (r.form, r.operand))
             .chain(ALIASES.iter().map(|a| (a.form, a.op.row().operand)))
             .collect();
