@@ -228,19 +228,21 @@ fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
 /// A diagnostic that points at the value of `name =`.
 fn about_name(program: &Program, code: &'static str, message: String, help: Option<String>) -> Diagnostics {
     let sources = &program.sources;
-    let found =
-        (1..=sources.line_count(0)).find_map(|line| name_value(sources.line(0, line)).map(|at| (line, at)));
+    let main = sources.main();
+    let found = (1..=sources.line_count(main))
+        .find_map(|line| name_value(sources.line(main, line)).map(|at| (line, at)));
     let (line, (col, len)) = found.unwrap_or((0, (0, 0)));
     let diagnostic = Diagnostic {
         severity: Severity::Error,
         code,
-        file: sources.name(0).to_owned(),
+        file: sources.name(main).to_owned(),
         line,
         col,
         len,
         message,
+        notes: Vec::new(),
         help,
-        source: sources.line(0, line).to_owned(),
+        source: sources.line(main, line).to_owned(),
     };
     Diagnostics { list: vec![diagnostic], more: 0 }
 }

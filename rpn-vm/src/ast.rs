@@ -161,7 +161,7 @@ impl Location {
 }
 
 /// What a watchpoint probe waits for (`watchpoint =`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Watch {
     /// `x`: execution.
     Execute,

@@ -1,10 +1,11 @@
 //! Diagnostics as data, and the renderer that shows them with their source line.
 //!
 //! A [`Diagnostic`] owns everything it needs to be shown, so it outlives the
-//! compilation. Nothing here decides what is an error.
+//! compilation. Nothing here decides what is an error: [`crate::CODES`] does.
 
 use std::fmt;
 
+use crate::codes;
 use crate::source::{Sources, Span};
 
 /// How bad it is.
@@ -16,12 +17,33 @@ pub enum Severity {
     Warning,
 }
 
+/// A place that helps to understand a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// What is there; the place completes it, as in `included from`.
+    pub message: String,
+    /// The file's name as given.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1, in characters.
+    pub col: u32,
+    /// Characters meant.
+    pub len: u32,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}:{}", self.message, self.file, self.line, self.col)
+    }
+}
+
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// A stable name of the kind of finding, such as `unknown-instruction`.
+    /// A stable name of the kind of finding, such as `unknown-instruction`; one of [`crate::CODES`].
     pub code: &'static str,
     /// The file's name as given.
     pub file: String,
@@ -33,6 +55,8 @@ pub struct Diagnostic {
     pub len: u32,
     /// One sentence.
     pub message: String,
+    /// Other places: the macros it came out of, the files that include it, an earlier definition.
+    pub notes: Vec<Note>,
     /// What to do about it.
     pub help: Option<String>,
     /// The text of the line.
@@ -60,6 +84,9 @@ impl fmt::Display for Diagnostic {
             writeln!(f, "  {}", shown.trim_end())?;
             let carets = (self.len as usize).clamp(1, SHOWN.saturating_sub(at - from).max(1));
             write!(f, "  {}{}", " ".repeat(at - from), "^".repeat(carets))?;
+        }
+        for note in &self.notes {
+            write!(f, "\n  note: {note}")?;
         }
         if let Some(help) = &self.help {
             write!(f, "\n  help: {help}")?;
@@ -119,9 +146,26 @@ pub(crate) struct Sink {
     failed: bool,
 }
 
+/// Macros of one finding that are named.
+const NAMED_MACROS: usize = 8;
+
+/// Includes of one finding that are named, apart from the first.
+const NAMED_INCLUDES: usize = 8;
+
+/// One finding on its way into a [`Sink`]; only place, code and message are needed.
+#[derive(Debug, Default)]
+pub(crate) struct Finding {
+    pub span: Span,
+    pub code: &'static str,
+    pub message: String,
+    pub help: Option<String>,
+    /// Places, each behind the words that it completes.
+    pub notes: Vec<(String, Span)>,
+}
+
 impl Sink {
     pub fn error(&mut self, sources: &Sources, span: Span, code: &'static str, message: String) {
-        self.push(sources, span, (Severity::Error, code), message, None);
+        self.report(sources, Finding { span, code, message, ..Finding::default() });
     }
 
     pub fn error_help(
@@ -132,34 +176,36 @@ impl Sink {
         message: String,
         help: String,
     ) {
-        self.push(sources, span, (Severity::Error, code), message, Some(help));
+        self.report(sources, Finding { span, code, message, help: Some(help), notes: Vec::new() });
     }
 
     pub fn warning(&mut self, sources: &Sources, span: Span, code: &'static str, message: String) {
-        self.push(sources, span, (Severity::Warning, code), message, None);
+        self.report(sources, Finding { span, code, message, ..Finding::default() });
     }
 
-    fn push(
-        &mut self,
-        sources: &Sources,
-        span: Span,
-        (severity, code): (Severity, &'static str),
-        message: String,
-        help: Option<String>,
-    ) {
+    /// Adds a finding. Its code says whether it is an error; the notes on macros and includes come by themselves.
+    pub fn report(&mut self, sources: &Sources, finding: Finding) {
+        let Finding { span, code, message, help, notes } = finding;
+        let row = codes::by_name(code);
+        debug_assert!(row.is_some(), "`{code}` is not in the table of codes");
+        let severity = row.map_or(Severity::Error, |row| row.severity);
         self.failed |= severity == Severity::Error;
         if self.found.len() >= Diagnostics::LIMIT {
             self.more += 1;
             return;
         }
+        let mut notes: Vec<Note> = notes.into_iter().map(|(text, at)| note(sources, text, at)).collect();
+        notes.extend(origin(sources, span));
+        let (file, line) = sources.presumed(span);
         let diagnostic = Diagnostic {
             severity,
             code,
-            file: sources.name(span.file).to_owned(),
-            line: span.line,
+            file: file.to_owned(),
+            line,
             col: span.col,
             len: span.len,
             message,
+            notes,
             help,
             source: sources.line(span.file, span.line).to_owned(),
         };
@@ -176,6 +222,38 @@ impl Sink {
         self.found.sort_by_key(|(s, _)| (s.file, s.line, s.col));
         Diagnostics { list: self.found.into_iter().map(|(_, d)| d).collect(), more: self.more }
     }
+}
+
+fn note(sources: &Sources, message: String, at: Span) -> Note {
+    let (file, line) = sources.presumed(at);
+    Note { message, file: file.to_owned(), line, col: at.col, len: at.len }
+}
+
+/// How a place came about: out of which macros, included from where.
+fn origin(sources: &Sources, span: Span) -> Vec<Note> {
+    let macros = sources.expansions(span);
+    let mut notes = Vec::new();
+    for (name, at) in macros.iter().take(NAMED_MACROS) {
+        notes.push(note(sources, format!("in expansion of macro `{name}`, defined at"), *at));
+    }
+    if let (Some((name, at)), true) = (macros.last(), macros.len() > NAMED_MACROS) {
+        let between = macros.len() - NAMED_MACROS - 1;
+        notes.push(note(sources, format!("and of {between} more, the innermost `{name}`, defined at"), *at));
+    }
+    let includes = sources.includes(span);
+    let between = includes.len().saturating_sub(NAMED_INCLUDES + 1);
+    for (n, at) in includes.iter().enumerate() {
+        let last = n + 1 == includes.len();
+        if n < NAMED_INCLUDES || last {
+            let skipped = if last && between > 0 {
+                format!("{between} more, the first of them ")
+            } else {
+                String::new()
+            };
+            notes.push(note(sources, format!("{skipped}included from"), *at));
+        }
+    }
+    notes
 }
 
 /// The best near miss of `name` among `known`, if one is near enough to be a typing error.

@@ -16,9 +16,12 @@
 
 mod ast;
 mod code;
+mod codes;
 mod diag;
 mod host;
+mod library;
 mod link;
+mod lint;
 mod parse;
 pub mod ppdf;
 mod print;
@@ -34,12 +37,14 @@ pub use ast::{
     Term, Watch,
 };
 pub use code::{CodeError, Insn, decode, decode_one, encode};
-pub use diag::{Diagnostic, Diagnostics, Severity};
+pub use codes::{CODES, CodeRow, Stage, by_name as code_by_name, near as near_code};
+pub use diag::{Diagnostic, Diagnostics, Note, Severity};
 pub use host::{CallkError, CallkStack, Context, Fault, Host};
+pub use library::LIBRARY;
 pub use link::{
     AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
-pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, parse, parse_with};
+pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};
 pub use table::{ALIASES, Alias, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES};

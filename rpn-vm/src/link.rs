@@ -272,6 +272,7 @@ impl Linker<'_> {
         let handler = self.handler(point);
         let location = location?;
         let (handler, lines) = handler?;
+        let (file, line) = self.program.sources.presumed(point.span);
         Some(LinkedProbe {
             location,
             watch: point.watch,
@@ -285,7 +286,7 @@ impl Linker<'_> {
             kind: point.kind.clone(),
             handler,
             lines,
-            origin: (self.program.sources.name(point.span.file).to_owned(), point.span.line),
+            origin: (file.to_owned(), line),
             span: point.location.expr().span,
         })
     }
@@ -335,7 +336,7 @@ impl Linker<'_> {
             excpt_log: header.excpt_log,
             autostacktrace: header.autostacktrace,
         };
-        let lines = spans.iter().map(|s| s.line).collect();
+        let lines = spans.iter().map(|s| program.sources.presumed(*s).1).collect();
         let key = (code, starts, limits);
         if let Some(same) = self.verified.get(&key) {
             return Some((same.clone(), lines));

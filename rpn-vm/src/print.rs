@@ -45,6 +45,7 @@ fn quoted(name: &str) -> String {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && regs::by_name(name).is_none()
         && !regs::reserved(name)
+        && !name.starts_with("__")
         && !KEYWORDS.iter().any(|k| k.eq_ignore_ascii_case(name));
     if plain { name.to_owned() } else { format!("\"{name}\"") }
 }

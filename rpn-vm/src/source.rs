@@ -1,10 +1,12 @@
-//! Source files and positions in them.
+//! Source files, and positions in them.
 //!
-//! It keeps every text that took part in a compilation, so that a diagnostic
-//! can show its line; of a compiled file, the lines that it can print again.
-//! It reads no files; a [`crate::Loader`] does.
+//! It keeps every text that took part in a compilation, which file included which, and which macro made
+//! what, so that a diagnostic can show its line and say how it came about; of a compiled file, the lines that it can print
+//! again. It reads no files; a [`crate::Loader`] does. A position counts physical lines; what is shown is the presumed one,
+//! which `#line` can change.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A place in a source file. Line and column count from 1; columns and lengths are characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,6 +19,8 @@ pub struct Span {
     pub col: u32,
     /// Number of characters.
     pub len: u32,
+    /// Which macro expansion of [`Sources`] it came out of, from 1; 0 when the text itself has it here.
+    pub via: u32,
 }
 
 impl Span {
@@ -30,35 +34,78 @@ impl Span {
     }
 }
 
+/// From this physical line on, lines have other numbers, and perhaps another file name.
 #[derive(Debug)]
+struct Mark {
+    from: u32,
+    number: u32,
+    name: Option<String>,
+}
+
+#[derive(Debug, Default)]
 struct SourceFile {
     name: String,
-    lines: Vec<String>,
+    lines: Arc<[String]>,
     /// Lines known without the text: of a file that was compiled elsewhere.
     known: BTreeMap<u32, String>,
+    included_from: Option<Span>,
+    marks: Vec<Mark>,
 }
 
 /// The files of one compilation.
 #[derive(Debug, Default)]
 pub struct Sources {
     files: Vec<SourceFile>,
+    main: u32,
+    /// Name and place of each macro definition.
+    macros: Vec<(String, Span)>,
+    /// For each expansion its macro, and the expansion that its name came out of, or 0.
+    expansions: Vec<(u32, u32)>,
+}
+
+fn small(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 impl Sources {
     /// Adds a file and answers its index.
     pub fn add(&mut self, name: &str, text: &str) -> u32 {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = text.lines().map(str::to_owned).collect();
-        self.push(SourceFile { name: name.to_owned(), lines, known: BTreeMap::new() })
+        self.push(SourceFile { name: name.to_owned(), lines, ..SourceFile::default() })
     }
 
     /// Adds a file of which only the name and some lines are known, and answers its index.
     pub fn add_known(&mut self, name: &str, known: BTreeMap<u32, String>) -> u32 {
-        self.push(SourceFile { name: name.to_owned(), lines: Vec::new(), known })
+        self.push(SourceFile { name: name.to_owned(), known, ..SourceFile::default() })
     }
 
     fn push(&mut self, file: SourceFile) -> u32 {
         self.files.push(file);
-        u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
+        small(self.files.len() - 1)
+    }
+
+    /// Adds a file that the `#include` at `from` names.
+    pub(crate) fn add_included(&mut self, name: &str, text: &str, from: Span) -> u32 {
+        let file = self.add(name, text);
+        if let Some(added) = self.files.last_mut() {
+            added.included_from = Some(from);
+        }
+        file
+    }
+
+    /// The file that was to be compiled: what came before it are definitions of the command line.
+    #[must_use]
+    pub const fn main(&self) -> u32 {
+        self.main
+    }
+
+    pub(crate) fn set_main(&mut self, file: u32) {
+        self.main = file;
+    }
+
+    fn file(&self, file: u32) -> Option<&SourceFile> {
+        self.files.get(file as usize)
     }
 
     /// How many files there are.
@@ -70,20 +117,89 @@ impl Sources {
     /// The name of a file as it was given.
     #[must_use]
     pub fn name(&self, file: u32) -> &str {
-        self.files.get(file as usize).map_or("?", |f| &f.name)
+        self.file(file).map_or("?", |f| &f.name)
     }
 
-    /// One line without its end; empty when there is none.
+    /// One physical line without its end; empty when there is none.
     #[must_use]
     pub fn line(&self, file: u32, line: u32) -> &str {
-        let Some(file) = self.files.get(file as usize) else { return "" };
+        let Some(file) = self.file(file) else { return "" };
         let text = (line as usize).checked_sub(1).and_then(|n| file.lines.get(n));
         text.or_else(|| file.known.get(&line)).map_or("", String::as_str)
     }
 
-    /// How many lines the text of a file has; none when only some lines are known.
+    /// How many physical lines the text of a file has; none when only some lines are known.
     #[must_use]
     pub fn line_count(&self, file: u32) -> u32 {
-        self.files.get(file as usize).map_or(0, |f| u32::try_from(f.lines.len()).unwrap_or(u32::MAX))
+        self.file(file).map_or(0, |f| small(f.lines.len()))
+    }
+
+    pub(crate) fn lines(&self, file: u32) -> Arc<[String]> {
+        self.file(file).map_or_else(|| Arc::from([]), |f| Arc::clone(&f.lines))
+    }
+
+    /// File name and line number of a place as the user should see them: `#line` counts.
+    #[must_use]
+    pub fn presumed(&self, span: Span) -> (&str, u32) {
+        let Some(file) = self.file(span.file) else { return ("?", span.line) };
+        let before = file.marks.partition_point(|m| m.from <= span.line);
+        let Some(mark) = before.checked_sub(1).and_then(|n| file.marks.get(n)) else {
+            return (&file.name, span.line);
+        };
+        let named = file.marks[..before].iter().rev().find_map(|m| m.name.as_deref());
+        (named.unwrap_or(&file.name), mark.number.saturating_add(span.line - mark.from))
+    }
+
+    /// From physical line `from` on, lines count from `number`.
+    pub(crate) fn mark(&mut self, file: u32, from: u32, number: u32, name: Option<String>) {
+        if let Some(file) = self.files.get_mut(file as usize) {
+            // A name that stays is repeated, so that a look-up does not search far.
+            let name = name.or_else(|| file.marks.last().and_then(|m| m.name.clone()));
+            file.marks.push(Mark { from, number, name });
+        }
+    }
+
+    /// Whether a place is in the file that was to be compiled, and `#line` does not say otherwise.
+    pub(crate) fn in_main(&self, span: Span) -> bool {
+        span.file == self.main && span.via == 0 && self.presumed(span).0 == self.name(self.main)
+    }
+
+    /// Registers a macro definition.
+    pub(crate) fn define(&mut self, name: &str, at: Span) -> u32 {
+        self.macros.push((name.to_owned(), at));
+        small(self.macros.len() - 1)
+    }
+
+    /// Registers an expansion of a macro whose name came out of expansion `parent`; answers its number.
+    pub(crate) fn expand(&mut self, definition: u32, parent: u32) -> u32 {
+        self.expansions.push((definition, parent));
+        small(self.expansions.len())
+    }
+
+    /// The macros that a place came out of, the one named in the text first: name and definition.
+    pub(crate) fn expansions(&self, span: Span) -> Vec<(&str, Span)> {
+        let mut chain = Vec::new();
+        let mut via = span.via;
+        while let Some((definition, parent)) =
+            (via as usize).checked_sub(1).and_then(|n| self.expansions.get(n))
+        {
+            if let Some((name, at)) = self.macros.get(*definition as usize) {
+                chain.push((name.as_str(), *at));
+            }
+            via = *parent;
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// The `#include` directives that led to a place, the innermost first.
+    pub(crate) fn includes(&self, span: Span) -> Vec<Span> {
+        let mut chain = Vec::new();
+        let mut file = span.file;
+        while let Some(from) = self.file(file).and_then(|f| f.included_from) {
+            chain.push(from);
+            file = from.file;
+        }
+        chain
     }
 }

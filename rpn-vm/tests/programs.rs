@@ -197,7 +197,7 @@ nop extra
 watchpoint = w
 offset = 4
 watchpoint = w
-#ifdef X
+#elif X
 #includ "x"
 #define
 #include "missing.rpn"

@@ -228,7 +228,8 @@ fn malformed_program_shows_file_line_column_and_caret() {
         "p.rpn:7:1: error: unknown instruction `psh`\n  psh pid\n  ^^^\n  help: did you mean `push`?\n";
     bad_probe(&text, diagnosis);
     let folder = folder(&[("p.rpn", text.as_bytes()), ("noise.rpn", b"\xff\xfe")]);
-    assert_eq!(refused(folder.path(), &["check", "p.rpn"], 3), diagnosis);
+    let explains = "trapline: `trapline check --explain CODE` explains unknown-instruction\n";
+    assert_eq!(refused(folder.path(), &["check", "p.rpn"], 3), format!("{diagnosis}{explains}"));
     assert_eq!(
         refused(folder.path(), &["check", "noise.rpn"], 7),
         "trapline: error: noise.rpn is not text: byte 0 is not UTF-8\n"

@@ -39,10 +39,10 @@ const COUNTER: &str = "name = vmlinux\nmodtype = kernel\nmajor = 3\nvars = 2\ngv
 
 /// Four probe points of two groups and two types.
 const GROUPS: &str = "name = vmlinux\nmodtype = kernel\nmajor = 1\ngroupdef = process memory\ntypedef = enter leave\n\
-    offset = do_fork\nopcode = 0x55\nminor = 1\ngroup = process\ntype = enter\nlog\nexit\n\
-    offset = schedule\nopcode = 0x55\nminor = 2\ngroup = process\ntype = leave\nlog\nexit\n\
-    offset = copy_space\nopcode = 0x55\nminor = 3\ngroup = memory\ntype = enter\nlog\nexit\n\
-    offset = put\nopcode = 0x55\nminor = 4\nlog\nexit\n";
+    offset = do_fork\nopcode = 0x55\nminor = 1\ngroup = process\ntype = enter\nlog 0\nexit\n\
+    offset = schedule\nopcode = 0x55\nminor = 2\ngroup = process\ntype = leave\nlog 0\nexit\n\
+    offset = copy_space\nopcode = 0x55\nminor = 3\ngroup = memory\ntype = enter\nlog 0\nexit\n\
+    offset = put\nopcode = 0x55\nminor = 4\nlog 0\nexit\n";
 
 fn user_probe(place: &str, opcode: &str) -> String {
     format!(

@@ -303,8 +303,8 @@ fn the_example_of_the_docs_has_this_log() {
         let words = |list: &[u32]| list.iter().map(|n| little(*n)).collect::<String>();
         expected.push(words(&[0x20, 0, 0]));
         let head = format!("010700{}{}", hex(b"vmlinux", HexStyle::Pairs), words(&[offset as u32, 77, 3, 1]));
-        let record = format!("020100{}030200", words(&[0x20, 8, 0, 0]));
-        let callee = format!("{}040000050200{}060000", words(&[11, 7]), words(&[runs, 0]));
+        let record = format!("020100{}030200", words(&[0x20, 9, 0, 0]));
+        let callee = format!("{}040000050200{}060000", words(&[12, 7]), words(&[runs, 0]));
         let handler = format!("{}040100{}050000060000", words(&[0, u32::MAX]), words(&[0x11]));
         expected.push(format!("{head}{record}{callee}{handler}"));
     }

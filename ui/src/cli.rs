@@ -235,7 +235,7 @@ pub struct DisArgs {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Probe programs
-    #[arg(required = true, value_name = "FILE.rpn")]
+    #[arg(required_unless_present = "explain", value_name = "FILE.rpn")]
     pub files: Vec<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
@@ -246,6 +246,15 @@ pub struct CheckArgs {
     /// Print the verified code
     #[arg(long)]
     pub disassemble: bool,
+    /// Print the preprocessed text and do no more
+    #[arg(short = 'E', conflicts_with_all = ["format", "disassemble", "width"])]
+    pub preprocess: bool,
+    /// Explain a finding by its code, with a wrong and a right example; `list` prints all codes
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"])]
+    pub explain: Option<String>,
+    /// How to print findings and programs
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: Format,
 }
 
 /// `build`.

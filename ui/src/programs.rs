@@ -6,7 +6,7 @@ use trapline_emu::Core;
 use trapline_interposer::{Interposer, ProgramId};
 use trapline_providers::{Target, insert_error, resolve};
 use trapline_rpn::ppdf::{self, Ppdf};
-use trapline_rpn::{FileLoader, ParseOptions, Program, parse_with};
+use trapline_rpn::{FileLoader, ParseOptions, Preprocessed, Program, parse_with, preprocess};
 
 use crate::cli::SourceArgs;
 use crate::failure::Failure;
@@ -21,6 +21,17 @@ fn defines(args: &SourceArgs) -> Vec<(String, String)> {
         None => (text.clone(), "1".to_owned()),
     };
     args.define.iter().map(pair).collect()
+}
+
+/// A probe program's text with what its compilation needs.
+fn source(
+    path: &Path,
+    bytes: Vec<u8>,
+    args: &SourceArgs,
+) -> Result<(String, ParseOptions, FileLoader), Failure> {
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
+    Ok((text, ParseOptions { defines: defines(args) }, FileLoader { folders: args.include.clone() }))
 }
 
 /// Reads a probe program: a PPDF file, known by its first bytes, or source.
@@ -55,11 +66,17 @@ pub fn compiled(path: &Path, bytes: &[u8], args: &SourceArgs) -> Result<Option<P
 }
 
 fn compile(path: &Path, bytes: Vec<u8>, args: &SourceArgs) -> Result<Program, Failure> {
-    let text = String::from_utf8(bytes)
-        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
-    let options = ParseOptions { defines: defines(args) };
-    let mut loader = FileLoader { folders: args.include.clone() };
+    let (text, options, mut loader) = source(path, bytes, args)?;
     parse_with(&path.display().to_string(), &text, &options, &mut loader).map_err(Failure::Compile)
+}
+
+/// Reads and preprocesses a probe program.
+///
+/// # Errors
+/// The file cannot be read or is no text.
+pub fn preprocessed(path: &Path, args: &SourceArgs) -> Result<Preprocessed, Failure> {
+    let (text, options, mut loader) = source(path, read_file(path)?, args)?;
+    Ok(preprocess(&path.display().to_string(), &text, &options, &mut loader))
 }
 
 /// Links a program against the target and arms it.

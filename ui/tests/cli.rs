@@ -178,6 +178,36 @@ fn check() {
 }
 
 #[test]
+fn check_preprocesses_and_explains() {
+    let macros = format!(
+        "{KERNEL_PROBE}#include \"site.rpn\"\n#if WANTED > 1\noffset = SITE(4)\n#else\n#error WANTED is too small\n\
+         #endif\nopcode = 0x55\n\n#include <trapline/counter.rpn>\npsh WANTED\n"
+    );
+    let folder = folder(&[
+        ("macros.rpn", macros.as_bytes()),
+        ("site.rpn", b"#pragma once\n#define SITE(n) do_fork + n\n"),
+        ("bad.rpn", b"name = t\noffset = 0\nopcode = 1\nagain: jmp again\n"),
+        ("include.rpn", b"#include \"/dev/zero\"\n#include \"nothere.rpn\"\n#include <trapline/bit.rpn>\n"),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["check", "-E", "macros.rpn", "-D", "WANTED=3"],
+        &["check", "-E", "macros.rpn"],
+        &["check", "macros.rpn", "-D", "WANTED = 3", "-f", "json"],
+        &["check", "bad.rpn", "-f", "json"],
+        &["check", "bad.rpn"],
+        &["check", "include.rpn", "-D", "1x"],
+        &["check", "--explain", "endless-loop"],
+        &["check", "--explain", "endles-loop"],
+        &["check", "--explain", "xyzzy"],
+        &["check", "--explain", "useless", "-f", "json"],
+        &["check", "--explain", "list"],
+        &["check"],
+        &["check", "-E", "bad.rpn", "-f", "json"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
 fn scripts_that_are_wrong() {
     let wrong = "\
 # Every line but this one is wrong.

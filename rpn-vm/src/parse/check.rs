@@ -10,15 +10,15 @@ use crate::source::{Sources, Span};
 use crate::table::OperandKind;
 
 impl Parser<'_> {
-    /// Closes what is open and checks the file as a whole. `main` is the index of the main file.
-    pub(super) fn finish(&mut self, main: usize) {
+    /// Closes what is open and checks the file as a whole. `main` is the main file.
+    pub(super) fn finish(&mut self, main: u32) {
         self.dangling_label();
         if let Some(open) = self.in_proc.take() {
             let message = format!("procedure `{}` has no `endproc`", open.name);
             self.error(open.span, "bad-procedure", message);
             self.procs.push(open);
         }
-        let start = Span { file: u32::try_from(main).unwrap_or_default(), ..Span::default() };
+        let start = Span { file: main, ..Span::default() };
         if !self.header_seen.contains(&"name") {
             let at = if self.header_span.line > 0 { self.header_span } else { start };
             self.error(at, "missing-statement", "the file header has no `name =`: it is mandatory");
@@ -46,14 +46,6 @@ impl Parser<'_> {
         for span in ranges {
             let message = "an address range means nothing for a breakpoint probe; only its low end is used";
             self.sink.warning(self.sources, span, "useless", message.to_owned());
-        }
-        let placed_by_offset: Vec<Span> =
-            self.probes.iter().filter(|p| p.watch.is_some() && p.address.is_none()).map(|p| p.span).collect();
-        for span in placed_by_offset {
-            let message =
-                "a watchpoint probe has an `address =`, with `modtype = kernel`, also for a user address";
-            let help = "write address = LOW:HIGH".to_owned();
-            self.sink.error_help(self.sources, span, "misplaced", message.to_owned(), help);
         }
         self.check_procs();
         self.check_routines();

@@ -16,7 +16,9 @@ use crate::ast::{
     Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine, Watch,
 };
 use crate::diag::{Diagnostics, Sink};
+use crate::lint::{Subject, lint};
 use crate::source::{Sources, Span};
+use crate::table::Op;
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
 
@@ -47,23 +49,55 @@ pub fn parse_with(
 ) -> Result<Program, Diagnostics> {
     let mut sources = Sources::default();
     let mut sink = Sink::default();
-    let mut pre = preproc::Preprocessor::new(&mut sources, &mut sink, loader);
-    for (key, value) in &options.defines {
-        pre.define(key, value);
-    }
-    let lines = pre.run(name, text);
+    let Some(lines) = lines(name, text, options, loader, &mut sources, &mut sink) else {
+        return Err(sink.finish());
+    };
     let mut parser = Parser::new(&sources, sink);
     for line in &lines {
         parser.line(&line.tokens);
     }
-    parser.finish(options.defines.len());
-    let Parser { header, probes, procs, sink, .. } = parser;
+    parser.finish(sources.main());
+    let Parser { header, probes, procs, mut sink, .. } = parser;
     if sink.failed() {
         return Err(sink.finish());
     }
-    let probes = probes.into_iter().map(Draft::into_probe).collect();
+    let probes: Vec<ProbePoint> = probes.into_iter().map(Draft::into_probe).collect();
+    lint(&Subject::new(&header, &probes, &procs, &sources), &mut sink);
     let warnings = sink.finish();
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
+}
+
+/// What preprocessing gives (`check -E`).
+#[derive(Debug, Clone)]
+pub struct Preprocessed {
+    /// The text, with a mark `# line "file"` wherever the place does not follow from the line before.
+    pub text: String,
+    /// What is wrong, if anything is.
+    pub found: Diagnostics,
+}
+
+/// Preprocesses a program whose includes `loader` finds. Compiling the text gives the same program.
+pub fn preprocess(name: &str, text: &str, options: &ParseOptions, loader: &mut dyn Loader) -> Preprocessed {
+    let mut sources = Sources::default();
+    let mut sink = Sink::default();
+    let lines = lines(name, text, options, loader, &mut sources, &mut sink);
+    let text = lines.map(|lines| preproc::text(&lines, &sources)).unwrap_or_default();
+    Preprocessed { text, found: sink.finish() }
+}
+
+fn lines(
+    name: &str,
+    text: &str,
+    options: &ParseOptions,
+    loader: &mut dyn Loader,
+    sources: &mut Sources,
+    sink: &mut Sink,
+) -> Option<Vec<preproc::Line>> {
+    let mut pre = preproc::Preprocessor::new(sources, sink, loader);
+    for (key, value) in &options.defines {
+        pre.define(key, value);
+    }
+    pre.run(name, text)
 }
 
 /// Where the parser stands in the file.
@@ -242,9 +276,15 @@ impl<'a> Parser<'a> {
         let span = tokens.first().map(|t| t.span).unwrap_or_default();
         let outside = self.in_proc.is_none() && self.section == Section::Header;
         let parsed = self.instruction(tokens);
-        let labels = std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
-        let Some((op, operand)) = parsed else { return };
-        if outside {
+        let labels: Vec<String> =
+            std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
+        // An instruction with an error keeps its labels, so that what jumps to them is not an error too.
+        let failed = parsed.is_none();
+        if failed && labels.is_empty() {
+            return;
+        }
+        let (op, operand) = parsed.unwrap_or((Op::Nop, Operand::None));
+        if outside && !failed {
             let message =
                 "an instruction before the first probe point: `offset =` or `address =` must come first";
             self.error(span, "misplaced", message);
@@ -292,7 +332,8 @@ fn operand_name(instr: &Instr) -> Option<&str> {
     }
 }
 
-/// Whether a text is one name of the language, as a procedure has.
+/// Whether a text is one name of the language, as a procedure has, and stays what it is.
 pub(crate) fn is_name(text: &str) -> bool {
-    matches!(lex::scan(text, 0, 0).as_slice(), [one] if one.ident() == Some(text))
+    let one = matches!(lex::scan(text).as_slice(), [one] if one.ident() == Some(text));
+    one && !preproc::BUILT_IN.contains(&text)
 }

@@ -221,19 +221,7 @@ impl Parser<'_> {
                 self.probes[index].offset = Some(expr.unwrap_or_default());
             }
             "address" => self.address(index, value, at),
-            "watchpoint" => {
-                let named =
-                    |one: &Token| Watch::ALL.into_iter().find(|w| one.text.eq_ignore_ascii_case(w.word()));
-                let watch = match value {
-                    [one] => named(one),
-                    _ => None,
-                };
-                if watch.is_none() {
-                    self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`");
-                }
-                // A wrong word does not make it a breakpoint probe, which would want an opcode.
-                self.probes[index].watch = watch.or(Some(Watch::Execute));
-            }
+            "watchpoint" => self.watchpoint(index, value, at),
             "opcode" => {
                 let value = self.number(value, at, "`opcode`", 0, i128::from(u64::MAX));
                 self.probes[index].opcode = Some(0);
@@ -256,6 +244,24 @@ impl Parser<'_> {
             "group" | "type" => self.group_or_type(index, name, value, at),
             _ => {}
         }
+    }
+
+    fn watchpoint(&mut self, index: usize, value: &[Token], at: Span) {
+        let kind = match value {
+            [one] => Watch::ALL.into_iter().find(|k| one.text.eq_ignore_ascii_case(k.word())),
+            _ => None,
+        };
+        if kind.is_none() {
+            self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`");
+        } else if !self.header.modtype.is_kernel() {
+            let message = "`watchpoint =` is for kernel-mode programs only, also on user addresses; say \
+                           `modtype = kernel`";
+            self.error(at, "misplaced", message);
+        } else if self.probes[index].address.is_none() {
+            let message = "a watchpoint is on an address: say `address =` instead of `offset =`";
+            self.error(at, "misplaced", message);
+        }
+        self.probes[index].watch = Some(kind.unwrap_or(Watch::Write));
     }
 
     fn address(&mut self, index: usize, value: &[Token], at: Span) {

@@ -75,7 +75,7 @@ impl Marks {
         let mark = self.files.get(span.file as usize).and_then(|lines| lines.get(&span.line));
         match mark.and_then(|(name, line)| Some((self.names.get(*name)?, *line))) {
             Some((name, line)) => (name, line),
-            None => (sources.name(span.file), span.line),
+            None => sources.presumed(span),
         }
     }
 }

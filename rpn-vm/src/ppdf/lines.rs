@@ -45,7 +45,13 @@ impl<'a> Lines<'a> {
             return Err(wrong(offset, "a file's number", file, right));
         };
         known.entry(line).or_insert_with(|| text.to_owned());
-        Ok(Span { file, line, col: small(col + 1), len: small(text.chars().count().saturating_sub(col)) })
+        Ok(Span {
+            file,
+            line,
+            col: small(col + 1),
+            len: small(text.chars().count().saturating_sub(col)),
+            via: 0,
+        })
     }
 
     pub fn probe(&mut self, point: &mut ProbePoint) -> Result<(), PpdfError> {

@@ -1,72 +1,167 @@
-//! `trapline check`: compile and verify probe programs, without their modules.
+//! `trapline check`: compile and verify probe programs, without their modules; `-E` preprocesses only,
+//! `--explain` explains a finding.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
-use trapline_rpn::{AnySymbol, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, Program, Width};
+use serde_json::json;
+use trapline_rpn::{
+    AnySymbol, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, Program, Severity, Width,
+};
 
-use crate::cli::CheckArgs;
+use super::{explain, finding};
+use crate::cli::{CheckArgs, Format};
 use crate::failure::{Exit, Failure};
 use crate::programs;
 use crate::talk::Talk;
 
+/// What was found so far, in all files.
+#[derive(Default)]
+struct Tally {
+    errors: usize,
+    warnings: usize,
+    codes: BTreeSet<&'static str>,
+}
+
+/// Where findings and programs go.
+struct Report<'a> {
+    args: &'a CheckArgs,
+    out: &'a mut dyn Write,
+    talk: &'a Talk,
+    tally: Tally,
+}
+
 /// Runs the command. All files are checked; the worst result is the exit code.
 ///
 /// # Errors
-/// Output that cannot be written. What is wrong with a file is said, and the next one is checked.
+/// Output that cannot be written, or an unknown code to explain. What is wrong with a file is said, and the next
+/// one is checked.
 pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    if let Some(code) = &args.explain {
+        return explain::run(code, args.format, out);
+    }
+    let mut report = Report { args, out, talk, tally: Tally::default() };
+    report.json(|| json!({"type": "header", "version": 1}))?;
     let mut worst = Exit::Ok;
     for path in &args.files {
-        match check(path, args, out, talk) {
-            Ok(()) => {}
+        let checked = if args.preprocess { report.preprocess(path) } else { report.check(path) };
+        let exit = match checked {
+            Ok(exit) => exit,
             Err(Failure::Output(error)) => return Err(Failure::Output(error)),
             Err(failure) => {
                 talk.failure(&failure);
-                if failure.exit().code() > worst.code() {
-                    worst = failure.exit();
-                }
+                failure.exit()
             }
+        };
+        if exit.code() > worst.code() {
+            worst = exit;
         }
     }
+    let Tally { errors, warnings, codes } = &report.tally;
+    if !codes.is_empty() {
+        let codes: Vec<&str> = codes.iter().copied().collect();
+        talk.note(&format!("`trapline check --explain CODE` explains {}", codes.join(", ")));
+    }
+    let (errors, warnings) = (*errors, *warnings);
+    report.json(|| json!({"type": "end", "errors": errors, "warnings": warnings, "exit": worst.code()}))?;
     Ok(worst)
 }
 
-fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<(), Failure> {
-    let program = programs::read(path, &args.source)?;
-    talk.remarks(&program.warnings);
-    let widths: &[Width] = match args.width {
-        None => &[Width::W32, Width::W64],
-        Some(32) => &[Width::W32],
-        Some(64) => &[Width::W64],
-        Some(other) => return Err(Failure::Usage(format!("--width is {other}; 32 or 64 would be right"))),
-    };
-    let linked = link(&program, widths, path, talk)?;
-    summary(path, &linked, args.disassemble, out).map_err(Failure::Output)
-}
-
-/// The program at each width that it can be linked for; at least one.
-fn link(
-    program: &Program,
-    widths: &[Width],
-    path: &Path,
-    talk: &Talk,
-) -> Result<Vec<LinkedProgram>, Failure> {
-    let mut good = Vec::new();
-    let mut bad: Vec<(Width, Diagnostics)> = Vec::new();
-    for width in widths {
-        match program.link(*width, &AnySymbol) {
-            Ok(linked) => good.push(linked),
-            Err(found) => bad.push((*width, found)),
+impl Report<'_> {
+    /// Writes a line if lines are wanted.
+    fn json(&mut self, value: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
+        if self.args.format == Format::Json {
+            writeln!(self.out, "{}", value()).map_err(Failure::Output)?;
         }
+        Ok(())
     }
-    if good.is_empty() {
-        return Err(Failure::Compile(merge(bad)));
+
+    /// Says what was found; `remark` is what `-q` silences. `width` is given where it matters.
+    fn findings(&mut self, found: &Diagnostics, width: Option<Width>, remark: bool) -> Result<(), Failure> {
+        self.tally.codes.extend(found.list.iter().map(|d| d.code));
+        self.tally.warnings += found.warnings();
+        self.tally.errors += if remark { 0 } else { found.errors() };
+        match self.args.format {
+            Format::Text if remark => self.talk.remarks(found),
+            Format::Text => self.talk.diagnostics(found),
+            Format::Json => {
+                for one in &found.list {
+                    self.json(|| finding::object(one, width))?;
+                }
+                if found.more > 0 {
+                    self.json(|| json!({"type": "more", "findings": found.more}))?;
+                }
+            }
+        }
+        Ok(())
     }
-    for (width, found) in bad {
-        talk.note(&format!("{} cannot be used on {}-bit guests:", path.display(), width.bits()));
-        talk.remarks(&found);
+
+    fn preprocess(&mut self, path: &Path) -> Result<Exit, Failure> {
+        let done = programs::preprocessed(path, &self.args.source)?;
+        self.out.write_all(done.text.as_bytes()).map_err(Failure::Output)?;
+        self.findings(&done.found, None, false)?;
+        let failed = done.found.list.iter().any(|d| d.severity == Severity::Error);
+        Ok(if failed { Exit::Compile } else { Exit::Ok })
     }
-    Ok(good)
+
+    fn check(&mut self, path: &Path) -> Result<Exit, Failure> {
+        let args = self.args;
+        let widths: &[Width] = match args.width {
+            None => &[Width::W32, Width::W64],
+            Some(32) => &[Width::W32],
+            Some(64) => &[Width::W64],
+            Some(other) => {
+                return Err(Failure::Usage(format!("--width is {other}; 32 or 64 would be right")));
+            }
+        };
+        let program = match programs::read(path, &args.source) {
+            Err(Failure::Compile(found)) => {
+                self.findings(&found, None, false)?;
+                return Ok(Exit::Compile);
+            }
+            other => other?,
+        };
+        self.findings(&program.warnings, None, true)?;
+        let linked = self.link(&program, widths, path)?;
+        let Some(first) = linked.first() else { return Ok(Exit::Compile) };
+        match args.format {
+            Format::Text => summary(path, &linked, args.disassemble, self.out).map_err(Failure::Output)?,
+            Format::Json => {
+                let widths: Vec<u8> = linked.iter().map(|program| program.width.bits()).collect();
+                self.json(|| finding::program(path, first, &widths))?;
+            }
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// The program at each width that it can be linked for. None if it cannot be for any, which is then said.
+    fn link(
+        &mut self,
+        program: &Program,
+        widths: &[Width],
+        path: &Path,
+    ) -> Result<Vec<LinkedProgram>, Failure> {
+        let mut good = Vec::new();
+        let mut bad: Vec<(Width, Diagnostics)> = Vec::new();
+        for width in widths {
+            match program.link(*width, &AnySymbol) {
+                Ok(linked) => good.push(linked),
+                Err(found) => bad.push((*width, found)),
+            }
+        }
+        if good.is_empty() {
+            self.findings(&merge(bad), None, false)?;
+            return Ok(good);
+        }
+        for (width, found) in bad {
+            if self.args.format == Format::Text {
+                self.talk.note(&format!("{} cannot be used on {}-bit guests:", path.display(), width.bits()));
+            }
+            self.findings(&found, Some(width), true)?;
+        }
+        Ok(good)
+    }
 }
 
 /// The findings of all widths, each said once.

@@ -5,6 +5,8 @@ pub mod check;
 pub mod demo;
 pub mod dis;
 pub mod dis_ppdf;
+mod explain;
+mod finding;
 pub mod list;
 pub mod run;
 pub mod trace;

@@ -92,6 +92,7 @@ fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wr
         col: number(wrong.col),
         len: number(wrong.len),
         message: wrong.message,
+        notes: Vec::new(),
         help: Some(wrong.help),
         source: content.to_owned(),
     });

@@ -1,0 +1,104 @@
+//! What an instruction does to the stack, as far as its text says: a view of the instruction table.
+
+use crate::ast::{Instr, Operand};
+use crate::regs::{self, Shape};
+use crate::table::{Op, VARIES};
+
+/// Elements read, popped and pushed. `None` where only the run knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Effect {
+    /// Elements from the top on that it reads.
+    pub reads: u32,
+    pub pops: u32,
+    /// Least and most elements pushed; they differ by the width.
+    pub pushes: (u32, u32),
+}
+
+const fn fixed(reads: u32, pops: u32, pushes: u32) -> Option<Effect> {
+    Some(Effect { reads, pops, pushes: (pushes, pushes) })
+}
+
+/// The number of an immediate operand.
+pub(super) fn number(instr: &Instr) -> Option<u64> {
+    match &instr.operand {
+        Operand::Number(n) => u64::try_from(*n).ok(),
+        _ => None,
+    }
+}
+
+/// The value that a `push` pushes, if it has no symbols; not yet cut to a width.
+pub(super) fn constant(instr: &Instr) -> Option<u64> {
+    match &instr.operand {
+        Operand::Value(expr) if instr.op == Op::Push => expr.constant().map(|n| n as u64),
+        _ => None,
+    }
+}
+
+fn small(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn register(instr: &Instr) -> Option<Effect> {
+    let Operand::Register(index) = instr.operand else { return None };
+    let pushes = |least, most| Some(Effect { reads: 0, pops: 0, pushes: (least, most) });
+    match regs::by_index(index)?.shape {
+        Shape::Plain | Shape::Low32 => fixed(0, 0, 1),
+        Shape::Wide80 => pushes(2, 3),
+        Shape::Wide128 => pushes(2, 4),
+        Shape::Table => fixed(0, 0, 2),
+        Shape::Cpuid => fixed(1, 1, 4),
+        Shape::Msr => Some(Effect { reads: 1, pops: 1, pushes: (1, 2) }),
+    }
+}
+
+/// The effect of one instruction; `None` if the stack's depth is not known after it.
+pub(super) fn effect(instr: &Instr) -> Option<Effect> {
+    let row = instr.op.row();
+    match instr.op {
+        Op::PushR | Op::PushU => register(instr),
+        Op::LogN => number(instr).and_then(|n| fixed(small(n), small(n), 0)),
+        // Counts of `dup` and `ros` go modulo the stack's size.
+        Op::Ros => number(instr).and_then(|n| fixed(small(n % 1024), small(n % 1024), 0)),
+        Op::DupN => number(instr).and_then(|n| fixed(1, 0, small(n % 1024))),
+        Op::PushMem64 => Some(Effect { reads: 1, pops: 1, pushes: (1, 2) }),
+        Op::Call | Op::Callk | Op::Log | Op::Dup | Op::PopMem64 | Op::RestoreTsp => None,
+        Op::Jlt | Op::Jle | Op::Jgt | Op::Jge | Op::Jz | Op::Jnz | Op::Loop => fixed(1, 0, 0),
+        Op::SetMin | Op::SetMaj | Op::MoveLvN | Op::MoveGvN | Op::CopySbpN | Op::CopyTspN => fixed(1, 0, 0),
+        Op::MoveLv | Op::MoveGv | Op::CopySbp | Op::CopyTsp => fixed(2, 1, 0),
+        _ if row.pops == VARIES || row.pushes == VARIES => None,
+        _ => fixed(row.pops.into(), row.pops.into(), row.pushes.into()),
+    }
+}
+
+/// Elements that an instruction reads at least, also where its effect is not known.
+pub(super) fn reads(instr: &Instr) -> u32 {
+    match instr.op {
+        Op::Call => 0,
+        Op::Callk | Op::Log | Op::RestoreTsp => 1,
+        Op::Dup => 2,
+        Op::PopMem64 => 2,
+        _ => effect(instr).map_or(0, |e| e.reads),
+    }
+}
+
+/// Whether an instruction can raise an exception, apart from a jump. `mask` is `excpt_mask`.
+pub(super) fn may_throw(instr: &Instr, mask: u32) -> bool {
+    let log_throws = mask & 0x1000 != 0;
+    match instr.op {
+        Op::LogN | Op::Log => log_throws,
+        Op::PushR | Op::PushU => {
+            matches!(instr.operand, Operand::Register(n) if regs::by_index(n).is_some_and(|r| r.shape == Shape::Msr))
+        }
+        Op::Nop | Op::Jmp | Op::Jlt | Op::Jle | Op::Jgt | Op::Jge | Op::Jz | Op::Jnz | Op::Loop => false,
+        Op::Remove | Op::SetMinN | Op::SetMin | Op::SetMajN | Op::SetMaj => false,
+        Op::PushLvN | Op::PopLvN | Op::MoveLvN | Op::IncLvN | Op::DecLvN => false,
+        Op::PushGvN | Op::PopGvN | Op::MoveGvN | Op::IncGvN | Op::DecGvN => false,
+        Op::Add | Op::Sub | Op::Mul | Op::Neg | Op::And | Op::Or | Op::Xor => false,
+        Op::RolN | Op::Rol | Op::RorN | Op::Ror | Op::ShlN | Op::Shl | Op::ShrN | Op::Shr => false,
+        Op::Xchg | Op::DupN | Op::Dup | Op::Ros | Op::Push | Op::PopR | Op::PopU => false,
+        Op::PushPid | Op::PushProcid | Op::PushTask | Op::Vfyr | Op::Vfyrw => false,
+        Op::Sx | Op::Ux | Op::PushX | Op::PushLp | Op::PushPlp => false,
+        Op::SaveSbp | Op::RestoreSbp | Op::SaveTsp | Op::RestoreTsp => false,
+        op => !(0xb7..=0xc2).contains(&op.code()),
+    }
+}

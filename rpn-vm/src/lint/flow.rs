@@ -1,0 +1,189 @@
+//! The flow graph of a routine, and what follows from it alone.
+
+use std::collections::BTreeMap;
+
+use super::effect::{effect, may_throw, reads};
+use super::{Report, label_of};
+use crate::ast::{FileHeader, Instr, Routine};
+use crate::source::Span;
+use crate::table::Op;
+
+/// A routine's instructions and where each can go on. The index behind the last one is the end.
+pub(super) struct Graph<'a> {
+    pub routine: &'a Routine,
+    /// Without an exception.
+    pub next: Vec<Vec<usize>>,
+    /// Where each `sx` sends exceptions.
+    pub handlers: BTreeMap<usize, usize>,
+    /// Reached from the start, by exceptions too.
+    pub reached: Vec<bool>,
+    /// Reached from the start without an exception.
+    normal: Vec<bool>,
+}
+
+impl<'a> Graph<'a> {
+    pub fn new(routine: &'a Routine, kernel: bool) -> Self {
+        let mut labels: BTreeMap<String, usize> = BTreeMap::new();
+        for (at, instr) in routine.body.iter().enumerate() {
+            labels.extend(instr.labels.iter().map(|l| (l.to_ascii_lowercase(), at)));
+        }
+        let mut next = Vec::with_capacity(routine.body.len());
+        let mut handlers = BTreeMap::new();
+        for (at, instr) in routine.body.iter().enumerate() {
+            let target = label_of(instr).and_then(|l| labels.get(&l).copied());
+            let goes_on = match instr.op {
+                Op::Jmp | Op::Exit | Op::Abort | Op::Ret => false,
+                Op::ExitN => match super::effect::number(instr) {
+                    Some(1 | 2) => !kernel,
+                    Some(3) => kernel,
+                    _ => false,
+                },
+                _ => true,
+            };
+            let mut to: Vec<usize> = if goes_on { vec![at + 1] } else { Vec::new() };
+            match (instr.op, target) {
+                (Op::Sx, Some(target)) => drop(handlers.insert(at, target)),
+                (_, Some(target)) => to.push(target),
+                _ => {}
+            }
+            next.push(to);
+        }
+        let mut graph = Self { routine, next, handlers, reached: Vec::new(), normal: Vec::new() };
+        graph.normal = graph.from(&[0], false);
+        graph.reached = graph.from(&[0], true);
+        graph
+    }
+
+    pub fn len(&self) -> usize {
+        self.routine.body.len()
+    }
+
+    pub fn span(&self, at: usize) -> Span {
+        self.routine.body.get(at).map_or(self.routine.span, |i| i.span)
+    }
+
+    /// What is reached from some instructions.
+    fn from(&self, starts: &[usize], exceptions: bool) -> Vec<bool> {
+        let mut reached = vec![false; self.len() + 1];
+        let mut open: Vec<usize> = starts.to_vec();
+        while let Some(at) = open.pop() {
+            match reached.get_mut(at) {
+                Some(seen) if !*seen => *seen = true,
+                _ => continue,
+            }
+            open.extend(self.next.get(at).into_iter().flatten());
+            if exceptions {
+                open.extend(self.handlers.get(&at));
+            }
+        }
+        reached
+    }
+
+    /// From where, without an exception, instructions that `goal` names are reached, or the end if it counts.
+    fn leads_to(&self, end: bool, goal: impl Fn(usize, &Instr) -> bool) -> Vec<bool> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.len() + 1];
+        for (at, to) in self.next.iter().enumerate() {
+            for to in to {
+                before[*to].push(at);
+            }
+        }
+        let body = self.routine.body.iter().enumerate();
+        let mut open: Vec<usize> = body.filter(|(at, i)| goal(*at, i)).map(|(at, _)| at).collect();
+        if end {
+            open.push(self.len());
+        }
+        let mut found = vec![false; self.len() + 1];
+        while let Some(at) = open.pop() {
+            if !std::mem::replace(&mut found[at], true) {
+                open.extend(&before[at]);
+            }
+        }
+        found
+    }
+
+    fn is(reached: &[bool], at: usize) -> bool {
+        reached.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// The first instruction of each run that no path reaches.
+pub(super) fn unreachable(graph: &Graph<'_>, report: &mut Report<'_>) {
+    let mut before = true;
+    for at in 0..graph.len() {
+        let reached = Graph::is(&graph.reached, at);
+        if !reached && before {
+            let message = "this instruction is never reached".to_owned();
+            report.say(graph.span(at), "unreachable-code", message, None);
+        }
+        before = reached;
+    }
+}
+
+/// Parts of a routine that have no way out.
+pub(super) fn endless(graph: &Graph<'_>, header: &FileHeader, report: &mut Report<'_>) {
+    // A call may end the handler; so may an exception.
+    let may_end = |at: usize, instr: &Instr| {
+        graph.next.get(at).is_none_or(Vec::is_empty)
+            || instr.op == Op::Call
+            || may_throw(instr, header.excpt_mask)
+    };
+    let ends = graph.leads_to(true, may_end);
+    let mut inside = false;
+    for (at, ends) in ends.iter().enumerate().take(graph.len()) {
+        let caught = Graph::is(&graph.reached, at) && !ends;
+        if caught && !inside {
+            let message = format!(
+                "there is no way out of this loop: it ends with JMP_MAX after {} jumps",
+                header.jmpmax
+            );
+            report.say(graph.span(at), "endless-loop", message, None);
+        }
+        inside = caught;
+    }
+}
+
+/// `sx` without `ux`, `ux` without `sx`, and exception handlers that are reached without an exception.
+pub(super) fn scopes(graph: &Graph<'_>, report: &mut Report<'_>) {
+    let ended = graph.leads_to(false, |_, instr| instr.op == Op::Ux);
+    for (&at, &target) in &graph.handlers {
+        if !Graph::is(&graph.reached, at) {
+            continue;
+        }
+        if !Graph::is(&ended, at) {
+            let message = "no `ux` ends what this `sx` begins: it holds to the end of the routine".to_owned();
+            report.say(graph.span(at), "exception-scope", message, Some("put `ux` behind what may fail"));
+        }
+        if Graph::is(&graph.normal, target) && takes_exception(graph, target) {
+            let message = "this exception handler is reached without an exception".to_owned();
+            let help = "end or leave the code before it with `exit`, `ret` or `jmp`";
+            let notes = vec![("its `sx` stands at".to_owned(), graph.span(at))];
+            report.say_with(graph.span(target), "exception-scope", message, Some(help), notes);
+        }
+    }
+    if graph.handlers.is_empty()
+        && let Some(at) = graph.routine.body.iter().position(|i| i.op == Op::Ux)
+    {
+        let message = "no `sx` of this routine comes before this `ux`".to_owned();
+        report.say(graph.span(at), "exception-scope", message, None);
+    }
+}
+
+/// Instructions of an exception handler that are looked at.
+const LOOKED_AT: usize = 64;
+
+/// Whether the code at `at` reads elements that it did not push, as a handler that looks at the exception does.
+fn takes_exception(graph: &Graph<'_>, at: usize) -> bool {
+    let mut depth = 0u32;
+    for at in at..graph.len().min(at + LOOKED_AT) {
+        let instr = &graph.routine.body[at];
+        if reads(instr) > depth {
+            return true;
+        }
+        let Some(effect) = effect(instr) else { return false };
+        depth = depth - effect.pops.min(depth) + effect.pushes.0;
+        if graph.next[at] != [at + 1] {
+            return false;
+        }
+    }
+    false
+}
