@@ -7,7 +7,7 @@ CARGO ?= cargo
 # Tests whose names begin with this need a guest that `make guests` fetches.
 SLOW := guest_
 
-.PHONY: all bootstrap guests build demo test test-fast lint bench doc
+.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz
 
 all: build
 
@@ -46,3 +46,7 @@ bench: guests
 
 doc: bootstrap
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
+
+# make fuzz TARGET=source RUNS=1000000: tests/fuzz has the targets.
+fuzz: bootstrap
+	@scripts/fuzz $(TARGET) $(RUNS)

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
+#[path = "common/compare.rs"]
+mod compare;
 #[path = "common/generate.rs"]
 mod generate;
 #[path = "common/hostile.rs"]
@@ -14,76 +16,17 @@ mod naive;
 #[path = "common/naive_rules.rs"]
 mod naive_rules;
 
-use generate::{Choices, Generated, Shape, generate, mix};
-use hostile::Hostile;
+use compare::{differs, of_the_interpreter, of_the_oracle, shape};
+use generate::{Choices, Generated, generate, mix};
 use naive::Ended;
 use std::collections::BTreeMap;
-use trapline_rpn::{
-    Insn, NoSymbols, Op, OperandKind, TABLE, Termination, Vars, Verified, Vm, Width, parse, verify,
-};
+use trapline_rpn::{Insn, NoSymbols, Op, OperandKind, TABLE, Vm, Width, parse, verify};
 
 /// Programs at each width unless `TRAPLINE_FUZZ` says otherwise.
 const PROGRAMS: u64 = 200_000;
 
 fn programs() -> u64 {
     std::env::var("TRAPLINE_FUZZ").map_or(PROGRAMS, |n| n.parse().expect("TRAPLINE_FUZZ is a number"))
-}
-
-fn shape(width: Width) -> Shape {
-    Shape { width, tracing: false, items: 24 }
-}
-
-/// The step budget of a seed: mostly enough, sometimes just too small.
-fn budget(seed: u64) -> u32 {
-    if seed.is_multiple_of(8) { (mix(seed) % 60) as u32 } else { 3_000 }
-}
-
-/// The seed's variables, as many as the program has.
-fn variables(program: &Verified, seed: u64) -> (Vec<u64>, Vec<u64>) {
-    let limits = program.limits();
-    let some = |count: u32, salt: u64| {
-        (0..u64::from(count)).map(|n| mix(seed ^ salt ^ n) & limits.width.mask()).collect()
-    };
-    (some(limits.vars, 1), some(limits.gvars, 2))
-}
-
-/// What one interpreter left: its end and its guest.
-type Left = (Ended, Hostile);
-
-fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
-    let (mut lv, mut gv) = variables(program, seed);
-    vm.set_max_steps(budget(seed));
-    let out = vm.run(program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
-    let thrown = vm.unhandled();
-    let exception = (thrown.code, thrown.parm1, thrown.parm2, thrown.at);
-    let (major, minor) = vm.codes();
-    let ended = Ended {
-        termination: out.termination,
-        exception: (out.termination == Termination::Exception).then_some(exception),
-        log: vm.log().to_vec(),
-        stack: vm.stack(),
-        lv,
-        gv,
-        wraps: out.wraps,
-        steps: out.steps,
-        remove: out.remove,
-        major,
-        minor,
-    };
-    (ended, host)
-}
-
-fn of_the_oracle(program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
-    let (lv, gv) = variables(program, seed);
-    let ended = naive::run(program.code(), *program.limits(), &mut host, (&lv, &gv), budget(seed));
-    (ended, host)
-}
-
-fn differs(vm: &mut Vm, generated: &Generated, seed: u64) -> bool {
-    let program = verify(generated.unverified()).unwrap();
-    of_the_interpreter(vm, &program, seed) != of_the_oracle(&program, seed)
 }
 
 /// Takes out what is not needed for the difference.
@@ -105,7 +48,7 @@ fn small(vm: &mut Vm, mut generated: Generated, seed: u64) -> Generated {
 }
 
 /// Runs the programs of a width on both, and answers how often each instruction was in one.
-fn compare(width: Width) -> BTreeMap<Op, u64> {
+fn compare_all(width: Width) -> BTreeMap<Op, u64> {
     let mut vm = Vm::new();
     let mut seen = BTreeMap::new();
     let mut ends = BTreeMap::<String, u64>::new();
@@ -147,12 +90,12 @@ fn all_rows_were_there(seen: &BTreeMap<Op, u64>) {
 
 #[test]
 fn the_interpreter_does_as_the_oracle_at_32_bits() {
-    all_rows_were_there(&compare(Width::W32));
+    all_rows_were_there(&compare_all(Width::W32));
 }
 
 #[test]
 fn the_interpreter_does_as_the_oracle_at_64_bits() {
-    all_rows_were_there(&compare(Width::W64));
+    all_rows_were_there(&compare_all(Width::W64));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Random probe programs, as source with every liberty that the language takes: what a PPDF file keeps of them, and
 //! that its disassembly builds to the same bytes.
 //!
-//! 50,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. The programs follow from their numbers alone.
+//! 100,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. The programs follow from their numbers alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -90,7 +90,7 @@ fn outline(program: &Program) -> String {
 }
 
 fn count() -> u64 {
-    std::env::var("TRAPLINE_PPDF_PROGRAMS").map_or(50_000, |n| n.parse().unwrap())
+    std::env::var("TRAPLINE_PPDF_PROGRAMS").map_or(100_000, |n| n.parse().unwrap())
 }
 
 /// Checks one program and answers it.

@@ -472,3 +472,33 @@ fn any_script_records_what_its_meaning_says() {
     }
     assert!(finished >= 14 && back >= 35, "{finished} runs to the end, {back} times back");
 }
+
+#[test]
+fn a_run_can_be_asked_at_its_end() {
+    let script = "at insns=2M query\nat insns=2M getvars\nat insns=2M stop\n";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("s"), script).unwrap();
+    std::fs::copy(trapline_tests::root().join("examples/man/3-count.rpn"), folder.path().join("c.rpn"))
+        .unwrap();
+    for format in ["text", "json", "raw"] {
+        let all = |more: &[&str]| {
+            let args = ["run", "embedded:ia32", "-p", "c.rpn", "-q", "-f", format, "-o", "out"];
+            let ran = trapline(folder.path(), &[&args[..], more].concat());
+            std::fs::read(folder.path().join("out")).unwrap_or_else(|_| panic!("{}", ran.err))
+        };
+        let (by_script, at_end) =
+            (all(&["--script", "s"]), all(&["--limit-insns", "2000000", "--query", "--getvars"]));
+        let asked = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let lines = text.lines().filter(|line| line.contains("query") || line.contains("getvars"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        if format == "raw" {
+            assert!(at_end.len() > 200);
+        } else {
+            // The script's own lines say that it stopped the run, too.
+            assert_eq!(asked(&by_script)[..2], asked(&at_end)[..2]);
+            assert!(asked(&at_end).len() >= 2);
+        }
+    }
+}

@@ -118,6 +118,12 @@ pub struct RunArgs {
     /// Enable only probe points of these types
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1..)]
     pub kind: Vec<String>,
+    /// At the end print the programs and their probe points, as `query` does in a script
+    #[arg(long)]
+    pub query: bool,
+    /// At the end print the variables, as `getvars` does in a script
+    #[arg(long, short_alias = 'g')]
+    pub getvars: bool,
     /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,

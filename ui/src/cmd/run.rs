@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trapline_emu::Machine;
 use trapline_interposer::{Interposer, InterposerConfig, Stats};
-use trapline_providers::resolve;
+use trapline_providers::{Target, resolve};
 use trapline_trace::{End, RunInfo};
 
 use crate::cli::{RecordFormat, RunArgs};
 use crate::failure::{Exit, Failure};
-use crate::gate::{Command, Selection};
+use crate::gate::{self, Command, Selection};
 use crate::guest::Guest;
 use crate::output::{Outputs, choose};
 use crate::script::{self, Script};
@@ -47,7 +47,25 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     for line in script.left().into_iter().filter(|_| ending.exit() != Exit::Usage) {
         talk.note(&format!("{} never came due", script.place(line)));
     }
+    ask(args, &mut session, &guest.target, &mut outputs)?;
     finish(args, &mut session, &ending, outputs, talk)
+}
+
+/// What `--query` and `--getvars` ask at the end.
+fn ask(
+    args: &RunArgs,
+    session: &mut Session,
+    target: &Target,
+    outputs: &mut Outputs<'_>,
+) -> Result<(), Failure> {
+    let asked = [(args.query, Command::Query), (args.getvars, Command::GetVars { name: None })];
+    for (_, command) in asked.into_iter().filter(|(wanted, _)| *wanted) {
+        // Neither names a program: neither can fail.
+        let Ok(done) = gate::apply(session, target, &command) else { continue };
+        let written = outputs.sink.reply(&done.reply);
+        written.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+    }
+    Ok(())
 }
 
 /// The guest's word in bits.
