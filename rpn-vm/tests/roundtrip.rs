@@ -1,7 +1,7 @@
 //! Parse, print, parse: the printed text is the same program, and prints the same.
 //!
-//! Programs are made from a list of choices, so that a failing one shrinks. `TRAPLINE_ROUNDTRIPS` sets how many;
-//! the default is what a machine does in a few seconds.
+//! Programs are made from a list of choices, so that a failing one shrinks. `TRAPLINE_ROUNDTRIPS` sets how many
+//! instead of 100,000.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 

@@ -79,7 +79,8 @@ pub fn ppdf(bytes: &[u8]) {
             Err(error) => assert!(!error.to_string().is_empty()),
             Ok(file) => {
                 let written = write(&file.program, None).unwrap();
-                if file.signer.is_none() {
+                // A signature stands behind the content, and a later minor version in front of it.
+                if file.signer.is_none() && file.version == (1, 0) {
                     assert!(written == bytes, "a program has one file");
                 }
                 let shown = disassemble(&file.program, None);
