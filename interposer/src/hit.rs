@@ -74,6 +74,7 @@ impl TrapInterposer for Interposer {
                 if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
                     core.free_slot(slot);
                 }
+                self.unfinished.remove(&index);
                 self.stats.rewritten += 1;
                 self.leave_foreign_page(core, index, page);
             }

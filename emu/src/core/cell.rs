@@ -52,6 +52,8 @@ impl BlockCell {
     pub const OVERLAPPED: u16 = 256;
     /// Is what comes in a slot behind an instruction of the x87.
     pub const SLOT_TAIL: u16 = 512;
+    /// Ends with IRET or SYSRET, after which the machine sees to RF.
+    pub const FLAGS_TAIL: u16 = 1024;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -59,6 +61,7 @@ impl BlockCell {
         | Self::SLOT_TAIL
         | Self::UNSUPPORTED
         | Self::STORE
+        | Self::FLAGS_TAIL
         | Self::OVERLAPPED;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;

@@ -1,7 +1,11 @@
 //! Decoding at a guest address, and the one table of instructions that need the machine.
 
 use super::Core;
+use super::deliver::Fault;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register};
+
+/// Bytes of the longest instruction.
+pub(super) const LONGEST: usize = 15;
 
 /// How the machine treats an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub(super) enum Kind {
     Repeated,
     /// IRET in any width.
     Iret,
+    /// SYSRET in any width.
+    Sysret,
 }
 
 /// Classifies an instruction.
@@ -25,10 +31,27 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         M::Rdtsc | M::Rdtscp | M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        // The engine sign-extends what they add to the stack pointer.
+        M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
+        _ if loses_flags(i) => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
+        M::Sysret | M::Sysretq => Kind::Sysret,
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
     }
+}
+
+/// Whether the engine has lost the flags of before the instruction when its access to memory faults.
+pub(super) fn loses_flags(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let sets = matches!(
+        i.mnemonic(),
+        M::Seta | M::Setae | M::Setb | M::Setbe | M::Sete | M::Setg | M::Setge | M::Setl
+    ) || matches!(
+        i.mnemonic(),
+        M::Setle | M::Setne | M::Setno | M::Setnp | M::Setns | M::Seto | M::Setp | M::Sets
+    );
+    (sets || matches!(i.mnemonic(), M::Rcl | M::Rcr)) && i.op0_kind() == OpKind::Memory
 }
 
 fn is_control(r: Register) -> bool {
@@ -149,14 +172,24 @@ impl Core {
 
     /// Decodes the fetch view at a linear address, without any side effect on the guest.
     pub(super) fn decode_at(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; 15];
+        let mut bytes = [0u8; LONGEST];
         let n = self.peek_code(linear, &mut bytes);
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
 
+    /// Raises the #UD of an instruction at EIP that may not be locked but is; whether there is one.
+    pub(super) fn refuse_lock(&mut self) -> bool {
+        let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
+        let n = self.peek_prefix(linear, &mut bytes);
+        let Some(length) = wrongly_locked(self.code_bits(), &bytes[..n]) else { return false };
+        self.commit_own_fetch(linear, length);
+        self.raise_fault(Fault::ud());
+        true
+    }
+
     /// Decodes the data view at a linear address: what the guest itself put there.
     pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; 15];
+        let mut bytes = [0u8; LONGEST];
         let n = self.peek_prefix(linear, &mut bytes);
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
@@ -167,4 +200,11 @@ impl Core {
 pub(super) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
     (i.code() != Code::INVALID).then_some(i)
+}
+
+/// Length of an instruction that is #UD for its LOCK prefix alone, which the engine does not look at (SDM volume 2, LOCK).
+pub(super) fn wrongly_locked(bits: u32, bytes: &[u8]) -> Option<usize> {
+    let options = DecoderOptions::AMD | DecoderOptions::NO_INVALID_CHECK;
+    let i = Decoder::new(bits, bytes, options).decode();
+    (decode(bits, bytes, 0).is_none() && !i.is_invalid() && i.has_lock_prefix()).then_some(i.len())
 }

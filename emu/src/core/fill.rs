@@ -189,11 +189,11 @@ impl Core {
         (t.paddr, R | X)
     }
 
-    /// A store into the armed page that the storing instruction itself lies on must be seen by the very next
-    /// fetch: it is stepped alone.
+    /// A store into the page that the storing instruction itself lies on must be seen by the very next fetch: it is
+    /// stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.ram.pages[index as usize];
-        if !state.is(PageState::ARMED) || !state.is(PageState::CODE) || self.allow_own_page {
+        if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
             return None;
         }
         let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
@@ -208,6 +208,8 @@ impl Core {
             let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
+                // Its blocks are analysed anew: see `BlockCell::RESTARTED`.
+                self.drop_page_blocks(index);
                 self.ram.pages[index as usize].flags |= PageState::BOTH;
             } else {
                 self.drop_page_blocks(index);

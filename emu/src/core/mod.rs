@@ -132,6 +132,10 @@ pub struct Core {
     allow_own_page: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
     creep_to: u64,
+    /// Count register when the last block off the hot path was begun.
+    rep_from: u64,
+    /// EFLAGS of before the instruction that the engine steps, when it loses them at a fault.
+    flags_before: Option<u64>,
     /// Virtual ns skipped since the last instruction.
     idle_ns: u64,
     /// Physical page that `DROP_VA` stands for.
@@ -206,6 +210,8 @@ impl Core {
             model,
             allow_own_page: false,
             creep_to: 0,
+            rep_from: 0,
+            flags_before: None,
             idle_ns: 0,
             dropping: 0,
             verdict: None,

@@ -4,7 +4,7 @@
 //! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
 //! itself, it advances one instruction at a time.
 
-use super::decode::{self, Kind};
+use super::decode::{self, Kind, LONGEST};
 use super::deliver::{Fault, Origin, Vector};
 use super::{Core, Halt, Mode, Refusal};
 use crate::engine::{Exit, hflags};
@@ -245,7 +245,9 @@ impl Core {
         let pc = self.linear_ip();
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
-            _ => self.step(1),
+            Some(_) => self.step(1),
+            None if !self.patched(pc) && self.refuse_lock() => {}
+            None => self.step(1),
         }
     }
 
@@ -295,7 +297,9 @@ impl Core {
     fn step_original(&mut self) {
         match self.decode_original(self.linear_ip()) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
-            i => self.step_unpatched(i.map_or(1, |i| i.len())),
+            Some(i) => self.step_unpatched(i.len()),
+            None if self.refuse_lock() => {}
+            None => self.step_unpatched(LONGEST),
         }
     }
 
@@ -355,6 +359,9 @@ impl Core {
             _ => self.engine.refused_address(),
         };
         self.settle();
+        if let Some(flags) = self.flags_before {
+            self.env.set_eflags(flags);
+        }
         match refusal {
             Refusal::PageFault(mut code) => {
                 if access == Access::Read
@@ -367,7 +374,7 @@ impl Core {
                 self.raise_fault(Fault::page(code, address));
             }
             Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
-            Refusal::SecondPage => self.step(1),
+            Refusal::SecondPage => self.advance_one(),
             Refusal::OwnPage => {
                 self.allow_own_page = true;
                 self.step(1);
@@ -422,6 +429,8 @@ impl Core {
         if software {
             let at = self.software_interrupt_ip(vector, eip);
             self.active_slot = None;
+            // INTO does not end its block.
+            self.rewind(linear);
             self.deliver(vector, None, Origin::Software, eip, at);
         } else if vector == Vector::Debug as u8 && self.single_stepped() {
             self.deliver(vector, None, Origin::Trap, eip, eip);

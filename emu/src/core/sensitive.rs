@@ -10,7 +10,7 @@ use super::deliver::Fault;
 use super::{Core, Mode};
 use crate::engine::{Model, Seg, Segment, hflags};
 use crate::ram::PAGE;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// How an instruction ended.
 pub(super) enum Done {
@@ -79,6 +79,13 @@ impl Core {
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
+            M::Ret => self.near_return(i),
+            _ if decode::loses_flags(i) => {
+                self.flags_before = Some(self.eflags());
+                self.natively(i);
+                self.flags_before = None;
+                Ok(Done::Natively)
+            }
             _ => self.control_write(i),
         }
     }
@@ -229,6 +236,32 @@ impl Core {
         self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
         self.env.set_gpr(4, if long { sp } else { sp & 0xffff_ffff });
         Ok(Done::Jumped)
+    }
+
+    /// RET with an immediate, near (SDM volume 2, RET).
+    fn near_return(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        let (base, mask) = self.stack_shape();
+        let size = match i.code() {
+            Code::Retnw_imm16 => 2,
+            Code::Retnd_imm16 => 4,
+            _ => 8,
+        };
+        let sp = self.env.gpr(4);
+        let at = self.wrap_linear(base.wrapping_add(sp & mask));
+        let ip = self.load(at, size).map_err(Fault::on_stack)?;
+        self.env.set_eip(ip);
+        let after = sp.wrapping_add(size as u64 + u64::from(i.immediate16())) & mask;
+        self.env.set_gpr(4, if mask == 0xffff { (sp & !0xffff) | after } else { after });
+        Ok(Done::Jumped)
+    }
+
+    /// Base of the stack segment and mask of the stack pointer.
+    fn stack_shape(&self) -> (u64, u64) {
+        if self.env.code64() {
+            return (0, u64::MAX);
+        }
+        let wide = self.env.hflags() & hflags::SS32 != 0;
+        (self.env.seg(Seg::Ss).base, if wide { 0xffff_ffff } else { 0xffff })
     }
 
     fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {

@@ -1,0 +1,116 @@
+//! What random guests have found: each of these once gave a run that depended on probes, or on where the engine cuts
+//! its blocks.
+
+use super::alike::{alike_from, every_byte};
+use super::common::{CODE, DATA, Setup};
+
+/// Sites on some bytes, in both rings and widths, or one width.
+fn check(what: &str, widths: &[u32], code: &[u8], registers: &[(usize, u64)], length: u64) {
+    for &bits in widths {
+        for ring in [0, 3] {
+            let setup = Setup::bits(bits).ring(ring).flags(0).pte(DATA + 0x8000, 0).code(code);
+            let what = format!("{what}, {bits} bits, ring {ring}");
+            let (end, _) = alike_from(&what, &setup, registers, &every_byte(CODE, code.len()), length);
+            assert!(end.icount > 0, "{what}");
+        }
+    }
+}
+
+const BOTH: &[u32] = &[32, 64];
+
+#[test]
+fn a_locked_instruction_that_may_not_be_is_refused_and_counted() {
+    // nop; lock mov edi, imm; nop
+    check("lock", BOTH, &[0x90, 0xf0, 0xbf, 1, 2, 3, 4, 0x90], &[], 12);
+    check("rep lock", BOTH, &[0x53, 0xf3, 0xf0, 0xbf, 1, 2, 3, 4, 0x90], &[], 12);
+}
+
+#[test]
+fn ret_drops_more_than_32_767_bytes() {
+    // push CODE + 9; ret 8000h; nop..; nop
+    let code = [0x68, 9, 0, 2, 0, 0xc2, 0, 0x80, 0x90, 0x90, 0x90];
+    for bits in [32, 64] {
+        let setup = Setup::bits(bits).code(&code);
+        let (end, hits) = alike_from("ret", &setup, &[], &every_byte(CODE, code.len()), 3);
+        assert_eq!(hits, 3, "{bits} bits");
+        let sp = if bits == 64 { "rsp=0000000000019000" } else { "esp=00019000" };
+        assert!(end.registers.contains(sp), "{bits} bits: {}", end.registers);
+    }
+}
+
+#[test]
+fn a_stack_that_is_not_canonical_is_a_stack_fault_for_emulated_instructions() {
+    for code in [&[0x50u8, 0x90][..], &[0x58], &[0xc9], &[0xc3], &[0xe8, 0, 0, 0, 0], &[0x9c], &[0x6a, 1]] {
+        let away = 0x8000_0000_0000_1000;
+        for ring in [0, 3] {
+            let setup = Setup::bits(64).ring(ring).flags(0).code(code);
+            let registers = [(4, away), (5, away)];
+            let (end, _) = alike_from("stack", &setup, &registers, &[CODE], 8);
+            // In ring 0 the frame goes to the same stack; in ring 3 the handler of #SS halts.
+            let want = if ring == 0 { "TripleFault" } else { "Halted" };
+            let leave = code[0] == 0xc9 && ring == 0;
+            assert!(leave || end.stop.starts_with(want), "{code:02x?} ring {ring}: {}", end.stop);
+        }
+    }
+}
+
+#[test]
+fn into_in_the_middle_of_a_block_counts_once() {
+    // mov al, 7fh; add al, 1; into; lahf; nop; nop
+    check("into", &[32], &[0xb0, 0x7f, 0x04, 1, 0xce, 0x9f, 0x90, 0x90], &[], 20);
+}
+
+#[test]
+fn a_repeated_store_over_itself_counts_each_iteration_once() {
+    // std; mov al, 0aah; rep stosb downwards through itself, alone and at the end of a block
+    for lead in [&[0xfdu8, 0xb0, 0xf3][..], &[0xfd, 0xb0, 0xf3, 0x90, 0x90, 0x40, 0x48], &[0xb0, 0xaa]] {
+        let mut code = lead.to_vec();
+        code.extend([0xf3, 0xaa, 0x90, 0x90, 0x90, 0x90]);
+        let from = if lead[0] == 0xfd { code.len() as u64 + 0x40 } else { 0 };
+        check("rep stosb", BOTH, &code, &[(1, 0x60), (7, CODE + from)], 0x80);
+    }
+}
+
+#[test]
+fn flags_survive_the_fault_of_an_instruction_that_computes_them_early() {
+    let absent = DATA + 0x8000;
+    // sub ecx, edx; then rcr, rcl, setbe, sets on memory that is absent, or that may not be written
+    for code in
+        [&[0xc1u8, 0x1b, 5][..], &[0xd1, 0x13], &[0x0f, 0x96, 0x03], &[0x0f, 0x9a, 0x03], &[0x0f, 0x90, 0x03]]
+    {
+        let code = [&[0x29, 0xd1][..], code, &[0x90]].concat();
+        check("early flags", BOTH, &code, &[(1, 3), (2, 5), (3, absent)], 12);
+        for bits in [32, 64] {
+            let setup = Setup::bits(bits).ring(3).flags(0).pte(DATA, DATA | 5).code(&code);
+            let registers = [(1, 3), (2, 5), (3, DATA)];
+            alike_from("early flags, read-only", &setup, &registers, &every_byte(CODE, code.len()), 12);
+        }
+    }
+}
+
+#[test]
+fn a_resume_flag_from_iret_is_gone_alike() {
+    // An IRET frame with RF set, then conditional jumps, which end their blocks without clearing it.
+    for bits in [32, 64] {
+        let code: &[u8] = if bits == 64 {
+            // push 10h; push STACK0; push 10002h; push 8; push CODE + 20h; iretq
+            &[0x6a, 0x10, 0x68, 0, 0x10, 1, 0, 0x68, 2, 0, 1, 0, 0x6a, 8, 0x68, 0x20, 0, 2, 0, 0x48, 0xcf]
+        } else {
+            &[0x68, 2, 0, 1, 0, 0x6a, 8, 0x68, 0x20, 0, 2, 0, 0xcf]
+        };
+        let setup = Setup::bits(bits).code(code).at(CODE + 0x20, &[0x7e, 0, 0x7e, 0, 0x7e, 0, 0x90, 0xf4]);
+        let sites: Vec<u64> =
+            every_byte(CODE, code.len()).into_iter().chain(every_byte(CODE + 0x20, 8)).collect();
+        for length in [6, 7, 8, 9, 20] {
+            alike_from("rf", &setup, &[], &sites, length);
+        }
+    }
+}
+
+#[test]
+fn a_branch_to_no_canonical_address_faults_where_it_goes() {
+    for code in [&[0x50u8, 0xc3][..], &[0xff, 0xe0], &[0xff, 0xd0], &[0x50, 0xc2, 0, 0x80]] {
+        let setup = Setup::bits(64).ring(3).flags(0).code(code);
+        alike_from("branch", &setup, &[(0, 0x8000_0000_0000_0000)], &every_byte(CODE, code.len()), 12);
+    }
+}
