@@ -7,5 +7,9 @@
 mod alike;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
+#[path = "attacks/disarmed.rs"]
+mod disarmed;
 #[path = "attacks/found.rs"]
 mod found;
+#[path = "attacks/pages.rs"]
+mod pages;

@@ -61,7 +61,7 @@ pub fn run(boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
 }
 
 /// Runs a guest without probes, one instruction at a time.
-pub fn crept(boot: &dyn Fn() -> Guest, length: u64) -> End {
+fn crept(boot: &dyn Fn() -> Guest, length: u64) -> End {
     let mut guest = boot();
     let mut stop = Stop::Limit;
     while stop == Stop::Limit && guest.count() < length {
@@ -76,10 +76,16 @@ pub fn alike(what: &str, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -
     let (plain, _) = run(boot, &[], length);
     let (probed, hits) = run(boot, sites, length);
     assert_eq!(plain, probed, "{what}: without and with probes");
+    assert_eq!(plain, crept(boot, length), "{what}: at once and one at a time");
+    (plain, hits)
+}
+
+/// As `alike`, and with each of the probes alone.
+pub fn alike_each(what: &str, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
+    let (plain, hits) = alike(what, boot, sites, length);
     for site in sites {
         assert_eq!(plain, run(boot, &[*site], length).0, "{what}: with one probe at {site:#x}");
     }
-    assert_eq!(plain, crept(boot, length), "{what}: at once and one at a time");
     (plain, hits)
 }
 
@@ -88,7 +94,7 @@ pub fn every_byte(from: u64, length: usize) -> Vec<u64> {
     (from..from + length as u64).collect()
 }
 
-/// As `alike`, for a guest that boots from a setup and has its registers set.
+/// As `alike_each`, for a guest that boots from a setup and has its registers set.
 pub fn alike_from(
     what: &str,
     setup: &Setup,
@@ -103,5 +109,5 @@ pub fn alike_from(
         }
         guest
     };
-    alike(what, &boot, sites, length)
+    alike_each(what, &boot, sites, length)
 }
