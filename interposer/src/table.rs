@@ -139,6 +139,8 @@ pub(crate) struct Site {
     pub armed: bool,
     /// The byte that fetches see when it is armed.
     pub patch: u8,
+    /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
+    pub wide: bool,
     pub paddr: u64,
     /// The probes here, in order of insertion.
     pub probes: Vec<u32>,
@@ -154,6 +156,7 @@ impl Site {
             several: false,
             armed: false,
             patch: 0,
+            wide: false,
             paddr,
             probes: Vec::new(),
             original: [0; 15],

@@ -114,3 +114,34 @@ fn a_branch_to_no_canonical_address_faults_where_it_goes() {
         alike_from("branch", &setup, &[(0, 0x8000_0000_0000_0000)], &every_byte(CODE, code.len()), 12);
     }
 }
+
+#[test]
+fn flags_survive_an_instruction_that_computes_them_early_and_writes_its_own_page() {
+    // std; sub ecx, edx; rcl dword [ebx], 12h; setbe [ebx + 4]; nop
+    let code = [0xfd, 0x29, 0xd1, 0xc1, 0x13, 0x12, 0x0f, 0x96, 0x43, 4, 0x90, 0x90];
+    check("own page", BOTH, &code, &[(1, 3), (2, 5), (3, CODE + 0x200)], 5);
+}
+
+#[test]
+fn the_same_bytes_in_32_and_64_bit_code_are_displaced_as_each() {
+    // Twice: push, pop, inc/prefix, a nop, a far return to the other code segment of ring 0 at the loop's start.
+    let code = [0x50, 0x58, 0x55, 0x5d, 0x6a, 0x58, 0x68, 0x20, 0, 2, 0, 0x48, 0xcb];
+    let narrow = [0x6a, 8, 0x68, 0, 0, 2, 0, 0xcb];
+    // The 32-bit side calls the same bytes: push, pop, push, pop, then its own way back through 64-bit code.
+    let shared = [0x50, 0x58, 0x55, 0x5d, 0x89, 0xe8, 0x83, 0xc0, 1, 0xc3];
+    let call = |from: u64, bytes: &[u8]| {
+        let mut all = vec![0xe8];
+        all.extend(((CODE + 0x40) as i32 - (from as i32 + 5)).to_le_bytes());
+        all.extend(bytes);
+        all
+    };
+    let setup = Setup::bits(64)
+        .code(&call(CODE, &code[4..]))
+        .at(CODE + 0x20, &call(CODE + 0x20, &narrow))
+        .at(CODE + 0x40, &shared);
+    let sites = every_byte(CODE + 0x40, shared.len());
+    for length in [30, 31, 32, 33, 100] {
+        let (end, hits) = alike_from("both sizes", &setup, &[], &sites, length);
+        assert!(end.stop == "Limit" && hits >= 10, "{end:?} {hits}");
+    }
+}
