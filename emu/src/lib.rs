@@ -25,13 +25,13 @@ mod ram;
 pub mod symbols;
 
 pub use crate::core::{
-    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, Slot, Snapshot, SnapshotMismatch,
-    Stop, UserContext, Vector, is_sensitive,
+    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot,
+    Snapshot, SnapshotMismatch, Stop, UserContext, Vector, is_sensitive,
 };
 pub use clock::Clock;
 pub use digest::Digest;
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
 pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use machine::{BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
-pub use mmu::{Access, Paging, Translation, denied, error_code, look, walk};
+pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};

@@ -1,6 +1,6 @@
 //! `Machine`: one guest, from its image to the end of its run.
 
-use crate::core::{BootState, Core, CpuMode, Snapshot, SnapshotMismatch, Stop};
+use crate::core::{BootState, Core, CpuMode, SentByte, Snapshot, SnapshotMismatch, Stop};
 use crate::digest::{Digest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::interpose::TrapInterposer;
@@ -162,6 +162,17 @@ impl Machine {
     /// Everything the guest has written to its console.
     pub fn console(&self) -> &[u8] {
         &self.core.console
+    }
+
+    /// From now on keeps what the guest sends by its serial ports, for [`Machine::take_sent`].
+    pub fn keep_sent(&mut self) {
+        self.core.sent.get_or_insert_default();
+    }
+
+    /// What the guest has sent since the last call, in order. What is taken is no part of the machine's state: going
+    /// back to a snapshot forgets what was not taken.
+    pub fn take_sent(&mut self) -> Vec<SentByte> {
+        self.core.sent.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Types into the guest's serial console.

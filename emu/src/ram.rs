@@ -39,6 +39,8 @@ impl PageState {
     pub const DIRTY: u8 = 16;
     /// The shadow may be older than RAM.
     pub const STALE: u8 = 32;
+    /// Translations of the guest's own bytes may exist although the page is armed: instructions were stepped in place.
+    pub const UNPATCHED: u8 = 64;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;
 

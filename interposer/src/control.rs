@@ -4,7 +4,7 @@
 
 use crate::displace::Displaced;
 use crate::insert::bytes_at;
-use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site};
+use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site};
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop};
 
@@ -57,7 +57,8 @@ pub struct SavedTable {
     by_paddr: BTreeMap<u64, usize>,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
-    due: Vec<(ProgramId, usize)>,
+    due: Vec<Due>,
+    frozen: bool,
 }
 
 #[derive(Clone)]
@@ -150,11 +151,32 @@ impl Interposer {
         if program.stop_at.is_none_or(|n| program.counted < n) {
             return;
         }
-        if !self.due.contains(&(id, site)) {
-            self.due.push((id, site));
+        self.stop_after(core, Due { program: id, site, asked: false });
+    }
+
+    /// The handler of this probe has asked for the end of the run.
+    pub(crate) fn stop_here(&mut self, core: &mut Core, index: u32, site: usize) {
+        let Some(probe) = self.probes.get(index as usize) else { return };
+        self.stop_after(core, Due { program: ProgramId(probe.program), site, asked: true });
+    }
+
+    fn stop_after(&mut self, core: &mut Core, due: Due) {
+        if !self.due.contains(&due) {
+            self.due.push(due);
         }
         // Stepped, its completion is known at once.
-        self.set_way(core, site, Some(Displaced::Stepped));
+        self.set_way(core, due.site, Some(Displaced::Stepped));
+    }
+
+    /// Whether the stop that has just happened is one that a handler asked for.
+    pub fn stopped_by_handler(&self) -> bool {
+        self.stopped_by.is_some()
+    }
+
+    /// The name of the program whose handler has ended the run, once.
+    pub fn take_stopped_by(&mut self) -> Option<&str> {
+        let id = self.stopped_by.take()?;
+        self.programs.get(id.0).map(|program| program.name.as_str())
     }
 
     /// A displaced instruction has completed: that of a hit that asked for a stop?
@@ -162,7 +184,8 @@ impl Interposer {
     pub(crate) fn stop_when_due(&mut self, core: &mut Core) {
         let fired = self.take_due_at_pending(core);
         if !fired.is_empty() {
-            self.fired.extend(fired);
+            self.stopped_by = fired.iter().find(|due| due.asked).map(|due| due.program);
+            self.fired.extend(fired.iter().filter(|due| !due.asked).map(|due| due.program));
             core.finish(Stop::Requested);
         }
     }
@@ -174,14 +197,14 @@ impl Interposer {
     }
 
     /// The programs that wait for the displaced instruction in progress; its site is displaced as usual again.
-    fn take_due_at_pending(&mut self, core: &mut Core) -> Vec<ProgramId> {
+    fn take_due_at_pending(&mut self, core: &mut Core) -> Vec<Due> {
         let Some(at) = self.pending.map(|pending| pending.site) else { return Vec::new() };
-        let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.iter().partition(|(_, site)| *site == at);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.iter().partition(|due| due.site == at);
         self.due = elsewhere;
         if !here.is_empty() {
             self.set_way(core, at, None);
         }
-        here.into_iter().map(|(id, _)| id).collect()
+        here
     }
 
     fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
@@ -205,6 +228,7 @@ impl Interposer {
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
+            frozen: self.asked.frozen_after.is_some(),
         }
     }
 
@@ -240,11 +264,13 @@ impl Interposer {
         self.pending = None;
         self.unfinished.clone_from(&saved.unfinished);
         self.due.clone_from(&saved.due);
-        for (_, site) in &saved.due {
-            self.set_way(core, *site, Some(Displaced::Stepped));
+        for due in &saved.due {
+            self.set_way(core, due.site, Some(Displaced::Stepped));
         }
+        self.asked.frozen_after = saved.frozen.then_some(self.stats.hits);
         self.expired.clear();
         self.fired.clear();
+        self.stopped_by = None;
         // The machine may still know a page as one that code was fetched from, and would not announce it again.
         for page in core.code_pages() {
             self.arm_page(core, page);

@@ -4,13 +4,14 @@
 //! those with `logonfault`: nobody reads the channel in between. That the instruction has completed is known at
 //! once when it is emulated, else at the next trap or stop.
 
+use crate::core_file;
 use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
 use trapline_rpn::{Outcome, Termination, Vars};
-use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView};
+use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
@@ -117,10 +118,12 @@ impl Interposer {
         let exhausted = probe.run >= probe.limit;
         self.stats.hits += 1;
         let program = &mut self.programs[probe.program];
-        let mut guest = Guest { core, profile: &self.config.profile, stats: &mut self.stats };
+        let mut guest =
+            Guest { core, profile: &self.config.profile, stats: &mut self.stats, asked: &mut self.asked };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        if outcome.wraps > 0 || outcome.termination == Termination::Exception {
-            self.count_oddities(&outcome);
+        let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
+        if outcome.wraps > 0 || !ordinary || self.asked.stop {
+            self.oddities(core, index, trap, &outcome);
         }
         if outcome.recorded() {
             self.record(core, index, trap, &outcome);
@@ -130,15 +133,39 @@ impl Interposer {
         }
     }
 
+    /// What few hits have: a stack that wrapped, an exception, an `exit n`, a wish to end the run.
     #[cold]
-    fn count_oddities(&mut self, outcome: &Outcome) {
+    fn oddities(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
-        self.stats.exceptions += u64::from(outcome.termination == Termination::Exception);
+        match outcome.termination {
+            Termination::Exception => self.stats.exceptions += 1,
+            Termination::ExitTo(1) => self.stats.debugger_exits += 1,
+            Termination::ExitTo(2) => self.stats.dump_exits += 1,
+            Termination::ExitTo(_) => self.take_core_file(core),
+            Termination::Exit | Termination::Abort => {}
+        }
+        if std::mem::take(&mut self.asked.stop) {
+            self.stop_here(core, index, trap.patch as usize);
+        }
+    }
+
+    /// `exit 3`.
+    fn take_core_file(&mut self, core: &Core) {
+        if self.asked.cores_left == 0 {
+            self.stats.cores_left_out += 1;
+            return;
+        }
+        self.asked.cores_left -= 1;
+        self.asked.cores.push(core_file::take(core, self.config.profile.as_deref()));
     }
 
     /// Commits the record of a handler that has just run.
     #[inline(never)]
     fn record(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
+        if self.asked.frozen_after.is_some_and(|last| self.stats.hits > last) {
+            self.stats.frozen += 1;
+            return;
+        }
         let probe = &self.probes[index as usize];
         let env = core.env();
         let items = self.config.header;
@@ -177,6 +204,33 @@ impl Interposer {
             }),
         };
         self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });
+        if self.vm.stack_trace().is_some() {
+            self.record_trace(header, index);
+        }
+    }
+
+    /// Commits the stack trace of the handler whose record is `data`, with codes (0,0) as DProbes did.
+    #[cold]
+    fn record_trace(&mut self, data: Header, index: u32) {
+        let Some(trace) = self.vm.stack_trace() else { return };
+        self.stats.traces_dropped += u64::from(trace.dropped);
+        if trace.count == 0 {
+            return;
+        }
+        let probe = &self.probes[index as usize];
+        let program = &self.programs[probe.program];
+        let head = TraceHead {
+            module: program.module.as_bytes(),
+            offset: probe.rest.offset,
+            id: program.id,
+            major: probe.major,
+            minor: probe.minor,
+        };
+        self.trace.clear();
+        head.encode(data.width, trace.count, &mut self.trace);
+        self.trace.extend_from_slice(trace.records);
+        let header = Header { kind: Kind::StackTrace, major: 0, minor: 0, ..data };
+        self.channels.commit(&RecordView { header, name: &self.name, data: &self.trace });
     }
 
     /// The last displaced instruction has completed: probes that had their last hit go.

@@ -3,16 +3,18 @@
 //! Reads walk the guest's tables without setting an accessed bit, never touch MMIO, never change CR2. Only what a
 //! program asks to write is written.
 
+use crate::service::Asked;
 use crate::table::Stats;
 use trapline_emu::{Access, Core, Seg};
 use trapline_os::OsProfile;
-use trapline_rpn::{Context, Fault, Host, Reg};
+use trapline_rpn::{CallkError, CallkStack, Context, Fault, Host, Reg};
 
 /// The guest at one hit.
 pub(crate) struct Guest<'a> {
     pub core: &'a mut Core,
     pub profile: &'a Option<Box<dyn OsProfile>>,
     pub stats: &'a mut Stats,
+    pub asked: &'a mut Asked,
 }
 
 /// Segment registers in the machine's order.
@@ -202,5 +204,9 @@ impl Host for Guest<'_> {
 
     fn seg2lin(&mut self, selector: u16, offset: u64) -> Option<u64> {
         Some(self.core.selector_base(selector)?.wrapping_add(offset))
+    }
+
+    fn callk(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
+        self.service(number, stack)
     }
 }

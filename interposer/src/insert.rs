@@ -93,6 +93,7 @@ impl Interposer {
                 limit: u64::from(linked.maxhits),
                 rest: Box::new(Rest {
                     maxhits: u64::from(linked.maxhits),
+                    offset: linked.location.offset,
                     group: linked.group.clone(),
                     kind: linked.kind.clone(),
                 }),
@@ -104,6 +105,8 @@ impl Interposer {
         }
         self.programs.push(Program {
             name: name.to_string(),
+            module: program.header.name,
+            id: program.header.id,
             lv: vec![0; program.header.vars as usize],
             probes: (first..self.probes.len()).collect(),
             removed: false,

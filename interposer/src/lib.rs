@@ -6,19 +6,24 @@
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest).
+//! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest), `service` (what it may ask for by `callk` and `exit n`),
+//! `core_file` (the core file that `exit 3` takes).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod control;
+mod core_file;
 mod displace;
 mod hit;
 mod host;
 mod insert;
+mod service;
 mod table;
 
 pub use control::{PointView, ProgramView, SavedTable};
+pub use core_file::CoreFile;
 pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
+pub use service::SymbolNames;
 pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};

@@ -4,7 +4,9 @@
 //! may share a site, in order of insertion. A probe in a user module has as many sites as there are physical
 //! pages that hold its module page. Invariant: a site is armed exactly while an enabled probe is on it.
 
+use crate::core_file::CoreFile;
 use crate::displace::Displaced;
+use crate::service::{Asked, SymbolNames};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
@@ -74,6 +76,8 @@ pub struct Stats {
     pub stepped: u64,
     /// Displaced instructions that faulted.
     pub faulted: u64,
+    /// Stack trace records that `excpt_log` had no room for.
+    pub traces_dropped: u64,
     /// Records dropped because the displaced instruction faulted.
     pub dropped: u64,
     /// Sites whose bytes the guest rewrote while they were armed.
@@ -84,12 +88,23 @@ pub struct Stats {
     pub wraps: u64,
     /// `push u` and `pop u` without a user context.
     pub no_user_context: u64,
+    /// Hits without a record because the channel was frozen.
+    pub frozen: u64,
+    /// `exit 1`: a debugger was asked for.
+    pub debugger_exits: u64,
+    /// `exit 2`: a crash dump was asked for.
+    pub dump_exits: u64,
+    /// `exit 3` beyond the core files that may be taken.
+    pub cores_left_out: u64,
 }
 
 /// An inserted program.
 #[derive(Clone)]
 pub(crate) struct Program {
     pub name: String,
+    /// `name =` and `id =`, for stack traces.
+    pub module: String,
+    pub id: u32,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
     pub removed: bool,
@@ -123,6 +138,8 @@ pub(crate) struct Probe {
 #[derive(Clone)]
 pub(crate) struct Rest {
     pub maxhits: u64,
+    /// How far it is from the start of its module, for stack traces.
+    pub offset: u64,
     pub group: Option<String>,
     pub kind: Option<String>,
 }
@@ -172,6 +189,15 @@ impl Site {
     }
 }
 
+/// A program whose hit in progress is to stop the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub program: ProgramId,
+    pub site: usize,
+    /// Its handler asked for it, for good.
+    pub asked: bool,
+}
+
 /// The hit whose displaced instruction is on its way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending {
@@ -192,6 +218,8 @@ pub struct Interposer {
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Process name of the record being made.
     pub(crate) name: Vec<u8>,
+    /// Data of the stack trace being made.
+    pub(crate) trace: Vec<u8>,
     /// The hit in progress.
     pub(crate) pending: Option<Pending>,
     /// Sequence number that its first record has, if it leaves any.
@@ -203,10 +231,13 @@ pub struct Interposer {
     pub(crate) unfinished: BTreeMap<usize, u64>,
     /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
     pub(crate) expired: Vec<u32>,
-    /// Programs whose awaited hit is in progress, with its site.
-    pub(crate) due: Vec<(ProgramId, usize)>,
+    /// Programs whose hit in progress is to stop the run when it has completed.
+    pub(crate) due: Vec<Due>,
     /// Programs whose awaited hit has completed.
     pub(crate) fired: Vec<ProgramId>,
+    /// The program of the handler that has ended the run.
+    pub(crate) stopped_by: Option<ProgramId>,
+    pub(crate) asked: Asked,
     pub(crate) stats: Stats,
 }
 
@@ -226,6 +257,7 @@ impl Interposer {
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             name: Vec::new(),
+            trace: Vec::new(),
             pending: None,
             first_seq: 1,
             retries: BTreeMap::new(),
@@ -233,6 +265,8 @@ impl Interposer {
             expired: Vec::new(),
             due: Vec::new(),
             fired: Vec::new(),
+            stopped_by: None,
+            asked: Asked::default(),
             stats: Stats::default(),
             config,
         }
@@ -241,6 +275,21 @@ impl Interposer {
     /// The records committed so far.
     pub fn channels(&mut self) -> &mut Channels {
         &mut self.channels
+    }
+
+    /// Lets `exit 3` take this many core files more; none at first.
+    pub fn allow_cores(&mut self, count: u64) {
+        self.asked.cores_left = count;
+    }
+
+    /// The core files taken since the last call.
+    pub fn take_cores(&mut self) -> Vec<CoreFile> {
+        std::mem::take(&mut self.asked.cores)
+    }
+
+    /// Sets where the service `symbol` finds names.
+    pub fn name_symbols(&mut self, names: SymbolNames) {
+        self.asked.names = Some(names);
     }
 
     /// Counters.

@@ -35,7 +35,7 @@ pub struct Resolved {
 /// be armed there.
 pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnostics> {
     let scope = Scope::find(target, program)?;
-    let linked = program.link(target.width(), &scope)?;
+    let mut linked = program.link(target.width(), &scope)?;
     let mut places = Vec::with_capacity(linked.probes.len());
     let mut refused = Diagnostics::default();
     for probe in &linked.probes {
@@ -49,6 +49,11 @@ pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnosti
                     refused.more += found.list.len();
                 }
             }
+        }
+    }
+    for (probe, place) in linked.probes.iter_mut().zip(&places) {
+        if let (Place::Kernel { linear, .. }, Some(base)) = (place, target.text_base()) {
+            probe.location.offset = linear.wrapping_sub(base) & target.width().mask();
         }
     }
     if refused.list.is_empty() { Ok(Resolved { program: linked, places }) } else { Err(refused) }

@@ -63,6 +63,13 @@ impl Target {
         self.symbols.lookup("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
     }
 
+    /// The symbol that holds an address, and the offset in it; of a user module only when it is linked to a fixed address.
+    pub fn symbol_at(&self, address: u64) -> Option<(String, u64)> {
+        let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
+        let at = std::iter::once(&self.symbols).chain(fixed).find_map(|symbols| symbols.at(address))?;
+        Some((at.symbol.name.to_string(), at.offset))
+    }
+
     /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed
     /// address. Of a module that can be mapped anywhere the address says nothing.
     pub fn symbol(&self, address: u64) -> Option<String> {

@@ -20,6 +20,7 @@ mod link;
 mod parse;
 mod print;
 mod regs;
+pub mod services;
 mod source;
 mod table;
 mod verify;
@@ -38,8 +39,8 @@ pub use link::{
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, parse, parse_with};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};
-pub use table::{
-    ALIASES, Alias, Availability, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES,
-};
+pub use table::{ALIASES, Alias, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES};
 pub use verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
-pub use vm::{DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, Termination, Unhandled, Vars, Vm, exception};
+pub use vm::{
+    DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, StackTrace, Termination, Unhandled, Vars, Vm, exception,
+};

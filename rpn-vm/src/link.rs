@@ -78,6 +78,9 @@ pub struct LinkedLocation {
     pub addend: u64,
     /// The whole expression, modulo the width. Without a symbol, a number as the user wrote it.
     pub value: u64,
+    /// How far it is from the start of its module, for stack traces: `value`, unless who knows the module
+    /// has set it.
+    pub offset: u64,
     /// The upper end of an address range, inclusive.
     pub end: Option<u64>,
     /// The expression as written.
@@ -249,7 +252,16 @@ impl Linker<'_> {
         };
         let (symbol, symbol_value) = symbol.unzip();
         let addend = value.wrapping_sub(symbol_value.unwrap_or(0)) & self.width.mask();
-        Some(LinkedLocation { form, symbol, symbol_value, addend, value, end, text: expr.to_source() })
+        Some(LinkedLocation {
+            form,
+            symbol,
+            symbol_value,
+            addend,
+            value,
+            offset: value,
+            end,
+            text: expr.to_source(),
+        })
     }
 
     fn probe(&mut self, point: &ProbePoint) -> Option<LinkedProbe> {
@@ -317,6 +329,8 @@ impl Linker<'_> {
             gvars: header.gvars,
             excpt_mask: point.excpt_mask.unwrap_or(header.excpt_mask),
             kernel: header.modtype.is_kernel(),
+            excpt_log: header.excpt_log,
+            autostacktrace: header.autostacktrace,
         };
         let lines = spans.iter().map(|s| s.line).collect();
         let key = (code, starts, limits);

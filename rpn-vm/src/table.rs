@@ -107,15 +107,6 @@ pub enum Group {
     Internal,
 }
 
-/// Whether this version executes the instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Availability {
-    /// Executed.
-    Yes,
-    /// In the language and in the table, refused by compiler and verifier for now.
-    Later,
-}
-
 /// Pops or pushes a number of elements that only the run knows.
 pub const VARIES: u8 = 0xff;
 
@@ -138,12 +129,10 @@ pub struct Row {
     pub effect: Effect,
     /// The man page's group.
     pub group: Group,
-    /// Whether it is executed by this version.
-    pub available: Availability,
 }
 
 macro_rules! table {
-    ($($code:literal $name:ident $form:literal $operand:ident $pops:tt $pushes:tt $effect:ident $group:ident $avail:ident;)*) => {
+    ($($code:literal $name:ident $form:literal $operand:ident $pops:tt $pushes:tt $effect:ident $group:ident;)*) => {
         /// Every instruction form of the language; the discriminant is the opcode.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -156,7 +145,6 @@ macro_rules! table {
             $(Row {
                 op: Op::$name, code: $code, form: $form, operand: OperandKind::$operand,
                 pops: $pops, pushes: $pushes, effect: Effect::$effect, group: Group::$group,
-                available: Availability::$avail,
             },)*
         ];
 
@@ -178,8 +166,7 @@ macro_rules! table {
                         const ROW: Row = Row {
                             op: Op::$name, code: $code, form: $form, operand: OperandKind::$operand,
                             pops: $pops, pushes: $pushes, effect: Effect::$effect, group: Group::$group,
-                            available: Availability::$avail,
-                        };
+                                    };
                         &ROW
                     })*
                 }
@@ -190,145 +177,145 @@ macro_rules! table {
 
 table! {
     // RPN Execution Group
-    0x00 Nop "nop" None 0 0 Pure Execution Yes;
-    0x01 Jmp "jmp %" Label 0 0 Pure Execution Yes;
-    0x02 Jlt "jlt %" Label 0 0 Pure Execution Yes;
-    0x03 Jle "jle %" Label 0 0 Pure Execution Yes;
-    0x04 Jgt "jgt %" Label 0 0 Pure Execution Yes;
-    0x05 Jge "jge %" Label 0 0 Pure Execution Yes;
-    0x06 Jz "jz %" Label 0 0 Pure Execution Yes;
-    0x07 Jnz "jnz %" Label 0 0 Pure Execution Yes;
-    0x08 Loop "loop %" Label 0 0 Pure Execution Yes;
-    0x09 Call "call %" Proc 0 0 Pure Execution Yes;
-    0x0a Ret "ret" None 0 0 Pure Execution Yes;
-    0x0b Callk "callk" None VARIES VARIES Service Execution Yes;
-    0x0c Abort "abort" None 0 0 Pure Execution Yes;
-    0x0d Exit "exit" None 0 0 Pure Execution Yes;
-    0x0e ExitN "exit %" U32 0 0 Pure Execution Yes;
-    0x0f Remove "remove" None 0 0 Pure Execution Yes;
+    0x00 Nop "nop" None 0 0 Pure Execution;
+    0x01 Jmp "jmp %" Label 0 0 Pure Execution;
+    0x02 Jlt "jlt %" Label 0 0 Pure Execution;
+    0x03 Jle "jle %" Label 0 0 Pure Execution;
+    0x04 Jgt "jgt %" Label 0 0 Pure Execution;
+    0x05 Jge "jge %" Label 0 0 Pure Execution;
+    0x06 Jz "jz %" Label 0 0 Pure Execution;
+    0x07 Jnz "jnz %" Label 0 0 Pure Execution;
+    0x08 Loop "loop %" Label 0 0 Pure Execution;
+    0x09 Call "call %" Proc 0 0 Pure Execution;
+    0x0a Ret "ret" None 0 0 Pure Execution;
+    0x0b Callk "callk" None VARIES VARIES Service Execution;
+    0x0c Abort "abort" None 0 0 Pure Execution;
+    0x0d Exit "exit" None 0 0 Pure Execution;
+    0x0e ExitN "exit %" U32 0 0 Pure Execution;
+    0x0f Remove "remove" None 0 0 Pure Execution;
     // Logging Group
-    0x10 SetMinN "setmin %" U32 0 0 Pure Logging Yes;
-    0x11 SetMin "setmin" None 0 0 Pure Logging Yes;
-    0x12 SetMajN "setmaj %" U32 0 0 Pure Logging Yes;
-    0x13 SetMaj "setmaj" None 0 0 Pure Logging Yes;
-    0x14 LogStr "log str" None 2 0 Pure Logging Yes;
-    0x15 LogMrf "log mrf" None 2 0 Pure Logging Yes;
-    0x16 LogN "log %" Count16 VARIES 0 Pure Logging Yes;
-    0x17 Log "log" None VARIES 0 Pure Logging Yes;
+    0x10 SetMinN "setmin %" U32 0 0 Pure Logging;
+    0x11 SetMin "setmin" None 0 0 Pure Logging;
+    0x12 SetMajN "setmaj %" U32 0 0 Pure Logging;
+    0x13 SetMaj "setmaj" None 0 0 Pure Logging;
+    0x14 LogStr "log str" None 2 0 Pure Logging;
+    0x15 LogMrf "log mrf" None 2 0 Pure Logging;
+    0x16 LogN "log %" Count16 VARIES 0 Pure Logging;
+    0x17 Log "log" None VARIES 0 Pure Logging;
     // Local Variable Group
-    0x20 PushLvN "push lv, %" Lv 0 1 Pure Local Yes;
-    0x21 PushLv "push lv" None 1 1 Pure Local Yes;
-    0x22 PopLvN "pop lv, %" Lv 1 0 Pure Local Yes;
-    0x23 PopLv "pop lv" None 2 0 Pure Local Yes;
-    0x24 MoveLvN "move lv, %" Lv 0 0 Pure Local Yes;
-    0x25 MoveLv "move lv" None 1 0 Pure Local Yes;
-    0x26 IncLvN "inc lv, %" Lv 0 0 Pure Local Yes;
-    0x27 IncLv "inc lv" None 1 0 Pure Local Yes;
-    0x28 DecLvN "dec lv, %" Lv 0 0 Pure Local Yes;
-    0x29 DecLv "dec lv" None 1 0 Pure Local Yes;
-    0x2a LogLv "log lv" None 2 0 Pure Local Yes;
+    0x20 PushLvN "push lv, %" Lv 0 1 Pure Local;
+    0x21 PushLv "push lv" None 1 1 Pure Local;
+    0x22 PopLvN "pop lv, %" Lv 1 0 Pure Local;
+    0x23 PopLv "pop lv" None 2 0 Pure Local;
+    0x24 MoveLvN "move lv, %" Lv 0 0 Pure Local;
+    0x25 MoveLv "move lv" None 1 0 Pure Local;
+    0x26 IncLvN "inc lv, %" Lv 0 0 Pure Local;
+    0x27 IncLv "inc lv" None 1 0 Pure Local;
+    0x28 DecLvN "dec lv, %" Lv 0 0 Pure Local;
+    0x29 DecLv "dec lv" None 1 0 Pure Local;
+    0x2a LogLv "log lv" None 2 0 Pure Local;
     // Global Variable Group
-    0x30 PushGvN "push gv, %" Gv 0 1 Pure Global Yes;
-    0x31 PushGv "push gv" None 1 1 Pure Global Yes;
-    0x32 PopGvN "pop gv, %" Gv 1 0 Pure Global Yes;
-    0x33 PopGv "pop gv" None 2 0 Pure Global Yes;
-    0x34 MoveGvN "move gv, %" Gv 0 0 Pure Global Yes;
-    0x35 MoveGv "move gv" None 1 0 Pure Global Yes;
-    0x36 IncGvN "inc gv, %" Gv 0 0 Pure Global Yes;
-    0x37 IncGv "inc gv" None 1 0 Pure Global Yes;
-    0x38 DecGvN "dec gv, %" Gv 0 0 Pure Global Yes;
-    0x39 DecGv "dec gv" None 1 0 Pure Global Yes;
-    0x3a LogGv "log gv" None 2 0 Pure Global Yes;
+    0x30 PushGvN "push gv, %" Gv 0 1 Pure Global;
+    0x31 PushGv "push gv" None 1 1 Pure Global;
+    0x32 PopGvN "pop gv, %" Gv 1 0 Pure Global;
+    0x33 PopGv "pop gv" None 2 0 Pure Global;
+    0x34 MoveGvN "move gv, %" Gv 0 0 Pure Global;
+    0x35 MoveGv "move gv" None 1 0 Pure Global;
+    0x36 IncGvN "inc gv, %" Gv 0 0 Pure Global;
+    0x37 IncGv "inc gv" None 1 0 Pure Global;
+    0x38 DecGvN "dec gv, %" Gv 0 0 Pure Global;
+    0x39 DecGv "dec gv" None 1 0 Pure Global;
+    0x3a LogGv "log gv" None 2 0 Pure Global;
     // Arithmetic and Logic Group
-    0x40 Add "add" None 2 1 Pure Arithmetic Yes;
-    0x41 Sub "sub" None 2 1 Pure Arithmetic Yes;
-    0x42 Mul "mul" None 2 1 Pure Arithmetic Yes;
-    0x43 Div "div" None 2 2 Pure Arithmetic Yes;
-    0x44 Idiv "idiv" None 2 2 Pure Arithmetic Yes;
-    0x45 Neg "neg" None 1 1 Pure Arithmetic Yes;
-    0x46 And "and" None 2 1 Pure Arithmetic Yes;
-    0x47 Or "or" None 2 1 Pure Arithmetic Yes;
-    0x48 Xor "xor" None 2 1 Pure Arithmetic Yes;
-    0x49 RolN "rol %" Count8 1 1 Pure Arithmetic Yes;
-    0x4a Rol "rol" None 2 1 Pure Arithmetic Yes;
-    0x4b RorN "ror %" Count8 1 1 Pure Arithmetic Yes;
-    0x4c Ror "ror" None 2 1 Pure Arithmetic Yes;
-    0x4d ShlN "shl %" Count8 1 1 Pure Arithmetic Yes;
-    0x4e Shl "shl" None 2 1 Pure Arithmetic Yes;
-    0x4f ShrN "shr %" Count8 1 1 Pure Arithmetic Yes;
-    0x50 Shr "shr" None 2 1 Pure Arithmetic Yes;
-    0x51 PblN "pbl %" U32 1 1 Pure Arithmetic Yes;
-    0x52 Pbl "pbl" None 2 1 Pure Arithmetic Yes;
-    0x53 PbrN "pbr %" U32 1 1 Pure Arithmetic Yes;
-    0x54 Pbr "pbr" None 2 1 Pure Arithmetic Yes;
-    0x55 Xchg "xchg" None 2 2 Pure Arithmetic Yes;
-    0x56 DupN "dup %" U32 0 VARIES Pure Arithmetic Yes;
-    0x57 Dup "dup" None 2 VARIES Pure Arithmetic Yes;
-    0x58 Ros "ros %" U32 VARIES 0 Pure Arithmetic Yes;
+    0x40 Add "add" None 2 1 Pure Arithmetic;
+    0x41 Sub "sub" None 2 1 Pure Arithmetic;
+    0x42 Mul "mul" None 2 1 Pure Arithmetic;
+    0x43 Div "div" None 2 2 Pure Arithmetic;
+    0x44 Idiv "idiv" None 2 2 Pure Arithmetic;
+    0x45 Neg "neg" None 1 1 Pure Arithmetic;
+    0x46 And "and" None 2 1 Pure Arithmetic;
+    0x47 Or "or" None 2 1 Pure Arithmetic;
+    0x48 Xor "xor" None 2 1 Pure Arithmetic;
+    0x49 RolN "rol %" Count8 1 1 Pure Arithmetic;
+    0x4a Rol "rol" None 2 1 Pure Arithmetic;
+    0x4b RorN "ror %" Count8 1 1 Pure Arithmetic;
+    0x4c Ror "ror" None 2 1 Pure Arithmetic;
+    0x4d ShlN "shl %" Count8 1 1 Pure Arithmetic;
+    0x4e Shl "shl" None 2 1 Pure Arithmetic;
+    0x4f ShrN "shr %" Count8 1 1 Pure Arithmetic;
+    0x50 Shr "shr" None 2 1 Pure Arithmetic;
+    0x51 PblN "pbl %" U32 1 1 Pure Arithmetic;
+    0x52 Pbl "pbl" None 2 1 Pure Arithmetic;
+    0x53 PbrN "pbr %" U32 1 1 Pure Arithmetic;
+    0x54 Pbr "pbr" None 2 1 Pure Arithmetic;
+    0x55 Xchg "xchg" None 2 2 Pure Arithmetic;
+    0x56 DupN "dup %" U32 0 VARIES Pure Arithmetic;
+    0x57 Dup "dup" None 2 VARIES Pure Arithmetic;
+    0x58 Ros "ros %" U32 VARIES 0 Pure Arithmetic;
     // Register Group
-    0x60 PushR "push r, %" PushR VARIES VARIES Pure Register Yes;
-    0x61 PushU "push u, %" PushU VARIES VARIES Pure Register Yes;
-    0x62 PopR "pop r, %" PopR 1 0 Registers Register Yes;
-    0x63 PopU "pop u, %" PopU 1 0 Registers Register Yes;
+    0x60 PushR "push r, %" PushR VARIES VARIES Pure Register;
+    0x61 PushU "push u, %" PushU VARIES VARIES Pure Register;
+    0x62 PopR "pop r, %" PopR 1 0 Registers Register;
+    0x63 PopU "pop u, %" PopU 1 0 Registers Register;
     // Data Group
-    0x70 PushMem8 "push mem, u8" None 1 1 Pure Data Yes;
-    0x71 PushMem16 "push mem, u16" None 1 1 Pure Data Yes;
-    0x72 PushMem32 "push mem, u32" None 1 1 Pure Data Yes;
-    0x73 PushMem64 "push mem, u64" None 1 VARIES Pure Data Yes;
-    0x74 PopMem8 "pop mem, u8" None 2 0 Memory Data Yes;
-    0x75 PopMem16 "pop mem, u16" None 2 0 Memory Data Yes;
-    0x76 PopMem32 "pop mem, u32" None 2 0 Memory Data Yes;
-    0x77 PopMem64 "pop mem, u64" None VARIES 0 Memory Data Yes;
+    0x70 PushMem8 "push mem, u8" None 1 1 Pure Data;
+    0x71 PushMem16 "push mem, u16" None 1 1 Pure Data;
+    0x72 PushMem32 "push mem, u32" None 1 1 Pure Data;
+    0x73 PushMem64 "push mem, u64" None 1 VARIES Pure Data;
+    0x74 PopMem8 "pop mem, u8" None 2 0 Memory Data;
+    0x75 PopMem16 "pop mem, u16" None 2 0 Memory Data;
+    0x76 PopMem32 "pop mem, u32" None 2 0 Memory Data;
+    0x77 PopMem64 "pop mem, u64" None VARIES 0 Memory Data;
     // System Variable Group
-    0x80 PushPid "push pid" None 0 1 Pure System Yes;
-    0x81 PushProcid "push procid" None 0 1 Pure System Yes;
-    0x82 PushTask "push task" None 0 1 Pure System Yes;
+    0x80 PushPid "push pid" None 0 1 Pure System;
+    0x81 PushProcid "push procid" None 0 1 Pure System;
+    0x82 PushTask "push task" None 0 1 Pure System;
     // IO Group
-    0x88 PushIo8 "push io, u8" None 1 1 Ports Io Yes;
-    0x89 PushIo16 "push io, u16" None 1 1 Ports Io Yes;
-    0x8a PushIo32 "push io, u32" None 1 1 Ports Io Yes;
-    0x8b PopIo8 "pop io, u8" None 2 0 Ports Io Yes;
-    0x8c PopIo16 "pop io, u16" None 2 0 Ports Io Yes;
-    0x8d PopIo32 "pop io, u32" None 2 0 Ports Io Yes;
+    0x88 PushIo8 "push io, u8" None 1 1 Ports Io;
+    0x89 PushIo16 "push io, u16" None 1 1 Ports Io;
+    0x8a PushIo32 "push io, u32" None 1 1 Ports Io;
+    0x8b PopIo8 "pop io, u8" None 2 0 Ports Io;
+    0x8c PopIo16 "pop io, u16" None 2 0 Ports Io;
+    0x8d PopIo32 "pop io, u32" None 2 0 Ports Io;
     // Address Verification, Miscellaneous
-    0x90 Vfyr "vfyr" None 1 1 Pure Verify Yes;
-    0x91 Vfyrw "vfyrw" None 1 1 Pure Verify Yes;
-    0x92 Seg2lin "seg2lin" None 2 1 Pure Misc Yes;
+    0x90 Vfyr "vfyr" None 1 1 Pure Verify;
+    0x91 Vfyrw "vfyrw" None 1 1 Pure Verify;
+    0x92 Seg2lin "seg2lin" None 2 1 Pure Misc;
     // Exception related instructions
-    0x98 Sx "sx %" Label 0 0 Pure Exception Yes;
-    0x99 Ux "ux" None 0 0 Pure Exception Yes;
-    0x9a PushX "push x" None 0 3 Pure Exception Yes;
-    0x9b Rx "rx" None 3 0 Pure Exception Yes;
+    0x98 Sx "sx %" Label 0 0 Pure Exception;
+    0x99 Ux "ux" None 0 0 Pure Exception;
+    0x9a PushX "push x" None 0 3 Pure Exception;
+    0x9b Rx "rx" None 3 0 Pure Exception;
     // Stack tracing
-    0xa0 LogSt "log st" None 0 0 Pure Tracing Later;
-    0xa1 PurgeSt "purge st" None 0 0 Pure Tracing Later;
-    0xa2 TracePv "trace pv" None 2 0 Pure Tracing Later;
-    0xa3 TraceLv "trace lv" None 2 0 Pure Tracing Later;
-    0xa4 TraceGv "trace gv" None 2 0 Pure Tracing Later;
-    0xa5 PushStp "push stp" None 0 1 Pure Tracing Later;
-    0xa6 PopStp "pop stp" None 1 0 Pure Tracing Later;
+    0xa0 LogSt "log st" None 0 0 Pure Tracing;
+    0xa1 PurgeSt "purge st" None 0 0 Pure Tracing;
+    0xa2 TracePv "trace pv" None 2 0 Pure Tracing;
+    0xa3 TraceLv "trace lv" None 2 0 Pure Tracing;
+    0xa4 TraceGv "trace gv" None 2 0 Pure Tracing;
+    0xa5 PushStp "push stp" None 0 1 Pure Tracing;
+    0xa6 PopStp "pop stp" None 1 0 Pure Tracing;
     // Interpreter internal registers
-    0xb0 PushLp "push lp" None 0 1 Pure Internal Yes;
-    0xb1 PopLp "pop lp" None 1 0 Pure Internal Yes;
-    0xb2 PushPlp "push plp" None 0 1 Pure Internal Yes;
-    0xb3 SaveSbp "save sbp" None 0 1 Pure Internal Yes;
-    0xb4 RestoreSbp "restore sbp" None 1 0 Pure Internal Yes;
-    0xb5 SaveTsp "save tsp" None 0 1 Pure Internal Yes;
-    0xb6 RestoreTsp "restore tsp" None 1 0 Pure Internal Yes;
-    0xb7 PushSbp "push sbp" None 1 1 Pure Internal Yes;
-    0xb8 PopSbp "pop sbp" None 2 0 Pure Internal Yes;
-    0xb9 CopySbp "copy sbp" None 1 0 Pure Internal Yes;
-    0xba PushSbpN "push sbp, %" Disp 0 1 Pure Internal Yes;
-    0xbb PopSbpN "pop sbp, %" Disp 1 0 Pure Internal Yes;
-    0xbc CopySbpN "copy sbp, %" Disp 0 0 Pure Internal Yes;
-    0xbd PushTsp "push tsp" None 1 1 Pure Internal Yes;
-    0xbe PopTsp "pop tsp" None 2 0 Pure Internal Yes;
-    0xbf CopyTsp "copy tsp" None 1 0 Pure Internal Yes;
-    0xc0 PushTspN "push tsp, %" Disp 0 1 Pure Internal Yes;
-    0xc1 PopTspN "pop tsp, %" Disp 1 0 Pure Internal Yes;
-    0xc2 CopyTspN "copy tsp, %" Disp 0 0 Pure Internal Yes;
+    0xb0 PushLp "push lp" None 0 1 Pure Internal;
+    0xb1 PopLp "pop lp" None 1 0 Pure Internal;
+    0xb2 PushPlp "push plp" None 0 1 Pure Internal;
+    0xb3 SaveSbp "save sbp" None 0 1 Pure Internal;
+    0xb4 RestoreSbp "restore sbp" None 1 0 Pure Internal;
+    0xb5 SaveTsp "save tsp" None 0 1 Pure Internal;
+    0xb6 RestoreTsp "restore tsp" None 1 0 Pure Internal;
+    0xb7 PushSbp "push sbp" None 1 1 Pure Internal;
+    0xb8 PopSbp "pop sbp" None 2 0 Pure Internal;
+    0xb9 CopySbp "copy sbp" None 1 0 Pure Internal;
+    0xba PushSbpN "push sbp, %" Disp 0 1 Pure Internal;
+    0xbb PopSbpN "pop sbp, %" Disp 1 0 Pure Internal;
+    0xbc CopySbpN "copy sbp, %" Disp 0 0 Pure Internal;
+    0xbd PushTsp "push tsp" None 1 1 Pure Internal;
+    0xbe PopTsp "pop tsp" None 2 0 Pure Internal;
+    0xbf CopyTsp "copy tsp" None 1 0 Pure Internal;
+    0xc0 PushTspN "push tsp, %" Disp 0 1 Pure Internal;
+    0xc1 PopTspN "pop tsp, %" Disp 1 0 Pure Internal;
+    0xc2 CopyTspN "copy tsp, %" Disp 0 0 Pure Internal;
     // Data Group, the form that takes anything: last, so that words win over symbols
-    0x7f Push "push %" Value 0 1 Pure Data Yes;
+    0x7f Push "push %" Value 0 1 Pure Data;
 }
 
 /// An old form that still means something (rpn.md 4).

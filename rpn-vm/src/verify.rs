@@ -1,7 +1,7 @@
 //! The verifier: the only way from code to something that can run.
 //!
 //! [`Verified`] has no public constructor and no way to change it. The
-//! verifier checks targets, operands, registers and availability, computes
+//! verifier checks targets, operands and registers, computes
 //! whether a program is observe-only (rpn.md 9), and pre-decodes. What it
 //! cannot know before the run (variable indices from the stack, addresses) is
 //! an exception at run time.
@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::code::Insn;
 use crate::regs::{self, Reg, Shape};
-use crate::table::{Availability, Effect, Op, OperandKind};
+use crate::services;
+use crate::table::{Effect, Op, OperandKind};
 
 /// The guest's word: the width of stack elements, variables and parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +73,10 @@ pub struct Limits {
     pub excpt_mask: u32,
     /// Whether the probe runs in kernel mode, for `exit n`.
     pub kernel: bool,
+    /// Bytes of the stack trace buffer, at most 65,535.
+    pub excpt_log: u32,
+    /// Whether each exception leaves a stack trace record.
+    pub autostacktrace: bool,
 }
 
 /// Code and its environment as the linker or a file gives it: not to be trusted.
@@ -160,7 +165,7 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
     if code.is_empty() || routines.first() != Some(&0) {
         return Err(fail(0, "the handler is missing"));
     }
-    if limits.logmax > 65_535 || limits.vars > 65_536 || limits.gvars > 65_536 {
+    if limits.logmax > 65_535 || limits.excpt_log > 65_535 || limits.vars > 65_536 || limits.gvars > 65_536 {
         return Err(fail(0, "a limit of the file header is out of range"));
     }
     let mut fast = Vec::with_capacity(code.len());
@@ -178,10 +183,27 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
         for (index, insn) in code.iter().enumerate().take(end).skip(start) {
             let decoded = check(insn, start..end, &routines, &limits);
             fast.push(decoded.map_err(|reason| VerifyError { index, reason })?);
-            observe_only &= insn.op.row().effect == Effect::Pure;
+            observe_only &= observes(&code, index);
         }
     }
     Ok(Verified { fast: fast.into(), code: code.into(), routines: routines.into(), limits, observe_only })
+}
+
+/// Whether an instruction leaves the guest as it is. A service does when its number stands right before it and no jump
+/// comes between the two.
+fn observes(code: &[Insn], index: usize) -> bool {
+    let Some(insn) = code.get(index) else { return false };
+    match insn.op.row().effect {
+        Effect::Pure => true,
+        Effect::Service => {
+            let before = index.checked_sub(1).and_then(|n| code.get(n)).filter(|i| i.op == Op::Push);
+            let named = before.and_then(|i| services::service(i.arg)).is_some_and(|s| s.observes);
+            let target =
+                |i: &Insn| i.op.row().operand == OperandKind::Label && usize::try_from(i.arg) == Ok(index);
+            named && !code.iter().any(target)
+        }
+        _ => false,
+    }
 }
 
 fn check(
@@ -191,9 +213,6 @@ fn check(
     limits: &Limits,
 ) -> Result<Fast, String> {
     let row = insn.op.row();
-    if row.available == Availability::Later {
-        return Err(format!("`{}` is not available yet: stack traces come in a later version", row.form));
-    }
     let arg = insn.arg;
     let mut fast = Fast { op: insn.op, reg: Reg::Ax, shape: Shape::Plain, arg };
     let at_most = |max: u64| if arg <= max { Ok(()) } else { Err(format!("operand {arg} is above {max}")) };

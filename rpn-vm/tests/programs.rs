@@ -10,8 +10,8 @@ use std::path::Path;
 use common::TestHost;
 use proptest::prelude::*;
 use trapline_rpn::{
-    AnySymbol, Availability, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE,
-    Termination, Unhandled, Unverified, Vars, Vm, Width, parse, parse_with, verify,
+    AnySymbol, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE, Termination,
+    Unhandled, Unverified, Vars, Vm, Width, parse, parse_with, verify,
 };
 
 fn example(name: &str) -> Program {
@@ -97,6 +97,11 @@ fn only_programs_that_cannot_change_the_guest_are_observe_only() {
         ("push io, u8", false),
         ("pop io, u8", false),
         ("callk", false),
+        ("push 1\ncallk", false),
+        ("push 4\ncallk", true),
+        ("push 4\nnop\ncallk", false),
+        ("jmp on\npush 4\non: callk", false),
+        ("push 99\ncallk", false),
         ("call p\nproc p\npop r, eax\nendproc", false),
         ("abort\nproc p\npop r, eax\nendproc", true),
     ] {
@@ -201,6 +206,51 @@ fn errors_of_linking_name_the_place_and_a_near_miss() {
 }
 
 #[test]
+fn the_statements_of_stack_traces_are_checked_kept_and_printed() {
+    let program =
+        |lines: &str| parse("t", &format!("name = t\n{lines}\noffset = 0\nopcode = 0x55\nlog st\n"));
+    let plain = program("").unwrap();
+    assert_eq!((plain.header.excpt_log, plain.header.autostacktrace), (1024, false));
+    let set = program("excpt_log = 0xffff\nAUTOSTACKTRACE = Yes").unwrap();
+    assert_eq!((set.header.excpt_log, set.header.autostacktrace), (0xffff, true));
+    same_after_printing(&set);
+    let limits = *set.link(Width::W32, &AnySymbol).unwrap().probes[0].handler.limits();
+    assert_eq!((limits.excpt_log, limits.autostacktrace), (0xffff, true));
+    for (line, code) in [
+        ("excpt_log = 65536", "out-of-range"),
+        ("excpt_log = -1", "out-of-range"),
+        ("autostacktrace = maybe", "bad-value"),
+        ("autostacktrace = yes\nautostacktrace = no", "duplicate"),
+    ] {
+        let errors = program(line).unwrap_err();
+        assert_eq!(errors.list.iter().map(|d| d.code).collect::<Vec<_>>(), [code], "{line}");
+    }
+    let misplaced = "name = t\noffset = 0\nopcode = 0x55\nautostacktrace = yes\nlog st\n";
+    assert_eq!(parse("t", misplaced).unwrap_err().list[0].code, "misplaced");
+}
+
+#[test]
+fn a_run_that_traces_nothing_has_nothing_of_the_trace_before() {
+    let link = |code: &str| {
+        let text = format!("name = t\noffset = 0\nopcode = 0x55\n{code}\n");
+        parse("t", &text).unwrap().link(Width::W32, &AnySymbol).unwrap().probes[0].handler.clone()
+    };
+    let (traces, nothing, again) = (
+        link("push 1\npush 9\ntrace pv\ncall p\nexit\nproc p\npush 1\npush 5\ntrace pv\nlog st\nendproc"),
+        link("push 1"),
+        link("call p\nexit\nproc p\nlog st\nendproc"),
+    );
+    let (mut vm, mut host) = (Vm::new(), TestHost::default());
+    vm.run(&traces, &mut host, Vars::default());
+    assert_eq!(vm.stack_trace().map(|t| t.count), Some(1));
+    vm.run(&nothing, &mut host, Vars::default());
+    assert_eq!(vm.stack_trace(), None);
+    vm.run(&again, &mut host, Vars::default());
+    // Two frames without entries.
+    assert_eq!(vm.stack_trace().map(|t| (t.count, t.records.len())), Some((1, 4 * 4 + 3 + 2 * (2 * 4 + 9))));
+}
+
+#[test]
 fn an_include_that_includes_itself_is_an_error() {
     struct Own;
     impl trapline_rpn::Loader for Own {
@@ -236,7 +286,7 @@ fn macros_and_command_line_definitions_are_replaced() {
 
 /// A random instruction whose operand the verifier accepts.
 fn insn(code_len: u64) -> impl Strategy<Value = Insn> {
-    let ops: Vec<Op> = TABLE.iter().filter(|r| r.available == Availability::Yes).map(|r| r.op).collect();
+    let ops: Vec<Op> = TABLE.iter().map(|r| r.op).collect();
     let small = prop_oneof![4 => 0u64..16, 1 => any::<u32>().prop_map(u64::from), 1 => Just(0x1000)];
     (proptest::sample::select(ops), small, any::<i32>()).prop_map(move |(op, n, disp)| {
         let arg = match op.row().operand {
@@ -265,7 +315,7 @@ proptest! {
     fn verified_programs_never_panic_nor_exceed_their_budget(
         handler in proptest::collection::vec(insn(LENGTH as u64), LENGTH),
         procedure in proptest::collection::vec(insn(LENGTH as u64), LENGTH),
-        mask in any::<u16>(), logmax in 0u32..200, wide: bool,
+        mask in any::<u16>(), logmax in 0u32..200, wide: bool, excpt_log in 0u32..2000, autostacktrace: bool,
     ) {
         let mut code = handler;
         code.push(Insn { op: Op::Exit, arg: 0 });
@@ -277,7 +327,7 @@ proptest! {
         code.push(Insn { op: Op::Ret, arg: 0 });
         prop_assert_eq!(decode_again(&code), code.clone());
         let width = if wide { Width::W64 } else { Width::W32 };
-        let limits = Limits { width, logmax, jmpmax: 5000, vars: 4, gvars: 4, excpt_mask: mask.into(), kernel: true };
+        let limits = Limits { width, logmax, jmpmax: 5000, vars: 4, gvars: 4, excpt_mask: mask.into(), kernel: true, excpt_log, autostacktrace };
         let program = verify(Unverified { code, routines: vec![0, start as u32], limits }).unwrap();
         let mut host = TestHost { mem: (0x1000..0x1040).map(|a| (a, a as u8)).collect(), ..TestHost::default() };
         let mut vm = Vm::new();
@@ -285,6 +335,16 @@ proptest! {
         let first = vm.run(&program, &mut host.clone(), Vars { lv: &mut lv, gv: &mut gv });
         prop_assert!(first.steps <= 65_536);
         prop_assert!(vm.log().len() <= logmax as usize);
+        let traced = vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped));
+        if let Some((records, count, _)) = &traced {
+            prop_assert!(records.len() <= excpt_log as usize);
+            let head = trapline_trace::TraceHead { module: b"t", offset: 0, id: 0, major: 0, minor: 0 };
+            let mut data = Vec::new();
+            head.encode(width.bits(), *count, &mut data);
+            data.extend_from_slice(records);
+            let decoded = trapline_trace::StackTrace::decode(&data, width.bits()).unwrap();
+            prop_assert_eq!(decoded.records.len(), usize::from(*count));
+        }
         if width == Width::W32 {
             prop_assert!(vm.stack().iter().chain(&lv).chain(&gv).all(|v| v >> 32 == 0));
         }
@@ -293,6 +353,7 @@ proptest! {
         let (mut lv, mut gv) = ([0u64; 4], [0u64; 4]);
         let second = vm.run(&program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
         prop_assert_eq!((first, &log[..]), (second, vm.log()));
+        prop_assert_eq!(traced, vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)));
     }
 
     #[test]
@@ -301,7 +362,7 @@ proptest! {
     ) {
         let Ok(mut code) = trapline_rpn::decode(&bytes) else { return Ok(()) };
         code.push(Insn { op: Op::Exit, arg: 0 });
-        let limits = Limits { width: Width::W32, logmax: 64, jmpmax: 100, vars: 2, gvars: 2, excpt_mask: 0xffff, kernel: false };
+        let limits = Limits { width: Width::W32, logmax: 64, jmpmax: 100, vars: 2, gvars: 2, excpt_mask: 0xffff, kernel: false, excpt_log: 200, autostacktrace: true };
         for routines in [vec![0], vec![0, second]] {
             let given = Unverified { code: code.clone(), routines, limits };
             if let Ok(program) = verify(given) {

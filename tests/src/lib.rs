@@ -126,3 +126,29 @@ pub fn observer(sites: impl Iterator<Item = (u64, u8)>) -> String {
     }
     text
 }
+
+/// An interposer with an observing probe at each of these physical addresses.
+///
+/// # Errors
+/// When one cannot be armed.
+pub fn probe_everywhere(
+    machine: &mut Machine,
+    sites: &[u64],
+    width: trapline_rpn::Width,
+) -> Result<Interposer, Box<dyn std::error::Error>> {
+    use std::fmt::Write as _;
+    let mut text = String::from("name = vmlinux\nmodtype = kernel\nvars = 1\n");
+    let mut places = Vec::new();
+    for &paddr in sites {
+        let mut byte = [0];
+        if !machine.core().ram().read(paddr, &mut byte) {
+            return Err(format!("physical address {paddr:#x} is not in memory").into());
+        }
+        let _ = write!(text, "address = {paddr:#x}\nopcode = {:#x}\ninc lv, 0\nabort\n", byte[0]);
+        places.push(Place::Kernel { linear: paddr, paddr });
+    }
+    let program = trapline_rpn::parse("every.rpn", &text)?.link(width, &trapline_rpn::NoSymbols)?;
+    let mut probes = interposer();
+    probes.insert(machine.core_mut(), "every", program, places)?;
+    Ok(probes)
+}

@@ -11,6 +11,7 @@ use trapline_emu::{Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::interposer;
+use trapline_trace::Kind;
 
 /// A doubleword that the instructions work on.
 const CELL: u64 = DATA + 0x80;
@@ -145,6 +146,21 @@ fn a_record_is_dropped_when_the_instruction_faults_and_kept_with_logonfault() {
 }
 
 #[test]
+fn a_stack_trace_is_committed_and_dropped_with_the_record_of_its_hit() {
+    // mov eax, [ebx], which faults once.
+    for (more, records, dropped) in [("log st\n", 2, 2), ("logonfault = yes\nlog st\n", 4, 0)] {
+        let mut guest = faulting(&[0x8b, 0x03]);
+        let mut probes = probe(&mut guest, 32, more);
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        assert_eq!((probes.stats().faulted, probes.stats().dropped), (1, dropped), "{more}");
+        let got: Vec<_> = probes.channels().records().iter().map(|r| (r.header.seq, r.header.kind)).collect();
+        let kinds = [Kind::Data, Kind::StackTrace].into_iter().cycle();
+        assert_eq!(got, (1..=records).zip(kinds).collect::<Vec<_>>(), "{more}");
+    }
+}
+
+#[test]
 fn bound_that_fails_drops_its_record() {
     // bound eax, [ebx]: 5 is not in 7..=9. The stub of #BR halts.
     for (more, records) in [("", 0), ("logonfault = yes\n", 1)] {
@@ -156,6 +172,8 @@ fn bound_that_fails_drops_its_record() {
         assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
         assert_eq!(guest.frame().vector, 5);
         assert_eq!(guest.frame().ip, CODE);
-        assert_eq!(probes.channels().records().len(), records);
+        let got = probes.channels().records();
+        assert_eq!(got.len(), records);
+        assert!(got.iter().all(|r| r.data == [5, 0, 0, 0]), "EAX as it was");
     }
 }

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use trapline_emu::{Machine, Stop, TrapInterposer};
-use trapline_interposer::{Interposer, Place, Stats};
-use trapline_rpn::{NoSymbols, Width, parse};
-use trapline_tests::{MACH_LIMIT, Mach, embedded, embedded_guest, interposer};
+use trapline_interposer::Stats;
+use trapline_rpn::Width;
+use trapline_tests::{MACH_LIMIT, Mach, embedded, embedded_guest, probe_everywhere};
 
 /// What must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,26 +35,10 @@ fn plain(mut machine: Machine, limit: u64) -> (Run, Vec<u64>) {
 
 /// Runs with an observing probe at each of these physical addresses.
 fn probed(mut machine: Machine, limit: u64, sites: &[u64], width: Width) -> (Run, Stats) {
-    let mut probes = arm(&mut machine, sites, width);
+    let mut probes = probe_everywhere(&mut machine, sites, width).unwrap();
     assert!(probes.observe_only());
     let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
     (outcome(stop, &machine), probes.stats())
-}
-
-fn arm(machine: &mut Machine, sites: &[u64], width: Width) -> Interposer {
-    use std::fmt::Write as _;
-    let mut text = String::from("name = vmlinux\nmodtype = kernel\nvars = 1\n");
-    let mut places = Vec::new();
-    for &paddr in sites {
-        let mut byte = [0];
-        assert!(machine.core().ram().read(paddr, &mut byte));
-        let _ = write!(text, "address = {paddr:#x}\nopcode = {:#x}\ninc lv, 0\nabort\n", byte[0]);
-        places.push(Place::Kernel { linear: paddr, paddr });
-    }
-    let program = parse("every.rpn", &text).unwrap().link(width, &NoSymbols).unwrap();
-    let mut probes = interposer();
-    probes.insert(machine.core_mut(), "every", program, places).unwrap();
-    probes
 }
 
 /// Sites in pages that hold something else at first are armed all the same: a patch inside another instruction, or in

@@ -216,6 +216,11 @@ pub enum DecodeError {
 /// Bytes of the envelope behind the length: sequence, time, kind, width, termination.
 const ENVELOPE: usize = 8 + 8 + 1 + 1 + 2;
 
+/// Flags of ours beyond the paper's, in files: the items follow the process name.
+const ICOUNT: u32 = 0x0001_0000;
+/// Code, parameters and line of the exception that ended the handler.
+const EXCEPTION: u32 = 0x0002_0000;
+
 impl Record {
     /// The record as a view.
     #[must_use]
@@ -243,8 +248,9 @@ impl Record {
         h.width = width;
         h.termination = r.u16()?;
         let flags = r.u32()?;
-        let items =
-            HeaderItems::from_bits(flags).ok_or(DecodeError::Field { field: "flags", value: flags })?;
+        let ours = flags & (ICOUNT | EXCEPTION);
+        let items = HeaderItems::from_bits(flags & !ours)
+            .ok_or(DecodeError::Field { field: "flags", value: flags })?;
         let mut name = Vec::new();
         for item in items.iter() {
             match item {
@@ -261,6 +267,13 @@ impl Record {
                 _ => name = r.string()?,
             }
         }
+        if ours & ICOUNT != 0 {
+            h.icount = r.u64()?;
+        }
+        if ours & EXCEPTION != 0 {
+            let e = Exception { code: r.u64()?, parm1: r.u64()?, parm2: r.u64()?, line: r.u32()? };
+            h.exception = Some(e);
+        }
         let data = body.get(r.at..).unwrap_or_default().to_vec();
         Ok((Self { header: h, name, data }, items, end))
     }
@@ -275,6 +288,17 @@ impl RecordView<'_> {
 
     /// Appends the encoded record with the chosen items. All integers are little-endian.
     pub fn encode(&self, items: HeaderItems, out: &mut Vec<u8>) {
+        self.encode_with(items, 0, out);
+    }
+
+    /// The same with all that the printed forms show and the paper's items do not hold: the instruction count, and the
+    /// exception if there was one.
+    pub(crate) fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
+        let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
+        self.encode_with(items, ICOUNT | exception, out);
+    }
+
+    fn encode_with(&self, items: HeaderItems, ours: u32, out: &mut Vec<u8>) {
         let start = out.len();
         let h = &self.header;
         out.extend_from_slice(&[0; 4]);
@@ -283,7 +307,7 @@ impl RecordView<'_> {
         out.push(h.kind as u8);
         out.push(h.width);
         out.extend_from_slice(&h.termination.to_le_bytes());
-        out.extend_from_slice(&items.bits().to_le_bytes());
+        out.extend_from_slice(&(items.bits() | ours).to_le_bytes());
         let word = if h.width == 64 { 8 } else { 4 };
         for item in items.iter() {
             match item {
@@ -304,6 +328,15 @@ impl RecordView<'_> {
                 }
             }
         }
+        if ours & ICOUNT != 0 {
+            out.extend_from_slice(&h.icount.to_le_bytes());
+        }
+        if let Some(e) = h.exception.filter(|_| ours & EXCEPTION != 0) {
+            for value in [e.code, e.parm1, e.parm2] {
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            out.extend_from_slice(&e.line.to_le_bytes());
+        }
         out.extend_from_slice(self.data);
         let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -311,9 +344,9 @@ impl RecordView<'_> {
 }
 
 /// Reads little-endian fields; every read is checked.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(crate) struct Reader<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
 }
 
 impl Reader<'_> {
@@ -325,23 +358,31 @@ impl Reader<'_> {
         Ok(raw)
     }
 
-    fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub fn bytes(&mut self, count: usize) -> Result<&[u8], DecodeError> {
+        let end = self.at + count;
+        let short = DecodeError::Truncated { needed: end, have: self.bytes.len() };
+        let raw = self.bytes.get(self.at..end).ok_or(short)?;
+        self.at = end;
+        Ok(raw)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take::<1>().map(|[b]| b)
     }
 
-    fn u16(&mut self) -> Result<u16, DecodeError> {
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.take().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, DecodeError> {
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, DecodeError> {
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
+    pub fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
         if width == 64 { self.u64() } else { self.u32().map(u64::from) }
     }
 

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use trapline_trace::{
     Channel, ChannelConfig, Channels, DecodeError, End, Exception, Header, HeaderItems, JsonSink, Kind,
-    Record, RecordView, RunInfo, Sink, TextSink,
+    Record, RecordView, Reply, RunInfo, Sink, TextSink,
 };
 
 fn sample(width: u8) -> Record {
@@ -168,8 +168,7 @@ fn through<S: Sink>(mut sink: S, done: impl Fn(S) -> Vec<u8>) -> String {
     second.name = b"a\x1b[2J".to_vec();
     second.data.clear();
     sink.record(&second.view(), &symbols).unwrap();
-    sink.end(&End { insns: 1000, hits: 2, lost: 0, digest: Some("00ff".into()), exit: 0, extra: vec![] })
-        .unwrap();
+    sink.end(&End { insns: 1000, hits: 2, lost: 0, digest: Some("00ff".into()), ..End::default() }).unwrap();
     String::from_utf8(done(sink)).unwrap()
 }
 
@@ -178,6 +177,15 @@ fn text_lines() {
     let all = through(TextSink::new(Vec::new(), HeaderItems::all()), TextSink::into_inner);
     let few = through(TextSink::new(Vec::new(), "pid".parse().unwrap()), TextSink::into_inner);
     insta::assert_snapshot!(format!("{all}{few}"));
+}
+
+#[test]
+fn text_from_files_cannot_steer_a_terminal() {
+    let mut sink = TextSink::new(Vec::new(), HeaderItems::default()).with_symbols(5);
+    sink.record(&sample(32).view(), &|_| Some("a\x1b[2J\u{9b}b".to_owned())).unwrap();
+    sink.reply(&Reply { lines: vec!["\x07bell\n".to_owned()], ..Reply::default() }).unwrap();
+    let text = String::from_utf8(sink.into_inner()).unwrap();
+    assert_eq!(text, "      123456 a?[2J?b DProbes(2,1) 2a000000ff\n?bell?\n");
 }
 
 #[test]

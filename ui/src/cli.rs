@@ -44,6 +44,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run the man page's examples 1 to 6 on an embedded guest
     Demo(DemoArgs),
+    /// Work with trace files, which `run -f raw -o FILE` writes
+    Trace(TraceArgs),
 }
 
 /// What makes up a guest.
@@ -79,6 +81,17 @@ pub enum Format {
     Json,
 }
 
+/// The form of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecordFormat {
+    /// Lines as DProbes printed them
+    Text,
+    /// One JSON object a line, with a header and an end line
+    Json,
+    /// A trace file, for `trapline trace cat`
+    Raw,
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -106,7 +119,8 @@ pub struct RunArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes, else none].
+    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes or with
+    /// --log-to com1, else none].
     /// stdio is standard output unless records go there, then standard error
     #[arg(long, value_name = "WHERE")]
     pub console: Option<String>,
@@ -124,13 +138,24 @@ pub struct RunArgs {
     pub header: HeaderItems,
     /// How to print records
     #[arg(short, long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: RecordFormat,
     /// Put instruction count and symbol before each text record
     #[arg(long)]
     pub symbols: bool,
+    /// Show data by the templates of this template directory (docs/records.md)
+    #[arg(long, value_name = "FILE")]
+    pub templates: Option<PathBuf>,
     /// Write records to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Where records go: file (with -o), stdout, or out of a serial port of the guest, com1 or com2
+    /// [default: file with -o, else stdout]
+    #[arg(long, value_name = "WHERE")]
+    pub log_to: Option<String>,
+    /// Where what the guest sends by its second serial port goes: stdio, none or a file
+    /// [default: stdio with --log-to com2, else none]
+    #[arg(long, value_name = "WHERE")]
+    pub com2: Option<String>,
     /// Say the digest of the machine at the end
     #[arg(long)]
     pub digest: bool,
@@ -146,6 +171,12 @@ pub struct RunArgs {
     /// Size of a sub-buffer, and how many [default: 64Kx16]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
     pub channel: Option<ChannelConfig>,
+    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub core_dir: PathBuf,
+    /// Core files to take at most
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub max_cores: u64,
     /// Instructions a handler may execute in one run
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u32>,
@@ -218,4 +249,38 @@ pub struct DemoArgs {
     /// End the run, exit 124, after this many instructions
     #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
     pub limit_insns: u64,
+}
+
+/// `trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// What to do with one.
+    #[command(subcommand)]
+    pub command: TraceCommand,
+}
+
+/// What to do with a trace file.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Print a trace file as `run` would have printed it
+    Cat(CatArgs),
+}
+
+/// `trace cat`.
+#[derive(Debug, Args)]
+pub struct CatArgs {
+    /// The trace file
+    pub file: PathBuf,
+    /// How to print records
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub format: RecordFormat,
+    /// Put instruction count and symbol before each text record
+    #[arg(long)]
+    pub symbols: bool,
+    /// Show data by the templates of this template directory (docs/records.md)
+    #[arg(long, value_name = "FILE")]
+    pub templates: Option<PathBuf>,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ use trapline_emu::load::LoadError;
 use trapline_emu::symbols::SymbolError;
 use trapline_providers::GlobError;
 use trapline_rpn::Diagnostics;
+use trapline_trace::{TemplateErrors, TraceFileError};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,17 @@ pub enum Failure {
         file: String,
         /// Why.
         error: SymbolError,
+    },
+    /// Templates are wrong.
+    #[error("{0}")]
+    Templates(#[from] TemplateErrors),
+    /// A trace file is none, or not a whole one.
+    #[error("cannot read {}: {error}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: TraceFileError,
     },
     /// A pattern is none.
     #[error(transparent)]

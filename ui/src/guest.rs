@@ -24,7 +24,7 @@ pub struct Guest {
     /// Its image as the user named it.
     pub name: String,
     /// What there is to probe.
-    pub target: Target,
+    pub target: Arc<Target>,
     /// What is loaded beside the kernel.
     pub modules: Vec<BootModule>,
     /// Its own command line, behind the image's name.
@@ -168,7 +168,7 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
             Err(error) => talk.note(&format!("the module {file} cannot be probed: {error}")),
         }
     }
-    let target = Target::new(image, symbols, users);
+    let target = Arc::new(Target::new(image, symbols, users));
     Ok(Guest { name: name.to_owned(), target, modules: parts.modules, cmdline: parts.cmdline })
 }
 

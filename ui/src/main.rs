@@ -16,6 +16,7 @@ mod script;
 mod session;
 mod size;
 mod talk;
+mod wire;
 
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
+        Command::Trace(args) => cmd::trace::run(args, &mut out),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
     let exit = match result {

@@ -4,46 +4,71 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use trapline_trace::{End, HeaderItems, JsonSink, RecordView, Reply, RunInfo, Sink, Symbolize, TextSink};
+use trapline_emu::SerialPort;
+use trapline_trace::{
+    Destination, Destinations, FileDestination, Formatter, HeaderItems, JsonSink, Logged, RawSink, Sink,
+    TextSink, WriterDestination,
+};
 
-use crate::cli::{Format, RunArgs};
+use crate::cli::{RecordFormat, RunArgs};
 use crate::failure::Failure;
 use crate::talk::Talk;
+use crate::wire::Wires;
 
 /// Widest symbol that the columns are laid out for.
-const SYMBOL_WIDTH: usize = 28;
+pub const SYMBOL_WIDTH: usize = 28;
 
-/// Text records with the instruction count and the symbol before them.
-pub struct SymbolSink<W> {
-    out: W,
-    items: HeaderItems,
+/// The form of records.
+pub struct Form {
+    /// Text, JSON or raw.
+    pub format: RecordFormat,
+    /// Items that are shown.
+    pub items: HeaderItems,
+    /// Instruction count and symbol before each text record.
+    pub symbols: bool,
+    /// Templates for their data.
+    pub templates: Option<Formatter>,
 }
 
-impl<W: Write> SymbolSink<W> {
-    /// A sink that shows the chosen items.
-    pub fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, items }
-    }
-}
-
-impl<W: Write> Sink for SymbolSink<W> {
-    fn begin(&mut self, _: &RunInfo) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
-        let ip = record.header.ip;
-        let symbol = symbols.symbol(ip).unwrap_or_else(|| format!("{ip:#x}"));
-        write!(self.out, "{:>12} {symbol:SYMBOL_WIDTH$} ", record.header.icount)?;
-        TextSink::new(&mut self.out, self.items).record(record, symbols)
-    }
-
-    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        TextSink::new(&mut self.out, self.items).reply(reply)
+impl Form {
+    /// The form that options ask for.
+    ///
+    /// # Errors
+    /// The templates are wrong, or make no sense with this format.
+    pub fn new(
+        format: RecordFormat,
+        items: HeaderItems,
+        symbols: bool,
+        templates: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        if format == RecordFormat::Raw && templates.is_some() {
+            let text = "--templates goes with -f text or json: a trace file holds what was logged";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        let templates = templates.map(Formatter::initialise).transpose()?;
+        Ok(Self { format, items, symbols, templates })
     }
 
-    fn end(&mut self, _: &End) -> io::Result<()> {
-        self.out.flush()
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self.format {
+            RecordFormat::Text => "text",
+            RecordFormat::Json => "json",
+            RecordFormat::Raw => "raw",
+        }
+    }
+
+    /// A sink of this form.
+    pub fn sink<'a>(self, out: impl Write + 'a) -> Box<dyn Sink + 'a> {
+        let text = |out, templates| TextSink::new(out, self.items).with_templates(templates);
+        match self.format {
+            RecordFormat::Json => Box::new(JsonSink::new(out, self.items).with_templates(self.templates)),
+            RecordFormat::Text if self.symbols => {
+                Box::new(text(out, self.templates).with_symbols(SYMBOL_WIDTH))
+            }
+            RecordFormat::Text => Box::new(text(out, self.templates)),
+            RecordFormat::Raw => Box::new(RawSink::new(out, self.items)),
+        }
     }
 }
 
@@ -70,21 +95,42 @@ pub enum Console<'a> {
     Stderr,
     /// Standard output or a file, with its path.
     Writer(Box<dyn Write + 'a>, Option<PathBuf>),
+    /// With the second port to wires, where records can be put between what the guest sends.
+    Wires(Wires<'a>),
 }
 
-impl Console<'_> {
+impl<'a> Console<'a> {
     /// Writes what the guest wrote.
     ///
     /// # Errors
     /// The destination cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(bytes).map_err(|error| Failure::writing(self.path(), error))
+    }
+
+    /// The same with the bare error.
+    pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::None => Ok(()),
-            Self::Stderr => io::stderr().write_all(bytes).map_err(Failure::Output),
-            Self::Writer(writer, path) => writer
-                .write_all(bytes)
-                .and_then(|()| writer.flush())
-                .map_err(|error| Failure::writing(path.as_deref(), error)),
+            // Wires carry it by themselves, from what the ports sent.
+            Self::None | Self::Wires(_) => Ok(()),
+            Self::Stderr => io::stderr().write_all(bytes),
+            Self::Writer(writer, _) => writer.write_all(bytes).and_then(|()| writer.flush()),
+        }
+    }
+
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Writer(_, path) => path.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The wires, if it leads to them.
+    pub fn wires(&self) -> Option<Wires<'a>> {
+        match self {
+            Self::Wires(wires) => Some(wires.clone()),
+            _ => None,
         }
     }
 }
@@ -101,36 +147,99 @@ pub struct Outputs<'a> {
     pub talk: Talk,
 }
 
-/// Chooses destinations by the options. Standard output carries either records or the console, never both: the
-/// console takes it when it is wanted and no records go there.
+/// Where records go by the options, with what cannot be said together refused.
+fn log_to(args: &RunArgs) -> Result<&str, Failure> {
+    let usage = |text: String| Err(Failure::Usage(text));
+    let name = args.log_to.as_deref().unwrap_or(if args.output.is_some() { "file" } else { "stdout" });
+    if name == "file" && args.output.is_none() {
+        return usage("--log-to file needs a file; -o FILE would be right".to_owned());
+    }
+    if name != "file" && args.output.is_some() {
+        return usage(format!("records go to one place: --log-to {name} or -o FILE, not both"));
+    }
+    if args.format == RecordFormat::Raw && matches!(name, "com1" | "com2") {
+        return usage(format!(
+            "-f raw is no text for the serial port {name}; -f text or json would be right"
+        ));
+    }
+    Ok(name)
+}
+
+/// Refuses to write a trace file to a terminal.
+pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure> {
+    if format == RecordFormat::Raw && to_stdout && io::stdout().is_terminal() {
+        return Err(Failure::Usage("-f raw is no text for a terminal; -o FILE would be right".to_owned()));
+    }
+    Ok(())
+}
+
+/// Chooses destinations by the options. Standard output carries either records or the console, never both, but for
+/// records that go out of the console's own port: the console takes it when it is wanted and no records go there.
 ///
 /// # Errors
-/// A file cannot be made.
+/// A file cannot be made or is wrong, or the options do not go together.
 pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<Outputs<'a>, Failure> {
     let probed = !args.probe.is_empty() || args.script.is_some();
-    let wanted = args.console.as_deref().unwrap_or(if probed { "none" } else { "stdio" });
+    let form = Form::new(args.format, args.header, args.symbols, args.templates.as_deref())?;
+    let to = log_to(args)?;
+    no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);
-    let records: Box<dyn Write + 'a> = match &args.output {
-        Some(path) => Box::new(create(path)?),
-        None if probed || args.format == Format::Json => match out.take() {
-            Some(out) if io::stdout().is_terminal() => Box::new(Live(out)),
-            Some(out) => Box::new(out),
-            None => Box::new(io::sink()),
+    let stdout =
+        if to == "stdout" && (probed || args.format != RecordFormat::Text) { out.take() } else { None };
+    let by_default = |port| if to == port { "stdio" } else { "none" };
+    let wanted = args.console.as_deref().unwrap_or(if probed { by_default("com1") } else { "stdio" });
+    let wanted2 = args.com2.as_deref().unwrap_or(by_default("com2"));
+    // The port that records go out of has the first claim to standard output.
+    let (com1, com2) = if to == "com2" {
+        let com2 = console(wanted2, &mut out)?;
+        (console(wanted, &mut out)?, com2)
+    } else {
+        (console(wanted, &mut out)?, console(wanted2, &mut out)?)
+    };
+    let records = match to {
+        "com1" => com1.path().map(Path::to_path_buf),
+        "com2" => com2.path().map(Path::to_path_buf),
+        _ => args.output.clone(),
+    };
+    let wired = matches!(to, "com1" | "com2") || args.com2.is_some();
+    let console = if wired { Console::Wires(Wires::new(com1, com2)) } else { com1 };
+    let mut known = Destinations::default();
+    let path = args.output.clone().unwrap_or_default();
+    known.register("file", move || Box::new(FileDestination::new(&path)));
+    known.register("stdout", || {
+        stdout.map_or_else(|| Box::new(WriterDestination(io::sink())) as _, to_stdout)
+    });
+    for (name, port) in [("com1", SerialPort::Com1), ("com2", SerialPort::Com2)] {
+        let wires = console.wires();
+        known.register(name, move || match wires {
+            Some(wires) => Box::new(wires.destination(port)),
+            None => Box::new(WriterDestination(io::sink())),
+        });
+    }
+    let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
+    let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
+    Ok(Outputs { sink, records, console, talk })
+}
+
+/// Standard output as a destination; a terminal sees each record at once.
+pub fn to_stdout<'a>(out: &'a mut dyn Write) -> Box<dyn Destination + 'a> {
+    if io::stdout().is_terminal() {
+        Box::new(WriterDestination(Live(out)))
+    } else {
+        Box::new(WriterDestination(out))
+    }
+}
+
+/// Where a port leads. Standard output, if it is wanted and taken, becomes standard error.
+fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Console<'a>, Failure> {
+    Ok(match wanted {
+        "none" => Console::None,
+        "stdio" => match out.take() {
+            Some(out) => Console::Writer(Box::new(out), None),
+            None => Console::Stderr,
         },
-        None => Box::new(io::sink()),
-    };
-    let sink: Box<dyn Sink + 'a> = match args.format {
-        Format::Json => Box::new(JsonSink::new(records, args.header)),
-        Format::Text if args.symbols => Box::new(SymbolSink::new(records, args.header)),
-        Format::Text => Box::new(TextSink::new(records, args.header)),
-    };
-    let console = match (wanted, out) {
-        ("none", _) => Console::None,
-        ("stdio", Some(out)) => Console::Writer(Box::new(out), None),
-        ("stdio", None) => Console::Stderr,
-        (path, _) => Console::Writer(Box::new(create(Path::new(path))?), Some(path.into())),
-    };
-    Ok(Outputs { sink, records: args.output.clone(), console, talk })
+        path => Console::Writer(Box::new(create(Path::new(path))?), Some(path.into())),
+    })
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {

@@ -3,15 +3,19 @@
 //! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record
 //! can only be lost when a channel overflows within one slice.
 
+use std::path::PathBuf;
+
 use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Stats};
 use trapline_providers::Target;
+use trapline_trace::Counts;
 
 use crate::failure::{Exit, Failure};
 use crate::gate::{self, Snapshots};
 use crate::interrupt;
 use crate::output::Outputs;
 use crate::script::{DueHit, Script};
+use crate::talk::counted;
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one.
@@ -29,6 +33,9 @@ pub struct Session {
     pub snapshots: Snapshots,
     /// Bytes of the console that were passed on.
     shown: usize,
+    core_dir: PathBuf,
+    /// Core files written.
+    cores: u64,
 }
 
 /// Why a run ended.
@@ -52,6 +59,8 @@ pub enum Ending {
     Interrupted,
     /// The script says so.
     Stopped,
+    /// A handler of this program called the service `stop`.
+    HandlerStopped(String),
     /// A line of the script could not be carried out.
     ScriptFailed(String),
 }
@@ -60,7 +69,9 @@ impl Ending {
     /// The exit code it asks for.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped => Exit::Ok,
+            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped | Self::HandlerStopped(_) => {
+                Exit::Ok
+            }
             Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
@@ -84,6 +95,7 @@ impl Ending {
             Self::Limit => "the instruction limit was reached".to_owned(),
             Self::Interrupted => "interrupted".to_owned(),
             Self::Stopped => "the script stopped the run".to_owned(),
+            Self::HandlerStopped(name) => format!("a handler of {name} stopped the run"),
             Self::ScriptFailed(why) => why.clone(),
         }
     }
@@ -100,8 +112,10 @@ pub struct Watch<'a> {
 
 impl Session {
     /// A session about to run.
-    pub fn new(machine: Machine, interposer: Option<Interposer>) -> Self {
-        Self { machine, interposer, snapshots: Snapshots::default(), shown: 0 }
+    ///
+    /// Core files go to `core_dir`.
+    pub fn new(machine: Machine, interposer: Option<Interposer>, core_dir: PathBuf) -> Self {
+        Self { machine, interposer, snapshots: Snapshots::default(), shown: 0, core_dir, cores: 0 }
     }
 
     /// Runs to the end, passing records and console on after each slice, and doing what the script says when it is
@@ -119,6 +133,9 @@ impl Session {
     ) -> Result<Ending, Failure> {
         let texts = watch.until.iter().chain(watch.crash_on);
         self.machine.watch_console(texts.map(|text| text.as_bytes().to_vec()).collect());
+        if outputs.console.wires().is_some() {
+            self.machine.keep_sent();
+        }
         self.watch_hits(script);
         let mut due = Vec::new();
         let mut stopped = None;
@@ -126,18 +143,20 @@ impl Session {
             let (ending, moved) = self.act(target, script, due, outputs)?;
             match (ending, stopped.take()) {
                 (Some(ending), _) => return Ok(ending),
-                (None, Some(stop)) if !moved => return Ok(why_ended(stop, watch)),
+                (None, Some(stop)) if !moved => return Ok(self.why_ended(stop, watch)),
                 _ => {}
             }
             let stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
             self.pass_on(target, outputs)?;
+            self.write_cores(outputs)?;
             if interrupt::asked() {
                 return Ok(Ending::Interrupted);
             }
             due = self.due_hits();
+            let by_handler = self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler);
             let goes_on = match stop {
                 Stop::Limit => self.machine.icount() < limit,
-                Stop::Requested => !due.is_empty(),
+                Stop::Requested => !by_handler,
                 _ => false,
             };
             stopped = (!goes_on).then_some(stop);
@@ -216,6 +235,10 @@ impl Session {
 
     /// Passes on what the slice left.
     fn pass_on(&mut self, target: &Target, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        let wires = outputs.console.wires();
+        if let Some(wires) = &wires {
+            wires.sent(&self.machine.take_sent());
+        }
         if let Some(interposer) = &mut self.interposer {
             let mut result = Ok(());
             let symbols = |ip| target.symbol(ip);
@@ -226,6 +249,9 @@ impl Session {
             });
             result.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
         }
+        if let Some(wires) = &wires {
+            wires.pass_on()?;
+        }
         let console = self.machine.console();
         let fresh = console.get(self.shown..).unwrap_or_default();
         if !fresh.is_empty() {
@@ -235,14 +261,47 @@ impl Session {
         Ok(())
     }
 
+    /// Writes the core files that were taken.
+    fn write_cores(&mut self, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        let Some(interposer) = &mut self.interposer else { return Ok(()) };
+        for core in interposer.take_cores() {
+            self.cores += 1;
+            let path = self.core_dir.join(format!("core.{}", self.cores));
+            std::fs::write(&path, &core.bytes).map_err(|error| Failure::writing(Some(&path), error))?;
+            let who = if core.name.is_empty() { String::new() } else { format!(" ({})", core.name) };
+            let cut = if core.cut { ", cut short" } else { "" };
+            let pages = counted(core.pages as u64, "page");
+            outputs.talk.note(&format!(
+                "{}: process {}{who} at {:#x}, {pages}{cut}",
+                path.display(),
+                core.pid,
+                core.ip
+            ));
+        }
+        Ok(())
+    }
+
     /// What happened at probes.
     pub fn stats(&self) -> Stats {
         self.interposer.as_ref().map(Interposer::stats).unwrap_or_default()
     }
 
+    /// What the channels counted.
+    pub fn counts(&mut self) -> Counts {
+        self.interposer.as_mut().map(|interposer| interposer.channels().counts()).unwrap_or_default()
+    }
+
     /// Records lost.
     pub fn lost(&mut self) -> u64 {
-        self.interposer.as_mut().map_or(0, |interposer| interposer.channels().counts().lost())
+        self.counts().lost()
+    }
+
+    fn why_ended(&mut self, stop: Stop, watch: &Watch<'_>) -> Ending {
+        let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
+        match (stop, stopped_by) {
+            (Stop::Requested, Some(name)) => Ending::HandlerStopped(name),
+            (stop, _) => why_ended(stop, watch),
+        }
     }
 }
 

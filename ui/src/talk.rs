@@ -83,6 +83,7 @@ impl Talk {
         match failure {
             Failure::Compile(diagnostics) => self.diagnostics(diagnostics),
             Failure::Script(diagnostics) => self.diagnostics(diagnostics),
+            Failure::Templates(errors) => errors.to_string().lines().for_each(|line| self.error(line)),
             other => self.error(&other.to_string()),
         }
     }

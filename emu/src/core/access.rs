@@ -6,7 +6,7 @@
 
 use super::Core;
 use super::deliver::Fault;
-use crate::mmu::{self, Access, Translation};
+use crate::mmu::{self, Access, Translation, UserPages};
 use crate::ram::{PAGE, PageState};
 
 /// Whether `va` is canonical for 48-bit linear addresses.
@@ -149,6 +149,11 @@ impl Core {
                 self.forget_mappings(page);
             }
         }
+    }
+
+    /// The pages that the current process can read, at most `most` of 4 KiB each.
+    pub fn user_pages(&self, most: usize) -> UserPages {
+        mmu::user_pages(&self.ram, self.paging(), most)
     }
 
     /// Translates without side effects, with supervisor rights to reads. `None`: not mapped.

@@ -251,19 +251,28 @@ impl Core {
         }
     }
 
-    /// Drops the translations of a physical page, in the view that fetches see.
+    /// Drops the translations of a physical page: of the view that fetches see, and of what was stepped past it.
     pub(super) fn drop_page_blocks(&mut self, index: u32) {
         let paddr = u64::from(index) * PAGE;
-        let armed = self.ram.pages[index as usize].is(PageState::ARMED);
-        self.dropping = if armed { SHADOW_BASE + paddr } else { paddr };
-        self.lend();
-        self.engine.drop_tlb(DROP_VA);
-        self.engine.drop_blocks(DROP_VA);
+        let state = &mut self.ram.pages[index as usize];
+        let (armed, unpatched) = (state.is(PageState::ARMED), state.is(PageState::UNPATCHED));
+        state.flags &= !PageState::UNPATCHED;
+        if armed {
+            self.drop_blocks_at(SHADOW_BASE + paddr);
+        }
+        if !armed || unpatched {
+            self.drop_blocks_at(paddr);
+        }
     }
 
     /// Drops the translations of one page of slots.
     pub(super) fn drop_slot_blocks(&mut self, offset: u64) {
-        self.dropping = SLOT_PADDR + (offset & !(PAGE - 1));
+        self.drop_blocks_at(SLOT_PADDR + (offset & !(PAGE - 1)));
+    }
+
+    /// Drops the translations of a page of the engine's physical memory, through a linear page of our own.
+    fn drop_blocks_at(&mut self, page: u64) {
+        self.dropping = page;
         self.lend();
         self.engine.drop_tlb(DROP_VA);
         self.engine.drop_blocks(DROP_VA);

@@ -28,6 +28,7 @@ mod user;
 pub use decode::is_sensitive;
 pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
+pub use port_io::{SentByte, SerialPort};
 pub use run::{CrashReport, Stop};
 pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode};
@@ -108,6 +109,8 @@ pub struct Core {
     pub(crate) tlb: Tlb,
     pub(crate) platform: Platform,
     pub(crate) console: Vec<u8>,
+    /// What went out of the serial ports, while someone asks for it.
+    pub(crate) sent: Option<Vec<SentByte>>,
     /// Texts whose appearance on the console ends the run.
     pub(crate) watched: Vec<Vec<u8>>,
     cells: CellArena,
@@ -130,6 +133,8 @@ pub struct Core {
     phys_bits: u32,
     model: Model,
     allow_own_page: bool,
+    /// Whether the instruction being stepped has the patches of its pages taken away.
+    unpatched: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
     creep_to: u64,
     /// Count register when the last block off the hot path was begun.
@@ -190,6 +195,7 @@ impl Core {
             tlb: Tlb::default(),
             platform,
             console: Vec::new(),
+            sent: None,
             watched: Vec::new(),
             cells,
             next_cell: first,
@@ -209,6 +215,7 @@ impl Core {
             phys_bits: if model == Model::Ia32 { 36 } else { 40 },
             model,
             allow_own_page: false,
+            unpatched: false,
             creep_to: 0,
             rep_from: 0,
             flags_before: None,

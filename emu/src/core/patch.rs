@@ -141,17 +141,26 @@ impl Core {
         }
     }
 
-    /// Takes all patches of a page away for a moment.
+    /// Takes all patches of a page away for one step: fetches see RAM, whose translations are kept for the next time.
     pub(super) fn lift_patches(&mut self, page: u32) -> Option<Vec<Patch>> {
         let list = self.patches.remove(&page)?;
-        self.view_changed(page);
+        self.forget_mappings(page);
+        let state = &mut self.ram.pages[page as usize];
+        state.flags &= !PageState::ARMED;
+        state.flags |= PageState::UNPATCHED;
         Some(list)
     }
 
-    /// Puts lifted patches back.
+    /// Puts lifted patches back. What the step wrote to the page makes both views new.
     pub(super) fn put_patches(&mut self, page: u32, list: Vec<Patch>) {
         self.patches.insert(page, list);
-        self.view_changed(page);
+        let state = &mut self.ram.pages[page as usize];
+        state.flags |= PageState::ARMED;
+        if state.is(PageState::STALE | PageState::WRITABLE | PageState::BOTH) {
+            self.view_changed(page);
+        } else {
+            self.forget_mappings(page);
+        }
     }
 
     /// Rebuilds the shadow of an armed page from RAM, and tells the interposer when the guest changed bytes

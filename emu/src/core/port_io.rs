@@ -7,6 +7,26 @@ use super::run::Stop;
 use super::sensitive::Done;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+/// A serial port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SerialPort {
+    /// The console; what goes to port E9h counts as sent by it.
+    Com1,
+    /// The second.
+    Com2,
+}
+
+/// A byte that the guest has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentByte {
+    /// Instructions retired before the one that sent it.
+    pub icount: u64,
+    /// The port that it left by.
+    pub port: SerialPort,
+    /// The byte.
+    pub byte: u8,
+}
+
 impl Core {
     /// Whether port access is allowed (SDM volume 1, 18.5).
     fn check_port(&mut self, port: u16, size: u8) -> Result<(), Fault> {
@@ -50,6 +70,12 @@ impl Core {
         self.update_irq();
         if self.platform.has_output() {
             let out = self.platform.take_output();
+            if let Some(sent) = &mut self.sent {
+                let icount = self.hot.clock.icount;
+                let byte = |port| move |byte: &u8| SentByte { icount, port, byte: *byte };
+                sent.extend(out.com1.iter().chain(&out.e9).map(byte(SerialPort::Com1)));
+                sent.extend(out.com2.iter().map(byte(SerialPort::Com2)));
+            }
             for byte in out.com1.into_iter().chain(out.e9) {
                 self.console_byte(byte);
             }

@@ -257,7 +257,7 @@ impl Core {
         self.halt = None;
         self.mode = Mode::Step(n);
         self.hot.clock.limit = 0;
-        self.engine.cap_next_block(n);
+        self.engine.cap_next_block(n, self.unpatched);
         let exit = self.run_engine();
         self.engine.uncap();
         self.mode = Mode::Free;
@@ -303,7 +303,8 @@ impl Core {
         }
     }
 
-    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away.
+    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
+    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
     pub(super) fn step_unpatched(&mut self, length: usize) {
         let at = self.linear_ip();
         let last = at.wrapping_add(length as u64 - 1);
@@ -312,7 +313,9 @@ impl Core {
             pages[1] = None;
         }
         let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
+        self.unpatched = lifted.iter().any(Option::is_some);
         self.step(1);
+        self.unpatched = false;
         lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
     }
 

@@ -116,6 +116,9 @@ impl Core {
         self.hot.clock = s.clock;
         self.platform.clone_from(&s.platform);
         self.console.truncate(s.console_len);
+        if let Some(sent) = &mut self.sent {
+            sent.clear();
+        }
         self.tlb.restore(&s.tlb);
         self.halted = s.halted;
         (self.nmi_pending, self.nmi_blocked) = s.nmi;

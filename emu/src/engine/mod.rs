@@ -246,10 +246,14 @@ impl Engine {
         Handle { uc: self.uc, env: self.env }
     }
 
-    /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only.
-    pub fn cap_next_block(&self, instructions: u32) {
+    /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only. A block capped `apart` is one
+    /// that nobody else finds, whatever the address: its flags have CF_LAST_IO, which means nothing without icount.
+    pub fn cap_next_block(&self, instructions: u32, apart: bool) {
+        const CF_COUNT_MASK: u32 = 0x7fff;
+        const CF_LAST_IO: u32 = 0x8000;
+        let flags = instructions & CF_COUNT_MASK | if apart { CF_LAST_IO } else { 0 };
         // SAFETY: verified layout.
-        unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(instructions & 0x7fff) }
+        unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(flags) }
     }
 
     /// Forgets a cap that was not used.

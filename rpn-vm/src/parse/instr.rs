@@ -12,7 +12,7 @@ use crate::ast::{Atom, Expr, Operand, Term};
 use crate::diag::near_miss;
 use crate::regs::{self, RegRow};
 use crate::source::Span;
-use crate::table::{ALIASES, Availability, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
+use crate::table::{ALIASES, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
 
 /// A form split at its commas.
 struct Form {
@@ -192,12 +192,6 @@ impl Parser<'_> {
             && regs::known(name)
         {
             return self.finish_instruction(Op::PushR, value, whole);
-        }
-        if row.available == Availability::Later {
-            let message =
-                format!("`{}` is not available yet: stack traces come in a later version", row.form);
-            self.error(whole, "not-available", message);
-            return None;
         }
         let operand = match row.operand {
             OperandKind::None => Operand::None,

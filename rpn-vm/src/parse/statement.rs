@@ -175,15 +175,7 @@ impl Parser<'_> {
             "excpt_mask" => self.header.excpt_mask = self.small(value, at, name, U32).unwrap_or_default(),
             "logonfault" => self.header.logonfault = self.yes_no(value, at, name).unwrap_or_default(),
             "autostacktrace" => {
-                let yes = self.yes_no(value, at, name).unwrap_or_default();
-                if yes {
-                    self.error(
-                        at,
-                        "not-available",
-                        "`autostacktrace = yes` is not available yet: stack traces come later",
-                    );
-                }
-                self.header.autostacktrace = yes;
+                self.header.autostacktrace = self.yes_no(value, at, name).unwrap_or_default();
             }
             _ => {}
         }

@@ -104,10 +104,10 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     /// Sets the bits to the left (or right) of bit n-1 to that bit, n in 1..=width.
     fn propagate(&mut self, left: bool, n: u64) -> Step {
+        let value = self.pop();
         if n == 0 || n > u64::from(Self::BITS) {
             return Err(self.fault(exception::INVALID_OPERAND, 3, n));
         }
-        let value = self.pop();
         let bit = n as u32 - 1;
         let set = value >> bit & 1 != 0;
         let others = if left { (u64::MAX << bit) << 1 } else { (1u64 << bit) - 1 };

@@ -76,11 +76,11 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         let mut pc = 0u32;
         let termination = loop {
             let Some(insn) = code.get(pc as usize) else {
-                self.fault(exception::INVALID_OPCODE, 0, u64::from(pc));
+                self.fatal(exception::INVALID_OPCODE, 0, u64::from(pc));
                 break self.unhandled(pc);
             };
             if steps >= budget {
-                self.fault(exception::JMP_MAX, u64::from(program.limits().jmpmax), 0);
+                self.fatal(exception::JMP_MAX, u64::from(program.limits().jmpmax), 0);
                 break self.unhandled(pc);
             }
             steps += 1;
@@ -206,6 +206,7 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
                 0x20..=0x3a => self.variables(insn),
                 0x40..=0x58 => self.arithmetic(insn),
                 0x60..=0x92 => self.data(insn),
+                0xa0..=0xa6 => self.tracing(insn),
                 _ => self.internal(insn),
             },
         }
@@ -233,11 +234,16 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
 
     fn call(&mut self, target: u64, next: u32) -> Result<u32, Stop> {
         let depth = self.vm.run.depth;
-        let Some(frame) = self.vm.frames.get_mut(depth) else {
+        let Some(frame) = self.vm.frames.get_mut(depth as usize) else {
             return Err(self.fault(exception::CALL_MAX, MAX_CALLS as u64, 0));
         };
-        *frame =
-            Frame { ret: next, sbp: self.vm.run.sbp, tsp: self.vm.stack.top(), handler: self.vm.run.handler };
+        *frame = Frame {
+            ret: next,
+            sbp: self.vm.run.sbp,
+            tsp: self.vm.stack.top(),
+            handler: self.vm.run.handler,
+            traced: false,
+        };
         self.vm.run.depth = depth + 1;
         self.vm.run.handler = None;
         Ok(target as u32)
@@ -247,7 +253,7 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         let Some(depth) = self.vm.run.depth.checked_sub(1) else {
             return Err(self.fault(exception::CALL_MAX, 0, 0));
         };
-        let frame = self.vm.frames[depth];
+        let frame = self.vm.frames[depth as usize];
         self.vm.run.depth = depth;
         self.vm.run.sbp = frame.sbp;
         self.vm.run.handler = frame.handler;

@@ -12,12 +12,15 @@ mod internal;
 mod logging;
 mod stack;
 mod throw;
+mod tracing;
 mod vars;
 
 use crate::host::Host;
 use crate::verify::{Verified, Width};
 use stack::Stack;
 use std::num::NonZeroU32;
+pub use tracing::StackTrace;
+use tracing::Tracing;
 
 /// Instructions a handler may execute in one run unless set otherwise (rpn.md 1, Termination).
 pub const DEFAULT_MAX_STEPS: u32 = 65_536;
@@ -147,6 +150,8 @@ struct Frame {
     tsp: stack::Top,
     /// Exception handler of the caller.
     handler: Handler,
+    /// Whether what was called has asked for entries in its frame of a stack trace.
+    traced: bool,
 }
 
 /// The last exception, as `push x` gives it.
@@ -165,7 +170,7 @@ type Handler = Option<NonZeroU32>;
 struct State {
     sbp: u32,
     /// Calls that have not returned.
-    depth: usize,
+    depth: u32,
     handler: Handler,
     /// Where the log ends.
     lp: usize,
@@ -175,7 +180,12 @@ struct State {
     /// Set by `setmaj` and `setmin`.
     major: Option<u32>,
     minor: Option<u32>,
+    /// Whether `tracing` is of this run.
+    tracing: bool,
 }
+
+// Cleared at each run.
+const _: () = assert!(size_of::<State>() == 72);
 
 /// The interpreter's memory, reused between runs.
 #[derive(Debug)]
@@ -184,6 +194,7 @@ pub struct Vm {
     stack: Stack,
     frames: [Frame; MAX_CALLS],
     log: Box<[u8]>,
+    tracing: Box<Tracing>,
     raised: Thrown,
     /// The instruction that raised the exception that ended the last run.
     ended_at: u32,
@@ -205,6 +216,7 @@ impl Vm {
             stack: Stack::new(),
             frames: [Frame::default(); MAX_CALLS],
             log: vec![0; 65_536].into(),
+            tracing: Box::default(),
             raised: Thrown::default(),
             ended_at: 0,
             max_steps: DEFAULT_MAX_STEPS,
@@ -244,6 +256,14 @@ impl Vm {
     #[must_use]
     pub fn log(&self) -> &[u8] {
         self.log.get(..self.run.lp).unwrap_or_default()
+    }
+
+    /// The stack trace records that the last run left; `None` when it traced nothing. After `abort` it is what was
+    /// dropped.
+    #[inline]
+    #[must_use]
+    pub fn stack_trace(&self) -> Option<StackTrace<'_>> {
+        if self.run.tracing { self.tracing.left() } else { None }
     }
 
     /// The RPN stack after the last run, top first; as many elements as it then held.

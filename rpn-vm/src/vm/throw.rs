@@ -27,6 +27,16 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Stop::Throw
     }
 
+    /// Raises what no handler can get: there is nothing left to run it with.
+    #[cold]
+    pub fn fatal(&mut self, x_field: u32, parm1: u64, parm2: u64) {
+        let _ = self.fault(x_field, parm1, parm2);
+        if self.generated(u64::from(x_field)) {
+            self.vm.run.last = self.vm.raised;
+            self.generating(None);
+        }
+    }
+
     /// How the run ends when nothing handles what was raised by the instruction `at`.
     #[cold]
     pub fn unhandled(&mut self, at: u32) -> Termination {
@@ -48,9 +58,12 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             return None;
         }
         self.vm.run.last = Thrown { code, parm1, parm2 };
+        let called = self.vm.frames.get(..self.vm.run.depth as usize).unwrap_or_default();
+        let handler = self.vm.run.handler.or_else(|| called.iter().rev().find_map(|frame| frame.handler));
+        self.generating(handler);
         while self.vm.run.handler.is_none() {
             let Some(depth) = self.vm.run.depth.checked_sub(1) else { break };
-            let frame = self.vm.frames[depth];
+            let frame = self.vm.frames[depth as usize];
             self.vm.run.depth = depth;
             self.vm.stack.set_top(frame.tsp);
             self.vm.run.sbp = frame.sbp;

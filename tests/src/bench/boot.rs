@@ -7,11 +7,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trapline_emu::bare::{BareBoot, Counting};
 use trapline_emu::load::Image;
-use trapline_emu::{CpuModel, Machine, MachineConfig, Stop};
+use trapline_emu::{CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_rpn::Width;
+use trapline_tests::probe_everywhere;
 
 const CMDLINE: &str = "console=com0";
 const PROMPT: &str = "db>";
 const MEM: u64 = 256 << 20;
+/// Instructions, far beyond the prompt.
+const LIMIT: u64 = 50_000_000_000;
+/// What a probe on every executed instruction may make of a boot's time.
+const EVERYWHERE: f64 = 40.0;
 const QEMU: &str = "qemu-system-i386";
 /// A first guess, for the boot that finds the true value.
 const BYTES_PER_INSTRUCTION: f64 = 2.5;
@@ -28,9 +34,30 @@ fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
     m.load(image, CMDLINE, &[])?;
     m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
     let start = cpu_seconds();
-    match m.run(None, 50_000_000_000) {
+    match m.run(None, LIMIT) {
         Stop::Text(_) => Ok((cpu_seconds() - start, m.icount())),
         other => Err(format!("Trapline: GNU Mach ended with {other:?}").into()),
+    }
+}
+
+/// CPU seconds and hits of a boot with a probe on every instruction that it executes.
+fn probed(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
+    let machine = || -> Result<Machine, Box<dyn Error>> {
+        let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
+        m.load(image, CMDLINE, &[])?;
+        m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
+        Ok(m)
+    };
+    let mut plain = machine()?;
+    plain.core_mut().collect_coverage();
+    plain.run(None, LIMIT);
+    let sites: Vec<u64> = plain.core().coverage().collect();
+    let mut m = machine()?;
+    let mut probes = probe_everywhere(&mut m, &sites, Width::W32)?;
+    let start = cpu_seconds();
+    match m.run(Some(&mut probes as &mut dyn TrapInterposer), LIMIT) {
+        Stop::Text(_) => Ok((cpu_seconds() - start, probes.stats().hits)),
+        other => Err(format!("probed everywhere, GNU Mach ended with {other:?}").into()),
     }
 }
 
@@ -166,5 +193,10 @@ pub fn rows(guest: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<
     } else {
         notes.push(format!("no comparison with {QEMU}: it is not installed"));
     }
+    let (everywhere, hits) = probed(&image)?;
+    let plain = median(seconds.ours);
+    let row = Row::plain("   Trapline, every executed instruction probed (time)", everywhere, "s");
+    rows.push(row.against(everywhere / plain, "unprobed boot", Target::AtMost(EVERYWHERE)));
+    notes.push(format!("with every executed instruction probed: {hits} hits"));
     Ok((rows, notes))
 }

@@ -238,6 +238,16 @@ impl Bare {
     }
 }
 
+/// Nanoseconds of the bare engine's iteration, the yardstick of a hit.
+///
+/// # Errors
+/// When the engine cannot be built.
+pub fn bare_iteration(rounds: usize, scale: u32) -> Result<f64, Box<dyn Error>> {
+    let mut bare = Bare::warm(100_000 * scale)?;
+    let times = (0..rounds).map(|_| bare.run()).collect::<Result<Vec<_>, _>>()?;
+    Ok(median(times))
+}
+
 /// The five experiments, against the bare engine's iteration in the same round.
 ///
 /// # Errors

@@ -1,6 +1,8 @@
 //! The table: one row a measurement, with its target, for people or as JSON lines.
 
+use super::forms::{Cost, Line, name, summary};
 use std::fmt::Write as _;
+use trapline_interposer::Way;
 
 /// What a row must not pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,6 +119,34 @@ impl Table {
         }
     }
 
+    /// Prints the forms, a line each, and what they cost by their ways; `unit` is the bare engine's iteration.
+    pub fn forms(&self, lines: &[Line], unit: f64) {
+        if self.json {
+            lines.iter().for_each(|l| println!("{}", form_json(l)));
+            return;
+        }
+        println!("\nEvery opcode form: how it is displaced and what a hit adds, in 32- and in 64-bit code");
+        println!(
+            "  (* from a snapshot, its block new: the form spoils the loop; ratios to a bare iteration)"
+        );
+        for l in lines {
+            let line =
+                format!("  {:<64} {} {}", l.form, cost_text(l.costs[0], unit), cost_text(l.costs[1], unit));
+            println!("{}", line.trim_end());
+        }
+        for (mode, bits) in [(0, 32), (1, 64)] {
+            for way in [Way::Emulated, Way::OutOfLine, Way::Stepped] {
+                let Some((count, [half, most, all])) = summary(lines, mode, way) else { continue };
+                println!(
+                    "  {bits} bits, {:<11} {count:>5} forms; half add at most {half:.0} ns ({:.1}x), 95 % {most:.0} ns ({:.1}x), all {all:.0} ns",
+                    name(way),
+                    half / unit,
+                    most / unit,
+                );
+            }
+        }
+    }
+
     /// Says why something was not measured.
     pub fn note(&self, text: &str) {
         if self.json {
@@ -152,6 +182,19 @@ fn json(section: &str, r: &Row) -> serde_json::Value {
         "ratio": r.ratio, "of": (!r.of.is_empty()).then_some(r.of), "bound": bound, "target": limit,
         "ok": r.ratio.and_then(|x| r.target.met(x)), "paper": (!r.paper.is_empty()).then_some(r.paper),
     })
+}
+
+fn cost_text(cost: Option<Cost>, unit: f64) -> String {
+    let Some(Cost { way, ns, looped }) = cost else { return format!("{:<32}", "-") };
+    let star = if looped { ' ' } else { '*' };
+    format!("{:<11} {ns:>8.0} ns{star}{:>6.1}x", name(way), ns / unit)
+}
+
+fn form_json(line: &Line) -> serde_json::Value {
+    let cost = |n: usize| {
+        line.costs[n].map(|c| serde_json::json!({ "way": name(c.way), "ns": c.ns, "looped": c.looped }))
+    };
+    serde_json::json!({ "type": "form", "form": line.form, "bits32": cost(0), "bits64": cost(1) })
 }
 
 /// The middle value; of an even number, the upper of the two.

@@ -7,6 +7,8 @@
 mod arming;
 #[path = "../bench/boot.rs"]
 mod boot;
+#[path = "../bench/forms.rs"]
+mod forms;
 #[path = "../bench/hits.rs"]
 mod hits;
 #[path = "../bench/snapshot.rs"]
@@ -19,14 +21,17 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
+/// What `--only` calls the section of opcode forms.
+const FORMS: &str = "forms";
+
 /// Measures Trapline against bare Unicorn and qemu.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Options {
-    /// About 20 seconds: fewer rounds, and no boot of GNU Mach
+    /// About a minute: fewer rounds, and no boot of GNU Mach
     #[arg(long)]
     quick: bool,
-    /// Only the rows of the first two sections that contain this text
+    /// Only the rows of the first two sections that contain this text; `forms`: only the opcode forms
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -45,16 +50,26 @@ enum Format {
     Json,
 }
 
+/// The rows of a hit, of many sites, and the forms, as far as `--only` asks for them.
+fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<dyn Error>> {
+    let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
+    let only = options.only.as_deref().unwrap_or("");
+    if only != FORMS {
+        let title = "One hit: the paper's experiments, loop dec eax; nop; jnz";
+        table.section(title, &hits::paper(rounds, scale, only)?);
+        table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+    }
+    if only.is_empty() || only == FORMS {
+        let lines = forms::lines(if options.quick { 1 } else { 5 })?;
+        table.forms(&lines, hits::bare_iteration(rounds, scale)?);
+    }
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
     let mut table = table::Table::new(options.format == Format::Json);
-    let only = options.only.as_deref().unwrap_or("");
-    table.section(
-        "One hit: the paper's experiments, loop dec eax; nop; jnz",
-        &hits::paper(rounds, scale, only)?,
-    );
-    table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+    hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());

@@ -27,7 +27,7 @@ pub const REGISTERS: [u64; 16] = [
     15,
 ];
 /// Where branches go.
-const TARGET: u64 = CODE + 0x180;
+pub const TARGET: u64 = CODE + 0x180;
 
 /// How the operands that may be a register or memory are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

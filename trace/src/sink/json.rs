@@ -6,8 +6,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
 use crate::record::{HeaderItems, Kind, RecordView};
+use crate::template::Formatter;
 
 /// Version of the format.
 const VERSION: u32 = 1;
@@ -17,12 +18,19 @@ const VERSION: u32 = 1;
 pub struct JsonSink<W> {
     out: W,
     items: HeaderItems,
+    templates: Option<Formatter>,
 }
 
 impl<W: Write> JsonSink<W> {
     /// A sink that shows the chosen items.
     pub const fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, items }
+        Self { out, items, templates: None }
+    }
+
+    /// Adds what these templates, if there are any, say of each record.
+    #[must_use]
+    pub fn with_templates(self, templates: Option<Formatter>) -> Self {
+        Self { templates, ..self }
     }
 
     /// The destination.
@@ -87,7 +95,15 @@ impl<W: Write> Sink for JsonSink<W> {
             let fields = json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line});
             line.insert("exception".to_owned(), fields);
         }
+        if let Some(trace) = stack_trace(record) {
+            line.insert("trace".to_owned(), trace.to_json(h.width));
+        }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
+        if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {
+            let formatted = templates.format(record);
+            line.insert("desc".to_owned(), json!(formatted.desc));
+            line.insert("text".to_owned(), json!(formatted.text));
+        }
         self.line(line)
     }
 

@@ -8,7 +8,9 @@ mod text;
 
 use std::io;
 
-use crate::record::{HeaderItems, RecordView};
+use crate::channel::Counts;
+use crate::record::{HeaderItems, Kind, RecordView};
+use crate::stack_trace::StackTrace;
 pub use json::JsonSink;
 pub use text::TextSink;
 
@@ -44,6 +46,8 @@ pub struct End {
     pub hits: u64,
     /// Records lost.
     pub lost: u64,
+    /// What the channels counted.
+    pub counts: Counts,
     /// Digest of the machine, when it was asked for.
     pub digest: Option<String>,
     /// Exit code of the command.
@@ -114,8 +118,14 @@ pub fn hex(bytes: &[u8], style: HexStyle) -> String {
 
 /// A process name as text; bytes that are not printable ASCII become `?`, so that a guest cannot write to
 /// the user's terminal.
-fn printable(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
+}
+
+/// What a record's data says, when it has a form of its own: a stack trace.
+fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
+    let wanted = record.header.kind == Kind::StackTrace;
+    StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)
 }
 
 /// Whether an item was chosen.

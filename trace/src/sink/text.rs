@@ -1,21 +1,36 @@
-//! Text lines in the header format of the paper, section 5, then the data as pairs of hex digits.
+//! Text in the header format of the paper, section 5, then the data: as pairs of hex digits, or by templates.
 
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable};
-use crate::record::{HeaderItems, RecordView};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
+use crate::record::{HeaderItems, Kind, RecordView};
+use crate::template::Formatter;
 
-/// Writes one line a record; nothing else, so that two runs can be compared line by line.
+/// Writes one line a record, or with templates what they say; nothing else, so that two runs can be compared.
 #[derive(Debug)]
 pub struct TextSink<W> {
     out: W,
     items: HeaderItems,
+    templates: Option<Formatter>,
+    symbols: Option<usize>,
 }
 
 impl<W: Write> TextSink<W> {
     /// A sink that shows the chosen items; major and minor are always shown.
     pub const fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, items }
+        Self { out, items, templates: None, symbols: None }
+    }
+
+    /// Shows data by these templates, if there are any.
+    #[must_use]
+    pub fn with_templates(self, templates: Option<Formatter>) -> Self {
+        Self { templates, ..self }
+    }
+
+    /// Puts the instruction count and the symbol, laid out for `width` characters, before each record.
+    #[must_use]
+    pub fn with_symbols(self, width: usize) -> Self {
+        Self { symbols: Some(width), ..self }
     }
 
     /// The destination.
@@ -29,41 +44,78 @@ impl<W: Write> Sink for TextSink<W> {
         Ok(())
     }
 
-    fn record(&mut self, record: &RecordView<'_>, _: &dyn Symbolize) -> io::Result<()> {
+    fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let h = &record.header;
-        let items = self.items;
-        // Major and minor are printed as %d.
-        let mut line = format!("DProbes({},{})", h.major as i32, h.minor as i32);
-        let mut add = |item, text: String| {
-            if has(items, item) {
-                line.push(' ');
-                line.push_str(&text);
-            }
-        };
-        let digits = usize::from(h.width / 4);
-        let (ip, sp) = if h.width == 64 { ("rip", "rsp") } else { ("eip", "esp") };
-        add(HeaderItems::CPU, format!("cpu={}", h.cpu));
-        add(HeaderItems::NAME, format!("name={}", printable(record.name)));
-        add(HeaderItems::PID, format!("pid={}", h.pid as i32));
-        add(HeaderItems::UID, format!("uid={}", h.uid as i32));
-        add(HeaderItems::CS, format!("cs={:x}", h.cs));
-        add(HeaderItems::EIP, format!("{ip}={:0digits$x}", h.ip));
-        add(HeaderItems::SS, format!("ss={:x}", h.ss));
-        add(HeaderItems::ESP, format!("{sp}={:0digits$x}", h.sp));
-        add(HeaderItems::TSC, format!("tsc={:08x}:{:08x}", h.tsc >> 32, h.tsc & 0xffff_ffff));
-        if !record.data.is_empty() {
-            line.push(' ');
-            line.push_str(&hex(record.data, HexStyle::Pairs));
+        let mut text = String::new();
+        if let Some(width) = self.symbols {
+            let symbol = symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip));
+            text = format!("{:>12} {:width$} ", h.icount, harmless(&symbol));
         }
-        line.push('\n');
-        self.out.write_all(line.as_bytes())
+        header(self.items, record, &mut text);
+        match h.kind {
+            Kind::Data => {}
+            Kind::StackTrace => text.push_str(" stack trace"),
+            Kind::Control => text.push_str(" control"),
+        }
+        match (stack_trace(record), &self.templates) {
+            (Some(trace), _) => text.push_str(&trace.to_text(h.width)),
+            (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),
+            _ if record.data.is_empty() => {}
+            _ => {
+                text.push(' ');
+                text.push_str(&hex(record.data, HexStyle::Pairs));
+            }
+        }
+        text.push('\n');
+        self.out.write_all(text.as_bytes())
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        reply.lines.iter().try_for_each(|line| writeln!(self.out, "{line}"))
+        reply.lines.iter().try_for_each(|line| writeln!(self.out, "{}", harmless(line)))
     }
 
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Text from a file that anyone may have made: what would steer a terminal becomes `?`.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// `DProbes(1,2) ..` with the chosen items; major and minor are printed as %d.
+fn header(items: HeaderItems, record: &RecordView<'_>, line: &mut String) {
+    let h = &record.header;
+    line.push_str(&format!("DProbes({},{})", h.major as i32, h.minor as i32));
+    let mut add = |item, text: String| {
+        if has(items, item) {
+            line.push(' ');
+            line.push_str(&text);
+        }
+    };
+    let digits = usize::from(h.width / 4);
+    let (ip, sp) = if h.width == 64 { ("rip", "rsp") } else { ("eip", "esp") };
+    add(HeaderItems::CPU, format!("cpu={}", h.cpu));
+    add(HeaderItems::NAME, format!("name={}", printable(record.name)));
+    add(HeaderItems::PID, format!("pid={}", h.pid as i32));
+    add(HeaderItems::UID, format!("uid={}", h.uid as i32));
+    add(HeaderItems::CS, format!("cs={:x}", h.cs));
+    add(HeaderItems::EIP, format!("{ip}={:0digits$x}", h.ip));
+    add(HeaderItems::SS, format!("ss={:x}", h.ss));
+    add(HeaderItems::ESP, format!("{sp}={:0digits$x}", h.sp));
+    add(HeaderItems::TSC, format!("tsc={:08x}:{:08x}", h.tsc >> 32, h.tsc & 0xffff_ffff));
+}
+
+/// The template's `desc` behind the header, and the data below it.
+fn by_template(templates: &Formatter, record: &RecordView<'_>, text: &mut String) {
+    let formatted = templates.format(record);
+    if let Some(desc) = formatted.desc {
+        text.push(' ');
+        text.push_str(desc);
+    }
+    if !formatted.text.is_empty() {
+        text.push('\n');
+        text.push_str(&formatted.text);
     }
 }

@@ -1,16 +1,17 @@
 //! `trapline demo`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
 use trapline_rpn::{Loader, ParseOptions, Program, Width, parse_with};
-use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo};
+use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo, TextSink};
 
 use crate::cli::DemoArgs;
 use crate::cmd::run::bits;
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
-use crate::output::{Console, Outputs, SymbolSink};
+use crate::output::{Console, Outputs, SYMBOL_WIDTH};
 use crate::script::Script;
 use crate::session::{Ending, Session, Watch};
 use crate::talk::{Talk, counted};
@@ -85,11 +86,11 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         let id = programs::insert(&mut interposer, machine.core_mut(), &guest.target, named, talk)?;
         inserted.push(Inserted { file, subject, id, program });
     }
-    let mut session = Session::new(machine, Some(interposer));
+    let mut session = Session::new(machine, Some(interposer), PathBuf::from("."));
     interrupt::listen();
     writeln!(out, "{:>12} {:28} record", "instruction", "probe point").map_err(Failure::Output)?;
     let ending = {
-        let sink = Box::new(SymbolSink::new(&mut *out, header));
+        let sink = Box::new(TextSink::new(&mut *out, header).with_symbols(SYMBOL_WIDTH));
         let mut outputs = Outputs { sink, records: None, console: Console::None, talk: *talk };
         let info = RunInfo { image: guest.name.clone(), width: bits(&guest), extra: Vec::new() };
         outputs.sink.begin(&info).map_err(Failure::Output)?;

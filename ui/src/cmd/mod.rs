@@ -5,3 +5,4 @@ pub mod demo;
 pub mod dis;
 pub mod list;
 pub mod run;
+pub mod trace;

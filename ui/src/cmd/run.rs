@@ -1,6 +1,7 @@
 //! `trapline run`: boot an image, insert probe programs, print their records.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trapline_emu::Machine;
@@ -8,7 +9,7 @@ use trapline_interposer::{Interposer, InterposerConfig, Stats};
 use trapline_providers::resolve;
 use trapline_trace::{End, RunInfo};
 
-use crate::cli::{Format, RunArgs};
+use crate::cli::{RecordFormat, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::gate::{Command, Selection};
 use crate::guest::Guest;
@@ -37,8 +38,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         width: bits(&guest),
         extra: header_fields(args, observe_only && interposer.as_ref().is_none_or(Interposer::observe_only)),
     };
-    outputs.sink.begin(&info).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
-    let mut session = Session::new(machine, interposer);
+    outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+    let mut session = Session::new(machine, interposer, args.core_dir.clone());
     interrupt::listen();
     let watch = Watch { until: &args.until, crash_on: &args.crash_on };
     let limit = args.limit_insns.unwrap_or(u64::MAX);
@@ -120,6 +121,9 @@ fn insert_all(
         profile: guest.profile(),
         max_steps: args.max_steps,
     });
+    interposer.allow_cores(args.max_cores);
+    let target = Arc::clone(&guest.target);
+    interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
     for path in &args.probe {
         let program = programs::read(path, &args.source)?;
         let name = path.display().to_string();
@@ -156,7 +160,7 @@ fn finish(
 ) -> Result<Exit, Failure> {
     let (stats, lost) = (session.stats(), session.lost());
     let exit = exit(args, ending, stats.exceptions, lost);
-    let wanted = args.digest || args.format == Format::Json;
+    let wanted = args.digest || args.format != RecordFormat::Text;
     let digest = wanted.then(|| session.machine.digest().to_string());
     let mut extra = vec![("reason".to_owned(), json!(ending.sentence()))];
     if args.stats {
@@ -169,11 +173,12 @@ fn finish(
         insns: session.machine.icount(),
         hits: stats.hits,
         lost,
+        counts: session.counts(),
         digest: digest.clone(),
         exit: exit.code().into(),
         extra,
     };
-    outputs.sink.end(&end).map_err(|error| Failure::writing(args.output.as_deref(), error))?;
+    outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     // What stands on the console before the talk must have got there before it.
     outputs.console.write(b"")?;
     drop(outputs);
@@ -197,9 +202,14 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         if stats.exceptions > 0 {
             text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
         }
+        if stats.traces_dropped > 0 {
+            let many = counted(stats.traces_dropped, "stack trace record");
+            text.push_str(&format!(", {many} did not fit excpt_log"));
+        }
         talk.note(&text);
+        unanswered(&stats, talk);
     }
-    if args.format == Format::Text {
+    if args.format == RecordFormat::Text {
         if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
             talk.line(&format!("digest {digest}"));
         }
@@ -209,6 +219,19 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             }
         }
     }
+}
+
+/// What handlers asked for and did not get.
+fn unanswered(stats: &Stats, talk: &Talk) {
+    let asked = |count: u64, sentence: &str| {
+        if count > 0 {
+            talk.note(&format!("{sentence} ({})", counted(count, "time")));
+        }
+    };
+    asked(stats.debugger_exits, "`exit 1` asked for the debugger, which is not there yet: it was as `exit`");
+    asked(stats.dump_exits, "`exit 2` asked for a crash dump, which is not there yet: it was as `exit`");
+    asked(stats.cores_left_out, "`exit 3` left no core file, --max-cores had been reached");
+    asked(stats.frozen, "a frozen channel took no record");
 }
 
 /// Counters by name, in the order in which they are shown.
@@ -228,9 +251,11 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("stepped", stats.stepped),
         ("faulted", stats.faulted),
         ("dropped", stats.dropped),
+        ("traces_dropped", stats.traces_dropped),
         ("rewritten", stats.rewritten),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
+        ("frozen", stats.frozen),
         ("single_steps", machine.steps),
         ("void_accesses", machine.void_accesses),
         ("unknown_ports", unknown),

@@ -1,0 +1,289 @@
+//! A template applied to a record's data.
+//!
+//! Data that does not fit never ends formatting: what was formatted stays, a marked line says why, and the rest is
+//! dumped. So is what a template leaves over. Bytes of a guest become visible characters only.
+
+use std::fmt::Write;
+
+use super::syntax::{Node, Op};
+use crate::dump::{dump, visible};
+use crate::prefix::{Prefix, Token};
+
+/// Most bytes of text that a record's data becomes, but for a marked dump behind it.
+pub const MAX_TEXT: usize = 1 << 20;
+
+/// Why data does not fit.
+struct Misfit(String);
+
+/// Formats `data`; `word` is the guest's word in bytes.
+pub(super) fn apply(nodes: &[Node], data: &[u8], word: usize) -> String {
+    let mut cursor = Cursor { data, at: 0, word, out: String::new() };
+    let result = cursor.nodes(nodes, data.len());
+    let Cursor { at, mut out, .. } = cursor;
+    let left = data.get(at..).unwrap_or_default();
+    match result {
+        Ok(()) if left.is_empty() => return out,
+        Ok(()) => mark(&mut out, &format!("{} left over by the template", bytes(left.len()))),
+        Err(Misfit(why)) => mark(&mut out, &why),
+    }
+    if !left.is_empty() {
+        out.push('\n');
+        dump(left, at, &mut out);
+    }
+    out
+}
+
+/// A marked line of its own.
+fn mark(out: &mut String, text: &str) {
+    if !out.is_empty() && !out.ends_with('\n') {
+        out.push('\n');
+    }
+    let _ = write!(out, "({text})");
+}
+
+fn bytes(n: usize) -> String {
+    format!("{n} byte{}", if n == 1 { "" } else { "s" })
+}
+
+struct Cursor<'d> {
+    data: &'d [u8],
+    at: usize,
+    word: usize,
+    out: String,
+}
+
+impl<'d> Cursor<'d> {
+    fn nodes(&mut self, nodes: &[Node], end: usize) -> Result<(), Misfit> {
+        for node in nodes {
+            match node {
+                Node::Literal(text) => self.out.push_str(text),
+                Node::Do(op) => self.op(op, end)?,
+            }
+            if self.out.len() > MAX_TEXT {
+                let mut cut = MAX_TEXT;
+                while !self.out.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+                self.out.truncate(cut);
+                return Err(Misfit(format!("the text is cut here, at {MAX_TEXT} bytes")));
+            }
+        }
+        Ok(())
+    }
+
+    /// `n` bytes for `op`, out of those before `end`.
+    fn take(&mut self, n: usize, op: &Op, end: usize) -> Result<&'d [u8], Misfit> {
+        let left = end.saturating_sub(self.at);
+        let taken = self
+            .data
+            .get(self.at..self.at + n)
+            .filter(|_| n <= left)
+            .ok_or_else(|| self.short(op, n, left))?;
+        self.at += n;
+        Ok(taken)
+    }
+
+    fn short(&self, op: &Op, n: usize, left: usize) -> Misfit {
+        let at = self.at;
+        Misfit(format!("the template does not fit at +{at:08x}: %{op} needs {}, {left} are left", bytes(n)))
+    }
+
+    fn op(&mut self, op: &Op, end: usize) -> Result<(), Misfit> {
+        match op {
+            Op::Chars(n) => {
+                let taken = self.take(*n, op, end)?;
+                self.out.extend(taken.iter().map(|&byte| visible(byte)));
+            }
+            Op::Signed(n) => {
+                let value = integer(self.take(*n, op, end)?);
+                let unused = 128 - 8 * *n as u32;
+                let _ = write!(self.out, "{}", (value << unused) as i128 >> unused);
+            }
+            Op::Unsigned(n) => {
+                let value = integer(self.take(*n, op, end)?);
+                let _ = write!(self.out, "{value}");
+            }
+            Op::Hex(n) => {
+                for byte in self.take(*n, op, end)?.iter().rev() {
+                    let _ = write!(self.out, "{byte:02x}");
+                }
+            }
+            Op::Float(n) => {
+                let taken = self.take(*n, op, end)?;
+                self.out.push_str(&float(taken));
+            }
+            Op::Skip(n) => {
+                self.take(*n, op, end)?;
+            }
+            Op::Text => self.text(op, end)?,
+            Op::Dump => {
+                dump(self.data.get(self.at..end).unwrap_or_default(), 0, &mut self.out);
+                self.at = end.max(self.at);
+            }
+            Op::Prefixed(inner) => self.prefixed(inner.as_deref(), op, end)?,
+            Op::Repeat(nodes) => self.repeat(nodes, op, end)?,
+        }
+        Ok(())
+    }
+
+    /// Characters up to a NUL, which is used up too, or to the end.
+    fn text(&mut self, op: &Op, end: usize) -> Result<(), Misfit> {
+        let rest = self.data.get(self.at..end).unwrap_or_default();
+        if rest.is_empty() {
+            return Err(self.short(op, 1, 0));
+        }
+        self.until_nul(rest);
+        Ok(())
+    }
+
+    fn until_nul(&mut self, rest: &[u8]) {
+        let length = rest.iter().position(|&byte| byte == 0);
+        let shown = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
+        self.out.extend(shown.iter().map(|&byte| visible(byte)));
+        self.at += length.map_or(rest.len(), |length| length + 1);
+    }
+
+    /// The prefix here. A fault is shown, its address used up, and there is nothing to format: `None`.
+    fn prefix(&mut self, op: &Op, end: usize) -> Result<Option<Prefix>, Misfit> {
+        let start = self.at;
+        let raw = self.take(Prefix::SIZE, op, end)?;
+        let Some(prefix) = Prefix::parse(raw) else {
+            self.at = start;
+            let token = raw.first().copied().unwrap_or_default();
+            let known = "0 to 7, ff or fe would be right";
+            return Err(Misfit(format!(
+                "the template does not fit at +{start:08x}: the prefix is {token:02x}; {known}"
+            )));
+        };
+        let what = match prefix.token {
+            Token::FlatFault => "address",
+            Token::SelectorFault => "selector",
+            _ => return Ok(Some(prefix)),
+        };
+        let count = usize::from(prefix.count);
+        let left = end.saturating_sub(self.at);
+        if !(1..=MAX_ADDRESS).contains(&count) || count > left {
+            self.at = start;
+            let right = format!("1 to {MAX_ADDRESS} bytes that are there would be right");
+            let text = format!(
+                "the template does not fit at +{start:08x}: the {what} of a fault has {} of {left}; {right}",
+                bytes(count)
+            );
+            return Err(Misfit(text));
+        }
+        let value = integer(self.take(count, op, end)?);
+        let _ = write!(self.out, "(fault at {what} 0x{value:0digits$x})", digits = count * 2);
+        Ok(None)
+    }
+
+    /// Where the data behind a prefix ends; it must be before `end`.
+    fn region(&mut self, length: usize, op: &Op, end: usize) -> Result<usize, Misfit> {
+        let left = end.saturating_sub(self.at);
+        if length > left {
+            self.at -= Prefix::SIZE;
+            let (at, counted) = (self.at, bytes(length));
+            let text = format!(
+                "the template does not fit at +{at:08x}: the prefix of %{op} counts {counted}, {left} are left"
+            );
+            return Err(Misfit(text));
+        }
+        Ok(self.at + length)
+    }
+
+    fn prefixed(&mut self, inner: Option<&Op>, op: &Op, end: usize) -> Result<(), Misfit> {
+        let Some(prefix) = self.prefix(op, end)? else { return Ok(()) };
+        let length = prefix.bytes(self.word);
+        match (inner, length) {
+            // A string's count is the most it may have; it may end sooner, and its bytes with it.
+            (Some(Op::Text), Some(length)) if prefix.token == Token::Text => {
+                let left = self.data.get(self.at..end).unwrap_or_default();
+                let capped = left.get(..length.min(left.len())).unwrap_or_default();
+                if capped.len() < length && !capped.contains(&0) {
+                    self.region(length, op, end)?;
+                }
+                self.until_nul(capped);
+            }
+            (Some(Op::Text), Some(length)) => {
+                let region = self.region(length, op, end)?;
+                self.until_nul(self.data.get(self.at..region).unwrap_or_default());
+                self.at = region;
+            }
+            (Some(Op::Dump), Some(length)) => {
+                let region = self.region(length, op, end)?;
+                self.op(&Op::Dump, region)?;
+            }
+            (Some(inner), _) => self.op(inner, end)?,
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// The nodes again and again, until the bytes that the prefix counts are used up; for what it counts in records,
+    /// so many times.
+    fn repeat(&mut self, nodes: &[Node], op: &Op, end: usize) -> Result<(), Misfit> {
+        let Some(prefix) = self.prefix(op, end)? else { return Ok(()) };
+        let Some(length) = prefix.bytes(self.word) else {
+            for _ in 0..prefix.count {
+                let before = self.at;
+                self.nodes(nodes, end)?;
+                if self.at == before {
+                    break;
+                }
+            }
+            return Ok(());
+        };
+        let region = self.region(length, op, end)?;
+        while self.at < region {
+            let before = self.at;
+            self.nodes(nodes, region)?;
+            if self.at == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Longest address of a fault, in bytes.
+const MAX_ADDRESS: usize = 8;
+
+/// A little-endian integer of at most 16 bytes.
+fn integer(bytes: &[u8]) -> u128 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u128::from(byte))
+}
+
+/// A floating-point number: the shortest digits that read back as the same value.
+fn float(bytes: &[u8]) -> String {
+    let raw = integer(bytes);
+    match bytes.len() {
+        4 => format!("{:?}", f32::from_bits(raw as u32)),
+        8 => format!("{:?}", f64::from_bits(raw as u64)),
+        _ => extended(raw),
+    }
+}
+
+/// An 80-bit number as the nearest double; its hexadecimal digits where a double cannot come near.
+fn extended(raw: u128) -> String {
+    let mantissa = raw as u64;
+    let exponent = (raw >> 64) as i32 & 0x7fff;
+    let sign = if raw >> 79 & 1 == 1 { -1.0 } else { 1.0 };
+    // Bit 63 is the integer bit: without it the CPU takes the number for none, but for zero and the denormals.
+    let normal = mantissa >> 63 == 1;
+    match (exponent, mantissa) {
+        (0, 0) => return format!("{:?}", 0.0 * sign),
+        (0x7fff, m) if m == 1 << 63 => return format!("{:?}", f64::INFINITY * sign),
+        (0x7fff, _) if normal => return format!("{:?}", f64::NAN),
+        _ => {}
+    }
+    let power = exponent - 16383;
+    if !normal || !(-1022..=1023).contains(&power) {
+        return format!("0x{raw:020x}");
+    }
+    let value = sign * (mantissa as f64) * power_of_two(-63) * power_of_two(power);
+    if value.is_normal() { format!("{value:?}") } else { format!("0x{raw:020x}") }
+}
+
+/// Exactly; `power` from -1022 to 1023.
+fn power_of_two(power: i32) -> f64 {
+    f64::from_bits(((1023 + power) as u64) << 52)
+}

@@ -1,0 +1,85 @@
+//! What is wrong with template files: a sentence each, with its place. All of a set of files come at once, up to a limit.
+
+use std::fmt;
+
+/// A place in a file; line 0 is the file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    /// The file as named.
+    pub file: String,
+    /// Line from 1.
+    pub line: u32,
+    /// Column from 1, in characters.
+    pub col: u32,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", place(.file, *.line, *.col))]
+pub struct TemplateError {
+    /// The file as named.
+    pub file: String,
+    /// Line from 1; 0 when it is the file as a whole.
+    pub line: u32,
+    /// Column from 1, in characters.
+    pub col: u32,
+    /// A sentence with the text and what would be right.
+    pub message: String,
+}
+
+fn place(file: &str, line: u32, col: u32) -> String {
+    if line == 0 { format!("{file}: ") } else { format!("{file}:{line}:{col}: ") }
+}
+
+/// Everything that is wrong, in the order of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateErrors {
+    /// The first of them.
+    pub list: Vec<TemplateError>,
+    /// Those beyond [`TemplateErrors::LIMIT`], only counted.
+    pub more: usize,
+}
+
+impl TemplateErrors {
+    /// Most errors that are kept.
+    pub const LIMIT: usize = 50;
+}
+
+impl fmt::Display for TemplateErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, error) in self.list.iter().enumerate() {
+            write!(f, "{}{error}", if n > 0 { "\n" } else { "" })?;
+        }
+        if self.more > 0 {
+            write!(f, "\n{} more errors are not shown", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for TemplateErrors {}
+
+/// Collects errors.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    list: Vec<TemplateError>,
+    more: usize,
+}
+
+impl Errors {
+    pub fn add(&mut self, at: Place, message: String) {
+        if self.list.len() == TemplateErrors::LIMIT {
+            self.more += 1;
+            return;
+        }
+        self.list.push(TemplateError { file: at.file, line: at.line, col: at.col, message });
+    }
+
+    /// The value, if nothing was wrong.
+    pub fn into_result<T>(self, value: T) -> Result<T, TemplateErrors> {
+        if self.list.is_empty() {
+            return Ok(value);
+        }
+        Err(TemplateErrors { list: self.list, more: self.more })
+    }
+}
