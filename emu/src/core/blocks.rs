@@ -4,9 +4,9 @@
 
 use super::cell::BlockCell;
 use super::decode::{self, Kind, LONGEST};
-use super::{Core, Halt, Mode, SLOT_BYTES, SLOT_VA};
+use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
 use crate::engine::hflags;
-use crate::ram::{PAGE, PageState, SLOT_PAGES};
+use crate::ram::{PAGE, PageState};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -197,7 +197,7 @@ impl Core {
             b.size = size.min(0xffff) as u16;
             self.block_translated(address, 0, b.size);
         }
-        if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&address) {
+        if in_slots(address) {
             self.analyse_slot(b);
             return;
         }

@@ -7,9 +7,9 @@
 
 use super::access::canonical;
 use super::decode;
-use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR};
+use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::mmu::{self, Access, Translation};
-use crate::ram::{PAGE, PageState, SLOT_PAGES};
+use crate::ram::{PAGE, PageState};
 
 const R: u32 = 1;
 const W: u32 = 2;
@@ -19,7 +19,7 @@ impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(super) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
         if page >= SLOT_VA {
-            if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&page) {
+            if in_slots(page) {
                 return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
             }
             if page == DROP_VA {
@@ -208,7 +208,7 @@ impl Core {
             let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
-                // Its blocks are analysed anew: see `BlockCell::RESTARTED`.
+                // Its blocks are analysed anew: see `may_restart`.
                 self.drop_page_blocks(index);
                 self.ram.pages[index as usize].flags |= PageState::BOTH;
             } else {

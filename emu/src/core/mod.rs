@@ -51,6 +51,12 @@ const SLOT_PADDR: u64 = 1 << 41;
 const VOID_PADDR: u64 = 1 << 42;
 /// Linear address of the slots: non-canonical, and above 4 GiB, so no guest can name it.
 pub(crate) const SLOT_VA: u64 = 1 << 56;
+
+/// Whether a linear address, not yet cut to the code's size, is one of the slots'.
+fn in_slots(linear: u64) -> bool {
+    (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&linear)
+}
+
 /// Linear page through which blocks of a physical page are dropped.
 const DROP_VA: u64 = 1 << 57;
 

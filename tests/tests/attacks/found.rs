@@ -1,8 +1,9 @@
 //! What random guests have found: each of these once gave a run that depended on probes, or on where the engine cuts
 //! its blocks.
 
-use super::alike::{alike_from, every_byte};
+use super::alike::{alike, alike_from, every_byte};
 use super::common::{CODE, DATA, Setup};
+use trapline_emu::SLOT_BYTES;
 
 /// Sites on some bytes, in both rings and widths, or one width.
 fn check(what: &str, widths: &[u32], code: &[u8], registers: &[(usize, u64)], length: u64) {
@@ -144,4 +145,21 @@ fn the_same_bytes_in_32_and_64_bit_code_are_displaced_as_each() {
         let (end, hits) = alike_from("both sizes", &setup, &[], &sites, length);
         assert!(end.stop == "Limit" && hits >= 10, "{end:?} {hits}");
     }
+}
+
+#[test]
+fn a_slot_whose_address_cut_to_32_bits_is_its_sites_is_no_site() {
+    // The slots lie above 4 GiB: with so many taken, the next one's offset there is the address of the site.
+    // rstorssp [ebx], which the engine refuses with #UD in its slot.
+    let setup = Setup::bits(32).code(&[0xf3, 0x0f, 0x01, 0x2b, 0x90, 0xf4]);
+    let boot = || {
+        let mut guest = setup.boot();
+        guest.set(3, DATA);
+        for _ in 0..CODE / SLOT_BYTES as u64 {
+            guest.m.core_mut().take_slot(&[0x90], 1, CODE, 32).unwrap();
+        }
+        guest
+    };
+    let (end, hits) = alike("slot", &boot, &[CODE], 20);
+    assert!(end.stop == "Halted" && hits == 1, "{end:?} {hits}");
 }
