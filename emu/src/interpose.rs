@@ -3,18 +3,20 @@
 //! This is the place where Solaris's `brktrap` and `invoptrap` jump to DTrace. The machine knows patches (bytes
 //! that fetches see instead of the guest's), not probes: who patched, and why, is the interposer's business.
 
-use crate::core::{Core, Fault, Slot};
+use crate::core::{Core, Fault, Slot, WatchHit};
 
 /// A trap or fault about to be delivered to the guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Trap {
-    /// Vector, 3 (#BP) or 6 (#UD).
+    /// Vector, 3 (#BP) or 6 (#UD); 1 (#DB) for an instruction whose execution is watched.
     pub vector: u8,
     /// Offset in CS of the instruction that trapped.
     pub ip: u64,
     /// Linear address of that instruction.
     pub linear: u64,
-    /// Identifier given to [`Core::arm`], when the trap came out of a patch at this very address.
+    /// Identifier given to [`Core::arm`], when the trap came out of a patch at this very address; for vector 1 that
+    /// given to [`Core::watch`]. Such a trap must be answered by [`Verdict::Step`] or [`Verdict::Declined`]; in either
+    /// case the instruction runs.
     pub patch: u32,
 }
 
@@ -45,6 +47,12 @@ pub trait TrapInterposer {
     fn exception(&mut self, core: &mut Core, vector: u8, at: u64) -> bool {
         let _ = (core, vector, at);
         false
+    }
+
+    /// An instruction has accessed a watched range ([`Core::watch`]). The state is that after it; a repeated string
+    /// instruction is told of after each iteration that did.
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        let _ = (core, hit);
     }
 
     /// A displaced instruction that was given a slot or stepped did not complete: it faulted. Completion is

@@ -26,7 +26,8 @@ pub mod symbols;
 
 pub use crate::core::{
     BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot,
-    Snapshot, SnapshotMismatch, Stop, UserContext, Vector, is_sensitive,
+    Snapshot, SnapshotMismatch, Stop, UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit,
+    WatchKind, is_sensitive,
 };
 pub use clock::Clock;
 pub use digest::Digest;

@@ -296,3 +296,20 @@ fn a_port_read_sees_the_count_of_its_own_instruction() {
     }
     assert!(values.len() >= 2, "no tick passed");
 }
+
+#[test]
+fn rdtsc_before_a_repeated_instruction_of_its_block_sees_the_count() {
+    for bits in [32, 64] {
+        let mut g = Setup::bits(bits)
+            .asm(|a| {
+                a.mov(edi, DATA as u32).unwrap();
+                a.mov(ecx, 3).unwrap();
+                a.rdtsc().unwrap();
+                a.rep().stosb().unwrap();
+                a.hlt().unwrap();
+            })
+            .boot();
+        assert_eq!(g.run(), Stop::Halted);
+        assert_eq!((g.gpr(0), g.gpr(2), g.count()), (g.base + 2, 0, 7));
+    }
+}

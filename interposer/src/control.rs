@@ -6,7 +6,7 @@ use crate::displace::Displaced;
 use crate::insert::bytes_at;
 use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site};
 use std::collections::BTreeMap;
-use trapline_emu::{Core, Stop};
+use trapline_emu::{Core, Stop, Watch};
 
 /// A program as it is now.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct PointView<'a> {
     pub kind: Option<&'a str>,
     /// Whether it is enabled.
     pub enabled: bool,
-    /// Physical addresses that are armed for it.
+    /// Physical addresses that are armed for it; of a watch 1.
     pub sites: usize,
     /// Handlers run.
     pub hits: u64,
@@ -55,6 +55,7 @@ pub struct SavedTable {
     probes: Vec<Probe>,
     sites: Vec<SavedSite>,
     by_paddr: BTreeMap<u64, usize>,
+    by_range: BTreeMap<(u64, u64), usize>,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
     due: Vec<Due>,
@@ -64,6 +65,7 @@ pub struct SavedTable {
 #[derive(Clone)]
 struct SavedSite {
     paddr: u64,
+    watch: Option<Watch>,
     patch: u8,
     probes: Vec<u32>,
     armed: bool,
@@ -75,6 +77,11 @@ impl Interposer {
         let mut sites = vec![0; self.probes.len()];
         for probe in self.sites.iter().filter(|site| site.armed).flat_map(|site| &site.probes) {
             if let Some(count) = sites.get_mut(*probe as usize) {
+                *count += 1;
+            }
+        }
+        for (probe, _) in self.data_watches() {
+            if let Some(count) = sites.get_mut(probe as usize) {
                 *count += 1;
             }
         }
@@ -154,10 +161,18 @@ impl Interposer {
         self.stop_after(core, Due { program: id, site, asked: false });
     }
 
-    /// The handler of this probe has asked for the end of the run.
-    pub(crate) fn stop_here(&mut self, core: &mut Core, index: u32, site: usize) {
+    /// The handler of this probe has asked for the end of the run: when the displaced instruction at the site has
+    /// completed, or at once when there is none.
+    pub(crate) fn stop_here(&mut self, core: &mut Core, index: u32, site: Option<usize>) {
         let Some(probe) = self.probes.get(index as usize) else { return };
-        self.stop_after(core, Due { program: ProgramId(probe.program), site, asked: true });
+        let program = ProgramId(probe.program);
+        match site {
+            Some(site) => self.stop_after(core, Due { program, site, asked: true }),
+            None => {
+                self.stopped_by = Some(program);
+                core.finish(Stop::Requested);
+            }
+        }
     }
 
     fn stop_after(&mut self, core: &mut Core, due: Due) {
@@ -217,14 +232,20 @@ impl Interposer {
 
     /// Saves the table.
     pub fn save(&self) -> SavedTable {
-        let site =
-            |s: &Site| SavedSite { paddr: s.paddr, patch: s.patch, probes: s.probes.clone(), armed: s.armed };
+        let site = |s: &Site| SavedSite {
+            paddr: s.paddr,
+            watch: s.watch,
+            patch: s.patch,
+            probes: s.probes.clone(),
+            armed: s.armed,
+        };
         SavedTable {
             gv: self.gv.clone(),
             programs: self.programs.clone(),
             probes: self.probes.clone(),
             sites: self.sites.iter().map(site).collect(),
             by_paddr: self.by_paddr.clone(),
+            by_range: self.by_range.clone(),
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
@@ -237,29 +258,36 @@ impl Interposer {
         for index in 0..self.sites.len() {
             self.set_way(core, index, None);
         }
+        for (probe, watch) in self.data_watches() {
+            core.unwatch(probe, watch.kind);
+        }
         let stays = |index: usize, site: &Site| {
-            saved.sites.get(index).is_some_and(|s| s.armed && s.paddr == site.paddr)
+            let same = |s: &SavedSite| s.armed && (s.paddr, s.watch) == (site.paddr, site.watch);
+            saved.sites.get(index).is_some_and(same)
         };
         for (index, site) in self.sites.iter_mut().enumerate() {
             if site.armed && !stays(index, site) {
-                core.disarm(site.paddr);
-                site.armed = false;
+                site.disarm(core, index);
             }
         }
         self.sites.resize_with(saved.sites.len(), || Site::new(0));
         for (index, (site, was)) in self.sites.iter_mut().zip(&saved.sites).enumerate() {
             let armed = site.armed;
-            *site = Site::new(was.paddr);
+            *site = Site { watch: was.watch, ..Site::new(was.paddr) };
             site.change(|probes| probes.clone_from(&was.probes));
             site.patch = was.patch;
             site.original = bytes_at(core, was.paddr);
             // It was armed once: nothing else is there.
-            site.armed = was.armed && (armed || core.arm(was.paddr, &[was.patch], index as u32).is_ok());
+            site.armed = was.armed && (armed || site.arm(core, index).is_ok());
         }
         self.gv.clone_from(&saved.gv);
         self.programs.clone_from(&saved.programs);
         self.probes.clone_from(&saved.probes);
         self.by_paddr.clone_from(&saved.by_paddr);
+        self.by_range.clone_from(&saved.by_range);
+        for (probe, watch) in self.data_watches() {
+            core.watch(probe, watch);
+        }
         self.retries.clone_from(&saved.retries);
         self.pending = None;
         self.unfinished.clone_from(&saved.unfinished);

@@ -9,9 +9,9 @@ use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::table::{Interposer, Pending};
-use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict};
+use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
-use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead};
+use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
@@ -33,6 +33,10 @@ impl TrapInterposer for Interposer {
             self.other_hits(core, index, trap, retry);
         }
         self.resume(core, trap, index, sp)
+    }
+
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        self.watch_hit(core, hit);
     }
 
     fn faulted(&mut self, core: &mut Core) {
@@ -118,24 +122,35 @@ impl Interposer {
         let exhausted = probe.run >= probe.limit;
         self.stats.hits += 1;
         let program = &mut self.programs[probe.program];
-        let mut guest =
-            Guest { core, profile: &self.config.profile, stats: &mut self.stats, asked: &mut self.asked };
+        let mut guest = Guest {
+            core,
+            profile: &self.config.profile,
+            stats: &mut self.stats,
+            asked: &mut self.asked,
+            ip: None,
+        };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
-        if outcome.wraps > 0 || !ordinary || self.asked.stop {
-            self.oddities(core, index, trap, &outcome);
+        if self.is_odd(&outcome) {
+            self.oddities(core, index, Some(trap.patch as usize), &outcome);
         }
         if outcome.recorded() {
-            self.record(core, index, trap, &outcome);
+            self.record(core, index, trap.ip, crate::watch::executed(trap), &outcome);
         }
         if outcome.remove || exhausted {
             self.last_hit(core, index, trap.patch as usize, retry, outcome.remove);
         }
     }
 
+    /// Whether a hit is not like most.
+    #[inline(always)]
+    pub(crate) fn is_odd(&self, outcome: &Outcome) -> bool {
+        let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
+        outcome.wraps > 0 || !ordinary || self.asked.stop
+    }
+
     /// What few hits have: a stack that wrapped, an exception, an `exit n`, a wish to end the run.
     #[cold]
-    fn oddities(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
+    pub(crate) fn oddities(&mut self, core: &mut Core, index: u32, site: Option<usize>, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
         match outcome.termination {
             Termination::Exception => self.stats.exceptions += 1,
@@ -145,7 +160,7 @@ impl Interposer {
             Termination::Exit | Termination::Abort => {}
         }
         if std::mem::take(&mut self.asked.stop) {
-            self.stop_here(core, index, trap.patch as usize);
+            self.stop_here(core, index, site);
         }
     }
 
@@ -161,7 +176,14 @@ impl Interposer {
 
     /// Commits the record of a handler that has just run.
     #[inline(never)]
-    fn record(&mut self, core: &mut Core, index: u32, trap: &Trap, outcome: &Outcome) {
+    pub(crate) fn record(
+        &mut self,
+        core: &mut Core,
+        index: u32,
+        ip: u64,
+        watch: Option<WatchItem>,
+        outcome: &Outcome,
+    ) {
         if self.asked.frozen_after.is_some_and(|last| self.stats.hits > last) {
             self.stats.frozen += 1;
             return;
@@ -193,7 +215,7 @@ impl Interposer {
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
             cs: env.seg(Seg::Cs).selector,
             ss: env.seg(Seg::Ss).selector,
-            ip: trap.ip,
+            ip,
             sp: env.gpr(4),
             tsc: core.tsc(),
             exception: thrown.map(|t| Exception {
@@ -203,7 +225,7 @@ impl Interposer {
                 line: probe.lines.get(t.at as usize).copied().unwrap_or(0),
             }),
         };
-        self.channels.commit(&RecordView { header, name: &self.name, data: self.vm.log() });
+        self.channels.commit(&RecordView { header, name: &self.name, watch, data: self.vm.log() });
         if self.vm.stack_trace().is_some() {
             self.record_trace(header, index);
         }
@@ -230,7 +252,7 @@ impl Interposer {
         head.encode(data.width, trace.count, &mut self.trace);
         self.trace.extend_from_slice(trace.records);
         let header = Header { kind: Kind::StackTrace, major: 0, minor: 0, ..data };
-        self.channels.commit(&RecordView { header, name: &self.name, data: &self.trace });
+        self.channels.commit(&RecordView { header, name: &self.name, watch: None, data: &self.trace });
     }
 
     /// The last displaced instruction has completed: probes that had their last hit go.
@@ -291,6 +313,11 @@ impl Interposer {
             core.free_slot(slot);
         }
         self.sites[site].wide = core.env().code64();
-        self.sites[site].displaced = Some(displace::displace(core, trap.linear, trap.ip));
+        let way = match self.sites[site].watch {
+            // Nothing was displaced: the instruction runs where it is.
+            Some(_) => Displaced::Stepped,
+            None => displace::displace(core, trap.linear, trap.ip),
+        };
+        self.sites[site].displaced = Some(way);
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Guest<'a> {
     pub profile: &'a Option<Box<dyn OsProfile>>,
     pub stats: &'a mut Stats,
     pub asked: &'a mut Asked,
+    /// Instruction pointer that handlers see, where it is not the CPU's: that of an instruction which has retired.
+    pub ip: Option<u64>,
 }
 
 /// Segment registers in the machine's order.
@@ -41,7 +43,7 @@ impl Guest<'_> {
         }
         match reg {
             Reg::Flags => self.core.eflags(),
-            Reg::Ip => env.eip(),
+            Reg::Ip => self.ip.unwrap_or_else(|| env.eip()),
             Reg::Tr => env.tr().selector.into(),
             Reg::Ldtr => env.ldt().selector.into(),
             Reg::Cr0 => env.cr(0),

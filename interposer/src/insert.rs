@@ -2,7 +2,7 @@
 
 use crate::displace::Displaced;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
-use trapline_emu::{Core, PAGE, PatchError};
+use trapline_emu::{Core, PAGE, PatchError, WatchKind};
 use trapline_rpn::LinkedProgram;
 
 /// The patch of a breakpoint probe.
@@ -49,6 +49,43 @@ pub enum InsertErrorKind {
     /// The machine refused the patch.
     #[error(transparent)]
     Patch(#[from] PatchError),
+    /// All debug registers are in use.
+    #[error(
+        "the watch of {low:#x}:{high:#x} would be one more than the hardware has debug registers for, which are {limit}; \
+         --watch-unlimited takes any number"
+    )]
+    WatchLimit {
+        /// Lowest address.
+        low: u64,
+        /// Highest address.
+        high: u64,
+        /// Debug registers.
+        limit: usize,
+    },
+    /// No debug register can hold the range.
+    #[error(
+        "the range {low:#x}:{high:#x} is none that the hardware can watch, which is {allowed}; --watch-unlimited \
+         takes any range"
+    )]
+    WatchRange {
+        /// Lowest address.
+        low: u64,
+        /// Highest address.
+        high: u64,
+        /// What the hardware can.
+        allowed: &'static str,
+    },
+    /// The range ends before it begins.
+    #[error("the range {low:#x}:{high:#x} ends before it begins; its higher address comes second")]
+    WatchReversed {
+        /// First address.
+        low: u64,
+        /// Second address.
+        high: u64,
+    },
+    /// No port.
+    #[error("the range ends at {0:#x}, which is no port; the highest is 0xffff")]
+    WatchPort(u64),
     /// Programs and places do not go together.
     #[error("{probes} probe points were given {places} places")]
     Places {
@@ -76,7 +113,8 @@ impl Interposer {
             return Err(InsertError { probe: 0, kind });
         }
         for (probe, (linked, place)) in program.probes.iter().zip(&places).enumerate() {
-            check_opcode(core, place, linked.opcode).map_err(|kind| InsertError { probe, kind })?;
+            let checked = self.check_watch(place).and_then(|()| check_opcode(core, place, linked.opcode));
+            checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let id = self.programs.len();
         let first = self.probes.len();
@@ -132,15 +170,23 @@ impl Interposer {
     }
 
     /// Enables or disables one probe point of a program. Unknown numbers and removed programs are ignored.
-    pub fn set_enabled(&mut self, core: &mut Core, id: ProgramId, probe: usize, on: bool) {
-        let Some(program) = self.programs.get(id.0).filter(|p| !p.removed) else { return };
-        let Some(&index) = program.probes.get(probe) else { return };
-        if on {
-            // The place was armed once; it can be armed again.
-            let _ = self.enable(core, index);
-        } else {
+    ///
+    /// # Errors
+    /// It cannot be armed, as a fifth watch. It is disabled then.
+    pub fn set_enabled(
+        &mut self,
+        core: &mut Core,
+        id: ProgramId,
+        probe: usize,
+        on: bool,
+    ) -> Result<(), InsertErrorKind> {
+        let Some(program) = self.programs.get(id.0).filter(|p| !p.removed) else { return Ok(()) };
+        let Some(&index) = program.probes.get(probe) else { return Ok(()) };
+        if !on {
             self.disable(core, index);
+            return Ok(());
         }
+        self.enable(core, index).inspect_err(|_| self.disable(core, index))
     }
 
     fn enable(&mut self, core: &mut Core, probe: usize) -> Result<(), InsertErrorKind> {
@@ -150,6 +196,7 @@ impl Interposer {
         match self.probes[probe].place.clone() {
             Place::Kernel { paddr, .. } => self.attach(core, paddr, INT3, probe),
             Place::LockNop { paddr, .. } => self.attach(core, paddr + 1, LOCK, probe),
+            Place::Watch(watch) => self.enable_watch(core, watch, probe),
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
                 let Some(content) = module.page(file_page) else { return Ok(()) };
@@ -172,13 +219,20 @@ impl Interposer {
             Place::Kernel { paddr, .. } => self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1),
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
             Place::User { .. } => 0..self.sites.len(),
+            Place::Watch(watch) if watch.kind == WatchKind::Execute => {
+                self.by_range.get(&(watch.low, watch.high)).map_or(0..0, |&s| s..s + 1)
+            }
+            Place::Watch(watch) => {
+                core.unwatch(probe as u32, watch.kind);
+                return;
+            }
         };
-        for site in &mut self.sites[sites] {
+        let first = sites.start;
+        for (n, site) in self.sites[sites].iter_mut().enumerate() {
             if site.probes.contains(&(probe as u32)) {
                 let none_left = site.change(|probes| probes.retain(|&p| p != probe as u32));
                 if none_left && site.armed {
-                    core.disarm(site.paddr);
-                    site.armed = false;
+                    site.disarm(core, first + n);
                 }
             }
         }
@@ -196,12 +250,23 @@ impl Interposer {
             self.sites.push(Site::new(paddr));
             self.sites.len() - 1
         });
+        if !self.sites[index].armed {
+            self.sites[index].patch = patch;
+        }
+        Ok(self.attach_site(core, index, probe)?)
+    }
+
+    /// Puts a probe on a site, which is armed if it was not.
+    pub(crate) fn attach_site(
+        &mut self,
+        core: &mut Core,
+        index: usize,
+        probe: usize,
+    ) -> Result<(), PatchError> {
         let site = &mut self.sites[index];
         if !site.armed {
-            site.patch = patch;
-            core.arm(paddr, &[patch], index as u32)?;
-            site.armed = true;
-            site.original = bytes_at(core, paddr);
+            site.arm(core, index)?;
+            site.original = bytes_at(core, site.paddr);
             // What was known of it is of before: the guest may have rewritten it while nothing was armed here.
             if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
                 core.free_slot(slot);
@@ -220,16 +285,15 @@ impl Interposer {
     /// A site's bytes changed: probes of a user module leave when the page is no longer that module's.
     pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
         let probes = &self.probes;
-        let site = &mut self.sites[site];
+        let (index, site) = (site, &mut self.sites[site]);
         let stays = |p: u32| match &probes[p as usize].place {
-            Place::Kernel { .. } | Place::LockNop { .. } => true,
+            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
         };
         if site.change(|here| here.retain(|&p| stays(p))) && site.armed {
-            core.disarm(site.paddr);
-            site.armed = false;
+            site.disarm(core, index);
         }
     }
 
@@ -264,6 +328,27 @@ pub(crate) fn bytes_at(core: &Core, paddr: u64) -> [u8; 15] {
     bytes
 }
 
+impl Site {
+    /// Arms it: patches it, or has the machine watch it. Its index is what traps out of it carry.
+    pub(crate) fn arm(&mut self, core: &mut Core, index: usize) -> Result<(), PatchError> {
+        match self.watch {
+            Some(watch) => core.watch(index as u32, watch),
+            None => core.arm(self.paddr, &[self.patch], index as u32)?,
+        }
+        self.armed = true;
+        Ok(())
+    }
+
+    /// Disarms it.
+    pub(crate) fn disarm(&mut self, core: &mut Core, index: usize) {
+        match self.watch {
+            Some(watch) => core.unwatch(index as u32, watch.kind),
+            None => core.disarm(self.paddr),
+        };
+        self.armed = false;
+    }
+}
+
 fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertErrorKind> {
     let (found, at) = match place {
         Place::Kernel { linear, paddr } => {
@@ -283,6 +368,7 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             }
             (found[0], at)
         }
+        Place::Watch(_) => return Ok(()),
         Place::User { module, offset } => {
             let at = format!("offset {offset:#x} of {}", module.name());
             match module.bytes_at(*offset, 1) {

@@ -6,8 +6,9 @@
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `host` (what a handler sees of the guest), `service` (what it may ask for by `callk` and `exit n`),
-//! `core_file` (the core file that `exit 3` takes).
+//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `host` (what a handler
+//! sees of the guest), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
+//! takes).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -20,6 +21,7 @@ mod host;
 mod insert;
 mod service;
 mod table;
+mod watch;
 
 pub use control::{PointView, ProgramView, SavedTable};
 pub use core_file::CoreFile;

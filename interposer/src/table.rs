@@ -2,13 +2,14 @@
 //!
 //! A site is a physical address that is patched; a probe is one enabling of one handler there. Several probes
 //! may share a site, in order of insertion. A probe in a user module has as many sites as there are physical
-//! pages that hold its module page. Invariant: a site is armed exactly while an enabled probe is on it.
+//! pages that hold its module page; a watch of execution is a site without a patch. Invariant: a site is armed exactly while an enabled probe is on it.
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
 use crate::service::{Asked, SymbolNames};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use trapline_emu::Watch;
 use trapline_emu::symbols::UserModule;
 use trapline_os::OsProfile;
 use trapline_rpn::{Verified, Vm};
@@ -55,12 +56,14 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// A range of linear addresses or ports, in every address space; nothing is patched.
+    Watch(Watch),
 }
 
 /// Counters of everything that happened at probes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Sites armed now.
+    /// Sites and watches armed now.
     pub sites: u64,
     /// Traps taken at sites.
     pub traps: u64,
@@ -158,7 +161,10 @@ pub(crate) struct Site {
     pub patch: u8,
     /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
     pub wide: bool,
+    /// Physical address; of a watch of execution its lowest linear one.
     pub paddr: u64,
+    /// The watch of execution that it is, if it is no patch.
+    pub watch: Option<Watch>,
     /// The probes here, in order of insertion.
     pub probes: Vec<u32>,
     /// Bytes of the displaced instruction when it was last looked at.
@@ -175,6 +181,7 @@ impl Site {
             patch: 0,
             wide: false,
             paddr,
+            watch: None,
             probes: Vec::new(),
             original: [0; 15],
         }
@@ -216,6 +223,11 @@ pub struct Interposer {
     pub(crate) probes: Vec<Probe>,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
+    /// Sites that are watches of execution, by their range.
+    pub(crate) by_range: BTreeMap<(u64, u64), usize>,
+    pub(crate) watch_unlimited: bool,
+    /// Whether the number of watches is counted only later.
+    pub(crate) selecting: bool,
     /// Process name of the record being made.
     pub(crate) name: Vec<u8>,
     /// Data of the stack trace being made.
@@ -256,6 +268,9 @@ impl Interposer {
             probes: Vec::new(),
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
+            by_range: BTreeMap::new(),
+            watch_unlimited: false,
+            selecting: false,
             name: Vec::new(),
             trace: Vec::new(),
             pending: None,
@@ -294,7 +309,8 @@ impl Interposer {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats { sites: self.sites.iter().filter(|s| s.armed).count() as u64, ..self.stats }
+        let sites = self.sites.iter().filter(|s| s.armed).count() + self.data_watches().len();
+        Stats { sites: sites as u64, ..self.stats }
     }
 
     /// Whether every handler only observes, so that the guest is promised not to notice.
@@ -328,7 +344,7 @@ impl Interposer {
     pub fn armed_sites(&self) -> impl Iterator<Item = (u64, &[u8; 15], Option<crate::Way>)> {
         self.sites
             .iter()
-            .filter(|s| s.armed)
+            .filter(|s| s.armed && s.watch.is_none())
             .map(|s| (s.paddr, &s.original, s.displaced.as_ref().map(|d| d.way())))
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text.
 //! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
-//! address of the kernel. Kernel modules (`modtype = kmod`), watchpoints and address ranges are refused for now.
+//! address of the kernel. A watchpoint takes any address: it need not be of the kernel's image, nor mapped yet. Kernel
+//! modules (`modtype = kmod`) are refused for now.
 
 use std::sync::Arc;
 
+use trapline_emu::WatchKind;
 use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
-    SymbolResolver,
+    SymbolResolver, Watch,
 };
 
 use crate::code::Code;
@@ -101,11 +103,15 @@ impl<'a> Scope<'a> {
 
     fn place(&self, probe: &LinkedProbe) -> Result<Place, LocationError> {
         let location = &probe.location;
+        if let Some(watch) = probe.watch {
+            return Ok(watched(watch, probe));
+        }
         if location.end.is_some() {
             return Err(LocationError {
                 code: "address-range",
-                message: "an address range is for watchpoints, which are not supported".to_owned(),
-                help: Some("give one address".to_owned()),
+                message: "an address range is for watchpoints; a breakpoint probe is at one address"
+                    .to_owned(),
+                help: Some("give one address, or add watchpoint =".to_owned()),
             });
         }
         match (self.module, location.form) {
@@ -162,6 +168,18 @@ impl<'a> Scope<'a> {
         Code::User(module).check(location.value, probe.opcode)?;
         Ok(Place::User { module: Arc::clone(module), offset: location.value })
     }
+}
+
+/// The place of a watchpoint; whether the hardware could watch it is the interposer's to say.
+fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
+    let kind = match watch {
+        Watch::Execute => WatchKind::Execute,
+        Watch::Write => WatchKind::Write,
+        Watch::ReadWrite => WatchKind::ReadWrite,
+        Watch::Io => WatchKind::Io,
+    };
+    let low = probe.location.value;
+    Place::Watch(trapline_emu::Watch { kind, low, high: probe.location.end.unwrap_or(low) })
 }
 
 impl From<crate::code::Refusal> for LocationError {

@@ -160,12 +160,43 @@ impl Location {
     }
 }
 
+/// What a watchpoint probe waits for (`watchpoint =`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watch {
+    /// `x`: execution.
+    Execute,
+    /// `w`: a write.
+    Write,
+    /// `rw`: a read or a write.
+    ReadWrite,
+    /// `io`: a read or write of a port.
+    Io,
+}
+
+impl Watch {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Execute, Self::Write, Self::ReadWrite, Self::Io];
+
+    /// The word of the language.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Execute => "x",
+            Self::Write => "w",
+            Self::ReadWrite => "rw",
+            Self::Io => "io",
+        }
+    }
+}
+
 /// A probe point with its handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbePoint {
     /// `offset =` or `address =`.
     pub location: Location,
-    /// `opcode =`: the first byte at the location.
+    /// `watchpoint =`; `None` for a breakpoint probe.
+    pub watch: Option<Watch>,
+    /// `opcode =`: the first byte at the location; 0 when a watchpoint does not say.
     pub opcode: u8,
     /// `minor =`.
     pub minor: u32,

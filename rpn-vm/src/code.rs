@@ -49,6 +49,25 @@ pub fn encode(code: &[Insn]) -> Vec<u8> {
     out
 }
 
+/// Decodes the instruction at byte `at`; answers it and where the next one begins, or nothing at the end.
+///
+/// # Errors
+/// A byte that is no opcode, or a truncated operand.
+pub fn decode_one(bytes: &[u8], at: usize) -> Result<Option<(Insn, usize)>, CodeError> {
+    let Some(&code) = bytes.get(at) else { return Ok(None) };
+    let op = Op::from_code(code).ok_or(CodeError::Opcode { offset: at, code })?;
+    let kind = op.row().operand;
+    let end = at + 1 + kind.size();
+    let raw = bytes.get(at + 1..end).ok_or(CodeError::Truncated { offset: at })?;
+    let mut wide = [0u8; 8];
+    wide[..raw.len()].copy_from_slice(raw);
+    let mut arg = u64::from_le_bytes(wide);
+    if kind == OperandKind::Disp {
+        arg = i64::from(arg as u32 as i32) as u64;
+    }
+    Ok(Some((Insn { op, arg }, end)))
+}
+
 /// Decodes bytes.
 ///
 /// # Errors
@@ -56,19 +75,9 @@ pub fn encode(code: &[Insn]) -> Vec<u8> {
 pub fn decode(bytes: &[u8]) -> Result<Vec<Insn>, CodeError> {
     let mut out = Vec::new();
     let mut at = 0;
-    while let Some(&code) = bytes.get(at) {
-        let op = Op::from_code(code).ok_or(CodeError::Opcode { offset: at, code })?;
-        let kind = op.row().operand;
-        let end = at + 1 + kind.size();
-        let raw = bytes.get(at + 1..end).ok_or(CodeError::Truncated { offset: at })?;
-        let mut wide = [0u8; 8];
-        wide[..raw.len()].copy_from_slice(raw);
-        let mut arg = u64::from_le_bytes(wide);
-        if kind == OperandKind::Disp {
-            arg = i64::from(arg as u32 as i32) as u64;
-        }
-        out.push(Insn { op, arg });
-        at = end;
+    while let Some((insn, next)) = decode_one(bytes, at)? {
+        out.push(insn);
+        at = next;
     }
     Ok(out)
 }

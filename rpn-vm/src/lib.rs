@@ -7,6 +7,8 @@
 //! 2. [`Program::link`] resolves symbols through a [`SymbolResolver`] and verifies each handler.
 //! 3. [`Vm::run`] runs a [`Verified`] handler against a [`Host`], at each hit, without allocating.
 //!
+//! A compiled program ([`ppdf`]) is a [`Program`] again when it is read, and goes the same way from there.
+//!
 //! The instruction set is data ([`TABLE`]): parser, printer, encoder, decoder and verifier are views
 //! of it. This crate never touches a guest: it sees the world through [`Host`] alone.
 
@@ -18,6 +20,7 @@ mod diag;
 mod host;
 mod link;
 mod parse;
+pub mod ppdf;
 mod print;
 mod regs;
 pub mod services;
@@ -28,9 +31,9 @@ mod vm;
 
 pub use ast::{
     Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, ModType, Operand, ProbePoint, Program, Routine,
-    Term,
+    Term, Watch,
 };
-pub use code::{CodeError, Insn, decode, encode};
+pub use code::{CodeError, Insn, decode, decode_one, encode};
 pub use diag::{Diagnostic, Diagnostics, Severity};
 pub use host::{CallkError, CallkStack, Context, Fault, Host};
 pub use link::{

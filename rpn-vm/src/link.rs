@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine};
+use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Watch};
 use crate::code::Insn;
 use crate::diag::{Diagnostics, Sink, near_miss};
 use crate::source::{Sources, Span};
@@ -92,6 +92,8 @@ pub struct LinkedLocation {
 pub struct LinkedProbe {
     /// Where.
     pub location: LinkedLocation,
+    /// What a watchpoint probe waits for.
+    pub watch: Option<Watch>,
     /// The byte expected there.
     pub opcode: u8,
     /// Major code, of the file.
@@ -272,6 +274,7 @@ impl Linker<'_> {
         let (handler, lines) = handler?;
         Some(LinkedProbe {
             location,
+            watch: point.watch,
             opcode: point.opcode,
             major: header.major,
             minor: point.minor,

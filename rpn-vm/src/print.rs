@@ -10,27 +10,32 @@ use crate::ast::{
 };
 use crate::code::Insn;
 use crate::regs;
+use crate::source::Span;
 use crate::table::OperandKind;
 
 impl Expr {
     /// The expression as source text.
     #[must_use]
     pub fn to_source(&self) -> String {
-        let mut out = String::new();
-        for (i, term) in self.terms.iter().enumerate() {
-            out.push_str(match (i, term.negative) {
+        self.pieces().map(|(sign, atom)| sign.to_owned() + &atom).collect()
+    }
+
+    /// The sign and the text of each term.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.terms.iter().enumerate().map(|(i, term)| {
+            let sign = match (i, term.negative) {
                 (0, false) => "",
                 (0, true) => "-",
                 (_, false) => " + ",
                 (_, true) => " - ",
-            });
-            match &term.atom {
-                Atom::Number(n) if *n < 10 => out.push_str(&n.to_string()),
-                Atom::Number(n) => out.push_str(&format!("{n:#x}")),
-                Atom::Symbol(name) => out.push_str(&quoted(name)),
-            }
-        }
-        out
+            };
+            let atom = match &term.atom {
+                Atom::Number(n) if *n < 10 => n.to_string(),
+                Atom::Number(n) => format!("{n:#x}"),
+                Atom::Symbol(name) => quoted(name),
+            };
+            (sign, atom)
+        })
     }
 }
 
@@ -97,18 +102,33 @@ impl Program {
     /// The whole program as source text.
     #[must_use]
     pub fn to_source(&self) -> String {
+        self.to_source_with(&mut |_| String::new())
+    }
+
+    /// The whole program as source text; `mark` says what stands behind each procedure, probe point and instruction.
+    pub(crate) fn to_source_with(&self, mark: &mut dyn FnMut(Span) -> String) -> String {
         let mut out = String::new();
         header(&mut out, &self.header);
         for routine in &self.procs {
-            let _ = writeln!(out, "\nproc {}", routine.name);
-            body(&mut out, routine);
+            out.push('\n');
+            marked(&mut out, &format!("proc {}", routine.name), &mark(routine.span));
+            body(&mut out, routine, mark);
             out.push_str("endproc\n");
         }
         for point in &self.probes {
             out.push('\n');
-            probe(&mut out, point);
+            probe(&mut out, point, mark);
         }
         out
+    }
+}
+
+/// A line with its mark, in a column of its own where that can be.
+fn marked(out: &mut String, text: &str, mark: &str) {
+    if mark.is_empty() {
+        let _ = writeln!(out, "{text}");
+    } else {
+        let _ = writeln!(out, "{text:<35} {mark}");
     }
 }
 
@@ -142,7 +162,7 @@ fn header(out: &mut String, h: &FileHeader) {
     }
     for (key, names) in [("groupdef", &h.groups), ("typedef", &h.types)] {
         if !names.is_empty() {
-            statement(out, key, &names.join(" "));
+            statement(out, key, &name_list(names));
         }
     }
     for (key, yes) in [("logonfault", h.logonfault), ("autostacktrace", h.autostacktrace)] {
@@ -152,15 +172,30 @@ fn header(out: &mut String, h: &FileHeader) {
     }
 }
 
-fn probe(out: &mut String, p: &ProbePoint) {
-    match &p.location {
-        Location::Offset(e) => statement(out, "offset", &e.to_source()),
-        Location::Address(low, None) => statement(out, "address", &low.to_source()),
-        Location::Address(low, Some(high)) => {
-            statement(out, "address", &format!("{}:{}", low.to_source(), high.to_source()));
+/// Names as `groupdef =` and `typedef =` take them.
+pub(crate) fn name_list(names: &[String]) -> String {
+    names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")
+}
+
+impl Location {
+    /// The statement that says where.
+    pub(crate) fn to_source(&self) -> String {
+        match self {
+            Self::Offset(e) => format!("offset = {}", e.to_source()),
+            Self::Address(low, None) => format!("address = {}", low.to_source()),
+            Self::Address(low, Some(high)) => format!("address = {}:{}", low.to_source(), high.to_source()),
         }
     }
-    statement(out, "opcode", &format!("{:#04x}", p.opcode));
+}
+
+fn probe(out: &mut String, p: &ProbePoint, mark: &mut dyn FnMut(Span) -> String) {
+    marked(out, &p.location.to_source(), &mark(p.span));
+    if let Some(watch) = p.watch {
+        statement(out, "watchpoint", &watch.word());
+    }
+    if p.watch.is_none() || p.opcode != 0 {
+        statement(out, "opcode", &format!("{:#04x}", p.opcode));
+    }
     for (key, value, default) in
         [("minor", p.minor, 0), ("ignore", p.ignore, 0), ("maxhits", p.maxhits, MAXHITS_DEFAULT)]
     {
@@ -170,7 +205,7 @@ fn probe(out: &mut String, p: &ProbePoint) {
     }
     for (key, name) in [("group", &p.group), ("type", &p.kind)] {
         if let Some(name) = name {
-            statement(out, key, name);
+            statement(out, key, &quoted(name));
         }
     }
     if let Some(yes) = p.logonfault {
@@ -179,14 +214,14 @@ fn probe(out: &mut String, p: &ProbePoint) {
     if let Some(mask) = p.excpt_mask {
         statement(out, "excpt_mask", &format!("{mask:#x}"));
     }
-    body(out, &p.handler);
+    body(out, &p.handler, mark);
 }
 
-fn body(out: &mut String, routine: &Routine) {
+fn body(out: &mut String, routine: &Routine, mark: &mut dyn FnMut(Span) -> String) {
     for instr in &routine.body {
         for label in &instr.labels {
             let _ = writeln!(out, "{label}:");
         }
-        let _ = writeln!(out, "    {}", instr.to_source());
+        marked(out, &format!("    {}", instr.to_source()), &mark(instr.span));
     }
 }

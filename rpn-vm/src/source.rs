@@ -1,7 +1,10 @@
 //! Source files and positions in them.
 //!
 //! It keeps every text that took part in a compilation, so that a diagnostic
-//! can show its line. It reads no files; a [`crate::Loader`] does.
+//! can show its line; of a compiled file, the lines that it can print again.
+//! It reads no files; a [`crate::Loader`] does.
+
+use std::collections::BTreeMap;
 
 /// A place in a source file. Line and column count from 1; columns and lengths are characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +34,8 @@ impl Span {
 struct SourceFile {
     name: String,
     lines: Vec<String>,
+    /// Lines known without the text: of a file that was compiled elsewhere.
+    known: BTreeMap<u32, String>,
 }
 
 /// The files of one compilation.
@@ -43,8 +48,23 @@ impl Sources {
     /// Adds a file and answers its index.
     pub fn add(&mut self, name: &str, text: &str) -> u32 {
         let lines = text.lines().map(str::to_owned).collect();
-        self.files.push(SourceFile { name: name.to_owned(), lines });
+        self.push(SourceFile { name: name.to_owned(), lines, known: BTreeMap::new() })
+    }
+
+    /// Adds a file of which only the name and some lines are known, and answers its index.
+    pub fn add_known(&mut self, name: &str, known: BTreeMap<u32, String>) -> u32 {
+        self.push(SourceFile { name: name.to_owned(), lines: Vec::new(), known })
+    }
+
+    fn push(&mut self, file: SourceFile) -> u32 {
+        self.files.push(file);
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// How many files there are.
+    #[must_use]
+    pub fn file_count(&self) -> u32 {
+        u32::try_from(self.files.len()).unwrap_or(u32::MAX)
     }
 
     /// The name of a file as it was given.
@@ -56,11 +76,12 @@ impl Sources {
     /// One line without its end; empty when there is none.
     #[must_use]
     pub fn line(&self, file: u32, line: u32) -> &str {
-        let file = self.files.get(file as usize);
-        file.and_then(|f| f.lines.get((line as usize).checked_sub(1)?)).map_or("", String::as_str)
+        let Some(file) = self.files.get(file as usize) else { return "" };
+        let text = (line as usize).checked_sub(1).and_then(|n| file.lines.get(n));
+        text.or_else(|| file.known.get(&line)).map_or("", String::as_str)
     }
 
-    /// How many lines a file has.
+    /// How many lines the text of a file has; none when only some lines are known.
     #[must_use]
     pub fn line_count(&self, file: u32) -> u32 {
         self.files.get(file as usize).map_or(0, |f| u32::try_from(f.lines.len()).unwrap_or(u32::MAX))

@@ -100,9 +100,106 @@ pub struct VerifyError {
     pub reason: String,
 }
 
+/// What the hot loop does with an instruction, chosen once, by the verifier. It is a view of [`Op`]: what has no
+/// place of its own here is [`Quick::General`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Quick {
+    General,
+    Nop,
+    Push,
+    PushRegister,
+    PushRegisterLow,
+    LogN,
+    Exit,
+    Abort,
+    Jmp,
+    Jlt,
+    Jle,
+    Jgt,
+    Jge,
+    Jz,
+    Jnz,
+    Loop,
+    Call,
+    Ret,
+    Add,
+    Sub,
+    Mul,
+    And,
+    Or,
+    Xor,
+    Neg,
+    Xchg,
+    ShlN,
+    ShrN,
+    Dup1,
+    PushLv,
+    PopLv,
+    MoveLv,
+    IncLv,
+    DecLv,
+    PushMem8,
+    PushMem16,
+    PushMem32,
+    PushMem64,
+}
+
+impl Quick {
+    fn of(op: Op, shape: Shape, arg: u64, width: Width) -> Self {
+        match op {
+            Op::Nop => Self::Nop,
+            Op::Push => Self::Push,
+            Op::PushR if shape == Shape::Plain => Self::PushRegister,
+            Op::PushR if shape == Shape::Low32 => Self::PushRegisterLow,
+            Op::LogN => Self::LogN,
+            Op::Exit => Self::Exit,
+            Op::Abort => Self::Abort,
+            Op::Jmp => Self::Jmp,
+            Op::Jlt => Self::Jlt,
+            Op::Jle => Self::Jle,
+            Op::Jgt => Self::Jgt,
+            Op::Jge => Self::Jge,
+            Op::Jz => Self::Jz,
+            Op::Jnz => Self::Jnz,
+            Op::Loop => Self::Loop,
+            Op::Call => Self::Call,
+            Op::Ret => Self::Ret,
+            Op::Add => Self::Add,
+            Op::Sub => Self::Sub,
+            Op::Mul => Self::Mul,
+            Op::And => Self::And,
+            Op::Or => Self::Or,
+            Op::Xor => Self::Xor,
+            Op::Neg => Self::Neg,
+            Op::Xchg => Self::Xchg,
+            Op::ShlN if arg < u64::from(width.bits()) => Self::ShlN,
+            Op::ShrN if arg < u64::from(width.bits()) => Self::ShrN,
+            Op::DupN if arg == 1 => Self::Dup1,
+            Op::PushLvN => Self::PushLv,
+            Op::PopLvN => Self::PopLv,
+            Op::MoveLvN => Self::MoveLv,
+            Op::IncLvN => Self::IncLv,
+            Op::DecLvN => Self::DecLv,
+            Op::PushMem8 => Self::PushMem8,
+            Op::PushMem16 => Self::PushMem16,
+            Op::PushMem32 => Self::PushMem32,
+            Op::PushMem64 if width == Width::W64 => Self::PushMem64,
+            _ => Self::General,
+        }
+    }
+}
+
+/// Whether an instruction can never push, nor change an element of the stack.
+fn leaves_stack(op: Op) -> bool {
+    use Op::{Abort, DecLvN, Exit, IncLvN, Nop, Remove, SetMajN, SetMinN};
+    matches!(op, Abort | DecLvN | Exit | IncLvN | Nop | Remove | SetMajN | SetMinN)
+}
+
 /// A pre-decoded instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fast {
+    pub quick: Quick,
     pub op: Op,
     pub reg: Reg,
     pub shape: Shape,
@@ -113,6 +210,8 @@ pub(crate) struct Fast {
 #[derive(Debug)]
 pub struct Verified {
     pub(crate) fast: Box<[Fast]>,
+    /// Whether a run may write to the stack before it throws.
+    pub(crate) writes_stack: bool,
     code: Box<[Insn]>,
     routines: Box<[u32]>,
     limits: Limits,
@@ -186,7 +285,9 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
             observe_only &= observes(&code, index);
         }
     }
-    Ok(Verified { fast: fast.into(), code: code.into(), routines: routines.into(), limits, observe_only })
+    let writes_stack = !code.iter().all(|i| leaves_stack(i.op));
+    let (fast, code, routines) = (fast.into(), code.into(), routines.into());
+    Ok(Verified { fast, writes_stack, code, routines, limits, observe_only })
 }
 
 /// Whether an instruction leaves the guest as it is. A service does when its number stands right before it and no jump
@@ -214,7 +315,7 @@ fn check(
 ) -> Result<Fast, String> {
     let row = insn.op.row();
     let arg = insn.arg;
-    let mut fast = Fast { op: insn.op, reg: Reg::Ax, shape: Shape::Plain, arg };
+    let mut fast = Fast { quick: Quick::General, op: insn.op, reg: Reg::Ax, shape: Shape::Plain, arg };
     let at_most = |max: u64| if arg <= max { Ok(()) } else { Err(format!("operand {arg} is above {max}")) };
     match row.operand {
         OperandKind::None => fast.arg = 0,
@@ -257,5 +358,6 @@ fn check(
             (fast.reg, fast.shape) = (reg.reg, reg.shape);
         }
     }
+    fast.quick = Quick::of(fast.op, fast.shape, fast.arg, limits.width);
     Ok(fast)
 }

@@ -30,6 +30,8 @@ const EXAMPLES: &[(&str, usize)] = &[
     ("4-swap_out.rpn", 1),
     ("5-general_protection.rpn", 1),
     ("6-groups.rpn", 8),
+    ("7a-nr_free_pages.rpn", 1),
+    ("7b-user.rpn", 1),
 ];
 
 #[test]
@@ -138,6 +140,20 @@ fn a_run_sees_nothing_of_the_run_before() {
     vm.run(&dirty, &mut host, Vars::default());
     vm.run(&look, &mut host, Vars::default());
     assert!(vm.log().iter().all(|&b| b == 0));
+}
+
+#[test]
+fn an_exception_for_want_of_variables_leaves_nothing_either() {
+    let link = |code: &str| {
+        let text = format!("name = t\nvars = 1\noffset = 0\nopcode = 0x55\n{code}\n");
+        parse("t", &text).unwrap().link(Width::W64, &AnySymbol).unwrap().probes[0].handler.clone()
+    };
+    let mut vm = Vm::new();
+    // The program has a variable, the machine keeps none for it: the fault is all that touches the stack.
+    let out = vm.run(&link("inc lv, 0"), &mut TestHost::default(), Vars::default());
+    assert_eq!((out.termination, vm.stack()), (Termination::Exception, vec![0x40, 1, 0]));
+    vm.run(&link("push tsp, 2\npush tsp, 2\nlog 2"), &mut TestHost::default(), Vars::default());
+    assert!(vm.log().iter().all(|&b| b == 0), "{:?}", vm.log());
 }
 
 const BAD: &str = r#"name = /home/user/testapp

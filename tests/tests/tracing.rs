@@ -295,20 +295,22 @@ fn little(value: u32) -> String {
 #[test]
 fn the_example_of_the_docs_has_this_log() {
     let program = "examples/stack-trace.rpn";
-    let ran = trapline(&root(), &["run", "embedded:ia32", "-p", program, "-q"]);
+    let ran = trapline(&root(), &["run", "embedded:ia32", "-p", program, "-q", "-f", "json"]);
     let target = target(&trapline_guests::IA32);
     let offset = target.symbols().lookup("do_fork").unwrap().addr - target.text_base().unwrap();
-    let mut expected = String::new();
+    let mut expected = Vec::new();
     for runs in 1..=6 {
         let words = |list: &[u32]| list.iter().map(|n| little(*n)).collect::<String>();
-        expected.push_str(&format!("DProbes(3,1) {}\n", words(&[0x20, 0, 0])));
+        expected.push(words(&[0x20, 0, 0]));
         let head = format!("010700{}{}", hex(b"vmlinux", HexStyle::Pairs), words(&[offset as u32, 77, 3, 1]));
         let record = format!("020100{}030200", words(&[0x20, 8, 0, 0]));
         let callee = format!("{}040000050200{}060000", words(&[11, 7]), words(&[runs, 0]));
         let handler = format!("{}040100{}050000060000", words(&[0, u32::MAX]), words(&[0x11]));
-        expected.push_str(&format!("DProbes(0,0) {head}{record}{callee}{handler}\n"));
+        expected.push(format!("{head}{record}{callee}{handler}"));
     }
-    assert_eq!(ran.out, expected);
+    let lines = ran.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let data: Vec<String> = lines.filter_map(|line| line["data"].as_str().map(str::to_owned)).collect();
+    assert_eq!(data, expected);
 }
 
 /// The offset that the first stack trace of a program at this place has.

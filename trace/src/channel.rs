@@ -7,6 +7,7 @@
 //! taken back as long as nobody has read them.
 
 use crate::record::{Header, Record, RecordView};
+use crate::watch::WatchItem;
 
 /// Size of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +51,13 @@ struct SubBuffer {
     index: Vec<Entry>,
 }
 
-/// A record in a sub-buffer: name, then data, in `bytes`.
+/// A record in a sub-buffer: name, then the encoded watch item if it has one, then data, in `bytes`.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     header: Header,
     start: u32,
     name: u32,
+    watch: u32,
     data: u32,
 }
 
@@ -75,11 +77,17 @@ impl SubBuffer {
     fn view(&self, entry: &Entry) -> RecordView<'_> {
         let start = entry.start as usize;
         let middle = start + entry.name as usize;
-        let end = middle + entry.data as usize;
+        let data = middle + entry.watch as usize;
+        let end = data + entry.data as usize;
+        let watch = match entry.watch {
+            0 => None,
+            _ => self.bytes.get(middle..data).and_then(|b| WatchItem::decode(b, 8).ok()),
+        };
         RecordView {
             header: entry.header,
             name: self.bytes.get(start..middle).unwrap_or_default(),
-            data: self.bytes.get(middle..end).unwrap_or_default(),
+            watch: watch.map(|(item, _)| item),
+            data: self.bytes.get(data..end).unwrap_or_default(),
         }
     }
 }
@@ -115,7 +123,8 @@ impl Channel {
     #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> bool {
         self.counts.committed += 1;
-        let need = Self::record_size(record.name.len(), record.data.len());
+        let watch = if record.watch.is_some() { WatchItem::MAX } else { 0 };
+        let need = Self::record_size(record.name.len(), watch + record.data.len());
         if need > self.size {
             self.counts.oversized += 1;
             return false;
@@ -124,13 +133,19 @@ impl Channel {
             self.advance();
         }
         let buffer = &mut self.ring[self.write];
-        let entry = Entry {
+        let mut entry = Entry {
             header: record.header,
             start: buffer.bytes.len() as u32,
             name: record.name.len() as u32,
+            watch: 0,
             data: record.data.len() as u32,
         };
         buffer.bytes.extend_from_slice(record.name);
+        if let Some(watch) = &record.watch {
+            let before = buffer.bytes.len();
+            watch.encode(8, &mut buffer.bytes);
+            entry.watch = (buffer.bytes.len() - before) as u32;
+        }
         buffer.bytes.extend_from_slice(record.data);
         buffer.index.push(entry);
         true

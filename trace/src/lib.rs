@@ -17,6 +17,7 @@ mod record;
 mod sink;
 mod stack_trace;
 mod template;
+mod watch;
 
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
 pub use destination::{
@@ -30,3 +31,4 @@ pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsEr
 pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
 pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};
+pub use watch::{Accessed, WATCH_VALUE, WatchItem};

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use bitflags::bitflags;
 use thiserror::Error;
 
+use crate::watch::{WATCH_FLAG, WatchItem};
+
 bitflags! {
     /// Header items, with the flag values of the paper (section 5).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -177,6 +179,8 @@ pub struct RecordView<'a> {
     pub header: Header,
     /// Process name, without NUL; empty when not known.
     pub name: &'a [u8],
+    /// What a watch hit saw; `None` for all other records.
+    pub watch: Option<WatchItem>,
     /// What was logged.
     pub data: &'a [u8],
 }
@@ -188,6 +192,8 @@ pub struct Record {
     pub header: Header,
     /// Process name, without NUL; empty when not known.
     pub name: Vec<u8>,
+    /// What a watch hit saw; `None` for all other records.
+    pub watch: Option<WatchItem>,
     /// What was logged.
     pub data: Vec<u8>,
 }
@@ -225,7 +231,7 @@ impl Record {
     /// The record as a view.
     #[must_use]
     pub fn view(&self) -> RecordView<'_> {
-        RecordView { header: self.header, name: &self.name, data: &self.data }
+        RecordView { header: self.header, name: &self.name, watch: self.watch, data: &self.data }
     }
 
     /// Decodes the first record of `bytes`; answers it, its items, and the bytes it took. Items that are
@@ -248,7 +254,7 @@ impl Record {
         h.width = width;
         h.termination = r.u16()?;
         let flags = r.u32()?;
-        let ours = flags & (ICOUNT | EXCEPTION);
+        let ours = flags & (ICOUNT | EXCEPTION | WATCH_FLAG);
         let items = HeaderItems::from_bits(flags & !ours)
             .ok_or(DecodeError::Field { field: "flags", value: flags })?;
         let mut name = Vec::new();
@@ -267,6 +273,13 @@ impl Record {
                 _ => name = r.string()?,
             }
         }
+        let mut watch = None;
+        if ours & WATCH_FLAG != 0 {
+            let (item, taken) =
+                WatchItem::decode(body.get(r.at..).unwrap_or_default(), usize::from(width / 8))?;
+            r.at += taken;
+            watch = Some(item);
+        }
         if ours & ICOUNT != 0 {
             h.icount = r.u64()?;
         }
@@ -275,7 +288,7 @@ impl Record {
             h.exception = Some(e);
         }
         let data = body.get(r.at..).unwrap_or_default().to_vec();
-        Ok((Self { header: h, name, data }, items, end))
+        Ok((Self { header: h, name, watch, data }, items, end))
     }
 }
 
@@ -283,7 +296,7 @@ impl RecordView<'_> {
     /// A copy of its own.
     #[must_use]
     pub fn to_owned(&self) -> Record {
-        Record { header: self.header, name: self.name.to_vec(), data: self.data.to_vec() }
+        Record { header: self.header, name: self.name.to_vec(), watch: self.watch, data: self.data.to_vec() }
     }
 
     /// Appends the encoded record with the chosen items. All integers are little-endian.
@@ -307,7 +320,8 @@ impl RecordView<'_> {
         out.push(h.kind as u8);
         out.push(h.width);
         out.extend_from_slice(&h.termination.to_le_bytes());
-        out.extend_from_slice(&(items.bits() | ours).to_le_bytes());
+        let watch = if self.watch.is_some() { WATCH_FLAG } else { 0 };
+        out.extend_from_slice(&(items.bits() | ours | watch).to_le_bytes());
         let word = if h.width == 64 { 8 } else { 4 };
         for item in items.iter() {
             match item {
@@ -327,6 +341,9 @@ impl RecordView<'_> {
                     out.push(0);
                 }
             }
+        }
+        if let Some(watch) = &self.watch {
+            watch.encode(word, out);
         }
         if ours & ICOUNT != 0 {
             out.extend_from_slice(&h.icount.to_le_bytes());

@@ -184,7 +184,12 @@ fn frame(r: &mut Reader<'_>, width: u8) -> Result<TraceFrame, DecodeError> {
     })
 }
 
-fn entries(r: &mut Reader<'_>, width: u8, token: Token, field: &'static str) -> Result<Vec<u64>, DecodeError> {
+fn entries(
+    r: &mut Reader<'_>,
+    width: u8,
+    token: Token,
+    field: &'static str,
+) -> Result<Vec<u64>, DecodeError> {
     let count = prefix(r, token, field)?;
     (0..count).map(|_| r.word(width)).collect()
 }

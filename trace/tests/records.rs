@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use trapline_trace::{
-    Channel, ChannelConfig, Channels, DecodeError, End, Exception, Header, HeaderItems, JsonSink, Kind,
-    Record, RecordView, Reply, RunInfo, Sink, TextSink,
+    Accessed, Channel, ChannelConfig, Channels, DecodeError, End, Exception, Header, HeaderItems, JsonSink,
+    Kind, Record, RecordView, Reply, RunInfo, Sink, TextSink, WatchItem,
 };
 
 fn sample(width: u8) -> Record {
@@ -31,6 +31,7 @@ fn sample(width: u8) -> Record {
             exception: None,
         },
         name: b"appln".to_vec(),
+        watch: None,
         data: vec![0x2a, 0, 0, 0, 0xff],
     }
 }
@@ -96,7 +97,7 @@ fn tiny(records: usize) -> ChannelConfig {
 fn a_tiny_channel_counts_what_it_lost_and_keeps_the_newest() {
     let mut channels = Channels::new(1, tiny(3));
     for n in 0..1000u32 {
-        let record = RecordView { header: Header::default(), name: b"", data: &n.to_le_bytes() };
+        let record = RecordView { header: Header::default(), name: b"", watch: None, data: &n.to_le_bytes() };
         assert_eq!(channels.commit(&record), u64::from(n) + 1);
     }
     let mut seen = Vec::new();
@@ -115,7 +116,12 @@ fn records_taken_back_leave_no_trace_but_what_was_lost() {
             let mut channels = Channels::new(1, tiny(3));
             let commit = |channels: &mut Channels, n: u64| {
                 let header = Header { probe: n as u32, ..Header::default() };
-                channels.commit(&RecordView { header, name: b"", data: &(n as u32).to_le_bytes() });
+                channels.commit(&RecordView {
+                    header,
+                    name: b"",
+                    watch: None,
+                    data: &(n as u32).to_le_bytes(),
+                });
             };
             (0..before).for_each(|n| commit(&mut channels, n));
             let mark = channels.next_seq();
@@ -138,8 +144,13 @@ fn records_taken_back_leave_no_trace_but_what_was_lost() {
 #[test]
 fn a_record_larger_than_a_sub_buffer_is_counted() {
     let mut channel = Channel::new(ChannelConfig { sub_buffer_size: 200, sub_buffers: 4 });
-    assert!(!channel.commit(&RecordView { header: Header::default(), name: b"", data: &[0; 200] }));
-    assert!(channel.commit(&RecordView { header: Header::default(), name: b"", data: &[0; 8] }));
+    assert!(!channel.commit(&RecordView {
+        header: Header::default(),
+        name: b"",
+        watch: None,
+        data: &[0; 200]
+    }));
+    assert!(channel.commit(&RecordView { header: Header::default(), name: b"", watch: None, data: &[0; 8] }));
     assert_eq!((channel.counts().lost(), channel.len()), (1, 1));
 }
 
@@ -148,7 +159,7 @@ fn records_of_several_cpus_come_out_in_sequence() {
     let mut channels = Channels::new(3, ChannelConfig { sub_buffer_size: 4096, sub_buffers: 2 });
     for n in 0..30u32 {
         let header = Header { cpu: n * 7 % 3, ..Header::default() };
-        channels.commit(&RecordView { header, name: b"x", data: &[] });
+        channels.commit(&RecordView { header, name: b"x", watch: None, data: &[] });
     }
     let mut seen = Vec::new();
     channels.drain(|r| seen.push(r.header.seq));
@@ -216,7 +227,15 @@ proptest! {
             ..Header::default()
         };
         let name = if items.contains(HeaderItems::NAME) { name } else { Vec::new() };
-        let record = Record { header, name, data };
+        let (old, new) = (seq.to_le_bytes(), time_ns.to_le_bytes());
+        let watch = (a & 1 != 0).then(|| {
+            let mut item = WatchItem { access: Accessed::Write, address: cut(ip), size: b as u16, ..WatchItem::default() };
+            item.len = (c % 9) as u8;
+            item.old[..usize::from(item.len)].copy_from_slice(&old[..usize::from(item.len)]);
+            item.new[..usize::from(item.len)].copy_from_slice(&new[..usize::from(item.len)]);
+            item
+        });
+        let record = Record { header, name, watch, data };
         let mut bytes = vec![];
         record.view().encode(items, &mut bytes);
         let used = bytes.len();
@@ -233,7 +252,7 @@ proptest! {
     fn nothing_is_lost_silently(sizes in proptest::collection::vec(0usize..300, 0..200), sub in 100usize..2000, n in 1usize..5) {
         let mut channels = Channels::new(1, ChannelConfig { sub_buffer_size: sub, sub_buffers: n });
         for size in &sizes {
-            channels.commit(&RecordView { header: Header::default(), name: b"", data: &vec![0; *size] });
+            channels.commit(&RecordView { header: Header::default(), name: b"", watch: None, data: &vec![0; *size] });
         }
         let held = channels.records().len() as u64;
         prop_assert_eq!(channels.counts().lost() + held, sizes.len() as u64);

@@ -88,7 +88,7 @@ fn every_truncation_and_what_follows_are_errors() {
 fn sinks_say_what_a_stack_trace_says() {
     let data = data(32);
     let header = Header { seq: 2, kind: Kind::StackTrace, width: 32, ip: 0x10, ..Header::default() };
-    let view = RecordView { header, name: b"", data: &data };
+    let view = RecordView { header, name: b"", watch: None, data: &data };
     let nothing = |_: u64| None;
     let mut text = TextSink::new(Vec::new(), HeaderItems::default());
     text.record(&view, &nothing).unwrap();

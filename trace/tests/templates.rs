@@ -28,7 +28,7 @@ fn one(fmt: &str) -> Result<Formatter, TemplateErrors> {
 
 fn format_with(formatter: &Formatter, (major, minor): (u32, u32), width: u8, data: &[u8]) -> String {
     let header = Header { major, minor, width, ..Header::default() };
-    formatter.format(&RecordView { header, name: b"", data }).text
+    formatter.format(&RecordView { header, name: b"", watch: None, data }).text
 }
 
 /// Data by a template, at a width.
@@ -259,7 +259,7 @@ fn a_directory_of_template_files() {
     assert_eq!(made.templates(), 2);
     assert_eq!(format_with(&made, (16, 1), 32, &[1, 2]), "01 and\t02\n");
     let header = Header { major: 16, minor: 2, width: 32, ..Header::default() };
-    let formatted = made.format(&RecordView { header, name: b"", data: b"A" });
+    let formatted = made.format(&RecordView { header, name: b"", watch: None, data: b"A" });
     assert_eq!(formatted.desc, Some("two \"q\" \\"));
     assert!(
         formatted.text.starts_with("+00000000 41 ") && formatted.text.ends_with(" *A*"),

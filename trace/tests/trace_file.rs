@@ -34,7 +34,7 @@ fn records(width: u8) -> Vec<Record> {
         ip: 0xc010_1234,
         ..Header::default()
     };
-    let first = Record { header, name: b"appln".to_vec(), data: vec![1, 2, 3] };
+    let first = Record { header, name: b"appln".to_vec(), watch: None, data: vec![1, 2, 3] };
     let exception = Some(Exception { code: 0x20, parm1: 7, parm2: u64::MAX, line: 12 });
     let mut thrown =
         Record { header: Header { seq: 2, termination: 0x20, exception, ..header }, ..Record::default() };
@@ -319,7 +319,7 @@ proptest! {
             exception: thrown.then_some(Exception { code, parm1: seq, parm2: icount, line }),
             ..Header::default()
         };
-        let record = Record { header, name: Vec::new(), data };
+        let record = Record { header, name: Vec::new(), watch: None, data };
         let mut sink = RawSink::new(Vec::new(), HeaderItems::default());
         sink.begin(&RunInfo { image: "x".into(), width, extra: vec![] }).unwrap();
         sink.record(&record.view(), &|_| None).unwrap();

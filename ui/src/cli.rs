@@ -38,10 +38,12 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the functions that can be probed
     List(ListArgs),
-    /// Disassemble a function: how each instruction would be displaced, and where probes stand
+    /// Disassemble a function: how each instruction would be displaced, and where probes stand; or a PPDF file
     Dis(DisArgs),
     /// Compile and verify probe programs without running anything
     Check(CheckArgs),
+    /// Compile a probe program to a PPDF file, to be run without its source
+    Build(BuildArgs),
     /// Run the man page's examples 1 to 6 on an embedded guest
     Demo(DemoArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
@@ -61,7 +63,7 @@ pub struct GuestArgs {
     pub sym: Vec<PathBuf>,
 }
 
-/// The preprocessor's part.
+/// How probe programs are read: the preprocessor's part, and whose files are taken.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Define a macro of the probe programs
@@ -70,6 +72,9 @@ pub struct SourceArgs {
     /// Search this folder for #include
     #[arg(short = 'I', value_name = "DIR")]
     pub include: Vec<PathBuf>,
+    /// Take only PPDF files that are signed with the private half of this public key
+    #[arg(long, value_name = "KEY")]
+    pub require_signed: Option<PathBuf>,
 }
 
 /// How records are printed.
@@ -104,14 +109,14 @@ pub struct RunArgs {
     /// Guest memory
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
     pub mem: u64,
-    /// Probe program to insert; may be repeated
-    #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
+    /// Probe program to insert, source or PPDF file; may be repeated
+    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn")]
     pub probe: Vec<PathBuf>,
-    /// Enable only probe points of these groups, with commas; the others can be enabled by a script
-    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    /// Enable only probe points of these groups; the others can be enabled by a script
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1..)]
     pub group: Vec<String>,
-    /// Enable only probe points of these types, with commas
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    /// Enable only probe points of these types
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1..)]
     pub kind: Vec<String>,
     /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE")]
@@ -180,6 +185,9 @@ pub struct RunArgs {
     /// Instructions a handler may execute in one run
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u32>,
+    /// Watch any number of ranges of any size, not only what four debug registers can
+    #[arg(long)]
+    pub watch_unlimited: bool,
 }
 
 /// `list`.
@@ -207,8 +215,8 @@ pub struct DisArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Function of the kernel or a module, or MODULE:FUNCTION
-    pub symbol: String,
+    /// Function of the kernel or a module, or MODULE:FUNCTION; none for a PPDF file, given as the image
+    pub symbol: Option<String>,
     /// Show original and patched bytes side by side; without -p, with a probe on every instruction
     #[arg(long)]
     pub armed: bool,
@@ -238,6 +246,32 @@ pub struct CheckArgs {
     /// Print the verified code
     #[arg(long)]
     pub disassemble: bool,
+}
+
+/// `build`.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Probe program; a PPDF file is written anew, to sign it
+    #[arg(value_name = "FILE.rpn", required_unless_present_any = ["build_ppdf", "new_key"])]
+    pub file: Option<PathBuf>,
+    /// DProbes' way to name the probe program.
+    #[arg(long, hide = true, value_name = "FILE.rpn", conflicts_with = "file")]
+    pub build_ppdf: Option<PathBuf>,
+    /// The file to write [default: FILE.ppdf]
+    #[arg(short, long, value_name = "FILE.ppdf")]
+    pub output: Option<PathBuf>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Check for this width only [default: both; one must do]. The file is the same
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(32..=64))]
+    pub width: Option<u8>,
+    /// Sign with this private key, Ed25519 in PEM form
+    #[arg(long, value_name = "KEYFILE")]
+    pub sign: Option<PathBuf>,
+    /// Make a key for --sign instead: KEYFILE, and KEYFILE.pub for --require-signed
+    #[arg(long, value_name = "KEYFILE", exclusive = true)]
+    pub new_key: Option<PathBuf>,
 }
 
 /// `demo`.

@@ -8,6 +8,7 @@ use trapline_emu::load::LoadError;
 use trapline_emu::symbols::SymbolError;
 use trapline_providers::GlobError;
 use trapline_rpn::Diagnostics;
+use trapline_rpn::ppdf::{KeyError, PpdfError, UnwritableError, VerifyingKey};
 use trapline_trace::{TemplateErrors, TraceFileError};
 
 /// How the program ends.
@@ -105,6 +106,40 @@ pub enum Failure {
         /// Where.
         at: usize,
     },
+    /// A PPDF file cannot be used.
+    #[error("{}: {error}", path.display())]
+    Ppdf {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: PpdfError,
+    },
+    /// A program cannot be written as a PPDF file.
+    #[error("{}{error}", if error.has_place() { String::new() } else { format!("{}: ", path.display()) })]
+    Unwritable {
+        /// The program's file.
+        path: PathBuf,
+        /// Why.
+        error: UnwritableError,
+    },
+    /// A program is not signed as it must be.
+    #[error("{} {how}, and only programs signed by {wanted} are taken", path.display())]
+    NotSigned {
+        /// The program's file.
+        path: PathBuf,
+        /// How it is signed.
+        how: String,
+        /// The key that it must be signed with.
+        wanted: VerifyingKey,
+    },
+    /// A key file holds no such key.
+    #[error("{} is no key for this: {error}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: KeyError,
+    },
     /// An image cannot be loaded.
     #[error("cannot load {image}: {error}")]
     Image {
@@ -145,7 +180,7 @@ impl Failure {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Glob(_) | Self::Script(_) => Exit::Usage,
-            Self::Compile(_) | Self::Program { .. } => Exit::Compile,
+            Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
             Self::Machine(MachineError::Engine(_)) => Exit::Crashed,
             Self::Machine(MachineError::Load(LoadError::DoesNotFit { .. })) => Exit::Usage,
             Self::Machine(MachineError::Ram(_) | MachineError::ModulesNeedMultiboot(_)) => Exit::Usage,

@@ -77,7 +77,8 @@ impl Selection {
     /// Whether a probe point is one of them by its group and type.
     pub fn holds(&self, point: &PointView<'_>) -> bool {
         let among = |list: &[String], value: Option<&str>| {
-            list.is_empty() || value.is_some_and(|value| list.iter().any(|one| one == value))
+            list.is_empty()
+                || value.is_some_and(|value| list.iter().any(|one| one.eq_ignore_ascii_case(value)))
         };
         among(&self.groups, point.group) && among(&self.kinds, point.kind)
     }
@@ -132,6 +133,9 @@ pub enum GateError {
         /// How many there are.
         points: usize,
     },
+    /// It cannot be armed.
+    #[error("a probe point cannot be enabled: {0}")]
+    NotEnabled(String),
     /// Nothing is selected.
     #[error("no probe point that is inserted has {0}")]
     Nothing(String),
@@ -276,7 +280,8 @@ fn switch(session: &mut Session, points: &Selection, on: bool) -> Result<Done, G
     }
     if let Some(interposer) = &mut session.interposer {
         for (id, point) in &chosen {
-            interposer.set_enabled(session.machine.core_mut(), *id, *point, on);
+            let done = interposer.set_enabled(session.machine.core_mut(), *id, *point, on);
+            done.map_err(|error| GateError::NotEnabled(error.to_string()))?;
         }
     }
     let (action, done) = if on { ("enable", "enabled") } else { ("disable", "disabled") };
@@ -322,6 +327,10 @@ fn place(point: &PointView<'_>) -> String {
     match point.place {
         trapline_interposer::Place::Kernel { linear, .. }
         | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
+        trapline_interposer::Place::Watch(watch) => {
+            let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
+            format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)
+        }
         trapline_interposer::Place::User { module, offset } => {
             format!("{}+{offset:#x}", file_name(module.name()))
         }

@@ -10,6 +10,7 @@ mod failure;
 mod gate;
 mod guest;
 mod interrupt;
+mod keys;
 mod output;
 mod programs;
 mod script;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
+        Command::Build(args) => cmd::build::run(args, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out),
     };

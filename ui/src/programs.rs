@@ -5,11 +5,13 @@ use std::path::Path;
 use trapline_emu::Core;
 use trapline_interposer::{Interposer, ProgramId};
 use trapline_providers::{Target, insert_error, resolve};
+use trapline_rpn::ppdf::{self, Ppdf};
 use trapline_rpn::{FileLoader, ParseOptions, Program, parse_with};
 
 use crate::cli::SourceArgs;
 use crate::failure::Failure;
 use crate::guest::read_file;
+use crate::keys;
 use crate::talk::Talk;
 
 /// `KEY=VALUE`, or `KEY` alone, which defines it as 1.
@@ -21,12 +23,38 @@ fn defines(args: &SourceArgs) -> Vec<(String, String)> {
     args.define.iter().map(pair).collect()
 }
 
-/// Reads and parses a probe program.
+/// Reads a probe program: a PPDF file, known by its first bytes, or source.
 ///
 /// # Errors
-/// The file cannot be read, is no text or does not compile.
+/// The file cannot be read, is no text, does not compile, or is not signed as it must be.
 pub fn read(path: &Path, args: &SourceArgs) -> Result<Program, Failure> {
     let bytes = read_file(path)?;
+    match compiled(path, &bytes, args)? {
+        Some(file) => Ok(file.program),
+        None => compile(path, bytes, args),
+    }
+}
+
+/// The PPDF file that these bytes are, if they are one.
+///
+/// # Errors
+/// It is a bad one, or what it is is not signed as it must be.
+pub fn compiled(path: &Path, bytes: &[u8], args: &SourceArgs) -> Result<Option<Ppdf>, Failure> {
+    let file = match ppdf::is_ppdf(bytes) {
+        true => Some(Ppdf::read(bytes).map_err(|error| Failure::Ppdf { path: path.to_owned(), error })?),
+        false => None,
+    };
+    let Some(wanted) = args.require_signed.as_deref().map(keys::public).transpose()? else { return Ok(file) };
+    let how = match file.as_ref().map(|file| file.signer) {
+        Some(Some(signer)) if signer == wanted => return Ok(file),
+        Some(Some(signer)) => format!("is signed by {signer}"),
+        Some(None) => "is not signed".to_owned(),
+        None => "is no PPDF file".to_owned(),
+    };
+    Err(Failure::NotSigned { path: path.to_owned(), how, wanted })
+}
+
+fn compile(path: &Path, bytes: Vec<u8>, args: &SourceArgs) -> Result<Program, Failure> {
     let text = String::from_utf8(bytes)
         .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
     let options = ParseOptions { defines: defines(args) };

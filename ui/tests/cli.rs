@@ -45,7 +45,7 @@ fn probe(location: &str, opcode: &str) -> String {
 #[test]
 fn help() {
     let folder = folder(&[]);
-    let commands = ["run", "list", "dis", "check", "demo", "trace"].map(|command| [command, "-h"]);
+    let commands = ["run", "list", "dis", "check", "build", "demo", "trace"].map(|command| [command, "-h"]);
     let mut cases: Vec<&[&str]> = vec![&["-h"]];
     cases.extend(commands.iter().map(<[&str; 2]>::as_slice));
     insta::assert_snapshot!(session(&folder, &cases));
@@ -86,6 +86,63 @@ fn dis() {
         &["dis", "embedded:ia32", "nothere:main"],
         &["dis", "embedded:ia32", "current_task"],
         &["dis", "embedded:ia32", "put", "-p", "opcode.rpn"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+/// The key of RFC 8032, 7.1, test 1.
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+                   -----END PRIVATE KEY-----\n";
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+                      -----END PUBLIC KEY-----\n";
+
+#[test]
+fn build() {
+    let wide = format!("{KERNEL_PROBE}offset = f\nopcode = 0x55\nminor = 1\npush r, rax\nlog VALUE\nexit\n");
+    let bad = format!("{KERNEL_PROBE}offset = f\nopcode = 0x55\npsh pid\n");
+    let bell = format!("{KERNEL_PROBE}offset = \"\u{7}\"\nopcode = 0x55\n");
+    let user = "name = appln\ngroupdef = a\noffset = main - 1\nopcode = 0x55\ngroup = A\nagain: dup 1\n// so\njz again\n";
+    let folder = folder(&[
+        ("good.rpn", probe("do_fork", "0x55").as_bytes()),
+        ("user.rpn", user.as_bytes()),
+        ("wide.rpn", wide.as_bytes()),
+        ("bad.rpn", bad.as_bytes()),
+        ("bell.rpn", bell.as_bytes()),
+        ("frok.rpn", probe("do_frok + 4", "0x55").as_bytes()),
+        ("newer.ppdf", b"\x89PPDF\r\n\x1a\x02\0\x01\0"),
+        ("cut.ppdf", b"\x89PPDF\r\n\x1a\x01\0"),
+        ("key", KEY.as_bytes()),
+        ("key.pub", PUBLIC.as_bytes()),
+    ]);
+    let cases: &[&[&str]] = &[
+        &["build", "good.rpn"],
+        &["check", "good.ppdf", "--width", "32", "--disassemble"],
+        &["dis", "good.ppdf"],
+        &["build", "--build-ppdf", "user.rpn", "-o", "u", "--sign", "key"],
+        &["dis", "u"],
+        &["dis", "u", "-f", "json"],
+        &["check", "u", "--require-signed", "key.pub"],
+        &["check", "good.ppdf", "--require-signed", "key.pub"],
+        &["check", "u", "--require-signed", "key"],
+        &["build", "good.ppdf", "-o", "signed.ppdf", "--sign", "key", "-q"],
+        &["check", "signed.ppdf", "--require-signed", "key.pub", "--width", "64"],
+        &["build", "wide.rpn", "-D", "VALUE=1"],
+        &["build", "wide.rpn", "-D", "VALUE=1", "--width", "32"],
+        &["build", "frok.rpn", "-q"],
+        &["run", "embedded:ia32", "-p", "frok.ppdf"],
+        &["build", "bad.rpn"],
+        &["build", "bell.rpn"],
+        &["build", "good.ppdf"],
+        &["build", "good.rpn", "-o", "nothere/good.ppdf"],
+        &["build", "good.rpn", "--sign", "key.pub"],
+        &["build", "good.rpn", "--sign", "good.rpn"],
+        &["build"],
+        &["build", "--new-key", "key"],
+        &["check", "newer.ppdf", "cut.ppdf"],
+        &["dis", "good.ppdf", "do_fork"],
+        &["dis", "good.ppdf", "--armed"],
+        &["dis", "embedded:ia32"],
+        &["dis", "newer.ppdf"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }

@@ -4,8 +4,8 @@
 //! privilege, set accessed and dirty bits, fill the architectural TLB, and can fault. `peek` and `poke`
 //! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
 
-use super::{Core, in_slots};
 use super::deliver::Fault;
+use super::{Core, in_slots};
 use crate::mmu::{self, Access, Translation, UserPages};
 use crate::ram::{PAGE, PageState};
 
@@ -90,24 +90,31 @@ impl Core {
         Ok(())
     }
 
-    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege.
+    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege, as an operand of the instruction at
+    /// EIP.
     ///
     /// # Errors
     /// The fault to deliver to the guest.
     #[inline]
     pub fn load(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
+        if self.watches.any_data() {
+            self.note_own_access(va, size, false);
+        }
         let mut bytes = [0u8; 8];
         let user = self.env.cpl() == 3;
         self.load_bytes(va, &mut bytes[..size.min(8)], user)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Stores the low `size` bytes of `value` with the current privilege.
+    /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
     ///
     /// # Errors
     /// The fault to deliver to the guest.
     #[inline]
     pub fn store(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
+        if self.watches.any_data() {
+            self.note_own_access(va, size, true);
+        }
         let user = self.env.cpl() == 3;
         self.store_bytes(va, &value.to_le_bytes()[..size.min(8)], user)
     }

@@ -47,6 +47,11 @@ impl Core {
                 self.engine.stop_before_block();
                 return;
             }
+            Mode::Step(_) if b.flags & BlockCell::WATCHED != 0 && !(b.lead == 0 && self.passes(address)) => {
+                self.halt = Some(Halt::Watched(b.lead));
+                self.engine.stop_before_block();
+                return;
+            }
             Mode::Step(_) if b.flags & BlockCell::OVERLAPPED != 0 => {
                 self.halt = Some(Halt::Overlapped(b.lead));
                 self.engine.stop_before_block();
@@ -107,6 +112,9 @@ impl Core {
         }
         if self.hot.clock.icount + u64::from(self.count_of(b)) > self.hot.clock.deadline {
             return Some(Halt::Deadline);
+        }
+        if b.flags & BlockCell::WATCHED != 0 {
+            return Some(Halt::Watched(b.lead));
         }
         if b.flags & BlockCell::SENSITIVE != 0 {
             return Some(Halt::Sensitive(b.lead));
@@ -215,6 +223,14 @@ impl Core {
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         while at < end && (wanted == 0 || n < wanted) {
+            if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
+                b.flags |= BlockCell::WATCHED;
+                b.lead = n as u16;
+            }
+            if b.flags & BlockCell::WATCHED != 0 && n > 0 {
+                // What follows never runs as part of this block.
+                break;
+            }
             if self.overlapped(at) {
                 if b.flags & BlockCell::SENSITIVE == 0 {
                     b.flags |= BlockCell::OVERLAPPED;
@@ -236,6 +252,7 @@ impl Core {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
                 }
+                // A block with a sensitive instruction is cut before it: its end never runs, and must not take `lead`.
                 Kind::Repeated if b.flags & BlockCell::SENSITIVE == 0 => {
                     b.flags |= BlockCell::REP_TAIL;
                     b.lead = (at - address) as u16;

@@ -21,7 +21,7 @@ pub(crate) struct BlockCell {
     pub flags: u16,
     /// Bytes of the block.
     pub size: u16,
-    /// Instructions before the sensitive or overlapped one, or byte offset of the last instruction for `REP_TAIL`.
+    /// Instructions before the sensitive, overlapped or watched one, or byte offset of the last instruction for `REP_TAIL`.
     pub lead: u16,
     /// Address size in bits, which is the count register's, of the repeated instruction of a `REP_HEAD` block.
     pub rep_bits: u16,
@@ -54,6 +54,8 @@ impl BlockCell {
     pub const SLOT_TAIL: u16 = 512;
     /// Ends with IRET or SYSRET, after which the machine sees to RF.
     pub const FLAGS_TAIL: u16 = 1024;
+    /// Holds an instruction whose execution is watched; `lead` instructions come before it.
+    pub const WATCHED: u16 = 2048;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -62,7 +64,8 @@ impl BlockCell {
         | Self::UNSUPPORTED
         | Self::STORE
         | Self::FLAGS_TAIL
-        | Self::OVERLAPPED;
+        | Self::OVERLAPPED
+        | Self::WATCHED;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 }
@@ -79,6 +82,17 @@ pub(crate) struct CellArena {
 impl CellArena {
     pub fn new(hot: *mut Hot) -> Self {
         CellArena { chunks: Vec::new(), used: CHUNK, hot }
+    }
+
+    /// Has the blocks that overlap a range of linear addresses, by their first and last, analysed anew.
+    pub fn forget_analysis(&mut self, overlaps: impl Fn(u64, u64) -> bool) {
+        let used = self.chunks.len().saturating_sub(1) * CHUNK + self.used;
+        for cell in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).take(used) {
+            let analysed = cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0;
+            if analysed && overlaps(cell.pc, cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1)) {
+                (cell.flags, cell.lead, cell.rep_bits) = (BlockCell::NEW, 0, 0);
+            }
+        }
     }
 
     /// A fresh cell.

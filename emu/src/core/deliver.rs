@@ -170,6 +170,7 @@ struct Event {
 impl Core {
     /// Delivers a fault at the current EIP.
     pub(super) fn raise_fault(&mut self, fault: Fault) {
+        self.forget_noted();
         if let Some(cr2) = fault.cr2 {
             self.env.set_cr_raw(2, cr2);
         }

@@ -136,6 +136,10 @@ impl Core {
 
     /// Turns a translation into what the engine may cache.
     fn grant(&mut self, page: u64, t: &Translation, access: Access) -> Option<(u64, u32)> {
+        if self.watches.any_data() && !self.may_fill(page, access) {
+            self.refusal = Some((Refusal::Watched, page, access));
+            return None;
+        }
         if t.paddr >= self.ram.size() {
             if access == Access::Fetch {
                 self.refusal = Some((Refusal::FetchVoid, page, access));
@@ -150,7 +154,11 @@ impl Core {
             return None;
         }
         let granted = match access {
-            Access::Fetch => self.grant_fetch(index, t),
+            Access::Fetch => {
+                let (paddr, perms) = self.grant_fetch(index, t);
+                let hidden = self.watches.any_data() && self.hides_reads(page);
+                (paddr, if hidden { X } else { perms })
+            }
             Access::Write => self.grant_write(index, t),
             Access::Read => self.grant_read(index, t),
         };

@@ -6,7 +6,7 @@
 //! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
 //! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
 //! view of armed pages), `sensitive` (instructions the machine executes itself), `deliver` (exceptions and
-//! interrupts through the guest's IDT), `run` (the loop).
+//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `run` (the loop).
 
 mod access;
 mod blocks;
@@ -17,6 +17,7 @@ mod deliver;
 mod fill;
 mod handler;
 mod hooks;
+mod operands;
 mod patch;
 mod port_io;
 mod run;
@@ -24,6 +25,7 @@ mod sensitive;
 mod snapshot;
 mod state;
 mod user;
+mod watch;
 
 pub use decode::is_sensitive;
 pub use deliver::{Fault, Vector};
@@ -33,6 +35,7 @@ pub use run::{CrashReport, Stop};
 pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode};
 pub use user::UserContext;
+pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
 
 use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model};
 use crate::interpose::TrapInterposer;
@@ -82,6 +85,8 @@ enum Halt {
     Sensitive(u16),
     /// The next block holds, after this many instructions, one that a patch lies inside of.
     Overlapped(u16),
+    /// The next block holds, after this many instructions, one whose execution is watched.
+    Watched(u16),
     /// The mode is not supported.
     Unsupported,
     /// A displaced instruction must be stepped in place.
@@ -101,6 +106,8 @@ enum Refusal {
     SecondPage,
     /// A store into the page of the very instruction, which is armed.
     OwnPage,
+    /// An access to a page with a watched byte.
+    Watched,
     /// An instruction fetch from where there is no memory.
     FetchVoid,
 }
@@ -165,6 +172,7 @@ pub struct Core {
     user_writes: bool,
     /// Physical addresses of the instructions that have run, when they are collected.
     coverage: Option<BTreeSet<u64>>,
+    watches: watch::Watches,
 }
 
 fn callbacks() -> Callbacks {
@@ -236,6 +244,7 @@ impl Core {
             user_contexts: user::UserContexts::default(),
             user_writes: false,
             coverage: None,
+            watches: watch::Watches::default(),
         }))
     }
 

@@ -106,6 +106,7 @@ impl Core {
         let rax = self.env.gpr(0);
         if input {
             let value = u64::from(self.port_in(port, size));
+            self.ported(port, size, value as u32, false);
             self.env.set_gpr(
                 0,
                 match size {
@@ -115,7 +116,9 @@ impl Core {
                 },
             );
         } else {
-            self.port_out(port, size, rax as u32 & (u32::MAX >> (32 - 8 * u32::from(size))));
+            let value = rax as u32 & (u32::MAX >> (32 - 8 * u32::from(size)));
+            self.port_out(port, size, value);
+            self.ported(port, size, value, true);
         }
         Ok(Done::Next)
     }
@@ -154,15 +157,24 @@ impl Core {
                 user,
             )?;
             let value = self.port_in(port, size);
+            self.ported(port, size, value, false);
             self.store(va, value.into(), size.into())?;
         } else {
             let value = self.load(va, size.into())?;
             self.port_out(port, size, value as u32);
+            self.ported(port, size, value as u32, true);
         }
         let delta = if self.env.df() { (size as u64).wrapping_neg() } else { size.into() };
         let moved = offset.wrapping_add(delta) & mask;
         self.env.set_gpr(index, if mask == 0xffff { (offset & !0xffff) | moved } else { moved });
         if repeated && !self.count_down(i) { Ok(Done::Jumped) } else { Ok(Done::Next) }
+    }
+
+    /// The instruction at EIP has moved a value through a port.
+    fn ported(&mut self, port: u16, size: u8, value: u32, out: bool) {
+        if self.watches.any_port() {
+            self.note_port(port, size, value, out);
+        }
     }
 
     fn string_base(&self, i: &Instruction, input: bool) -> u64 {

@@ -90,6 +90,7 @@ impl Core {
         if let Some(stop) = self.verdict.take() {
             return Some(stop);
         }
+        self.look_again();
         self.write_user_registers();
         let now = self.hot.clock.now();
         self.platform.advance(now);
@@ -213,6 +214,11 @@ impl Core {
                     self.step_original();
                 }
             }
+            Some(Halt::Watched(lead)) => {
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.execute_watched();
+                }
+            }
             Some(Halt::StepSite) => self.step_site(),
             Some(Halt::Unsupported) => {
                 let what = self.unsupported_mode();
@@ -267,8 +273,10 @@ impl Core {
                 self.settle();
                 if abandoned {
                     self.step(1);
-                } else if matches!(self.halt, Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_)))
-                {
+                } else if matches!(
+                    self.halt,
+                    Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_) | Halt::Watched(_))
+                ) {
                     let halt = self.halt.take();
                     self.halted_by(halt);
                 } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
@@ -339,12 +347,23 @@ impl Core {
         }
     }
 
+    /// The engine may have lost the flags of before the instruction that it did not finish.
+    fn put_flags_back(&self) {
+        if let Some(flags) = self.flags_before {
+            self.env.set_eflags(flags);
+        }
+    }
+
     /// An access that the fill hook refused. The state is that before the instruction.
     fn refused(&mut self, refusal: Option<(Refusal, u64, Access)>) {
         let Some((refusal, page, access)) = refusal else {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
+        if refusal == Refusal::Watched {
+            self.put_flags_back();
+            return self.step_watched();
+        }
         if access == Access::Fetch
             && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible())
         {
@@ -362,9 +381,7 @@ impl Core {
             _ => self.engine.refused_address(),
         };
         self.settle();
-        if let Some(flags) = self.flags_before {
-            self.env.set_eflags(flags);
-        }
+        self.put_flags_back();
         match refusal {
             Refusal::PageFault(mut code) => {
                 if access == Access::Read
@@ -383,6 +400,7 @@ impl Core {
                 self.step(1);
                 self.allow_own_page = false;
             }
+            Refusal::Watched => {}
             Refusal::FetchVoid => self.raise_fault(Fault::ud()),
         }
     }
@@ -436,6 +454,7 @@ impl Core {
             self.rewind(linear);
             self.deliver(vector, None, Origin::Software, eip, at);
         } else if vector == Vector::Debug as u8 && self.single_stepped() {
+            self.tell_watched();
             self.deliver(vector, None, Origin::Trap, eip, eip);
         } else {
             self.leave_slot_on_fault();
@@ -511,6 +530,7 @@ impl Core {
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
+                self.tell_watched();
                 if shadow || tf {
                     self.resumed_specially(shadow, tf);
                 }

@@ -50,6 +50,7 @@ impl Core {
         }
         self.hot.clock.icount += 1;
         self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+        self.tell_watched();
         if tf {
             self.single_step_trap();
         }

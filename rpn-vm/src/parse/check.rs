@@ -31,7 +31,7 @@ impl Parser<'_> {
             );
         }
         let missing: Vec<Span> =
-            self.probes.iter().filter(|p| p.opcode.is_none() && !p.watchpoint).map(|p| p.span).collect();
+            self.probes.iter().filter(|p| p.opcode.is_none() && p.watch.is_none()).map(|p| p.span).collect();
         for span in missing {
             let message =
                 "the probe point has no `opcode =`: it is mandatory, so that a wrong offset is noticed";
@@ -40,12 +40,20 @@ impl Parser<'_> {
         let ranges: Vec<Span> = self
             .probes
             .iter()
-            .filter(|p| !p.watchpoint)
+            .filter(|p| p.watch.is_none())
             .filter_map(|p| p.address.as_ref()?.1.as_ref().map(|e| e.span))
             .collect();
         for span in ranges {
             let message = "an address range means nothing for a breakpoint probe; only its low end is used";
             self.sink.warning(self.sources, span, "useless", message.to_owned());
+        }
+        let placed_by_offset: Vec<Span> =
+            self.probes.iter().filter(|p| p.watch.is_some() && p.address.is_none()).map(|p| p.span).collect();
+        for span in placed_by_offset {
+            let message =
+                "a watchpoint probe has an `address =`, with `modtype = kernel`, also for a user address";
+            let help = "write address = LOW:HIGH".to_owned();
+            self.sink.error_help(self.sources, span, "misplaced", message.to_owned(), help);
         }
         self.check_procs();
         self.check_routines();

@@ -12,7 +12,9 @@ mod statement;
 
 use std::sync::Arc;
 
-use crate::ast::{Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine};
+use crate::ast::{
+    Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine, Watch,
+};
 use crate::diag::{Diagnostics, Sink};
 use crate::source::{Sources, Span};
 use lex::{Kind, Token};
@@ -76,7 +78,7 @@ enum Section {
 struct Draft {
     offset: Option<Expr>,
     address: Option<(Expr, Option<Expr>)>,
-    watchpoint: bool,
+    watch: Option<Watch>,
     opcode: Option<u8>,
     minor: u32,
     ignore: u32,
@@ -95,7 +97,7 @@ impl Draft {
         Self {
             offset: None,
             address: None,
-            watchpoint: false,
+            watch: None,
             opcode: None,
             minor: 0,
             ignore: 0,
@@ -117,6 +119,7 @@ impl Draft {
         };
         ProbePoint {
             location,
+            watch: self.watch,
             opcode: self.opcode.unwrap_or_default(),
             minor: self.minor,
             ignore: self.ignore,
@@ -287,4 +290,9 @@ fn operand_name(instr: &Instr) -> Option<&str> {
         Operand::Name(name) => Some(name),
         _ => None,
     }
+}
+
+/// Whether a text is one name of the language, as a procedure has.
+pub(crate) fn is_name(text: &str) -> bool {
+    matches!(lex::scan(text, 0, 0).as_slice(), [one] if one.ident() == Some(text))
 }

@@ -5,7 +5,7 @@
 
 use super::lex::{Kind, Token};
 use super::{Draft, Parser, Section, span_of};
-use crate::ast::ModType;
+use crate::ast::{ModType, Watch};
 use crate::diag::near_miss;
 use crate::source::Span;
 
@@ -222,18 +222,17 @@ impl Parser<'_> {
             }
             "address" => self.address(index, value, at),
             "watchpoint" => {
-                self.probes[index].watchpoint = true;
-                let known = ["x", "w", "rw", "io"];
-                match value {
-                    [one] if known.iter().any(|k| one.text.eq_ignore_ascii_case(k)) => {
-                        self.error(
-                            at,
-                            "not-available",
-                            "watchpoint probes are not available yet: they come in a later version",
-                        );
-                    }
-                    _ => self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`"),
+                let named =
+                    |one: &Token| Watch::ALL.into_iter().find(|w| one.text.eq_ignore_ascii_case(w.word()));
+                let watch = match value {
+                    [one] => named(one),
+                    _ => None,
+                };
+                if watch.is_none() {
+                    self.error(at, "bad-value", "`watchpoint =` takes `x`, `w`, `rw` or `io`");
                 }
+                // A wrong word does not make it a breakpoint probe, which would want an opcode.
+                self.probes[index].watch = watch.or(Some(Watch::Execute));
             }
             "opcode" => {
                 let value = self.number(value, at, "`opcode`", 0, i128::from(u64::MAX));

@@ -10,6 +10,8 @@ use crate::verify::Fast;
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn arithmetic(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::Add => self.binary(u64::wrapping_add),
+            Op::Sub => self.binary(u64::wrapping_sub),
             Op::Mul => self.binary(u64::wrapping_mul),
             Op::And => self.binary(|a, b| a & b),
             Op::Or => self.binary(|a, b| a | b),
@@ -47,7 +49,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 self.push(value);
                 self.repeat(value, count);
             }
-            Op::Ros => self.vm.stack.drop((insn.arg % SIZE as u64) as u32),
+            Op::Ros => self.vm.stack.drop(insn.arg % SIZE as u64),
             _ => return self.impossible(insn),
         }
         Ok(())
@@ -102,7 +104,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// Sets the bits to the left (or right) of bit n-1 to that bit, n in 1..=width.
+    /// Sets the bits to the left (or right) of bit n-1 to that bit, n in 1..=width. The operand is popped first, as a
+    /// divisor of 0 is.
     fn propagate(&mut self, left: bool, n: u64) -> Step {
         let value = self.pop();
         if n == 0 || n > u64::from(Self::BITS) {

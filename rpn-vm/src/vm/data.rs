@@ -2,7 +2,7 @@
 
 use super::exception;
 use super::exec::{Run, Step};
-use super::logging::read_wrapping;
+use super::logging::{bytes_to_top, read_wrapping};
 use crate::host::{Context, Fault, Host};
 use crate::regs::Shape;
 use crate::table::Op;
@@ -11,7 +11,9 @@ use crate::verify::Fast;
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn data(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::PushR => return self.push_register(Context::Current, insn),
             Op::PushU => return self.push_register(Context::User, insn),
+            Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => return self.push_mem(insn.op),
             Op::PopR => self.pop_register(Context::Current, insn),
             Op::PopU => self.pop_register(Context::User, insn),
             Op::PopMem8 | Op::PopMem16 | Op::PopMem32 | Op::PopMem64 => return self.pop_mem(insn.op),
@@ -77,7 +79,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// Registers of more than one element: the most significant is pushed first.
-    pub fn push_wide(&mut self, context: Context, insn: Fast) -> Step {
+    fn push_wide(&mut self, context: Context, insn: Fast) -> Step {
         match insn.shape {
             Shape::Wide80 => {
                 let value = self.host.read_wide(context, insn.reg) & ((1 << 80) - 1);
@@ -131,8 +133,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.host.write_reg(context, insn.reg, value);
     }
 
-    #[inline]
-    pub fn push_mem(&mut self, op: Op) -> Step {
+    fn push_mem(&mut self, op: Op) -> Step {
         let addr = self.pop();
         let mut raw = [0u8; 8];
         let size = match op {
@@ -165,7 +166,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             Op::PopMem32 => 4,
             _ => 8,
         };
-        match self.host.write_mem(addr, &value.to_le_bytes()[..size]) {
+        match write_wrapping::<H, W64>(self.host, addr, &value.to_le_bytes()[..size]) {
             Ok(()) => Ok(()),
             Err(Fault(at)) => Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0)),
         }
@@ -178,4 +179,18 @@ fn io_size(op: Op) -> (u8, u32) {
         Op::PushIo16 | Op::PopIo16 => (2, 0xffff),
         _ => (4, u32::MAX),
     }
+}
+
+/// Writes bytes, all or nothing; addresses wrap as when reading.
+fn write_wrapping<H: Host, const W64: bool>(host: &mut H, addr: u64, data: &[u8]) -> Result<(), Fault> {
+    let Some((low, high)) = bytes_to_top::<W64>(addr).and_then(|n| data.split_at_checked(n)) else {
+        return host.write_mem(addr, data);
+    };
+    // The part behind the end must not fail when the part before it is written.
+    if let Some(bad) = (0..high.len() as u64).find(|&at| !host.can_write(at)) {
+        let before = (0..low.len() as u64).map(|n| addr + n).find(|&at| !host.can_write(at));
+        return Err(Fault(before.unwrap_or(bad)));
+    }
+    host.write_mem(addr, low)?;
+    host.write_mem(0, high)
 }

@@ -1,12 +1,11 @@
-//! The dispatch loop and control flow.
+//! One instruction at a time: every instruction in full, and control flow.
 //!
-//! One match on the opcode byte; the common instructions are handled here, the
-//! others in the module of their group. A step answers how to go on.
+//! The loop that calls it is in `hot`, with the common instructions' common case; what the loop does not take
+//! comes here, and goes on to the module of its group. A step answers how to go on.
 
 use super::throw::Stop;
-use super::{Frame, MAX_CALLS, Outcome, Termination, Vars, Vm, exception};
-use crate::host::{CallkError, CallkStack, Context, Host};
-use crate::regs::Shape;
+use super::{Frame, MAX_CALLS, Vars, Vm, exception};
+use crate::host::{CallkError, CallkStack, Host};
 use crate::table::Op;
 use crate::verify::{Fast, Verified};
 use std::num::NonZeroU32;
@@ -16,10 +15,9 @@ pub(super) struct Run<'a, H, const W64: bool> {
     pub vm: &'a mut Vm,
     pub program: &'a Verified,
     pub host: &'a mut H,
-    lv: &'a mut [u64],
+    pub lv: &'a mut [u64],
     gv: &'a mut [u64],
-    jumps: u32,
-    remove: bool,
+    pub remove: bool,
 }
 
 /// What an instruction does to the flow: nothing, or it stops it.
@@ -28,7 +26,7 @@ pub(super) type Step = Result<(), Stop>;
 impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
     #[inline(always)]
     pub fn new(vm: &'a mut Vm, program: &'a Verified, host: &'a mut H, vars: Vars<'a>) -> Self {
-        Self { vm, program, host, lv: vars.lv, gv: vars.gv, jumps: 0, remove: false }
+        Self { vm, program, host, lv: vars.lv, gv: vars.gv, remove: false }
     }
 
     /// The variables that the program has, however many the machine keeps.
@@ -66,109 +64,15 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         self.vm.stack.pop()
     }
 
-    /// The loop. Inlined into its caller, which is the hot path of every hit.
-    #[inline(always)]
-    pub fn run(mut self) -> Outcome {
-        let program = self.program;
-        let code = &program.fast[..];
-        let budget = self.vm.max_steps;
-        let mut steps = 0u32;
-        let mut pc = 0u32;
-        let termination = loop {
-            let Some(insn) = code.get(pc as usize) else {
-                self.fatal(exception::INVALID_OPCODE, 0, u64::from(pc));
-                break self.unhandled(pc);
-            };
-            if steps >= budget {
-                self.fatal(exception::JMP_MAX, u64::from(program.limits().jmpmax), 0);
-                break self.unhandled(pc);
-            }
-            steps += 1;
-            match self.step(insn, pc + 1) {
-                Ok(next) => pc = next,
-                Err(Stop::Exit) => break Termination::Exit,
-                Err(Stop::Abort) => break Termination::Abort,
-                Err(Stop::Throw) => match self.thrown() {
-                    Some(handler) => pc = handler,
-                    None => break self.unhandled(pc),
-                },
-                Err(Stop::ExitTo1) => break Termination::ExitTo(1),
-                Err(Stop::ExitTo2) => break Termination::ExitTo(2),
-                Err(Stop::ExitTo3) => break Termination::ExitTo(3),
-            }
-        };
-        let wraps = self.vm.stack.wraps;
-        Outcome { termination, remove: self.remove, wraps, steps }
-    }
-
-    /// Executes one instruction; `next` is the index of the one behind it. Answers where to go on.
-    #[inline(always)]
-    fn step(&mut self, insn: &Fast, next: u32) -> Result<u32, Stop> {
-        let done = match insn.op {
+    /// Any instruction that is no jump, call or return.
+    #[inline(never)]
+    pub fn general(&mut self, insn: Fast) -> Step {
+        match insn.op {
+            Op::Nop => Ok(()),
             Op::Push => {
                 self.push(insn.arg);
                 Ok(())
             }
-            Op::PushR => self.push_current(*insn),
-            Op::LogN => self.log_n(insn.arg as usize),
-            Op::Exit => Err(Stop::Exit),
-            Op::Abort => Err(Stop::Abort),
-            Op::Nop => Ok(()),
-            Op::Jmp => return self.jump(insn.arg),
-            Op::Jlt => return self.branch(Self::signed(self.vm.stack.peek()) < 0, insn.arg, next),
-            Op::Jle => return self.branch(Self::signed(self.vm.stack.peek()) <= 0, insn.arg, next),
-            Op::Jgt => return self.branch(Self::signed(self.vm.stack.peek()) > 0, insn.arg, next),
-            Op::Jge => return self.branch(Self::signed(self.vm.stack.peek()) >= 0, insn.arg, next),
-            Op::Jz => return self.branch(self.vm.stack.peek() == 0, insn.arg, next),
-            Op::Jnz => return self.branch(self.vm.stack.peek() != 0, insn.arg, next),
-            Op::Loop => {
-                let value = Self::cut(self.vm.stack.peek().wrapping_sub(1));
-                self.vm.stack.replace(value);
-                return self.branch(value != 0, insn.arg, next);
-            }
-            Op::Call => return self.call(insn.arg, next),
-            Op::Ret => return self.ret(),
-            Op::Add => {
-                let (a, b) = (self.pop(), self.pop());
-                self.push(a.wrapping_add(b));
-                Ok(())
-            }
-            Op::Sub => {
-                let (a, b) = (self.pop(), self.pop());
-                self.push(a.wrapping_sub(b));
-                Ok(())
-            }
-            Op::IncLvN | Op::DecLvN | Op::PushLvN | Op::PopLvN | Op::MoveLvN => self.local(*insn),
-            Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => self.push_mem(insn.op),
-            _ => self.seldom(*insn),
-        };
-        match done {
-            Ok(()) => Ok(next),
-            Err(stop) => Err(stop),
-        }
-    }
-
-    /// `push r`: one element inline, wide registers out of line.
-    #[inline(always)]
-    fn push_current(&mut self, insn: Fast) -> Step {
-        match insn.shape {
-            Shape::Low32 => {
-                let value = self.host.read_reg(Context::Current, insn.reg);
-                self.vm.stack.push(value & 0xffff_ffff);
-                Ok(())
-            }
-            Shape::Plain => {
-                let value = self.host.read_reg(Context::Current, insn.reg);
-                self.push(value);
-                Ok(())
-            }
-            _ => self.push_wide(Context::Current, insn),
-        }
-    }
-
-    /// Instructions that need no place in the hot match.
-    fn seldom(&mut self, insn: Fast) -> Step {
-        match insn.op {
             Op::ExitN => self.exit_to(insn.arg),
             Op::Remove => {
                 self.remove = true;
@@ -217,22 +121,8 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         Ok(())
     }
 
-    #[inline(always)]
-    fn branch(&mut self, taken: bool, target: u64, next: u32) -> Result<u32, Stop> {
-        if taken { self.jump(target) } else { Ok(next) }
-    }
-
-    #[inline(always)]
-    fn jump(&mut self, target: u64) -> Result<u32, Stop> {
-        let max = self.program.limits().jmpmax;
-        if self.jumps >= max {
-            return Err(self.fault(exception::JMP_MAX, u64::from(max), 0));
-        }
-        self.jumps += 1;
-        Ok(target as u32)
-    }
-
-    fn call(&mut self, target: u64, next: u32) -> Result<u32, Stop> {
+    #[inline(never)]
+    pub fn call(&mut self, target: u64, next: u32) -> Result<u32, Stop> {
         let depth = self.vm.run.depth;
         let Some(frame) = self.vm.frames.get_mut(depth as usize) else {
             return Err(self.fault(exception::CALL_MAX, MAX_CALLS as u64, 0));
@@ -249,7 +139,8 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         Ok(target as u32)
     }
 
-    fn ret(&mut self) -> Result<u32, Stop> {
+    #[inline(never)]
+    pub fn ret(&mut self) -> Result<u32, Stop> {
         let Some(depth) = self.vm.run.depth.checked_sub(1) else {
             return Err(self.fault(exception::CALL_MAX, 0, 0));
         };

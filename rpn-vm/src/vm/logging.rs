@@ -56,8 +56,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// `log <count>`: bare elements, the top first.
-    #[inline(always)]
-    pub fn log_n(&mut self, count: usize) -> Step {
+    fn log_n(&mut self, count: usize) -> Step {
         let start = self.vm.run.lp;
         let fits = count.min(self.room() / Self::BYTES);
         for _ in 0..fits {
@@ -65,7 +64,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.put_word(value);
         }
         if fits < count {
-            self.vm.stack.drop((count - fits) as u32);
+            self.vm.stack.drop((count - fits) as u64);
             return self.partial();
         }
         self.vm.run.plp = start;
@@ -76,6 +75,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         match insn.op {
             Op::LogMrf => self.log_mrf(),
             Op::LogStr => self.log_str(),
+            Op::LogN => self.log_n(insn.arg as usize),
             Op::Log => self.log_counted(),
             _ => self.impossible(insn),
         }
@@ -97,9 +97,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
         let dropped = count - fits as u64;
         if dropped > 0 || room < PREFIX {
-            // Far beyond 1024 the exact number of elements popped no longer shows.
-            let dropped = if dropped > 1 << 20 { (1 << 20) + dropped % 1024 } else { dropped };
-            self.vm.stack.drop(dropped as u32);
+            self.vm.stack.drop(dropped);
             return self.partial();
         }
         self.vm.run.plp = start;
@@ -203,14 +201,20 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 }
 
+/// How many bytes lie from an address to the end of the address space; `None` when they do not fit a `usize`.
+#[inline(always)]
+pub(super) fn bytes_to_top<const W64: bool>(addr: u64) -> Option<usize> {
+    let to_top = if W64 { u64::MAX - addr } else { 0xffff_ffff - addr };
+    usize::try_from(to_top).ok()?.checked_add(1)
+}
+
 /// Reads bytes; on IA32 addresses wrap at 4 GiB, as the CPU's do.
 pub(super) fn read_wrapping<H: Host, const W64: bool>(
     host: &mut H,
     addr: u64,
     buf: &mut [u8],
 ) -> Result<(), Fault> {
-    let to_top = if W64 { u64::MAX - addr } else { 0xffff_ffff - addr };
-    match usize::try_from(to_top).ok().and_then(|n| n.checked_add(1)) {
+    match bytes_to_top::<W64>(addr) {
         Some(n) if n < buf.len() => {
             let (low, high) = buf.split_at_mut(n);
             host.read_mem(addr, low)?;

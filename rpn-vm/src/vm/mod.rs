@@ -8,6 +8,7 @@
 mod arith;
 mod data;
 mod exec;
+mod hot;
 mod internal;
 mod logging;
 mod stack;
@@ -231,8 +232,11 @@ impl Vm {
     /// Runs a handler. The log stays readable until the next run.
     #[inline(always)]
     pub fn run<H: Host>(&mut self, program: &Verified, host: &mut H, vars: Vars<'_>) -> Outcome {
-        self.stack.reset();
+        self.stack.reset(program.writes_stack);
         self.run = State::default();
+        if let Some(outcome) = hot::ends_at_once(program, self.max_steps) {
+            return outcome;
+        }
         match program.limits().width {
             Width::W32 => exec::Run::<H, false>::new(self, program, host, vars).run(),
             Width::W64 => exec::Run::<H, true>::new(self, program, host, vars).run(),

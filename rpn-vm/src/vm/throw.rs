@@ -7,10 +7,6 @@ use crate::host::Host;
 /// Why the flow stops. One byte, so that a step's answer fits a register; what was thrown is in `Vm::raised`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// `exit`.
-    Exit,
-    /// `abort`.
-    Abort,
     /// `exit 1`, `exit 2`, `exit 3`.
     ExitTo1,
     ExitTo2,
@@ -69,6 +65,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.run.sbp = frame.sbp;
             self.vm.run.handler = frame.handler;
         }
+        // What pushes nothing else does not mark the stack as written.
+        self.vm.stack.set_top(self.vm.stack.top());
         self.push(parm2);
         self.push(parm1);
         self.push(code);

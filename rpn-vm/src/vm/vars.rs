@@ -18,22 +18,14 @@ enum Use {
 }
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
-    /// Local variables with an immediate index.
-    #[inline]
-    pub fn local(&mut self, insn: Fast) -> Step {
-        let what = match insn.op {
-            Op::PushLvN => Use::Push,
-            Op::PopLvN => Use::Pop,
-            Op::MoveLvN => Use::Move,
-            Op::IncLvN => Use::Inc,
-            _ => Use::Dec,
-        };
-        self.variable(false, what, insn.arg)
-    }
-
     pub fn variables(&mut self, insn: Fast) -> Step {
         let global = insn.op.code() >= 0x30;
         match insn.op {
+            Op::PushLvN => self.variable(false, Use::Push, insn.arg),
+            Op::PopLvN => self.variable(false, Use::Pop, insn.arg),
+            Op::MoveLvN => self.variable(false, Use::Move, insn.arg),
+            Op::IncLvN => self.variable(false, Use::Inc, insn.arg),
+            Op::DecLvN => self.variable(false, Use::Dec, insn.arg),
             Op::PushGvN => self.variable(true, Use::Push, insn.arg),
             Op::PopGvN => self.variable(true, Use::Pop, insn.arg),
             Op::MoveGvN => self.variable(true, Use::Move, insn.arg),

@@ -62,6 +62,12 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
 }
 
+/// Addresses from this one on, over the end of memory.
+fn addresses(first: &str) -> impl Iterator<Item = u64> {
+    let first = number(first);
+    (0..).map(move |n| first.wrapping_add(n))
+}
+
 fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().map(number).collect()
 }
@@ -110,8 +116,8 @@ fn setup(case: &Case, width: Width) -> Setup {
             "r" | "u" | "wide" | "mem" | "rom" | "msr" | "io" => {
                 let (name, value) = pair.expect("name = value");
                 match key {
-                    "mem" => s.host.mem.extend((number(name)..).zip(bytes(value))),
-                    "rom" => s.host.read_only.extend((number(name)..).zip(bytes(value))),
+                    "mem" => s.host.mem.extend(addresses(name).zip(bytes(value))),
+                    "rom" => s.host.read_only.extend(addresses(name).zip(bytes(value))),
                     "msr" => drop(s.host.msr.insert(number(name) as u32, number(value))),
                     "io" => drop(s.host.io.insert(number(name) as u16, number(value) as u32)),
                     "wide" => {
@@ -204,7 +210,7 @@ fn check(case: &Case, width: Width, s: Setup, outcome: Outcome, vm: &Vm) {
             "mem" => {
                 let (name, value) = pair.expect("name = value");
                 let expected = bytes(value);
-                let got: Vec<u8> = (number(name)..).take(expected.len()).map(|a| s.host.mem[&a]).collect();
+                let got: Vec<u8> = addresses(name).take(expected.len()).map(|a| s.host.mem[&a]).collect();
                 assert_eq!(got, expected, "{at}: memory");
             }
             "io" => {

@@ -15,6 +15,10 @@ mod hits;
 mod snapshot;
 #[path = "../bench/table.rs"]
 mod table;
+#[path = "../bench/vm.rs"]
+mod vm;
+#[path = "../bench/watching.rs"]
+mod watching;
 
 use clap::{Parser, ValueEnum};
 use std::error::Error;
@@ -24,14 +28,14 @@ use std::time::Instant;
 /// What `--only` calls the section of opcode forms.
 const FORMS: &str = "forms";
 
-/// Measures Trapline against bare Unicorn and qemu.
+/// Measures Trapline against bare Unicorn, qemu and rbpf.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Options {
     /// About a minute: fewer rounds, and no boot of GNU Mach
     #[arg(long)]
     quick: bool,
-    /// Only the rows of the first two sections that contain this text; `forms`: only the opcode forms
+    /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -58,6 +62,9 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
         let title = "One hit: the paper's experiments, loop dec eax; nop; jnz";
         table.section(title, &hits::paper(rounds, scale, only)?);
         table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
+        table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
+        table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
+        table.section("The compiler", &vm::compiler(rounds, only)?);
     }
     if only.is_empty() || only == FORMS {
         let lines = forms::lines(if options.quick { 1 } else { 5 })?;

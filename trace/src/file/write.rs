@@ -44,7 +44,8 @@ impl<W: Write> RawSink<W> {
         let header = Header { kind: Kind::Control, width: self.head.width, ..Header::default() };
         let data = [&[control as u8], data.concat().as_slice()].concat();
         self.buffer.clear();
-        RecordView { header, name: b"", data: &data }.encode(HeaderItems::empty(), &mut self.buffer);
+        RecordView { header, name: b"", watch: None, data: &data }
+            .encode(HeaderItems::empty(), &mut self.buffer);
     }
 
     /// Writes the record in the buffer.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
+use crate::watch::WatchItem;
 
 /// Version of the format.
 const VERSION: u32 = 1;
@@ -42,6 +43,22 @@ impl<W: Write> JsonSink<W> {
         serde_json::to_writer(&mut self.out, &Value::Object(object))?;
         self.out.write_all(b"\n")
     }
+}
+
+/// The item of a watch hit.
+fn watched(item: &WatchItem) -> Value {
+    let mut object = members(json!({"access": item.access.word(), "size": item.size}));
+    let at = if item.access.is_port() { "port" } else { "address" };
+    object.insert(at.to_owned(), json!(format!("{:#x}", item.address)));
+    if let Some((old, new)) = item.values() {
+        if item.access.is_port() {
+            object.insert("value".to_owned(), json!(format!("0x{new}")));
+        } else {
+            object.insert("old".to_owned(), json!(format!("0x{old}")));
+            object.insert("new".to_owned(), json!(format!("0x{new}")));
+        }
+    }
+    Value::Object(object)
 }
 
 /// The members of an object literal.
@@ -86,6 +103,9 @@ impl<W: Write> Sink for JsonSink<W> {
         add(HeaderItems::SS, "ss", json!(format!("{:#x}", h.ss)));
         add(HeaderItems::ESP, "sp", json!(format!("{:#x}", h.sp)));
         add(HeaderItems::TSC, "tsc", json!(h.tsc));
+        if let Some(watch) = &record.watch {
+            line.insert("watch".to_owned(), watched(watch));
+        }
         if h.termination != 0 {
             line.insert("termination".to_owned(), json!(h.termination));
         }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
+use crate::watch::WatchItem;
 
 /// Writes one line a record, or with templates what they say; nothing else, so that two runs can be compared.
 #[derive(Debug)]
@@ -37,6 +38,22 @@ impl<W: Write> TextSink<W> {
     pub fn into_inner(self) -> W {
         self.out
     }
+}
+
+/// The item of a watch hit, with a space before it.
+fn watched(item: &WatchItem, digits: usize) -> String {
+    let word = item.access.word();
+    let mut text = if item.access.is_port() {
+        format!(" watch={word} port={:x} size={}", item.address, item.size)
+    } else {
+        format!(" watch={word} addr={:0digits$x} size={}", item.address, item.size)
+    };
+    if let Some((old, new)) = item.values() {
+        let values =
+            if item.access.is_port() { format!(" value={new}") } else { format!(" old={old} new={new}") };
+        text.push_str(&values);
+    }
+    text
 }
 
 impl<W: Write> Sink for TextSink<W> {
@@ -105,6 +122,9 @@ fn header(items: HeaderItems, record: &RecordView<'_>, line: &mut String) {
     add(HeaderItems::SS, format!("ss={:x}", h.ss));
     add(HeaderItems::ESP, format!("{sp}={:0digits$x}", h.sp));
     add(HeaderItems::TSC, format!("tsc={:08x}:{:08x}", h.tsc >> 32, h.tsc & 0xffff_ffff));
+    if let Some(watch) = &record.watch {
+        line.push_str(&watched(watch, digits));
+    }
 }
 
 /// The template's `desc` behind the header, and the data below it.

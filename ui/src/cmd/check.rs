@@ -125,6 +125,17 @@ fn point(probe: &LinkedProbe, out: &mut dyn Write) -> std::io::Result<()> {
         LocationForm::Address => "address",
     };
     let (file, line) = &probe.origin;
+    if let Some(watch) = probe.watch {
+        return writeln!(
+            out,
+            "  {file}:{line}: {form} = {}, watchpoint = {}, minor = {}, {} instructions, {}",
+            probe.location.text,
+            watch.word(),
+            probe.minor,
+            probe.handler.code().len(),
+            if probe.handler.observe_only() { "observe-only" } else { "may change the guest" },
+        );
+    }
     writeln!(
         out,
         "  {file}:{line}: {form} = {}, opcode = {:#04x}, minor = {}, {} instructions, {}",

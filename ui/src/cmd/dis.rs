@@ -10,6 +10,7 @@ use trapline_providers::{Line, Listing, disassemble, resolve};
 use trapline_trace::{HexStyle, hex};
 
 use crate::cli::{DisArgs, Format};
+use crate::cmd::dis_ppdf;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
@@ -52,9 +53,15 @@ impl Row<'_> {
 /// # Errors
 /// Bad files or programs, a name that no function has, output that cannot be written.
 pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    if let Some(file) = dis_ppdf::file(args)? {
+        return dis_ppdf::run(args, &file, out);
+    }
+    let Some(symbol) = &args.symbol else {
+        let message = format!("{} is no PPDF file: the name of a function must follow it", args.guest.image);
+        return Err(Failure::Usage(message));
+    };
     let guest = Guest::open(&args.guest, talk)?;
-    let listing =
-        disassemble(&guest.target, &args.symbol).map_err(|error| Failure::Usage(error.to_string()))?;
+    let listing = disassemble(&guest.target, symbol).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut points = vec![Vec::new(); listing.lines.len()];
     let mut elsewhere = 0;
     for path in &args.probe {

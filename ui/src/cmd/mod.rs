@@ -1,8 +1,10 @@
 //! The subcommands, one a file. Each writes its data to the writer it is given and its talk to `Talk`.
 
+pub mod build;
 pub mod check;
 pub mod demo;
 pub mod dis;
+pub mod dis_ppdf;
 pub mod list;
 pub mod run;
 pub mod trace;

@@ -80,9 +80,15 @@ fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Fai
     Ok(observe_only)
 }
 
+/// The names of an option, which may stand behind a `=` of their own, as DProbes' manual has it.
+fn names(values: &[String]) -> Vec<String> {
+    let bare = values.iter().map(|value| value.strip_prefix('=').unwrap_or(value));
+    bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()
+}
+
 /// Disables the probe points that `--group` and `--type` leave out.
 fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) -> Result<(), Failure> {
-    let wanted = Selection { groups: args.group.clone(), kinds: args.kind.clone(), ..Selection::default() };
+    let wanted = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
     if wanted == Selection::default() {
         return Ok(());
     }
@@ -100,9 +106,11 @@ fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) ->
         return Err(Failure::Usage(format!("no probe point of the programs has {}", wanted.words())));
     }
     for (id, point) in left_out {
-        interposer.set_enabled(machine.core_mut(), id, point, false);
+        // Disabling cannot fail.
+        let _ = interposer.set_enabled(machine.core_mut(), id, point, false);
     }
-    Ok(())
+    let ended = interposer.end_selection();
+    ended.map_err(|(name, kind)| Failure::Program { file: name.to_owned(), reason: kind.to_string() })
 }
 
 /// All programs in an interposer; without programs and script none, so that the machine runs alone.
@@ -124,6 +132,10 @@ fn insert_all(
     interposer.allow_cores(args.max_cores);
     let target = Arc::clone(&guest.target);
     interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
+    interposer.set_watch_unlimited(args.watch_unlimited);
+    if !args.group.is_empty() || !args.kind.is_empty() {
+        interposer.begin_selection();
+    }
     for path in &args.probe {
         let program = programs::read(path, &args.source)?;
         let name = path.display().to_string();

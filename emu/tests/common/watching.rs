@@ -1,0 +1,40 @@
+//! An interposer that writes down the watch hits it is told of.
+
+use trapline_emu::{Core, Trap, TrapInterposer, Verdict, WatchHit};
+
+#[derive(Default)]
+pub struct Watching {
+    pub hits: Vec<WatchHit>,
+    /// Instruction pointer and count at each hit.
+    pub after: Vec<(u64, u64)>,
+    /// Traps: vector, instruction pointer, identifier, count.
+    pub traps: Vec<(u8, u64, u32, u64)>,
+    pub verdict: Option<Verdict>,
+    /// How the stepped instructions ended.
+    pub endings: Vec<&'static str>,
+}
+
+impl TrapInterposer for Watching {
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        self.traps.push((trap.vector, trap.ip, trap.patch, core.icount()));
+        self.verdict.unwrap_or(Verdict::Step)
+    }
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        self.hits.push(*hit);
+        self.after.push((core.env().eip(), core.icount()));
+    }
+    fn faulted(&mut self, _: &mut Core) {
+        self.endings.push("faulted");
+    }
+    fn interrupted(&mut self, _: &mut Core) {
+        self.endings.push("interrupted");
+    }
+    fn settled(&mut self, _: &mut Core) {
+        self.endings.push("settled");
+    }
+    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
+    fn code_page(&mut self, _: &mut Core, _: u64) {}
+    fn wants_code_pages(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,144 @@
+//! Ed25519 keys and signatures (RFC 8032), and keys as PEM text (RFC 8410), which OpenSSL makes and reads too.
+//!
+//! A signature follows from key and content alone: nothing is drawn when a file is signed. Whose key is to be
+//! trusted is the caller's business.
+
+use std::fmt;
+
+use ed25519_dalek::ed25519::pkcs8::KeypairBytes;
+use ed25519_dalek::ed25519::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey};
+use ed25519_dalek::{Signature, Signer};
+use thiserror::Error;
+
+/// Bytes of a signature section: algorithm, key, signature.
+pub(super) const SIGNATURE_BYTES: usize = 4 + 32 + 64;
+/// The number of Ed25519.
+pub(super) const ED25519: u32 = 1;
+
+/// Why a text is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// No private key.
+    #[error("it holds no Ed25519 private key in PEM form (-----BEGIN PRIVATE KEY-----)")]
+    Private,
+    /// A public key where the private one is needed.
+    #[error("it holds a public key, and only the private one can sign")]
+    PublicGiven,
+    /// No public key.
+    #[error("it holds no Ed25519 public key in PEM form (-----BEGIN PUBLIC KEY-----)")]
+    Public,
+    /// A private key where the public one is enough.
+    #[error("it holds a private key, and checking takes the public one")]
+    PrivateGiven,
+    /// A key that the library cannot write.
+    #[error("the key cannot be written as PEM")]
+    Encode,
+}
+
+/// A key that signs.
+pub struct SigningKey(ed25519_dalek::SigningKey);
+
+impl fmt::Debug for SigningKey {
+    /// The public half only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey(of {})", self.verifying())
+    }
+}
+
+impl SigningKey {
+    /// The key of 32 secret bytes.
+    #[must_use]
+    pub fn from_secret(secret: &[u8; 32]) -> Self {
+        Self(ed25519_dalek::SigningKey::from_bytes(secret))
+    }
+
+    /// The key in a PEM text.
+    ///
+    /// # Errors
+    /// It holds none.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(text) {
+            return Ok(Self(key));
+        }
+        let public = ed25519_dalek::VerifyingKey::from_public_key_pem(text).is_ok();
+        Err(if public { KeyError::PublicGiven } else { KeyError::Private })
+    }
+
+    /// The key as PEM text.
+    ///
+    /// # Errors
+    /// The library cannot write it.
+    pub fn to_pem(&self) -> Result<String, KeyError> {
+        // Without the public half: the form that every reader of RFC 8410 knows.
+        let pair = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
+        let text = pair.to_pkcs8_pem(LineEnding::LF).map_err(|_| KeyError::Encode)?;
+        Ok(text.to_string())
+    }
+
+    /// The key that checks what this one signs.
+    #[must_use]
+    pub fn verifying(&self) -> VerifyingKey {
+        VerifyingKey(self.0.verifying_key().to_bytes())
+    }
+
+    /// The content of the signature section of a file that has `message` before it.
+    pub(super) fn section(&self, message: &[u8]) -> Vec<u8> {
+        let mut out = ED25519.to_le_bytes().to_vec();
+        out.extend_from_slice(self.0.verifying_key().as_bytes());
+        out.extend_from_slice(&self.0.sign(message).to_bytes());
+        out
+    }
+}
+
+/// A key that checks signatures: 32 bytes that are one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct VerifyingKey([u8; 32]);
+
+impl VerifyingKey {
+    /// The key of 32 bytes, if they are one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
+        ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(|key| Self(key.to_bytes()))
+    }
+
+    /// The key in a PEM text.
+    ///
+    /// # Errors
+    /// It holds none.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        if let Ok(key) = ed25519_dalek::VerifyingKey::from_public_key_pem(text) {
+            return Ok(Self(key.to_bytes()));
+        }
+        let private = ed25519_dalek::SigningKey::from_pkcs8_pem(text).is_ok();
+        Err(if private { KeyError::PrivateGiven } else { KeyError::Public })
+    }
+
+    /// The key as PEM text.
+    ///
+    /// # Errors
+    /// The library cannot write it.
+    pub fn to_pem(&self) -> Result<String, KeyError> {
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0).map_err(|_| KeyError::Encode)?;
+        key.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
+    }
+
+    /// Whether `signature` is this key's for `message`, with none of the forms that RFC 8032 leaves open.
+    pub(super) fn checks(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0);
+        key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())
+    }
+}
+
+impl fmt::Display for VerifyingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ed25519:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for VerifyingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifyingKey({self})")
+    }
+}
