@@ -2,7 +2,9 @@
 
 use super::Core;
 use super::deliver::Fault;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register,
+};
 
 /// Bytes of the longest instruction.
 pub(super) const LONGEST: usize = 15;
@@ -31,6 +33,10 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         M::Rdtsc | M::Rdtscp | M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        // The engine runs what such a prefix stands before as if it were not there; neither model has any.
+        _ if has_vector_prefix(i) => Kind::Sensitive,
+        // The engine loses the flags of the instruction before in its block when the count runs out.
+        M::Loope | M::Loopne => Kind::Sensitive,
         // The engine sign-extends what they add to the stack pointer.
         M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
         _ if loses_flags(i) => Kind::Sensitive,
@@ -39,6 +45,11 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
     }
+}
+
+/// Whether an instruction is encoded with VEX or its like.
+pub(super) fn has_vector_prefix(i: &Instruction) -> bool {
+    !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
 }
 
 /// Whether the engine has lost the flags of before the instruction when its access to memory faults.
@@ -177,11 +188,13 @@ impl Core {
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
 
-    /// Raises the #UD of an instruction at EIP that may not be locked but is; whether there is one.
-    pub(super) fn refuse_lock(&mut self) -> bool {
+    /// Raises #UD for what is at EIP when no model runs it but the engine does; whether there is such.
+    pub(super) fn refuse_undefined(&mut self) -> bool {
         let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
         let n = self.peek_prefix(linear, &mut bytes);
-        let Some(length) = wrongly_locked(self.code_bits(), &bytes[..n]) else { return false };
+        let bits = self.code_bits();
+        let found = wrongly_locked(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
+        let Some(length) = found else { return false };
         self.commit_own_fetch(linear, length);
         self.raise_fault(Fault::ud());
         true
@@ -207,4 +220,16 @@ pub(super) fn wrongly_locked(bits: u32, bytes: &[u8]) -> Option<usize> {
     let options = DecoderOptions::AMD | DecoderOptions::NO_INVALID_CHECK;
     let i = Decoder::new(bits, bytes, options).decode();
     (decode(bits, bytes, 0).is_none() && !i.is_invalid() && i.has_lock_prefix()).then_some(i.len())
+}
+
+/// Bytes up to the end of a VEX prefix of two bytes, or of what begins one of three.
+pub(super) fn vex_prefix(bits: u32, bytes: &[u8]) -> Option<usize> {
+    const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
+    let prefix = |b: &u8| LEGACY.contains(b) || bits == 64 && b & 0xf0 == 0x40;
+    let at = bytes.iter().take_while(|b| prefix(b)).count();
+    match bytes.get(at..at + 2)? {
+        // Elsewhere LES and LDS, which take no register.
+        [0xc4 | 0xc5, second] if bits == 64 || *second >= 0xc0 => Some(at + 2),
+        _ => None,
+    }
 }

@@ -7,6 +7,7 @@
 
 use super::access::canonical;
 use super::decode;
+use super::operands::Operand;
 use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::mmu::{self, Access, Translation};
 use crate::ram::{PAGE, PageState};
@@ -123,15 +124,22 @@ impl Core {
         self.drain_touched_code();
     }
 
-    /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an
-    /// instruction that loads a segment (SDM volume 3, 4.6.1).
+    /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an instruction
+    /// that loads a segment (SDM volume 3, 4.6.1). What its operands are in, it may access as a user only.
     fn implicit_supervisor(&self, page: u64) -> bool {
         let tables = [self.env.gdt(), self.env.ldt(), self.env.tr()];
-        let inside = tables.iter().any(|t| {
+        let inside = tables.iter().filter(|t| t.limit > 0).any(|t| {
             let end = t.base.wrapping_add(t.limit.into());
             (t.base & !(PAGE - 1)..=end).contains(&page)
         });
-        inside && self.decode_at(self.linear_ip()).is_some_and(|i| decode::reads_descriptors(&i))
+        let on_page = |o: &Operand| {
+            let last = o.address.wrapping_add(u64::from(o.size) - 1);
+            [o.address, last].iter().any(|at| self.wrap_linear(at & !(PAGE - 1)) == page)
+        };
+        inside
+            && self
+                .decode_at(self.linear_ip())
+                .is_some_and(|i| decode::reads_descriptors(&i) && !self.operands(&i).iter().any(on_page))
     }
 
     /// Turns a translation into what the engine may cache.

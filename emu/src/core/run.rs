@@ -252,7 +252,7 @@ impl Core {
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
             Some(_) => self.step(1),
-            None if !self.patched(pc) && self.refuse_lock() => {}
+            None if !self.patched(pc) && self.refuse_undefined() => {}
             None => self.step(1),
         }
     }
@@ -306,25 +306,9 @@ impl Core {
         match self.decode_original(self.linear_ip()) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
             Some(i) => self.step_unpatched(i.len()),
-            None if self.refuse_lock() => {}
+            None if self.refuse_undefined() => {}
             None => self.step_unpatched(LONGEST),
         }
-    }
-
-    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
-    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
-    pub(super) fn step_unpatched(&mut self, length: usize) {
-        let at = self.linear_ip();
-        let last = at.wrapping_add(length as u64 - 1);
-        let mut pages = [at, last].map(|va| self.code_paddr(va).map(|p| (p / PAGE) as u32));
-        if pages[0] == pages[1] {
-            pages[1] = None;
-        }
-        let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
-        self.unpatched = lifted.iter().any(Option::is_some);
-        self.step(1);
-        self.unpatched = false;
-        lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
     }
 
     fn displaced_faulted(&mut self) {
@@ -344,13 +328,6 @@ impl Core {
             self.hot.clock.icount -= 1;
             self.hot.last = std::ptr::null_mut();
             self.displaced_faulted();
-        }
-    }
-
-    /// The engine may have lost the flags of before the instruction that it did not finish.
-    fn put_flags_back(&self) {
-        if let Some(flags) = self.flags_before {
-            self.env.set_eflags(flags);
         }
     }
 

@@ -59,6 +59,7 @@ impl Core {
     fn sensitive(&mut self, i: &Instruction) -> Result<Done, Fault> {
         use Mnemonic as M;
         match i.mnemonic() {
+            _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
             M::In | M::Out => self.port_instruction(i),
             M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
@@ -81,6 +82,10 @@ impl Core {
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
             M::Ret => self.near_return(i),
+            M::Loope | M::Loopne => {
+                self.natively(i);
+                Ok(Done::Natively)
+            }
             _ if decode::loses_flags(i) => {
                 self.flags_before = Some(self.eflags());
                 self.natively(i);
@@ -100,6 +105,13 @@ impl Core {
         let before = self.hot.clock.icount;
         self.step_unpatched(i.len());
         self.hot.clock.icount > before
+    }
+
+    /// The engine may have lost the flags of before the instruction that it did not finish.
+    pub(super) fn put_flags_back(&self) {
+        if let Some(flags) = self.flags_before {
+            self.env.set_eflags(flags);
+        }
     }
 
     /// Time stamp counter: virtual ns plus what the guest has written to it.

@@ -2,7 +2,7 @@
 //! its blocks.
 
 use super::alike::{alike, alike_from, every_byte};
-use super::common::{CODE, DATA, Setup};
+use super::common::{CODE, DATA, GDT, Setup};
 use trapline_emu::SLOT_BYTES;
 
 /// Sites on some bytes, in both rings and widths, or one width.
@@ -162,4 +162,46 @@ fn a_slot_whose_address_cut_to_32_bits_is_its_sites_is_no_site() {
     };
     let (end, hits) = alike("slot", &boot, &[CODE], 20);
     assert!(end.stop == "Halted" && hits == 1, "{end:?} {hits}");
+}
+
+#[test]
+fn flags_survive_a_conditional_loop_that_ends() {
+    // clc; adc eax, 0f3f20699h; dec edx, or its like in 64-bit code; loopne and loope to themselves
+    for (bits, dec) in [(32, &[0x4a][..]), (64, &[0xff, 0xca])] {
+        for op in [0xe0, 0xe1] {
+            let code = [&[0xf8, 0x15, 0x99, 6, 0xf2, 0xf3][..], dec, &[op, 0xfe, 0x90, 0x90]].concat();
+            check("loop", &[bits], &code, &[(0, 0xcaae_070d), (1, 1)], 5);
+            check("loop", &[bits], &code, &[(0, 0xcaae_070d), (1, 9)], 15);
+        }
+    }
+}
+
+#[test]
+fn a_vector_prefix_is_refused_whatever_it_stands_before() {
+    // VEX before RDTSC, which the engine runs with the host's clock; before ADDPS and NOP; LDS keeps its meaning
+    for code in [&[0xc5u8, 0xc8, 0x31, 0x90][..], &[0xc4, 0xe1, 0x78, 0x31], &[0xc5, 0xf8, 0x58, 0xc1]] {
+        check("vex", BOTH, &[code, &[0x90]].concat(), &[], 8);
+        for bits in [32, 64] {
+            let setup = Setup::bits(bits).ring(3).flags(0).code(code);
+            let mut guest = setup.boot();
+            let frame = guest.caught();
+            assert_eq!((frame.vector, frame.ip), (6, CODE), "{code:02x?}, {bits} bits");
+        }
+    }
+    check("lds", &[32], &[0xc5, 0x03, 0x90], &[(3, DATA)], 8);
+}
+
+#[test]
+fn a_user_reads_no_descriptor_table_by_an_instruction_that_loads_a_segment() {
+    // pop fs from the page of the GDT, which ring 3 may not read, and behind the null LDT.
+    for bits in [32, 64] {
+        for stack in [GDT + 0x18, 0xcd0] {
+            let setup = Setup::bits(bits).ring(3).flags(0).pte(GDT, GDT | 3).pte(0, 3);
+            let setup = setup.code(&[0x0f, 0xa1, 0x5e, 0x90]);
+            let (end, _) = alike_from("pop fs", &setup, &[(4, stack)], &every_byte(CODE, 4), 6);
+            let mut guest = setup.boot();
+            let frame = guest.set(4, stack).caught();
+            assert_eq!((frame.vector, frame.cr2, frame.ip), (14, stack, CODE), "{bits} bits: {}", end.stop);
+        }
+    }
 }
