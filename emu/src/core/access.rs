@@ -46,7 +46,7 @@ impl Core {
                 Ok(t.paddr | (va & (PAGE - 1)))
             }
             Err(code) => {
-                self.tlb.invalidate(page);
+                self.forget_translation(page);
                 Err(Fault::page(code, va))
             }
         }

@@ -63,9 +63,20 @@ impl Core {
                 Ok(t)
             }
             Err(code) => {
-                self.tlb.invalidate(page);
+                self.forget_translation(page);
                 Err(Refusal::PageFault(code))
             }
+        }
+    }
+
+    /// A walk for `page` has failed: what is cached of it goes (SDM volume 3, 4.10.4.1), from the engine too, where it
+    /// would stay until the engine forgets it for a reason of its own.
+    pub(super) fn forget_translation(&mut self, page: u64) {
+        let cached = self.tlb.lookup(page).is_some();
+        if self.tlb.invalidate(page) {
+            self.engine.flush_tlb();
+        } else if cached {
+            self.engine.drop_tlb(page);
         }
     }
 

@@ -2,7 +2,8 @@
 //! its blocks.
 
 use super::alike::{alike, alike_from, every_byte};
-use super::common::{CODE, DATA, GDT, Setup};
+use super::common::{CODE, DATA, GDT, HANDLERS, Setup};
+use iced_x86::code_asm::{dword_ptr, ebp, ecx};
 use trapline_emu::SLOT_BYTES;
 
 /// Sites on some bytes, in both rings and widths, or one width.
@@ -203,5 +204,37 @@ fn a_user_reads_no_descriptor_table_by_an_instruction_that_loads_a_segment() {
             let frame = guest.set(4, stack).caught();
             assert_eq!((frame.vector, frame.cr2, frame.ip), (14, stack, CODE), "{bits} bits: {}", end.stop);
         }
+    }
+}
+
+#[test]
+fn a_page_fault_forgets_the_page_that_was_cached() {
+    for bits in [32, 64] {
+        let setup = Setup::bits(bits).pte(DATA, DATA | 3);
+        let entry = setup.pte_at(DATA);
+        // The read caches the page, clean; its entry goes; the write needs the dirty bit, looks, and faults.
+        let setup = setup.asm(|a| {
+            a.mov(ecx, dword_ptr(DATA)).unwrap();
+            a.mov(dword_ptr(entry), 0).unwrap();
+            a.mov(ecx, dword_ptr(DATA + 4)).unwrap();
+            a.mov(dword_ptr(DATA), ecx).unwrap();
+        });
+        // Its handler reads once more, and halts at the second fault.
+        let setup = setup.asm_at(HANDLERS + 16 * 14, |a| a.jmp(CODE + 0x100).unwrap());
+        let setup = setup.asm_at(CODE + 0x100, |a| {
+            let mut again = a.create_label();
+            a.add(ebp, 1).unwrap();
+            a.cmp(ebp, 2).unwrap();
+            a.je(again).unwrap();
+            a.mov(ecx, dword_ptr(DATA + 8)).unwrap();
+            a.set_label(&mut again).unwrap();
+            a.hlt().unwrap();
+        });
+        let sites = [every_byte(CODE, 8), every_byte(CODE + 0x100, 16)].concat();
+        let (end, hits) = alike_from("fault", &setup, &[(5, 0)], &sites, 40);
+        assert!(end.stop == "Halted" && hits > 5, "{end:?} {hits}");
+        let mut guest = setup.boot();
+        guest.set(5, 0).run();
+        assert_eq!((guest.gpr(5), guest.core().env().cr(2)), (2, DATA + 8), "{bits} bits");
     }
 }
