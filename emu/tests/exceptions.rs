@@ -5,6 +5,7 @@
 
 mod common;
 use common::*;
+use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, ecx};
 use std::fmt::Write as _;
 
 struct Case<'a> {
@@ -280,5 +281,25 @@ fn rf_in_the_returned_flags_passes_over_a_breakpoint_once() {
         let mut s = Setup::bits(bits).flags(RF).code(&[0x90, 0xcd, 0x40]);
         s.dr = Some((CODE, 0x401));
         assert_eq!(s.boot().caught().vector, 0x40, "{bits}-bit");
+    }
+}
+
+#[test]
+fn flags_that_the_engine_computes_early_are_those_of_before_in_the_frame_and_in_the_handler() {
+    for bits in [32, 64] {
+        let absent = DATA + 0x8000;
+        let set = |a: &mut CodeAssembler| a.setbe(byte_ptr(absent)).unwrap();
+        let rotate = |a: &mut CodeAssembler| a.rcl(dword_ptr(absent), 5).unwrap();
+        let faulting: [&dyn Fn(&mut CodeAssembler); 2] = [&set, &rotate];
+        for fault in faulting {
+            let s = Setup::bits(bits).pte(absent, 0).asm(|a| {
+                a.mov(ecx, 3).unwrap();
+                a.sub(ecx, 5).unwrap();
+                fault(a);
+            });
+            let caught = s.boot().caught();
+            // 3 - 5 = -2: CF, AF and SF.
+            assert_eq!((caught.vector, caught.flags & 0x8d5, caught.handler_flags & 0x8d5), (14, 0x91, 0x91));
+        }
     }
 }

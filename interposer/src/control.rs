@@ -224,6 +224,7 @@ impl Interposer {
 
     fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
         let Some(site) = self.sites.get_mut(site) else { return };
+        site.wide = core.env().code64();
         if let Some(Displaced::OutOfLine { slot, .. }) = std::mem::replace(&mut site.displaced, way) {
             core.free_slot(slot);
         }

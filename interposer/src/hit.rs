@@ -79,6 +79,7 @@ impl TrapInterposer for Interposer {
                 if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
                     core.free_slot(slot);
                 }
+                self.unfinished.remove(&index);
                 self.stats.rewritten += 1;
                 self.leave_foreign_page(core, index, page);
             }
@@ -273,6 +274,9 @@ impl Interposer {
     /// Sees to the displaced instruction.
     #[inline(always)]
     fn resume(&mut self, core: &mut Core, trap: &Trap, site: usize, sp: u64) -> Verdict {
+        if self.sites[site].wide != core.env().code64() {
+            self.displace(core, trap, site);
+        }
         loop {
             match &self.sites[site].displaced {
                 Some(Displaced::Emulated(op)) => {
@@ -301,13 +305,14 @@ impl Interposer {
         }
     }
 
-    /// Finds out how a site is displaced: at its first hit, and when its slot is for another mapping of the page or
-    /// another segment base than this hit's, since a slot jumps back to one address.
+    /// Finds out how a site is displaced: at its first hit, when it is reached in code of another size, and when its slot
+    /// is for another mapping of the page or another segment base than this hit's, since a slot jumps back to one address.
     #[cold]
     fn displace(&mut self, core: &mut Core, trap: &Trap, site: usize) {
         if let Some(Displaced::OutOfLine { slot, .. }) = self.sites[site].displaced.take() {
             core.free_slot(slot);
         }
+        self.sites[site].wide = core.env().code64();
         let way = match self.sites[site].watch {
             // Nothing was displaced: the instruction runs where it is.
             Some(_) => Displaced::Stepped,

@@ -1,5 +1,6 @@
 //! Arming and disarming.
 
+use crate::displace::Displaced;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use trapline_emu::{Core, PAGE, PatchError, WatchKind};
 use trapline_rpn::LinkedProgram;
@@ -266,6 +267,12 @@ impl Interposer {
         if !site.armed {
             site.arm(core, index)?;
             site.original = bytes_at(core, site.paddr);
+            // What was known of it is of before: the guest may have rewritten it while nothing was armed here.
+            if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
+                core.free_slot(slot);
+            }
+            self.retries.remove(&index);
+            self.unfinished.remove(&index);
         }
         let probe = probe as u32;
         if !site.probes.contains(&probe) {

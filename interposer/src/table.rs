@@ -159,6 +159,8 @@ pub(crate) struct Site {
     pub armed: bool,
     /// The byte that fetches see when it is armed.
     pub patch: u8,
+    /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
+    pub wide: bool,
     /// Physical address; of a watch of execution its lowest linear one.
     pub paddr: u64,
     /// The watch of execution that it is, if it is no patch.
@@ -177,6 +179,7 @@ impl Site {
             several: false,
             armed: false,
             patch: 0,
+            wide: false,
             paddr,
             watch: None,
             probes: Vec::new(),

@@ -1,20 +1,22 @@
 //! Guests that attack: random code under random page tables, descriptors and stacks, with probes anywhere. The host is
-//! not harmed, the run ends, and twice alike.
+//! not harmed, the run ends, twice alike, and as it does without probes.
 //!
-//! `TRAPLINE_FUZZ=N` runs N times as many guests.
+//! `TRAPLINE_FUZZ=N` runs N times as many guests, `TRAPLINE_FUZZ_FROM=N` begins with seed N.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
 
-use common::{CODE, DATA, GDT, Guest, IDT, Rng, STACK0, Setup, TABLES, TSS};
+use common::{CODE, DATA, GDT, Guest, HANDLERS, IDT, Rng, STACK0, Setup, TABLES, TSS, assemble};
+use iced_x86::code_asm::{dword_ptr, eax, esp, qword_ptr, rax, rsp};
 use trapline_emu::{Stop, TrapInterposer};
-use trapline_interposer::{Interposer, Place};
+use trapline_interposer::{Interposer, Place, Stats};
 use trapline_rpn::{LinkedProbe, LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::interposer;
 
-/// Instructions that a guest may run, and bytes of its code.
+/// Guests of one run, instructions that each may run, and bytes of its code.
+const GUESTS: u64 = 120;
 const LIMIT: u64 = 20_000;
 const LENGTH: u64 = 512;
 
@@ -23,13 +25,58 @@ fn handler(width: Width) -> LinkedProgram {
     parse("v.rpn", text).unwrap().link(width, &NoSymbols).unwrap()
 }
 
+/// Where the handlers of a guest that survives its exceptions go on, and the word that they take their numbers from.
+const RESUME: u64 = 0x6000;
+const NUMBER: u64 = 0x6800;
+
+/// Handlers that go back to some byte of the code, so that a guest outlives what it does.
+fn surviving(mut setup: Setup) -> Setup {
+    let wide = setup.wide();
+    for vector in 0..=255u64 {
+        let error = matches!(vector, 8 | 10..=14 | 17);
+        let stub = assemble(if wide { 64 } else { 32 }, HANDLERS + 16 * vector, |a| {
+            match (error, wide) {
+                (true, true) => a.add(rsp, 8).unwrap(),
+                (true, false) => a.add(esp, 4).unwrap(),
+                _ => {}
+            }
+            a.jmp(RESUME).unwrap();
+        });
+        setup = setup.at(HANDLERS + 16 * vector, &stub);
+    }
+    setup.asm_at(RESUME, |a| {
+        if wide {
+            a.push(rax).unwrap()
+        } else {
+            a.push(eax).unwrap()
+        }
+        a.imul_3(eax, dword_ptr(NUMBER), 1_103_515_245).unwrap();
+        a.add(eax, 12345).unwrap();
+        a.mov(dword_ptr(NUMBER), eax).unwrap();
+        a.shr(eax, 16).unwrap();
+        a.and(eax, LENGTH as i32 - 1).unwrap();
+        a.add(eax, CODE as i32).unwrap();
+        if wide {
+            a.mov(qword_ptr(rsp + 8), rax).unwrap();
+            a.pop(rax).unwrap();
+            a.iretq().unwrap();
+        } else {
+            a.mov(dword_ptr(esp + 4), eax).unwrap();
+            a.pop(eax).unwrap();
+            a.iretd().unwrap();
+        }
+    })
+}
+
 /// A guest whose every choice comes from the seed.
 fn guest(seed: u64) -> Guest {
     let mut random = Rng(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed) | 1);
     let bits = if seed.is_multiple_of(2) { 32 } else { 64 };
     let ring = if random.below(2) == 0 { 0 } else { 3 };
     let code: Vec<u8> = (0..LENGTH).map(|_| random.next() as u8).collect();
-    let mut guest = Setup::bits(bits).ring(ring).flags(random.next() & 0x4cd5).code(&code).boot();
+    let setup = Setup::bits(bits).ring(ring).flags(random.next() & 0x4cd5).code(&code);
+    let setup = if seed % 4 < 2 { setup } else { surviving(setup) };
+    let mut guest = setup.boot();
     for n in (0..16).filter(|n| *n != 4) {
         let near = [DATA, CODE, TABLES, IDT, GDT, STACK0][random.below(6) as usize];
         let value = if random.below(2) == 0 { near + random.below(0x1000) } else { random.next() };
@@ -62,27 +109,78 @@ fn probes(guest: &mut Guest, seed: u64, program: &LinkedProgram) -> Interposer {
     probes
 }
 
+/// How a run ended: why, after how many instructions, and in what state.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    stop: String,
+    icount: u64,
+    digest: String,
+    console: Vec<u8>,
+}
+
+/// Runs a guest for so many instructions, with its probes or without.
+fn run(seed: u64, program: Option<&LinkedProgram>, length: u64) -> (End, Stats, Guest) {
+    let mut guest = guest(seed);
+    let limit = guest.m.icount() + length;
+    let mut probes = program.map(|p| probes(&mut guest, seed, p));
+    let stop = guest.m.run(probes.as_mut().map(|p| p as &mut dyn TrapInterposer), limit);
+    assert!(guest.m.icount() <= limit, "seed {seed}");
+    assert!(!matches!(stop, Stop::Engine(_)), "seed {seed}: {stop:?}");
+    let end = End {
+        stop: format!("{stop:?}"),
+        icount: guest.m.icount(),
+        digest: guest.m.digest().to_string(),
+        console: guest.m.console().to_vec(),
+    };
+    (end, probes.map_or_else(Stats::default, |p| p.stats()), guest)
+}
+
+/// Where a guest that is not alike with and without probes begins to differ.
+fn difference(seed: u64, program: &LinkedProgram) -> String {
+    let (mut same, mut differs) = (0, LIMIT);
+    while differs - same > 1 {
+        let middle = same + (differs - same) / 2;
+        let alike = run(seed, None, middle).0 == run(seed, Some(program), middle).0;
+        *(if alike { &mut same } else { &mut differs }) = middle;
+    }
+    let (_, _, before) = run(seed, None, same);
+    let (plain, _, without) = run(seed, None, differs);
+    let (probed, _, with) = run(seed, Some(program), differs);
+    let states = [&before, &without, &with].map(|g| g.core().dump_registers());
+    let at = before.ip();
+    let code: Vec<u8> = (0..16).map(|n| before.mem(at.wrapping_add(n), 1) as u8).collect();
+    format!(
+        "seed {seed}: after {same} instructions {at:#x}: {code:02x?}\n{}\nwithout probes {plain:?}\n{}\nwith {probed:?}\n{}",
+        states[0], states[1], states[2]
+    )
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
 #[test]
-fn random_guests_end_and_end_alike() {
-    let times: u64 = std::env::var("TRAPLINE_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+fn random_guests_end_alike_probed_or_not() {
+    let first = from_environment("TRAPLINE_FUZZ_FROM").unwrap_or(1);
+    let guests = GUESTS * from_environment("TRAPLINE_FUZZ").unwrap_or(1);
     let programs = [handler(Width::W32), handler(Width::W64)];
     let (mut ran, mut hits, mut crashed) = (0, 0, 0);
-    for seed in 1..=2_000 * times {
-        let mut runs = Vec::new();
-        for _ in 0..2 {
-            let mut guest = guest(seed);
-            let mut probes = probes(&mut guest, seed, &programs[(seed % 2) as usize]);
-            let start = guest.m.icount();
-            let stop = guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), start + LIMIT);
-            assert!(guest.m.icount() <= start + LIMIT, "seed {seed}");
-            assert!(!matches!(stop, Stop::Engine(_)), "seed {seed}: {stop:?}");
-            ran += guest.m.icount() - start;
-            hits += probes.stats().hits;
-            crashed += u64::from(matches!(stop, Stop::TripleFault(_)));
-            runs.push((format!("{stop:?}"), guest.m.digest(), probes.stats()));
+    for seed in first..first + guests {
+        let program = &programs[(seed % 2) as usize];
+        let (plain, _, guest) = run(seed, None, LIMIT);
+        let (probed, stats, _) = run(seed, Some(program), LIMIT);
+        if plain != probed {
+            panic!("{}", difference(seed, program));
         }
-        assert!(runs[0] == runs[1], "seed {seed}: {:?} {:?}", runs[0], runs[1]);
+        let (again, same_stats, _) = run(seed, Some(program), LIMIT);
+        assert!(again == probed && same_stats == stats, "seed {seed}: {again:?} {probed:?}");
+        ran += 3 * (plain.icount - guest.base);
+        hits += stats.hits;
+        crashed += u64::from(plain.stop.starts_with("TripleFault"));
     }
-    println!("{ran} instructions, {hits} hits, {crashed} triple faults");
-    assert!(hits > 1000 && crashed > 10, "{hits} hits, {crashed} triple faults: the guests are too tame");
+    println!(
+        "seeds {first} to {}: {ran} instructions, {hits} hits, {crashed} triple faults",
+        first + guests - 1
+    );
+    assert!(hits > guests / 2 && crashed > guests / 200, "{hits} hits, {crashed} triple faults: too tame");
 }

@@ -4,8 +4,8 @@
 //! privilege, set accessed and dirty bits, fill the architectural TLB, and can fault. `peek` and `poke`
 //! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
 
-use super::Core;
 use super::deliver::Fault;
+use super::{Core, in_slots};
 use crate::mmu::{self, Access, Translation, UserPages};
 use crate::ram::{PAGE, PageState};
 
@@ -46,7 +46,7 @@ impl Core {
                 Ok(t.paddr | (va & (PAGE - 1)))
             }
             Err(code) => {
-                self.tlb.invalidate(page);
+                self.forget_translation(page);
                 Err(Fault::page(code, va))
             }
         }
@@ -237,6 +237,9 @@ impl Core {
         read: impl Fn(&crate::ram::Ram, u64, &mut [u8]) -> bool,
     ) -> usize {
         let mut done = 0;
+        if in_slots(va) {
+            return done;
+        }
         while done < to.len() {
             let at = self.wrap_linear(va.wrapping_add(done as u64));
             let n = ((PAGE - (at & (PAGE - 1))) as usize).min(to.len() - done);
@@ -249,8 +252,12 @@ impl Core {
         done
     }
 
-    /// Physical address that a fetch at linear `va` sees, without side effects.
+    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: that is no memory of
+    /// the guest's, though its address cut to 32 bits may be.
     pub fn code_paddr(&self, va: u64) -> Option<u64> {
+        if in_slots(va) {
+            return None;
+        }
         let t = self.peek_translate(va, Access::Fetch, self.env.cpl() == 3)?;
         Some(t.paddr | (va & (PAGE - 1)))
     }

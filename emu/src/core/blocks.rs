@@ -3,10 +3,10 @@
 //! Invariant: no result depends on where the engine cuts its blocks.
 
 use super::cell::BlockCell;
-use super::decode::{self, Kind};
-use super::{Core, Halt, Mode, SLOT_BYTES, SLOT_VA};
+use super::decode::{self, Kind, LONGEST};
+use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
 use crate::engine::hflags;
-use crate::ram::{PAGE, SLOT_PAGES};
+use crate::ram::{PAGE, PageState};
 use std::collections::BTreeSet;
 
 impl Core {
@@ -17,7 +17,7 @@ impl Core {
         if b.flags & BlockCell::NEW != 0 {
             self.analyse(cell, address, size);
         }
-        self.unblock_nmi();
+        self.after_flags_load();
         self.write_user_registers();
         if b.flags & BlockCell::SLOT != 0 {
             self.hide_slot_from_fpu();
@@ -26,6 +26,13 @@ impl Core {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
             self.rewind(address);
+            if self.mode == Mode::Stepped {
+                self.mode = Mode::Step(1);
+            }
+        }
+        if b.flags & BlockCell::REP_HEAD != 0 && self.restarted(b) {
+            self.hot.clock.icount -= u64::from(self.hot.last_count);
+            self.hot.last = std::ptr::null_mut();
             if self.mode == Mode::Stepped {
                 self.mode = Mode::Step(1);
             }
@@ -67,7 +74,26 @@ impl Core {
         self.hot.clock.icount += u64::from(count);
         self.hot.last = cell;
         self.hot.last_count = count;
+        self.rep_from = self.env.gpr(1);
         self.set_limit();
+        if b.flags & BlockCell::FLAGS_TAIL != 0 {
+            // The next block comes here too.
+            self.hot.clock.limit = 0;
+        }
+    }
+
+    /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then
+    /// nothing of it has happened.
+    fn restarted(&self, b: &BlockCell) -> bool {
+        let again = self.last().is_some_and(|last| last.flags & BlockCell::REP_HEAD != 0 && last.pc == b.pc);
+        again && self.hot.last_count > 0 && self.env.gpr(1) == self.rep_from
+    }
+
+    /// Whether the engine might go back to the repeated instruction at linear `at` because it stores into its own block.
+    /// It must be a block of its own then, so that `restarted` can tell.
+    fn may_restart(&self, at: u64) -> bool {
+        let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        page.is_some_and(|p| p.is(PageState::BOTH))
     }
 
     /// Reasons to stop at the boundary before `b`.
@@ -81,7 +107,7 @@ impl Core {
         if b.flags & BlockCell::SLOT != 0 && !self.repeating(b.pc) {
             return None;
         }
-        if self.interruptible() {
+        if self.interruptible() || (b.flags & BlockCell::SLOT != 0 && self.site_rewritten()) {
             return Some(Halt::Interrupt);
         }
         if self.hot.clock.icount + u64::from(self.count_of(b)) > self.hot.clock.deadline {
@@ -99,6 +125,13 @@ impl Core {
         None
     }
 
+    /// Whether the repeated instruction that runs in a slot may have overwritten itself where it came from.
+    fn site_rewritten(&self) -> bool {
+        let site = self.active_slot.and_then(|s| self.code_paddr(self.env.cs_base().wrapping_add(s.site)));
+        let page = site.and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        page.is_some_and(|p| p.is(PageState::STALE))
+    }
+
     /// What the hook compares with: every block while something is pending.
     pub(super) fn set_limit(&mut self) {
         let watch =
@@ -107,10 +140,14 @@ impl Core {
         self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
     }
 
-    /// NMI is open again after an IRET.
-    fn unblock_nmi(&mut self) {
-        if self.nmi_blocked && self.last().is_some_and(|b| b.flags & BlockCell::IRET_TAIL != 0) {
-            self.nmi_blocked = false;
+    /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
+    /// would clear it, but the engine does so only at the end of some blocks. It stays where the guest uses breakpoints.
+    fn after_flags_load(&mut self) {
+        const RF: u64 = 1 << 16;
+        let Some(flags) = self.last().map(|b| b.flags) else { return };
+        self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
+        if flags & BlockCell::FLAGS_TAIL != 0 && self.env.dr(7) & 0xff == 0 {
+            self.env.set_eflags_raw(self.env.eflags_raw() & !RF);
         }
     }
 
@@ -168,7 +205,7 @@ impl Core {
             b.size = size.min(0xffff) as u16;
             self.block_translated(address, 0, b.size);
         }
-        if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&address) {
+        if in_slots(address) {
             self.analyse_slot(b);
             return;
         }
@@ -184,6 +221,7 @@ impl Core {
         let end = address.saturating_add(b.size.into());
         let wanted = b.icount;
         let (mut at, mut n) = (address, 0u32);
+        let mut uncertain = false;
         while at < end && (wanted == 0 || n < wanted) {
             if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
                 b.flags |= BlockCell::WATCHED;
@@ -200,10 +238,17 @@ impl Core {
                 }
                 break;
             }
-            let Some(i) = self.decode_at(at) else { break };
+            let Some(i) = self.decode_at(at) else {
+                uncertain |= !self.patched(at);
+                break;
+            };
             self.cover(at);
             match decode::kind(&i) {
                 Kind::Sensitive if b.flags & BlockCell::SENSITIVE == 0 => {
+                    b.flags |= BlockCell::SENSITIVE;
+                    b.lead = n as u16;
+                }
+                Kind::Repeated if n > 0 && b.flags & BlockCell::SENSITIVE == 0 && self.may_restart(at) => {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
                 }
@@ -216,7 +261,8 @@ impl Core {
                         b.rep_bits = decode::address_bits(&i) as u16;
                     }
                 }
-                Kind::Iret => b.flags |= BlockCell::IRET_TAIL,
+                Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
+                Kind::Sysret => b.flags |= BlockCell::FLAGS_TAIL,
                 _ => {}
             }
             at = at.saturating_add(i.len() as u64);
@@ -224,6 +270,13 @@ impl Core {
         }
         if wanted == 0 {
             b.icount = n.max(1);
+        }
+        uncertain |= n == wanted && at != end;
+        if uncertain && b.flags & (BlockCell::SENSITIVE | BlockCell::OVERLAPPED) == 0 {
+            // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
+            // which needs no decoder to be counted.
+            b.flags |= BlockCell::SENSITIVE;
+            b.lead = 0;
         }
         if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.flags |= BlockCell::STORE;
@@ -273,12 +326,16 @@ impl Core {
     /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
     /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
     fn overlapped(&self, at: u64) -> bool {
-        let patched = |va| self.code_paddr(va).is_some_and(|p| self.patch_at(p).is_some());
-        if self.patches.is_empty() || patched(at) {
+        if self.patches.is_empty() || self.patched(at) {
             return false;
         }
-        let length = self.decode_original(at).map_or(1, |i| i.len() as u64);
-        (1..length).any(|k| patched(at.wrapping_add(k)))
+        let length = self.decode_original(at).map_or(LONGEST, |i| i.len()) as u64;
+        (1..length).any(|k| self.patched(at.wrapping_add(k)))
+    }
+
+    /// Whether a patch begins at linear `at`.
+    pub(super) fn patched(&self, at: u64) -> bool {
+        self.code_paddr(at).is_some_and(|p| self.patch_at(p).is_some())
     }
 
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
@@ -339,7 +396,7 @@ impl Core {
             let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
             self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
         }
-        self.unblock_nmi();
+        self.after_flags_load();
         self.hot.last = std::ptr::null_mut();
         if self.tentative.take().is_some() {
             // The block that the page was looked up for did not run: let it be looked up again.

@@ -52,8 +52,10 @@ impl BlockCell {
     pub const OVERLAPPED: u16 = 256;
     /// Is what comes in a slot behind an instruction of the x87.
     pub const SLOT_TAIL: u16 = 512;
+    /// Ends with IRET or SYSRET, after which the machine sees to RF.
+    pub const FLAGS_TAIL: u16 = 1024;
     /// Holds an instruction whose execution is watched; `lead` instructions come before it.
-    pub const WATCHED: u16 = 1024;
+    pub const WATCHED: u16 = 2048;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -61,6 +63,7 @@ impl BlockCell {
         | Self::SLOT_TAIL
         | Self::UNSUPPORTED
         | Self::STORE
+        | Self::FLAGS_TAIL
         | Self::OVERLAPPED
         | Self::WATCHED;
     /// `patch` of a trap that is the guest's own.

@@ -1,7 +1,13 @@
 //! Decoding at a guest address, and the one table of instructions that need the machine.
 
 use super::Core;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register};
+use super::deliver::Fault;
+use iced_x86::{
+    Code, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register,
+};
+
+/// Bytes of the longest instruction.
+pub(super) const LONGEST: usize = 15;
 
 /// How the machine treats an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +21,8 @@ pub(super) enum Kind {
     Repeated,
     /// IRET in any width.
     Iret,
+    /// SYSRET in any width.
+    Sysret,
 }
 
 /// Classifies an instruction.
@@ -25,10 +33,36 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         M::Rdtsc | M::Rdtscp | M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        // The engine runs what such a prefix stands before as if it were not there; neither model has any.
+        _ if has_vector_prefix(i) => Kind::Sensitive,
+        // The engine loses the flags of the instruction before in its block when the count runs out.
+        M::Loope | M::Loopne => Kind::Sensitive,
+        // The engine sign-extends what they add to the stack pointer.
+        M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
+        _ if loses_flags(i) => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
+        M::Sysret | M::Sysretq => Kind::Sysret,
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
     }
+}
+
+/// Whether an instruction is encoded with VEX or its like.
+pub(super) fn has_vector_prefix(i: &Instruction) -> bool {
+    !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
+}
+
+/// Whether the engine has lost the flags of before the instruction when its access to memory faults.
+pub(super) fn loses_flags(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let sets = matches!(
+        i.mnemonic(),
+        M::Seta | M::Setae | M::Setb | M::Setbe | M::Sete | M::Setg | M::Setge | M::Setl
+    ) || matches!(
+        i.mnemonic(),
+        M::Setle | M::Setne | M::Setno | M::Setnp | M::Setns | M::Seto | M::Setp | M::Sets
+    );
+    (sets || matches!(i.mnemonic(), M::Rcl | M::Rcr)) && i.op0_kind() == OpKind::Memory
 }
 
 fn is_control(r: Register) -> bool {
@@ -149,14 +183,26 @@ impl Core {
 
     /// Decodes the fetch view at a linear address, without any side effect on the guest.
     pub(super) fn decode_at(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; 15];
+        let mut bytes = [0u8; LONGEST];
         let n = self.peek_code(linear, &mut bytes);
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
 
+    /// Raises #UD for what is at EIP when no model runs it but the engine does; whether there is such.
+    pub(super) fn refuse_undefined(&mut self) -> bool {
+        let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
+        let n = self.peek_prefix(linear, &mut bytes);
+        let bits = self.code_bits();
+        let found = wrongly_locked(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
+        let Some(length) = found else { return false };
+        self.commit_own_fetch(linear, length);
+        self.raise_fault(Fault::ud());
+        true
+    }
+
     /// Decodes the data view at a linear address: what the guest itself put there.
     pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; 15];
+        let mut bytes = [0u8; LONGEST];
         let n = self.peek_prefix(linear, &mut bytes);
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
@@ -167,4 +213,23 @@ impl Core {
 pub(super) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
     (i.code() != Code::INVALID).then_some(i)
+}
+
+/// Length of an instruction that is #UD for its LOCK prefix alone, which the engine does not look at (SDM volume 2, LOCK).
+pub(super) fn wrongly_locked(bits: u32, bytes: &[u8]) -> Option<usize> {
+    let options = DecoderOptions::AMD | DecoderOptions::NO_INVALID_CHECK;
+    let i = Decoder::new(bits, bytes, options).decode();
+    (decode(bits, bytes, 0).is_none() && !i.is_invalid() && i.has_lock_prefix()).then_some(i.len())
+}
+
+/// Bytes up to the end of a VEX prefix of two bytes, or of what begins one of three.
+pub(super) fn vex_prefix(bits: u32, bytes: &[u8]) -> Option<usize> {
+    const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
+    let prefix = |b: &u8| LEGACY.contains(b) || bits == 64 && b & 0xf0 == 0x40;
+    let at = bytes.iter().take_while(|b| prefix(b)).count();
+    match bytes.get(at..at + 2)? {
+        // Elsewhere LES and LDS, which take no register.
+        [0xc4 | 0xc5, second] if bits == 64 || *second >= 0xc0 => Some(at + 2),
+        _ => None,
+    }
 }

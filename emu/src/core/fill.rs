@@ -7,9 +7,10 @@
 
 use super::access::canonical;
 use super::decode;
-use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR};
+use super::operands::Operand;
+use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::mmu::{self, Access, Translation};
-use crate::ram::{PAGE, PageState, SLOT_PAGES};
+use crate::ram::{PAGE, PageState};
 
 const R: u32 = 1;
 const W: u32 = 2;
@@ -19,7 +20,7 @@ impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(super) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
         if page >= SLOT_VA {
-            if (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&page) {
+            if in_slots(page) {
                 return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
             }
             if page == DROP_VA {
@@ -62,9 +63,20 @@ impl Core {
                 Ok(t)
             }
             Err(code) => {
-                self.tlb.invalidate(page);
+                self.forget_translation(page);
                 Err(Refusal::PageFault(code))
             }
+        }
+    }
+
+    /// A walk for `page` has failed: what is cached of it goes (SDM volume 3, 4.10.4.1), from the engine too, where it
+    /// would stay until the engine forgets it for a reason of its own.
+    pub(super) fn forget_translation(&mut self, page: u64) {
+        let cached = self.tlb.lookup(page).is_some();
+        if self.tlb.invalidate(page) {
+            self.engine.flush_tlb();
+        } else if cached {
+            self.engine.drop_tlb(page);
         }
     }
 
@@ -123,15 +135,22 @@ impl Core {
         self.drain_touched_code();
     }
 
-    /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an
-    /// instruction that loads a segment (SDM volume 3, 4.6.1).
+    /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an instruction
+    /// that loads a segment (SDM volume 3, 4.6.1). What its operands are in, it may access as a user only.
     fn implicit_supervisor(&self, page: u64) -> bool {
         let tables = [self.env.gdt(), self.env.ldt(), self.env.tr()];
-        let inside = tables.iter().any(|t| {
+        let inside = tables.iter().filter(|t| t.limit > 0).any(|t| {
             let end = t.base.wrapping_add(t.limit.into());
             (t.base & !(PAGE - 1)..=end).contains(&page)
         });
-        inside && self.decode_at(self.linear_ip()).is_some_and(|i| decode::reads_descriptors(&i))
+        let on_page = |o: &Operand| {
+            let last = o.address.wrapping_add(u64::from(o.size) - 1);
+            [o.address, last].iter().any(|at| self.wrap_linear(at & !(PAGE - 1)) == page)
+        };
+        inside
+            && self
+                .decode_at(self.linear_ip())
+                .is_some_and(|i| decode::reads_descriptors(&i) && !self.operands(&i).iter().any(on_page))
     }
 
     /// Turns a translation into what the engine may cache.
@@ -197,11 +216,11 @@ impl Core {
         (t.paddr, R | X)
     }
 
-    /// A store into the armed page that the storing instruction itself lies on must be seen by the very next
-    /// fetch: it is stepped alone.
+    /// A store into the page that the storing instruction itself lies on must be seen by the very next fetch: it is
+    /// stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.ram.pages[index as usize];
-        if !state.is(PageState::ARMED) || !state.is(PageState::CODE) || self.allow_own_page {
+        if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
             return None;
         }
         let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
@@ -216,6 +235,8 @@ impl Core {
             let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
+                // Its blocks are analysed anew: see `may_restart`.
+                self.drop_page_blocks(index);
                 self.ram.pages[index as usize].flags |= PageState::BOTH;
             } else {
                 self.drop_page_blocks(index);

@@ -54,6 +54,12 @@ const SLOT_PADDR: u64 = 1 << 41;
 const VOID_PADDR: u64 = 1 << 42;
 /// Linear address of the slots: non-canonical, and above 4 GiB, so no guest can name it.
 pub(crate) const SLOT_VA: u64 = 1 << 56;
+
+/// Whether a linear address, not yet cut to the code's size, is one of the slots'.
+fn in_slots(linear: u64) -> bool {
+    (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&linear)
+}
+
 /// Linear page through which blocks of a physical page are dropped.
 const DROP_VA: u64 = 1 << 57;
 
@@ -144,6 +150,10 @@ pub struct Core {
     unpatched: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
     creep_to: u64,
+    /// Count register when the last block off the hot path was begun.
+    rep_from: u64,
+    /// EFLAGS of before the instruction that the engine steps, when it loses them at a fault.
+    flags_before: Option<u64>,
     /// Virtual ns skipped since the last instruction.
     idle_ns: u64,
     /// Physical page that `DROP_VA` stands for.
@@ -221,6 +231,8 @@ impl Core {
             allow_own_page: false,
             unpatched: false,
             creep_to: 0,
+            rep_from: 0,
+            flags_before: None,
             idle_ns: 0,
             dropping: 0,
             verdict: None,

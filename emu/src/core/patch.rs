@@ -141,8 +141,24 @@ impl Core {
         }
     }
 
+    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
+    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
+    pub(super) fn step_unpatched(&mut self, length: usize) {
+        let at = self.linear_ip();
+        let last = at.wrapping_add(length as u64 - 1);
+        let mut pages = [at, last].map(|va| self.code_paddr(va).map(|p| (p / PAGE) as u32));
+        if pages[0] == pages[1] {
+            pages[1] = None;
+        }
+        let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
+        self.unpatched = lifted.iter().any(Option::is_some);
+        self.step(1);
+        self.unpatched = false;
+        lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
+    }
+
     /// Takes all patches of a page away for one step: fetches see RAM, whose translations are kept for the next time.
-    pub(super) fn lift_patches(&mut self, page: u32) -> Option<Vec<Patch>> {
+    fn lift_patches(&mut self, page: u32) -> Option<Vec<Patch>> {
         let list = self.patches.remove(&page)?;
         self.forget_mappings(page);
         let state = &mut self.ram.pages[page as usize];
@@ -152,7 +168,7 @@ impl Core {
     }
 
     /// Puts lifted patches back. What the step wrote to the page makes both views new.
-    pub(super) fn put_patches(&mut self, page: u32, list: Vec<Patch>) {
+    fn put_patches(&mut self, page: u32, list: Vec<Patch>) {
         self.patches.insert(page, list);
         let state = &mut self.ram.pages[page as usize];
         state.flags |= PageState::ARMED;

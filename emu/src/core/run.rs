@@ -4,7 +4,7 @@
 //! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
 //! itself, it advances one instruction at a time.
 
-use super::decode::{self, Kind};
+use super::decode::{self, Kind, LONGEST};
 use super::deliver::{Fault, Origin, Vector};
 use super::{Core, Halt, Mode, Refusal};
 use crate::engine::{Exit, hflags};
@@ -251,7 +251,9 @@ impl Core {
         let pc = self.linear_ip();
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
-            _ => self.step(1),
+            Some(_) => self.step(1),
+            None if !self.patched(pc) && self.refuse_undefined() => {}
+            None => self.step(1),
         }
     }
 
@@ -303,24 +305,10 @@ impl Core {
     fn step_original(&mut self) {
         match self.decode_original(self.linear_ip()) {
             Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
-            i => self.step_unpatched(i.map_or(1, |i| i.len())),
+            Some(i) => self.step_unpatched(i.len()),
+            None if self.refuse_undefined() => {}
+            None => self.step_unpatched(LONGEST),
         }
-    }
-
-    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
-    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
-    pub(super) fn step_unpatched(&mut self, length: usize) {
-        let at = self.linear_ip();
-        let last = at.wrapping_add(length as u64 - 1);
-        let mut pages = [at, last].map(|va| self.code_paddr(va).map(|p| (p / PAGE) as u32));
-        if pages[0] == pages[1] {
-            pages[1] = None;
-        }
-        let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
-        self.unpatched = lifted.iter().any(Option::is_some);
-        self.step(1);
-        self.unpatched = false;
-        lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
     }
 
     fn displaced_faulted(&mut self) {
@@ -350,6 +338,7 @@ impl Core {
             return;
         };
         if refusal == Refusal::Watched {
+            self.put_flags_back();
             return self.step_watched();
         }
         if access == Access::Fetch
@@ -369,6 +358,7 @@ impl Core {
             _ => self.engine.refused_address(),
         };
         self.settle();
+        self.put_flags_back();
         match refusal {
             Refusal::PageFault(mut code) => {
                 if access == Access::Read
@@ -381,7 +371,7 @@ impl Core {
                 self.raise_fault(Fault::page(code, address));
             }
             Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
-            Refusal::SecondPage => self.step(1),
+            Refusal::SecondPage => self.advance_one(),
             Refusal::OwnPage => {
                 self.allow_own_page = true;
                 self.step(1);
@@ -437,6 +427,8 @@ impl Core {
         if software {
             let at = self.software_interrupt_ip(vector, eip);
             self.active_slot = None;
+            // INTO does not end its block.
+            self.rewind(linear);
             self.deliver(vector, None, Origin::Software, eip, at);
         } else if vector == Vector::Debug as u8 && self.single_stepped() {
             self.tell_watched();

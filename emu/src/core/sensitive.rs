@@ -10,7 +10,7 @@ use super::deliver::Fault;
 use super::{Core, Mode};
 use crate::engine::{Model, Seg, Segment, hflags};
 use crate::ram::PAGE;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// How an instruction ended.
 pub(super) enum Done {
@@ -59,6 +59,7 @@ impl Core {
     fn sensitive(&mut self, i: &Instruction) -> Result<Done, Fault> {
         use Mnemonic as M;
         match i.mnemonic() {
+            _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
             M::In | M::Out => self.port_instruction(i),
             M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
@@ -80,6 +81,17 @@ impl Core {
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
+            M::Ret => self.near_return(i),
+            M::Loope | M::Loopne => {
+                self.natively(i);
+                Ok(Done::Natively)
+            }
+            _ if decode::loses_flags(i) => {
+                self.flags_before = Some(self.eflags());
+                self.natively(i);
+                self.flags_before = None;
+                Ok(Done::Natively)
+            }
             _ => self.control_write(i),
         }
     }
@@ -93,6 +105,13 @@ impl Core {
         let before = self.hot.clock.icount;
         self.step_unpatched(i.len());
         self.hot.clock.icount > before
+    }
+
+    /// The engine may have lost the flags of before the instruction that it did not finish.
+    pub(super) fn put_flags_back(&self) {
+        if let Some(flags) = self.flags_before {
+            self.env.set_eflags(flags);
+        }
     }
 
     /// Time stamp counter: virtual ns plus what the guest has written to it.
@@ -230,6 +249,32 @@ impl Core {
         self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
         self.env.set_gpr(4, if long { sp } else { sp & 0xffff_ffff });
         Ok(Done::Jumped)
+    }
+
+    /// RET with an immediate, near (SDM volume 2, RET).
+    fn near_return(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        let (base, mask) = self.stack_shape();
+        let size = match i.code() {
+            Code::Retnw_imm16 => 2,
+            Code::Retnd_imm16 => 4,
+            _ => 8,
+        };
+        let sp = self.env.gpr(4);
+        let at = self.wrap_linear(base.wrapping_add(sp & mask));
+        let ip = self.load(at, size).map_err(Fault::on_stack)?;
+        self.env.set_eip(ip);
+        let after = sp.wrapping_add(size as u64 + u64::from(i.immediate16())) & mask;
+        self.env.set_gpr(4, if mask == 0xffff { (sp & !0xffff) | after } else { after });
+        Ok(Done::Jumped)
+    }
+
+    /// Base of the stack segment and mask of the stack pointer.
+    fn stack_shape(&self) -> (u64, u64) {
+        if self.env.code64() {
+            return (0, u64::MAX);
+        }
+        let wide = self.env.hflags() & hflags::SS32 != 0;
+        (self.env.seg(Seg::Ss).base, if wide { 0xffff_ffff } else { 0xffff })
     }
 
     fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {

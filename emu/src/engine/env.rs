@@ -240,18 +240,19 @@ impl Env {
         self.hflags() & hflags::LMA != 0
     }
 
-    /// Sets all of EFLAGS, the lazy arithmetic flags and DF included.
+    /// Sets all of EFLAGS, the lazy arithmetic flags and DF included. Only while the engine does not run: when it is
+    /// entered, it takes all of them from the raw ones.
     pub fn set_eflags(self, value: u64) {
         const CC_OP_EFLAGS: u32 = 1;
         let df: i32 = if value & 0x400 != 0 { -1 } else { 1 };
-        // SAFETY: verified layout; these four fields are how the engine itself loads EFLAGS
-        // (`cpu_load_eflags`).
+        // SAFETY: verified layout; these fields are what the engine itself leaves EFLAGS in
+        // (`x86_cpu_exec_exit`).
         unsafe {
             self.0.add(off::CC_SRC).cast::<u64>().write(value & ARITH_FLAGS);
             self.0.add(off::CC_OP).cast::<u32>().write(CC_OP_EFLAGS);
             self.0.add(off::DF).cast::<i32>().write(df);
         }
-        self.set_eflags_raw((value & !(ARITH_FLAGS | 0x400)) | 2);
+        self.set_eflags_raw(value | 2);
     }
 
     /// Direction flag.

@@ -1,0 +1,206 @@
+//! The displacement cases against a second oracle: the CPU of the host, in ring 3.
+//!
+//! Every legacy form and operand shape that ring 3 can execute runs once on the host's CPU, as one instruction of a
+//! Linux process made for it (`host_cpu/program.rs`), and in the guest from the same registers, flags, FPU state and
+//! memory, without a probe and with one. Equal must be: registers, defined flags, x87 and SSE registers, memory, and the
+//! exception with its error code and address. What is left out is in `host_cpu/limits.rs`, each with its reason.
+
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../emu/tests/common/mod.rs"]
+mod common;
+#[path = "displacement/forms.rs"]
+mod forms;
+#[path = "host_cpu/limits.rs"]
+mod limits;
+#[path = "host_cpu/program.rs"]
+mod program;
+#[path = "host_cpu/state.rs"]
+mod state;
+
+use common::{CODE, DATA, Guest, P, RW, STACK3, Setup, US};
+use forms::{Form, SHAPES};
+use iced_x86::{Decoder, DecoderOptions};
+use program::{AT, DATA_BYTES, STACK_BYTES, STACK_PAGES, Start, program};
+use state::State;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use trapline_emu::{Machine, Snapshot, Stop, TrapInterposer};
+use trapline_interposer::Place;
+use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
+use trapline_tests::interposer;
+
+/// EFLAGS at each case's start, without TF: IF, and all arithmetic flags but OF.
+const FLAGS: u64 = 0x2d7;
+/// Where the guest finds the FPU's state at its start.
+const FX: u64 = DATA + 0x1000;
+
+fn pattern() -> Vec<u8> {
+    let mut data: Vec<u8> = (0..0x1000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8).collect();
+    data.extend(state::fx_image());
+    data.resize(DATA_BYTES as usize, 0);
+    data
+}
+
+fn registers(bits: u32) -> [u64; 16] {
+    let mut all = forms::REGISTERS;
+    all[4] = STACK3;
+    if bits == 32 {
+        all.iter_mut().for_each(|r| *r &= 0xffff_ffff);
+    }
+    all
+}
+
+/// Runs the cases on the host; `None` where it does not run code of this width.
+fn on_host(bits: u32, cases: &[Vec<u8>]) -> Option<Vec<State>> {
+    let data = pattern();
+    let start =
+        Start { registers: registers(bits), flags: FLAGS | 0x100, data: &data, fx: &state::fx_image() };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cases");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&program(bits, &start, cases)).unwrap();
+    file.set_permissions(std::fs::Permissions::from_mode(0o700)).unwrap();
+    drop(file);
+    let output = match std::process::Command::new(&path).output() {
+        Ok(output) => output,
+        // ENOEXEC: a kernel without 32-bit programs.
+        Err(e) if e.raw_os_error() == Some(8) => return None,
+        Err(e) => panic!("{}: {e}", path.display()),
+    };
+    let size = state::record_bytes(bits);
+    let done = output.stdout.len() / size;
+    assert!(
+        output.status.success() && done == cases.len(),
+        "{bits} bits: {:?} after {done} of {} cases: {:02x?}",
+        output.status,
+        cases.len(),
+        cases.get(done)
+    );
+    Some(output.stdout.chunks(size).map(|record| State::of_host(bits, record)).collect())
+}
+
+/// The guest in the state from which every case starts, with just the pages that the host's process has.
+struct Oracle {
+    guest: Guest,
+    snapshot: Snapshot,
+    program: LinkedProgram,
+    bits: u32,
+}
+
+impl Oracle {
+    fn new(bits: u32) -> Self {
+        let mut setup = Setup::bits(bits).ring(3).flags(FLAGS);
+        setup.cr4 |= 0x600;
+        for page in 0..512u64 {
+            let at = page << 12;
+            let inside = |start: u64, length: u64| (start..start + length).contains(&at);
+            let ours = inside(CODE, 0x1000) || inside(DATA, DATA_BYTES) || inside(STACK_PAGES, STACK_BYTES);
+            setup = setup.pte(at, at | P | RW | if ours { US } else { 0 });
+        }
+        let mut code = vec![0x90; 0x400];
+        let load: &[u8] = if bits == 64 { &[0x0f, 0xae, 0x0c, 0x25] } else { &[0x0f, 0xae, 0x0d] };
+        code[..load.len()].copy_from_slice(load);
+        code[load.len()..load.len() + 4].copy_from_slice(&(FX as u32).to_le_bytes());
+        let mut guest = setup.code(&code).at(DATA, &pattern()).pte(forms::ABSENT, 0).boot();
+        assert_eq!(guest.run_to(1), Stop::Limit);
+        guest.m.write_physical(CODE, &[0x90; 8]);
+        guest.m.write_physical(STACK_PAGES, &vec![0; STACK_BYTES as usize]);
+        for (n, value) in registers(bits).iter().enumerate() {
+            guest.set(n, *value);
+        }
+        guest.core().env().set_eip(AT);
+        let snapshot = guest.m.snapshot(None);
+        let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\npush r, eax\nlog 1\nexit";
+        let width = if bits == 64 { Width::W64 } else { Width::W32 };
+        let program = parse("case.rpn", text).unwrap().link(width, &NoSymbols).unwrap();
+        Oracle { guest, snapshot, program, bits }
+    }
+
+    fn run(&mut self, code: &[u8], probed: bool) -> State {
+        let m = &mut self.guest.m;
+        m.restore(&self.snapshot).unwrap();
+        m.write_physical(AT, code);
+        let limit = m.icount() + 1;
+        let mut probes = interposer();
+        if probed {
+            let mut program = self.program.clone();
+            program.probes[0].opcode = code[0];
+            let place = Place::Kernel { linear: AT, paddr: AT };
+            probes.insert(m.core_mut(), "case", program, vec![place]).unwrap();
+        }
+        let mut run =
+            |m: &mut Machine, limit| m.run(probed.then_some(&mut probes as &mut dyn TrapInterposer), limit);
+        let mut stop = run(m, limit);
+        if m.core().env().cpl() == 0 {
+            stop = run(m, limit + 10);
+        }
+        let state = State::of_guest(self.bits, &self.guest, &stop);
+        if probed {
+            self.guest.m.core_mut().disarm(AT);
+        }
+        state
+    }
+}
+
+/// Compares every case; at least `floor` must be compared, and whatever is left out is told.
+fn check(bits: u32, floor: usize) {
+    let (mut cases, mut left_out) = (Vec::new(), BTreeMap::<&str, usize>::new());
+    for form in Form::all(bits) {
+        for shape in SHAPES {
+            let Some(code) = form.encode(bits, shape, AT) else { continue };
+            let i = Decoder::with_ip(bits, &code, AT, DecoderOptions::NONE).decode();
+            match limits::left_out(bits, form, &i) {
+                Some(why) => *left_out.entry(why).or_default() += 1,
+                None => cases.push((form, shape, code, i)),
+            }
+        }
+    }
+    let codes: Vec<Vec<u8>> = cases.iter().map(|(_, _, code, _)| code.clone()).collect();
+    let Some(host) = on_host(bits, &codes) else {
+        println!("{bits} bits: this kernel runs no such program; nothing was compared");
+        return;
+    };
+    let mut oracle = Oracle::new(bits);
+    let (mut bad, mut forms_seen, mut faults) = (Vec::new(), BTreeSet::new(), 0);
+    let mut limits = BTreeMap::<&str, usize>::new();
+    for ((form, shape, code, i), host) in cases.iter().zip(&host) {
+        let mask = limits::mask(i);
+        let (plain, probed) = (oracle.run(code, false), oracle.run(code, true));
+        let mut differences = plain.differences(&probed, &limits::Mask { flags: 0, mmx: false });
+        match limits::known(i, *shape) {
+            Some(why) => *limits.entry(why).or_default() += 1,
+            None => {
+                faults += usize::from(host.fault.is_some());
+                forms_seen.insert(format!("{form:?}"));
+                differences.extend(host.differences(&plain, &mask));
+                differences.extend(host.differences(&probed, &mask));
+            }
+        }
+        if !differences.is_empty() {
+            bad.push(format!("{form:?} {shape:?} {code:02x?}: {}", differences.join("; ")));
+        }
+    }
+    let compared = cases.len() - limits.values().sum::<usize>();
+    println!("{bits} bits: {} forms, {} cases compared, {faults} of them faults", forms_seen.len(), compared);
+    for (why, count) in &limits {
+        println!("  {count} cases in which the engine differs: {why}");
+    }
+    for (why, count) in &left_out {
+        println!("  {count} cases left out: {why}");
+    }
+    assert!(bad.is_empty(), "{} differ\n{}", bad.len(), bad.join("\n"));
+    assert!(compared >= floor, "only {compared} cases");
+}
+
+#[test]
+fn displaced_instructions_do_what_the_host_cpu_does_in_64_bit_code() {
+    check(64, 5300);
+}
+
+#[test]
+fn displaced_instructions_do_what_the_host_cpu_does_in_32_bit_code() {
+    check(32, 3300);
+}

@@ -1,0 +1,132 @@
+//! What is not compared with the host's CPU, and why.
+
+use super::forms::{Form, Shape};
+use iced_x86::{
+    Code, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
+};
+
+/// What of a state is undefined behind an instruction.
+pub struct Mask {
+    pub flags: u64,
+    /// An MMX instruction: the engine does not set the exponents, and enters MMX state before it looks at its operand.
+    pub mmx: bool,
+}
+
+pub fn mask(i: &Instruction) -> Mask {
+    let undefined = i.rflags_undefined();
+    let bits = [
+        (RflagsBits::CF, 1),
+        (RflagsBits::PF, 4),
+        (RflagsBits::AF, 0x10),
+        (RflagsBits::ZF, 0x40),
+        (RflagsBits::SF, 0x80),
+        (RflagsBits::OF, 0x800),
+    ];
+    let name = format!("{:?}", i.code()).replace("xmm", "").replace("imm", "");
+    let mmx = name.contains("mm");
+    Mask {
+        mmx,
+        flags: bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit),
+    }
+}
+
+/// Features of the CPU model of each width, by the names of iced's tables.
+fn has(bits: u32, feature: F) -> bool {
+    let both = matches!(
+        feature,
+        F::INTEL8086
+            | F::INTEL186
+            | F::INTEL286
+            | F::INTEL386
+            | F::INTEL486
+            | F::X64
+            | F::CMOV
+            | F::CX8
+            | F::FPU
+            | F::FPU287
+            | F::FPU387
+            | F::FXSR
+            | F::MMX
+            | F::SSE
+            | F::MULTIBYTENOP
+            | F::CPUID
+            | F::PAUSE
+    );
+    let wide = matches!(
+        feature,
+        F::SSE2 | F::SSE3 | F::SSSE3 | F::SSE4_1 | F::SSE4_2 | F::POPCNT | F::CMPXCHG16B | F::CLFSH
+    );
+    both || bits == 64 && wide
+}
+
+/// Why a case is not compared.
+pub fn left_out(bits: u32, form: Form, i: &Instruction) -> Option<&'static str> {
+    if i.code() != form.0 {
+        return Some("the bytes are another form");
+    }
+    if !form.0.cpuid_features().iter().all(|f| has(bits, *f)) {
+        return Some("the CPU model has no such feature");
+    }
+    let segment = |r: Register| r.is_segment_register();
+    if (0..i.op_count()).any(|n| segment(i.op_register(n))) {
+        return Some("loads or stores a selector, which Linux and the guest number differently");
+    }
+    match i.mnemonic() {
+        M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss | M::Lar | M::Lsl | M::Verr | M::Verw | M::Arpl => {
+            return Some("loads or looks at a selector, which Linux and the guest number differently");
+        }
+        M::Syscall | M::Sysenter => return Some("a system call"),
+        M::Cpuid | M::Rdtsc | M::Rdtscp => return Some("its result is the CPU's own"),
+        M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw => return Some("Linux has UMIP on or emulates it"),
+        M::Pushf | M::Pushfd | M::Pushfq | M::Popf | M::Popfd | M::Popfq => {
+            return Some("shows or ends the single step that the host is in");
+        }
+        M::Fnstenv
+        | M::Fnsave
+        | M::Fxsave
+        | M::Fxsave64
+        | M::Fldenv
+        | M::Frstor
+        | M::Fxrstor
+        | M::Fxrstor64 => {
+            return Some("stores or loads pointers and fields that depend on the CPU");
+        }
+        _ => {}
+    }
+    match i.flow_control() {
+        FlowControl::Interrupt if i.mnemonic() != M::Int3 => Some("an interrupt gate of the system"),
+        FlowControl::Return if !matches!(i.mnemonic(), M::Ret) => Some("loads a selector"),
+        _ if i.is_jmp_far() || i.is_call_far() || i.is_jmp_far_indirect() || i.is_call_far_indirect() => {
+            Some("loads a selector")
+        }
+        _ => None,
+    }
+}
+
+/// Why a case is known to differ from hardware, in every way of running it: the engine's limits, which docs/cpu-model.md
+/// lists. Probed and unprobed must still be alike.
+pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
+    let memory = i.op_count() > 0 && (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+    let away = matches!(shape, Shape::Absent | Shape::Torn);
+    match i.mnemonic() {
+        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => Some("an approximation, exact in the engine"),
+        M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan => Some("computed in double precision"),
+        M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => Some("leaves OF, SF and AF as they were"),
+        M::Enter => Some("does not touch the stack at the new stack pointer"),
+        M::Ldmxcsr if !away => Some("takes reserved bits of MXCSR"),
+        M::Fbld | M::Fbstp if away => Some("begins its access at another byte"),
+        M::Clflush if away => Some("does not look at its operand"),
+        M::Shld | M::Shrd if i.is_ip_rel_memory_operand() && i.op2_kind() == OpKind::Immediate8 => {
+            Some(IMMEDIATE)
+        }
+        M::Test if format!("{:?}", i.code()).ends_with("r1") => Some("#UD for the second encoding of TEST"),
+        M::Jmp | M::Call if memory && matches!(i.code(), Code::Jmp_rm64 | Code::Call_rm64) && !away => {
+            Some("a target that is not canonical faults there and not here")
+        }
+        M::Reservednop if i.op0_kind() == OpKind::Register => Some("#UD with a register operand"),
+        _ if shape == Shape::Torn && memory && i.memory_size().size() == 16 => Some("no #GP for alignment"),
+        _ => None,
+    }
+}
+
+const IMMEDIATE: &str = "leaves the immediate out when it computes a RIP-relative address";
