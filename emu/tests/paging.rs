@@ -421,3 +421,22 @@ fn nx_without_nxe_is_reserved_and_with_it_denies_fetches_only() {
         assert_eq!((c.vector, c.error, c.ip), (14, Some(9), CODE), "{:?}", s.tables);
     }
 }
+
+#[test]
+fn a_write_to_where_no_memory_is_sets_the_dirty_bit_also_after_a_read() {
+    use iced_x86::code_asm::{dword_ptr, eax};
+    const BEYOND: u64 = 64 << 20;
+    for bits in [32, 64] {
+        let setup = Setup::bits(bits).pte(DATA, BEYOND | P | RW | US).asm(|a| {
+            a.mov(eax, dword_ptr(DATA)).unwrap();
+            a.mov(dword_ptr(DATA), eax).unwrap();
+            a.hlt().unwrap();
+        });
+        let at = setup.pte_at(DATA);
+        let mut guest = setup.boot();
+        guest.run_to(1);
+        assert_eq!(guest.mem(at, 1) & (A | D), A, "{bits} bits, after the read");
+        guest.run_to(2);
+        assert_eq!(guest.mem(at, 1) & (A | D), A | D, "{bits} bits, after the write");
+    }
+}

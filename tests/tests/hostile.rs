@@ -147,10 +147,22 @@ fn difference(seed: u64, program: &LinkedProgram) -> String {
     let (plain, _, without) = run(seed, None, differs);
     let (probed, _, with) = run(seed, Some(program), differs);
     let states = [&before, &without, &with].map(|g| g.core().dump_registers());
+    let bytes = |g: &Guest| {
+        let mut bytes = vec![0; common::RAM as usize];
+        assert!(g.core().ram().read(0, &mut bytes));
+        bytes
+    };
+    let (memory, probed_memory) = (bytes(&without), bytes(&with));
+    let differing: Vec<String> = (0..memory.len())
+        .filter(|&n| memory[n] != probed_memory[n])
+        .take(16)
+        .map(|n| format!("{n:#x}: {:02x} {:02x}", memory[n], probed_memory[n]))
+        .collect();
     let at = before.ip();
     let code: Vec<u8> = (0..16).map(|n| before.mem(at.wrapping_add(n), 1) as u8).collect();
     format!(
-        "seed {seed}: after {same} instructions {at:#x}: {code:02x?}\n{}\nwithout probes {plain:?}\n{}\nwith {probed:?}\n{}",
+        "seed {seed}: after {same} instructions {at:#x}: {code:02x?}\n{}\nwithout probes {plain:?}\n{}\nwith {probed:?}\n{}\n\
+         memory without and with: {differing:?}",
         states[0], states[1], states[2]
     )
 }
@@ -183,4 +195,13 @@ fn random_guests_end_alike_probed_or_not() {
         first + guests - 1
     );
     assert!(hits > guests / 2 && crashed > guests / 200, "{hits} hits, {crashed} triple faults: too tame");
+}
+
+/// A guest that such a run once told apart: what its seed found is at its place in `emu/`.
+#[test]
+fn seeds_that_found_something_end_alike() {
+    for seed in [1806, 2086, 2850, 3475, 3938] {
+        let program = handler(if seed % 2 == 0 { Width::W32 } else { Width::W64 });
+        assert_eq!(run(seed, None, LIMIT).0, run(seed, Some(&program), LIMIT).0, "seed {seed}");
+    }
 }

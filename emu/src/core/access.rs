@@ -41,7 +41,7 @@ impl Core {
         let page = va & !(PAGE - 1);
         match mmu::walk(&mut self.ram, paging, page, access, user) {
             Ok(t) => {
-                self.tlb.insert(page, t);
+                self.cache_translation(page, t);
                 self.drain_touched_code();
                 Ok(t.paddr | (va & (PAGE - 1)))
             }

@@ -59,7 +59,7 @@ impl Core {
         self.drain_touched_code();
         match found {
             Ok(t) => {
-                self.tlb.insert(page, t);
+                self.cache_translation(page, t);
                 Ok(t)
             }
             Err(code) => {
@@ -130,9 +130,18 @@ impl Core {
         let user = self.env.cpl() == 3;
         let paging = self.paging();
         if let Ok(t) = mmu::walk(&mut self.ram, paging, page, Access::Fetch, user) {
-            self.tlb.insert(page, t);
+            self.cache_translation(page, t);
         }
         self.drain_touched_code();
+    }
+
+    /// Caches what a walk has found. Where the tables have changed since the page was last walked the new translation may
+    /// allow less, or lead elsewhere: the engine's entries of the old one go, in every mode.
+    pub(super) fn cache_translation(&mut self, page: u64, t: Translation) {
+        if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(old)) {
+            self.engine.drop_tlb(page);
+        }
+        self.tlb.insert(page, t);
     }
 
     /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an instruction
@@ -164,7 +173,8 @@ impl Core {
                 self.refusal = Some((Refusal::FetchVoid, page, access));
                 return None;
             }
-            return Some((VOID_PADDR, R | if t.writable { W } else { 0 }));
+            // As with memory, the first write is to walk, and to set the dirty bit.
+            return Some((VOID_PADDR, R | if t.writable && t.dirty { W } else { 0 }));
         }
         let index = (t.paddr / PAGE) as u32;
         let refused = if access == Access::Write { self.before_write(index) } else { None };

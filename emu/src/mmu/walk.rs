@@ -61,6 +61,18 @@ pub struct Translation {
     pub large: bool,
 }
 
+impl Translation {
+    /// Whether it leads to the same page with at least the rights of `other`. Without the dirty bit a write must walk.
+    #[must_use]
+    pub fn allows_all_of(&self, other: &Self) -> bool {
+        self.paddr == other.paddr
+            && self.writable >= other.writable
+            && self.user >= other.user
+            && self.executable >= other.executable
+            && self.dirty >= other.dirty
+    }
+}
+
 const P: u64 = 1;
 const RW: u64 = 2;
 const US: u64 = 4;
