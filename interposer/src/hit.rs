@@ -134,7 +134,11 @@ impl Interposer {
             self.oddities(core, index, Some(trap.patch as usize), &outcome);
         }
         if outcome.recorded() {
-            self.record(core, index, trap.ip, crate::watch::executed(trap), &outcome);
+            match trap.vector {
+                // A watch of execution has no patch.
+                1 => self.record(core, index, trap.ip, Some(&crate::watch::executed(trap)), &outcome),
+                _ => self.record(core, index, trap.ip, None, &outcome),
+            }
         }
         if outcome.remove || exhausted {
             self.last_hit(core, index, trap.patch as usize, retry, outcome.remove);
@@ -181,7 +185,7 @@ impl Interposer {
         core: &mut Core,
         index: u32,
         ip: u64,
-        watch: Option<WatchItem>,
+        watch: Option<&WatchItem>,
         outcome: &Outcome,
     ) {
         if self.asked.frozen_after.is_some_and(|last| self.stats.hits > last) {

@@ -35,9 +35,8 @@ fn too_many(watch: &Watch) -> InsertErrorKind {
 }
 
 /// The item of a record that a watch of execution leaves.
-pub(crate) fn executed(trap: &Trap) -> Option<WatchItem> {
-    let item = WatchItem { access: Accessed::Execute, address: trap.linear, size: 1, ..WatchItem::default() };
-    (trap.vector == 1).then_some(item)
+pub(crate) fn executed(trap: &Trap) -> WatchItem {
+    WatchItem { access: Accessed::Execute, address: trap.linear, size: 1, ..WatchItem::default() }
 }
 
 fn item(hit: &WatchHit) -> WatchItem {
@@ -153,7 +152,7 @@ impl Interposer {
             self.oddities(core, hit.id, None, &outcome);
         }
         if outcome.recorded() {
-            self.record(core, hit.id, hit.ip, Some(item(hit)), &outcome);
+            self.record(core, hit.id, hit.ip, Some(&item(hit)), &outcome);
         }
         if outcome.remove || exhausted {
             self.last_watch_hit(core, hit.id, outcome.remove);

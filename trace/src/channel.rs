@@ -49,9 +49,11 @@ impl Counts {
 struct SubBuffer {
     bytes: Vec<u8>,
     index: Vec<Entry>,
+    /// The items of watch hits.
+    watches: Vec<WatchItem>,
 }
 
-/// A record in a sub-buffer: name, then the encoded watch item if it has one, then data, in `bytes`.
+/// A record in a sub-buffer: name, then data, in `bytes`; the item of a watch hit, counted from 1, in `watches`.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     header: Header,
@@ -72,22 +74,18 @@ impl SubBuffer {
     fn clear(&mut self) {
         self.bytes.clear();
         self.index.clear();
+        self.watches.clear();
     }
 
     fn view(&self, entry: &Entry) -> RecordView<'_> {
         let start = entry.start as usize;
         let middle = start + entry.name as usize;
-        let data = middle + entry.watch as usize;
-        let end = data + entry.data as usize;
-        let watch = match entry.watch {
-            0 => None,
-            _ => self.bytes.get(middle..data).and_then(|b| WatchItem::decode(b, 8).ok()),
-        };
+        let end = middle + entry.data as usize;
         RecordView {
             header: entry.header,
             name: self.bytes.get(start..middle).unwrap_or_default(),
-            watch: watch.map(|(item, _)| item),
-            data: self.bytes.get(data..end).unwrap_or_default(),
+            watch: (entry.watch as usize).checked_sub(1).and_then(|n| self.watches.get(n)),
+            data: self.bytes.get(middle..end).unwrap_or_default(),
         }
     }
 }
@@ -107,7 +105,11 @@ impl Channel {
     #[must_use]
     pub fn new(config: ChannelConfig) -> Self {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
-        let make = || SubBuffer { bytes: Vec::with_capacity(size), index: Vec::with_capacity(size / ENTRY) };
+        let make = || SubBuffer {
+            bytes: Vec::with_capacity(size),
+            index: Vec::with_capacity(size / ENTRY),
+            watches: Vec::new(),
+        };
         let ring = std::iter::repeat_with(make).take(config.sub_buffers.max(1)).collect();
         Self { ring, size, write: 0, counts: Counts::default() }
     }
@@ -140,12 +142,11 @@ impl Channel {
             watch: 0,
             data: record.data.len() as u32,
         };
-        buffer.bytes.extend_from_slice(record.name);
-        if let Some(watch) = &record.watch {
-            let before = buffer.bytes.len();
-            watch.encode(8, &mut buffer.bytes);
-            entry.watch = (buffer.bytes.len() - before) as u32;
+        if let Some(watch) = record.watch {
+            buffer.watches.push(*watch);
+            entry.watch = buffer.watches.len() as u32;
         }
+        buffer.bytes.extend_from_slice(record.name);
         buffer.bytes.extend_from_slice(record.data);
         buffer.index.push(entry);
         true
@@ -169,6 +170,9 @@ impl Channel {
                 taken.push(buffer.view(&last).to_owned());
                 buffer.index.pop();
                 buffer.bytes.truncate(last.start as usize);
+                if last.watch != 0 {
+                    buffer.watches.pop();
+                }
                 self.counts.committed -= 1;
             }
             let before = (self.write + self.ring.len() - 1) % self.ring.len();

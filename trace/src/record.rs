@@ -180,7 +180,7 @@ pub struct RecordView<'a> {
     /// Process name, without NUL; empty when not known.
     pub name: &'a [u8],
     /// What a watch hit saw; `None` for all other records.
-    pub watch: Option<WatchItem>,
+    pub watch: Option<&'a WatchItem>,
     /// What was logged.
     pub data: &'a [u8],
 }
@@ -231,7 +231,7 @@ impl Record {
     /// The record as a view.
     #[must_use]
     pub fn view(&self) -> RecordView<'_> {
-        RecordView { header: self.header, name: &self.name, watch: self.watch, data: &self.data }
+        RecordView { header: self.header, name: &self.name, watch: self.watch.as_ref(), data: &self.data }
     }
 
     /// Decodes the first record of `bytes`; answers it, its items, and the bytes it took. Items that are
@@ -296,7 +296,12 @@ impl RecordView<'_> {
     /// A copy of its own.
     #[must_use]
     pub fn to_owned(&self) -> Record {
-        Record { header: self.header, name: self.name.to_vec(), watch: self.watch, data: self.data.to_vec() }
+        Record {
+            header: self.header,
+            name: self.name.to_vec(),
+            watch: self.watch.copied(),
+            data: self.data.to_vec(),
+        }
     }
 
     /// Appends the encoded record with the chosen items. All integers are little-endian.
