@@ -3,6 +3,7 @@
 use crate::compare::{differs, shape};
 use crate::generate::{Choices, generate, mix};
 use crate::hostile::Hostile;
+use crate::ppdf_files::fixed;
 use trapline_rpn::ppdf::{Ppdf, disassemble, write};
 use trapline_rpn::{
     AnySymbol, Insn, Limits, Loader, Op, ParseOptions, Program, TABLE, Unverified, Vars, Vm, Width, parse,
@@ -53,28 +54,9 @@ pub fn source(bytes: &[u8]) {
     }
 }
 
-/// CRC-32 as zlib has it, by its definition.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(crc & 1)))
-    })
-}
-
-/// Length and checksum made right: what is behind them is to be reached.
-fn fixed(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    if bytes.len() >= 20 {
-        let length = bytes.len() as u32;
-        bytes[12..16].copy_from_slice(&length.to_le_bytes());
-        let end = bytes.len() - 4;
-        let checksum = crc32(&bytes[..end]);
-        bytes[end..].copy_from_slice(&checksum.to_le_bytes());
-    }
-    bytes
-}
-
 pub fn ppdf(bytes: &[u8]) {
-    for bytes in [bytes.to_vec(), fixed(bytes)] {
+    // Also with length and checksum made right: what is behind them is to be reached.
+    for bytes in [bytes.to_vec(), fixed(bytes.to_vec())] {
         match Ppdf::read(&bytes) {
             Err(error) => assert!(!error.to_string().is_empty()),
             Ok(file) => {

@@ -3,9 +3,9 @@
 use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, TrapInterposer};
-use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_interposer::Place;
 use trapline_rpn::{NoSymbols, Width, parse};
-use trapline_trace::{ChannelConfig, HeaderItems};
+use trapline_tests::interposer;
 
 const AT: u64 = 0x10_0000;
 const SITES: u64 = 10_000;
@@ -39,12 +39,7 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let (mut armed, mut disarmed) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let mut m = machine()?;
-        let mut i = Interposer::new(InterposerConfig {
-            header: HeaderItems::default(),
-            channel: ChannelConfig::default(),
-            profile: None,
-            max_steps: None,
-        });
+        let mut i = interposer();
         m.run(None, 100_000);
         let places =
             (0..SITES).map(|n| AT + n * STEP).map(|a| Place::Kernel { linear: a, paddr: a }).collect();

@@ -28,11 +28,17 @@ pub fn guest() -> Option<PathBuf> {
     Some(root.join(".guests/gnumach")).filter(|p| p.is_file())
 }
 
-/// CPU seconds and retired instructions of a boot on Trapline.
-fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
+/// A machine that runs to the prompt.
+fn machine(image: &Image) -> Result<Machine, Box<dyn Error>> {
     let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
     m.load(image, CMDLINE, &[])?;
     m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
+    Ok(m)
+}
+
+/// CPU seconds and retired instructions of a boot on Trapline.
+fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
+    let mut m = machine(image)?;
     let start = cpu_seconds();
     match m.run(None, LIMIT) {
         Stop::Text(_) => Ok((cpu_seconds() - start, m.icount())),
@@ -42,17 +48,11 @@ fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
 
 /// CPU seconds and hits of a boot with a probe on every instruction that it executes.
 fn probed(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
-    let machine = || -> Result<Machine, Box<dyn Error>> {
-        let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
-        m.load(image, CMDLINE, &[])?;
-        m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
-        Ok(m)
-    };
-    let mut plain = machine()?;
+    let mut plain = machine(image)?;
     plain.core_mut().collect_coverage();
     plain.run(None, LIMIT);
     let sites: Vec<u64> = plain.core().coverage().collect();
-    let mut m = machine()?;
+    let mut m = machine(image)?;
     let mut probes = probe_everywhere(&mut m, &sites, Width::W32)?;
     let start = cpu_seconds();
     match m.run(Some(&mut probes as &mut dyn TrapInterposer), LIMIT) {

@@ -4,9 +4,9 @@ use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
 use trapline_emu::bare::BareCode;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
-use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
-use trapline_trace::{ChannelConfig, HeaderItems};
+use trapline_tests::interposer;
 
 const AT: u64 = 0x10000;
 const NOP: u8 = 0x90;
@@ -155,12 +155,7 @@ impl Case {
     /// A fresh machine in the loop, probed.
     fn prepare(&self) -> Result<(Machine, Interposer), Box<dyn Error>> {
         let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
-        let mut i = Interposer::new(InterposerConfig {
-            header: HeaderItems::default(),
-            channel: ChannelConfig::default(),
-            profile: None,
-            max_steps: None,
-        });
+        let mut i = interposer();
         m.write_physical(AT, &(self.code)());
         // EAX runs down from its largest value: the run ends by its instruction limit.
         m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000 });

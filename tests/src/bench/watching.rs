@@ -5,9 +5,9 @@ use std::error::Error;
 use trapline_emu::{
     BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer, Watch, WatchKind,
 };
-use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
-use trapline_trace::{ChannelConfig, HeaderItems};
+use trapline_tests::interposer;
 
 const AT: u64 = 0x1_0000;
 /// The loop's data, and a byte of its page that it does not touch.
@@ -73,12 +73,7 @@ fn cases(scale: u32) -> Vec<Case> {
 impl Case {
     fn prepare(&self) -> Result<(Machine, Interposer), Box<dyn Error>> {
         let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
-        let mut i = Interposer::new(InterposerConfig {
-            header: HeaderItems::default(),
-            channel: ChannelConfig::default(),
-            profile: None,
-            max_steps: None,
-        });
+        let mut i = interposer();
         m.write_physical(AT, &memory_loop());
         m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000 });
         if let Some(watch) = self.watch {
