@@ -1,7 +1,8 @@
 # What is taken out of which package. Read by scripts/fetch-guests.
 
-# The modules that tests load. e1000 is not in the cloud kernel; ext4 and what it needs are built into it.
-modules=(loop dummy tun binfmt_misc e1000 virtio_mmio virtio_pci virtio_blk virtio_console virtio_net virtio-rng ext4)
+# The modules that tests load. e1000 is not in the cloud kernel; ext4 and what it needs, crc32c_generic too, are
+# built into it.
+modules=(loop dummy tun binfmt_misc e1000 virtio_mmio virtio_pci virtio_blk virtio_console virtio_net virtio-rng crc32c_generic ext4)
 
 fetch_gnumach() {
     have gnumach gnumach.gz && return
@@ -47,8 +48,8 @@ take_module() {
         need=$(find "$work/modules" -name "${need//[_-]/[_-]}.ko")
         line+=" ${need##*/} $(sed -n "s/^${need##*/}: *//p" "$work/modules/modules.dep")"
     done
-    # shellcheck disable=SC2086 # words
-    echo $line | awk '{ out = $1; for (i = 2; i <= NF; i++) if (!seen[$i]++) out = out " " $i; print out }' \
+    # Of a module that is there twice the last stays.
+    awk '{ for (i = NF; i > 1; i--) if (!seen[$i]++) rest = " " $i rest; print $1 rest }' <<< "$line" \
         >> "$work/modules/modules.dep"
 }
 
