@@ -129,11 +129,7 @@ static int open_often(const char *times)
 	while (*times >= '0' && *times <= '9')
 		n = n * 10 + *times++ - '0';
 	while (n--) {
-#ifdef __x86_64__
-		long file = SYS3(open, "/dev/null", O_RDONLY, 0);
-#else
 		long file = SYS4(openat, AT_FDCWD, "/dev/null", O_RDONLY, 0);
-#endif
 		if (file < 0)
 			return 1;
 		SYS1(close, file);

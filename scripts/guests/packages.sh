@@ -61,6 +61,15 @@ fetch_program() {
     record "$3-$1"
 }
 
+# fetch_sdt PACKAGE PATH NAME: an amd64 file with static probe sites (.note.stapsdt) as sdt/NAME. PATH is a pattern.
+fetch_sdt() {
+    have "sdt/$3" && return
+    fetch_deb amd64 "$1" ".$2"
+    mkdir -p "$guests/sdt"
+    keep 0644 "$(find "$tree" -type f)" "sdt/$3"
+    record "sdt/$3"
+}
+
 fetch_memtest() {
     have memtest86+ia32.bin memtest86+x64.bin && return
     fetch_deb i386 memtest86+ './boot/*.bin'
