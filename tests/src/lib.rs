@@ -1,5 +1,7 @@
 //! Whole-system tests of Trapline: what the tests share.
 
+pub mod linux;
+
 use std::path::{Path, PathBuf};
 use trapline_emu::load::{Image, Width};
 use trapline_emu::symbols::Symbols;

@@ -1,0 +1,81 @@
+# What is taken out of which package. Read by scripts/fetch-guests.
+
+# The modules that tests load. e1000 is not in the cloud kernel; ext4 and what it needs, crc32c_generic too, are
+# built into it.
+modules=(loop dummy tun binfmt_misc e1000 virtio_mmio virtio_pci virtio_blk virtio_console virtio_net virtio-rng crc32c_generic ext4)
+
+fetch_gnumach() {
+    have gnumach gnumach.gz && return
+    fetch_deb i386 gnumach-image-1.8-486-dbg './boot/*'
+    local image="$tree/boot/gnumach-1.8-486-dbg.gz"
+    keep 0644 "$image" gnumach.gz
+    gzip -dc "$image" > "$work/gnumach"
+    keep 0644 "$work/gnumach" gnumach
+    record gnumach gnumach.gz
+}
+
+# fetch_linux ARCH FLAVOUR: linux-FLAVOUR, its configuration, and modules-FLAVOUR/ with modules.dep.
+fetch_linux() {
+    local arch=$1 flavour=$2 package release
+    have "linux-$flavour" "linux-$flavour.config" "modules-$flavour/modules.dep" && return
+    package=$(newest "$arch" "linux-image-$flavour")
+    release=${package#linux-image-}
+    fetch_deb "$arch" "$package" './boot/*' './lib/modules/*.ko'
+    keep 0644 "$tree/boot/vmlinuz-$release" "linux-$flavour"
+    keep 0644 "$tree/boot/config-$release" "linux-$flavour.config"
+    rm -rf "$guests/modules-$flavour" "$work/modules"
+    mkdir "$work/modules"
+    : > "$work/modules/modules.dep"
+    local module
+    for module in "${modules[@]}"; do take_module "$module"; done
+    mv "$work/modules" "$guests/modules-$flavour"
+    record "linux-$flavour" "linux-$flavour.config" "modules-$flavour/modules.dep"
+}
+
+# take_module NAME: the module and, before it, what it depends on; one line each in modules.dep, which has
+# every dependency after the module that needs it, as depmod does.
+take_module() {
+    local file needs need line
+    file=$(find "$tree/lib/modules" -name "${1//[_-]/[_-]}.ko")
+    [ -n "$file" ] || return 0
+    [ ! -e "$work/modules/${file##*/}" ] || return 0
+    cp "$file" "$work/modules/"
+    line="${file##*/}:"
+    needs=$(LC_ALL=C grep -az '^depends=' "$file" | tr -d '\0')
+    needs=${needs#depends=}
+    for need in ${needs//,/ }; do
+        take_module "$need"
+        need=$(find "$work/modules" -name "${need//[_-]/[_-]}.ko")
+        line+=" ${need##*/} $(sed -n "s/^${need##*/}: *//p" "$work/modules/modules.dep")"
+    done
+    # Of a module that is there twice the last stays.
+    awk '{ for (i = NF; i > 1; i--) if (!seen[$i]++) rest = " " $i rest; print $1 rest }' <<< "$line" \
+        >> "$work/modules/modules.dep"
+}
+
+# fetch_program ARCH PACKAGE NAME: a static program of /bin as NAME-ARCH.
+fetch_program() {
+    have "$3-$1" && return
+    fetch_deb "$1" "$2" './bin/*'
+    keep 0755 "$(find "$tree/bin" -type f -name "$3*")" "$3-$1"
+    record "$3-$1"
+}
+
+# fetch_sdt PACKAGE PATH NAME: an amd64 file with static probe sites (.note.stapsdt) as sdt/NAME. PATH is a pattern.
+fetch_sdt() {
+    have "sdt/$3" && return
+    fetch_deb amd64 "$1" ".$2"
+    mkdir -p "$guests/sdt"
+    keep 0644 "$(find "$tree" -type f)" "sdt/$3"
+    record "sdt/$3"
+}
+
+fetch_memtest() {
+    have memtest86+ia32.bin memtest86+x64.bin && return
+    fetch_deb i386 memtest86+ './boot/*.bin'
+    local file
+    for file in memtest86+ia32.bin memtest86+x64.bin; do
+        keep 0644 "$tree/boot/$file" "$file"
+        record "$file"
+    done
+}

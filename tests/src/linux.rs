@@ -1,0 +1,87 @@
+//! The Linux guests that `make guests` fetches and makes. Only their files: it neither loads nor runs them.
+
+use crate::{fetched, root};
+
+/// The command line that Linux is booted with here, and under qemu by `scripts/qemu-oracle stress`.
+pub const CMDLINE: &str = "console=ttyS0 earlyprintk=serial,ttyS0 nolapic noapic acpi=off nosmp nokaslr pci=off \
+                           tsc=reliable no_timer_check mitigations=off panic=-1";
+
+/// What the shell's initramfs prints before its first prompt, which is `/ # `.
+pub const SHELL_BANNER: &str = "initramfs: a shell of busybox";
+
+/// The first and the last line of the stress initramfs.
+pub const STRESS_LINES: (&str, &str) = ("stress: begin", "stress: end");
+
+/// A Debian kernel with its initramfs images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Linux {
+    /// Debian's name of the flavour, e.g. `cloud-amd64`.
+    pub flavour: &'static str,
+    /// Debian's name of the architecture: `i386` or `amd64`.
+    pub arch: &'static str,
+}
+
+/// The kernels, smallest first.
+pub static KERNELS: [Linux; 3] = [
+    Linux { flavour: "686", arch: "i386" },
+    Linux { flavour: "cloud-amd64", arch: "amd64" },
+    Linux { flavour: "amd64", arch: "amd64" },
+];
+
+impl Linux {
+    /// The bzImage.
+    ///
+    /// # Errors
+    /// A sentence with the command that fetches it.
+    pub fn kernel(&self) -> Result<Vec<u8>, String> {
+        fetched(&format!("linux-{}", self.flavour))
+    }
+
+    /// The initramfs that ends in a shell on the console.
+    ///
+    /// # Errors
+    /// A sentence with the command that makes it.
+    pub fn shell(&self) -> Result<Vec<u8>, String> {
+        fetched(&format!("initramfs-{}.cpio.gz", self.arch))
+    }
+
+    /// The initramfs that runs the stress script and powers off.
+    ///
+    /// # Errors
+    /// A sentence with the command that makes it.
+    pub fn stress(&self) -> Result<Vec<u8>, String> {
+        fetched(&format!("stress-{}.cpio.gz", self.flavour))
+    }
+
+    /// A module by its file's name without `.ko`.
+    ///
+    /// # Errors
+    /// A sentence with the command that fetches it, also when this kernel has no such module.
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, String> {
+        fetched(&format!("modules-{}/{name}.ko", self.flavour))
+    }
+}
+
+/// What the stress initramfs prints under qemu, the same with every kernel: `scripts/qemu-oracle stress` stores it.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn stress_oracle() -> std::io::Result<String> {
+    std::fs::read_to_string(root().join("tests/oracle/stress.txt"))
+}
+
+/// What of a console is comparable with [`stress_oracle`]: from the first to the last line, without carriage returns.
+/// Nothing when one of them is not there.
+///
+/// ```
+/// let console = "[ 1.0] Run /init\r\nstress: begin\r\nforks: ok\r\nstress: end\r\nreboot: System halted\r\n";
+/// let said = trapline_tests::linux::stress_part(console);
+/// assert_eq!(said.as_deref(), Some("stress: begin\nforks: ok\nstress: end\n"));
+/// assert_eq!(trapline_tests::linux::stress_part("stress: begin\r\n"), None);
+/// ```
+pub fn stress_part(console: &str) -> Option<String> {
+    let (first, last) = STRESS_LINES;
+    let said = console.get(console.find(first)?..)?;
+    let said = said.get(..said.find(last)?)?;
+    Some(format!("{}{last}\n", said.replace('\r', "")))
+}
