@@ -261,6 +261,10 @@ impl Core {
                         b.rep_bits = decode::address_bits(&i) as u16;
                     }
                 }
+                Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
+                    b.flags |= BlockCell::CLOCK;
+                    b.lead = n as u16;
+                }
                 Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
                 Kind::Sysret => b.flags |= BlockCell::FLAGS_TAIL,
                 _ => {}
@@ -271,11 +275,15 @@ impl Core {
         if wanted == 0 {
             b.icount = n.max(1);
         }
+        if b.flags & BlockCell::LEADING != 0 {
+            b.flags &= !BlockCell::CLOCK;
+        }
         uncertain |= n == wanted && at != end;
         if uncertain && b.flags & (BlockCell::SENSITIVE | BlockCell::OVERLAPPED) == 0 {
             // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
             // which needs no decoder to be counted.
             b.flags |= BlockCell::SENSITIVE;
+            b.flags &= !BlockCell::CLOCK;
             b.lead = 0;
         }
         if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
@@ -348,6 +356,17 @@ impl Core {
         let done = self.index_in_block(b, ip);
         self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
         self.hot.last = std::ptr::null_mut();
+    }
+
+    /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
+    pub(super) fn icount_inside(&self) -> u64 {
+        let Some(b) = self.last() else { return self.hot.clock.icount };
+        let done = if b.flags & BlockCell::CLOCK != 0 {
+            b.lead.into()
+        } else {
+            self.index_in_block(b, self.linear_ip())
+        };
+        self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
     }
 
     /// Instructions of `b` before linear `ip`.

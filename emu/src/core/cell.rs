@@ -21,7 +21,8 @@ pub(crate) struct BlockCell {
     pub flags: u16,
     /// Bytes of the block.
     pub size: u16,
-    /// Instructions before the sensitive, overlapped or watched one, or byte offset of the last instruction for `REP_TAIL`.
+    /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
+    /// the last instruction for `REP_TAIL`.
     pub lead: u16,
     /// Address size in bits, which is the count register's, of the repeated instruction of a `REP_HEAD` block.
     pub rep_bits: u16,
@@ -56,6 +57,10 @@ impl BlockCell {
     pub const FLAGS_TAIL: u16 = 1024;
     /// Holds an instruction whose execution is watched; `lead` instructions come before it.
     pub const WATCHED: u16 = 2048;
+    /// Reads the time stamp counter once; `lead` instructions come before that. Other uses of `lead` go before this one.
+    pub const CLOCK: u16 = 4096;
+    /// Bits of other uses of `lead`.
+    pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE

@@ -103,6 +103,8 @@ pub(super) mod env {
     pub const BREAKPOINTS: usize = 5464;
     /// Bytes from the start that make up the saved state (`end_reset_fields`).
     pub const SAVED: usize = 5568;
+    /// `features[FEAT_8000_0001_EDX]`: which extended instructions the translator accepts, as CPUID would say it.
+    pub const FEATURES_EXT2: usize = 5680;
 }
 
 /// The engine is not the build whose layout this file describes.
