@@ -24,6 +24,7 @@ mod run;
 mod sensitive;
 mod snapshot;
 mod state;
+mod strings;
 mod user;
 mod watch;
 

@@ -394,6 +394,7 @@ impl Core {
     /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
     pub(super) fn engine_exception(&mut self, vector: u8) {
         let env = self.env;
+        self.engine.sync_pc(true);
         env.set_old_exception(-1);
         let software = vector != 6 && env.exception_is_int() != 0;
         let eip = env.eip();

@@ -143,6 +143,7 @@ impl Core {
 
     /// RDTSC or, `with_aux`, RDTSCP in the middle of a block, of which all has been counted already.
     pub(super) fn read_clock(&self, with_aux: bool) {
+        self.engine.sync_pc(true);
         let ahead = self.hot.clock.icount - self.icount_inside();
         self.give_tsc(self.tsc().wrapping_sub(ahead), with_aux);
     }

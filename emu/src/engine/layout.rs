@@ -17,6 +17,8 @@ pub(super) mod uc {
     pub const INVALID_ADDR: usize = 1416;
     /// `bool no_exit_request`: drops the exit check after each load and store (engine hazard h1).
     pub const NO_EXIT_REQUEST: usize = 2034;
+    /// `bool skip_sync_pc_on_exit`: hooks and stops take the program counter as it stands, without a search for it.
+    pub const SKIP_SYNC_PC: usize = 14898;
 }
 
 /// `CPUState`.

@@ -178,7 +178,14 @@ impl Engine {
         ];
         for (reg, offset, what) in plain {
             let sentinel = 0x0000_5345_4e54_0000 | offset as u64;
+            self.sync_pc(true);
             self.reg_write(reg as i32, sentinel)?;
+            // SAFETY: the handle has 14,912 bytes in the verified build. Only writing RIP sets the flag.
+            let skips = unsafe { self.uc.cast::<u8>().add(uc_off::SKIP_SYNC_PC).read() } != 0;
+            if skips != (reg == R::RIP) {
+                let offset = uc_off::SKIP_SYNC_PC;
+                return Err(LayoutMismatch { what: "uc->skip_sync_pc_on_exit", offset }.into());
+            }
             // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
             let found = unsafe { self.env.0.add(offset).cast::<u64>().read() };
             self.reg_write(reg as i32, 0)?;
@@ -310,6 +317,14 @@ impl Engine {
     pub fn uncap(&self) {
         // SAFETY: verified layout.
         unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(u32::MAX) }
+    }
+
+    /// Whether hooks and stops search for the program counter of where they are. It costs a walk through the block's
+    /// translation. RDTSC's hook needs none, but a stop at a block's start does.
+    #[inline]
+    pub fn sync_pc(&self, sync: bool) {
+        // SAFETY: verified layout; a C bool.
+        unsafe { self.uc.cast::<u8>().add(uc_off::SKIP_SYNC_PC).write(u8::from(!sync)) }
     }
 
     /// From a BLOCK hook: stop before this block.

@@ -48,7 +48,7 @@ pub(super) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>), LinuxErr
     });
     let failed = |unpacked, reason| LinuxError::Payload { format: name, unpacked, reason };
     let reader = (format.open)(stream).map_err(|reason| failed(0, reason))?;
-    let mut unpacked = Vec::new();
+    let mut unpacked = Vec::with_capacity(size.min(MAX_IMAGE as u32) as usize);
     match reader.take(MAX_IMAGE + 1).read_to_end(&mut unpacked) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
             return Err(failed(unpacked.len(), "the stream ends early".to_owned()));
