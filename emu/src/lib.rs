@@ -33,6 +33,6 @@ pub use clock::Clock;
 pub use digest::Digest;
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
 pub use interpose::{Trap, TrapInterposer, Verdict};
-pub use machine::{BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
+pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};

@@ -4,9 +4,12 @@ use crate::core::{BootState, Core, CpuMode, SentByte, Snapshot, SnapshotMismatch
 use crate::digest::{Digest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::interpose::TrapInterposer;
-use crate::load::{EntryMode, Image, LoadError, MultibootError, build_multiboot};
+use crate::load::linux::{self, Layout};
+use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
+
+const PAGE_SIZE: u64 = 4096;
 
 /// The CPU model of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,17 @@ pub struct BootModule {
     pub bytes: Vec<u8>,
 }
 
+/// What is loaded beside the image.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BootFiles<'a> {
+    /// The kernel's command line; a Multiboot kernel finds its own name before it.
+    pub cmdline: &'a str,
+    /// Multiboot modules.
+    pub modules: &'a [BootModule],
+    /// Linux's initial RAM disk; empty for none.
+    pub initrd: &'a [u8],
+}
+
 /// A machine cannot be built or an image not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -53,6 +67,9 @@ pub enum MachineError {
     /// Modules for an image that takes none.
     #[error("{0} has no Multiboot header, so it cannot be given modules")]
     ModulesNeedMultiboot(String),
+    /// An initrd for an image that takes none.
+    #[error("{0} does not speak the Linux boot protocol, so it cannot be given an initrd")]
+    InitrdNeedsLinux(String),
 }
 
 /// A whole guest machine.
@@ -82,44 +99,52 @@ impl Machine {
     /// Loads an image and puts the CPU at its entry.
     ///
     /// # Errors
-    /// When the image, its command line and modules do not fit or do not go together.
-    pub fn load(&mut self, image: &Image, cmdline: &str, modules: &[BootModule]) -> Result<(), MachineError> {
+    /// When the image, its command line and what goes with it do not fit or do not go together.
+    pub fn load(&mut self, image: &Image, files: &BootFiles<'_>) -> Result<(), MachineError> {
         let plan = image.plan();
-        plan.check_fits(self.core.ram.size())?;
+        let mem_size = self.core.ram.size();
+        plan.check_fits(mem_size)?;
+        check_files(plan, files)?;
         for segment in &plan.segments {
             self.core.write_phys(segment.paddr, plan.segment_bytes(segment));
         }
-        let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0 };
+        let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0, si: 0 };
         if plan.is_multiboot() {
             let list: Vec<(&str, &[u8])> =
-                modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
-            let info = build_multiboot(plan, cmdline, &list, self.core.ram.size())?;
+                files.modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
+            let info = build_multiboot(plan, files.cmdline, &list, mem_size)?;
             for (paddr, bytes) in &info.writes {
                 self.core.write_phys(*paddr, bytes);
             }
             (boot.ax, boot.bx) = (info.eax.into(), info.ebx.into());
-        } else if !modules.is_empty() {
-            return Err(MachineError::ModulesNeedMultiboot(plan.name.clone()));
+        }
+        let mut tables = plan.end().next_multiple_of(PAGE_SIZE);
+        if plan.linux.is_some() {
+            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp: 0 };
+            let found = linux::build(plan, &layout).map_err(LoadError::from)?;
+            for (paddr, bytes) in &found.writes {
+                self.core.write_phys(*paddr, bytes);
+            }
+            (boot.si, tables) = (found.params, found.tables);
         }
         if plan.mode == EntryMode::Long64 {
-            boot.mode = CpuMode::Long64 { cr3: self.identity_tables(plan.end())? };
+            boot.mode = CpuMode::Long64 { cr3: self.identity_tables(tables)? };
         }
         self.core.boot(&boot);
         Ok(())
     }
 
-    /// Writes tables that map the first 4 GiB one to one with 2 MiB pages, behind `end` in memory.
-    fn identity_tables(&mut self, end: u64) -> Result<u64, MachineError> {
+    /// Writes tables that map the first 4 GiB one to one with 2 MiB pages, six pages from `pml4` on.
+    fn identity_tables(&mut self, pml4: u64) -> Result<u64, MachineError> {
         const PRESENT_RW: u64 = 3;
         const LARGE: u64 = 0x83;
-        let pml4 = end.next_multiple_of(4096);
-        if pml4 + 6 * 4096 > self.core.ram.size() {
+        if pml4 + 6 * PAGE_SIZE > self.core.ram.size() {
             return Err(RamError(self.core.ram.size()).into());
         }
-        let pdpt = pml4 + 4096;
+        let pdpt = pml4 + PAGE_SIZE;
         self.core.write_phys(pml4, &(pdpt | PRESENT_RW).to_le_bytes());
         for gib in 0..4u64 {
-            let directory = pdpt + 4096 * (gib + 1);
+            let directory = pdpt + PAGE_SIZE * (gib + 1);
             self.core.write_phys(pdpt + gib * 8, &(directory | PRESENT_RW).to_le_bytes());
             for n in 0..512u64 {
                 let page = ((gib << 30) + (n << 21)) | LARGE;
@@ -220,6 +245,16 @@ impl Machine {
     pub fn counters(&self) -> Counters {
         Counters { steps: self.core.steps, void_accesses: self.core.void_accesses }
     }
+}
+
+fn check_files(plan: &LoadPlan, files: &BootFiles<'_>) -> Result<(), MachineError> {
+    if !files.modules.is_empty() && !plan.is_multiboot() {
+        return Err(MachineError::ModulesNeedMultiboot(plan.name.clone()));
+    }
+    if !files.initrd.is_empty() && plan.linux.is_none() {
+        return Err(MachineError::InitrdNeedsLinux(plan.name.clone()));
+    }
+    Ok(())
 }
 
 /// Counters for `--stats`. They describe how the host ran the guest, not the guest.

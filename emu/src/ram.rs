@@ -4,7 +4,7 @@
 //! as RAM but touched only where armed), and the slots (displaced instructions run out of line). All writes
 //! from Rust go through [`Ram::write`], which keeps the dirty set and reports stores to code.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use memmap2::MmapMut;
 use std::ptr::NonNull;
 
 /// Bytes of a page.
@@ -69,25 +69,25 @@ impl PageState {
     }
 }
 
-/// Page-aligned, zeroed host memory; large blocks are committed by the host only as they are touched.
+/// Page-aligned, zeroed host memory, which the host commits only as it is touched.
 struct Block {
     ptr: NonNull<u8>,
-    layout: Layout,
+    /// Keeps the memory.
+    map: MmapMut,
 }
 
 impl Block {
     fn new(size: u64) -> Option<Self> {
-        let layout = Layout::from_size_align(usize::try_from(size).ok()?, PAGE as usize).ok()?;
-        // SAFETY: the size is never zero (callers check).
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Block { ptr, layout })
+        let mut map = MmapMut::map_anon(usize::try_from(size).ok()?).ok()?;
+        let ptr = NonNull::new(map.as_mut_ptr())?;
+        Some(Block { ptr, map })
     }
-}
 
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    /// Asks the host for large pages: fewer page faults while RAM is first touched. A host that has none goes without.
+    fn in_large_pages(self) -> Self {
+        #[cfg(target_os = "linux")]
+        let _ = self.map.advise(memmap2::Advice::HugePage);
+        self
     }
 }
 
@@ -118,7 +118,7 @@ impl Ram {
         }
         let block = |n| Block::new(n).ok_or(RamError(size));
         Ok(Ram {
-            data: block(size)?,
+            data: block(size)?.in_large_pages(),
             shadow: block(size)?,
             slots: block(SLOT_PAGES * PAGE)?,
             size,
@@ -207,6 +207,44 @@ impl Ram {
             );
         }
         true
+    }
+
+    /// Copies `len` bytes from `from` to `to`, element after element upwards, as MOVS does: where they overlap, what was
+    /// written is read again. Marks the target's page dirty. Nothing happens outside RAM or with elements of no size.
+    pub(crate) fn move_up(&mut self, from: u64, to: u64, len: usize, element: usize) {
+        if !self.in_range(from, len) || !self.in_range(to, len) || len == 0 || element == 0 {
+            return;
+        }
+        self.mark_dirty((to / PAGE) as u32);
+        let apart = to.wrapping_sub(from);
+        // Where the target begins inside the source, only so much can be moved at a time without reading what was written.
+        let step = match usize::try_from(apart) {
+            Ok(apart) if apart < len => (apart - apart % element).max(element),
+            _ => len,
+        };
+        for offset in (0..len).step_by(step) {
+            // SAFETY: both ranges lie in the data block; `copy` allows them to overlap.
+            unsafe {
+                let data = self.data.ptr.as_ptr();
+                let n = step.min(len - offset);
+                std::ptr::copy(data.add(from as usize + offset), data.add(to as usize + offset), n);
+            }
+        }
+    }
+
+    /// Writes `n` times `element` from `to` on, as STOS does, and marks the page dirty.
+    pub(crate) fn fill(&mut self, to: u64, element: &[u8], n: usize) {
+        let len = element.len() * n;
+        if len == 0 || !self.in_range(to, len) {
+            return;
+        }
+        self.mark_dirty((to / PAGE) as u32);
+        // SAFETY: in range, and no other reference to the block is alive while `self` is borrowed exclusively.
+        let target = unsafe { std::slice::from_raw_parts_mut(self.data.ptr.as_ptr().add(to as usize), len) };
+        match element {
+            [first, rest @ ..] if rest.iter().all(|byte| byte == first) => target.fill(*first),
+            _ => target.chunks_exact_mut(element.len()).for_each(|chunk| chunk.copy_from_slice(element)),
+        }
     }
 
     /// Marks a page written since the last snapshot.

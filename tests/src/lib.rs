@@ -5,7 +5,7 @@ pub mod linux;
 use std::path::{Path, PathBuf};
 use trapline_emu::load::{Image, Width};
 use trapline_emu::symbols::Symbols;
-use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, InterposerConfig, Place};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
@@ -46,7 +46,7 @@ impl Mach {
         let image = Image::parse(&bytes, "gnumach")?;
         let symbols = Symbols::from_elf(&bytes, "gnumach")?;
         let mut machine = Machine::new(&MachineConfig { mem_size: 256 << 20, model: CpuModel::Ia32 })?;
-        machine.load(&image, "console=com0", &[])?;
+        machine.load(&image, &BootFiles { cmdline: "console=com0", ..BootFiles::default() })?;
         machine.watch_console(vec![b"db>".to_vec()]);
         Ok(Mach { machine, image, symbols })
     }
@@ -104,7 +104,7 @@ pub fn embedded_guest(
         .iter()
         .map(|(name, bytes)| BootModule { string: (*name).to_string(), bytes: bytes.to_vec() })
         .collect();
-    machine.load(&image, guest.cmdline, &modules)?;
+    machine.load(&image, &BootFiles { cmdline: guest.cmdline, modules: &modules, initrd: &[] })?;
     Ok((machine, image))
 }
 

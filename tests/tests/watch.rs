@@ -250,7 +250,7 @@ const DATA: u64 = 0x2_0000;
 fn machine(code: &[u8]) -> Machine {
     let mut m = Machine::new(&MachineConfig { mem_size: 1 << 20, model: CpuModel::Ia32 }).unwrap();
     m.write_physical(AT, code);
-    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: DATA + 0x100 });
+    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: DATA + 0x100, si: 0 });
     m
 }
 

@@ -53,11 +53,14 @@ pub enum Command {
 /// What makes up a guest.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32, embedded:x86_64
+    /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32, embedded:x86_64
     pub image: String,
     /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
     #[arg(long, value_name = "FILE")]
     pub module: Vec<String>,
+    /// Initial RAM disk of a Linux kernel
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
     /// More kernel symbols: a System.map or an ELF file
     #[arg(long, value_name = "FILE")]
     pub sym: Vec<PathBuf>,
@@ -97,15 +100,27 @@ pub enum RecordFormat {
     Raw,
 }
 
+/// The kernel command line.
+#[derive(Debug, Default, Args)]
+pub struct CmdlineArgs {
+    /// Kernel command line, of a Multiboot kernel what follows the image's name [default: the image's own; Linux gets
+    /// its console on ttyS0, nokaslr and what suits the platform]
+    #[arg(long, value_name = "TEXT")]
+    pub cmdline: Option<String>,
+    /// Put this behind the kernel command line; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub append: Vec<String>,
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Kernel command line behind the image's name
-    #[arg(long, value_name = "TEXT")]
-    pub cmdline: Option<String>,
+    /// The kernel command line.
+    #[command(flatten)]
+    pub cmdline: CmdlineArgs,
     /// Guest memory
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
     pub mem: u64,

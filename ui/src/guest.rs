@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Image, MAX_IMAGE, Width as FileWidth};
 use trapline_emu::symbols::{Symbols, UserModule};
-use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig};
+use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
 use trapline_os::{OsProfile, TrapOs};
 use trapline_providers::Target;
 
-use crate::cli::GuestArgs;
+use crate::cli::{CmdlineArgs, GuestArgs};
 use crate::failure::Failure;
 use crate::talk::Talk;
 
@@ -27,9 +27,16 @@ pub struct Guest {
     pub target: Arc<Target>,
     /// What is loaded beside the kernel.
     pub modules: Vec<BootModule>,
-    /// Its own command line, behind the image's name.
+    /// Linux's initial RAM disk; empty for none.
+    pub initrd: Vec<u8>,
+    /// Its own command line; of a Multiboot kernel what follows the image's name.
     pub cmdline: String,
 }
+
+/// What a Linux kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it
+/// was linked, so that symbols hold, and no detour for defects that this CPU does not have.
+const LINUX_CMDLINE: &str = "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr nolapic noapic acpi=off nosmp pci=off \
+     tsc=reliable no_timer_check mitigations=off";
 
 /// A file's content, at most [`MAX_IMAGE`] bytes.
 ///
@@ -73,6 +80,9 @@ impl Guest {
         for module in &args.module {
             parts.modules.push(boot_module(module)?);
         }
+        if let Some(initrd) = &args.initrd {
+            parts.initrd = read_file(initrd)?;
+        }
         build(&args.image, parts, &args.sym, talk)
     }
 
@@ -88,14 +98,18 @@ impl Guest {
     ///
     /// # Errors
     /// Memory is too small, or the parts do not go together.
-    pub fn machine(&self, mem_size: u64, cmdline: Option<&str>) -> Result<Machine, Failure> {
+    pub fn machine(&self, mem_size: u64, cmdline: &CmdlineArgs) -> Result<Machine, Failure> {
         let model = match self.target.image().plan().width {
             FileWidth::Bits32 => CpuModel::Ia32,
             FileWidth::Bits64 => CpuModel::X86_64,
         };
         let mut machine = Machine::new(&MachineConfig { mem_size, model }).map_err(Failure::Machine)?;
-        let cmdline = cmdline.unwrap_or(&self.cmdline);
-        machine.load(self.target.image(), cmdline, &self.modules).map_err(Failure::Machine)?;
+        let mut line = cmdline.cmdline.clone().unwrap_or_else(|| self.cmdline.clone());
+        for more in &cmdline.append {
+            line = format!("{line} {more}").trim().to_owned();
+        }
+        let files = BootFiles { cmdline: &line, modules: &self.modules, initrd: &self.initrd };
+        machine.load(self.target.image(), &files).map_err(Failure::Machine)?;
         Ok(machine)
     }
 
@@ -114,6 +128,7 @@ struct Parts {
     kernel: String,
     cmdline: String,
     modules: Vec<BootModule>,
+    initrd: Vec<u8>,
 }
 
 fn embedded(name: &str) -> Result<Parts, Failure> {
@@ -129,6 +144,7 @@ fn embedded(name: &str) -> Result<Parts, Failure> {
         kernel: kernel.to_owned(),
         cmdline: cmdline.to_owned(),
         modules: modules.map(|(s, b)| BootModule { string: (*s).to_owned(), bytes: b.to_vec() }).collect(),
+        initrd: Vec::new(),
     })
 }
 
@@ -169,7 +185,11 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
         }
     }
     let target = Arc::new(Target::new(image, symbols, users));
-    Ok(Guest { name: name.to_owned(), target, modules: parts.modules, cmdline: parts.cmdline })
+    let Parts { modules, initrd, mut cmdline, .. } = parts;
+    if cmdline.is_empty() && target.image().plan().linux.is_some() {
+        LINUX_CMDLINE.clone_into(&mut cmdline);
+    }
+    Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline })
 }
 
 fn read_symbols(path: &Path, kernel: &str) -> Result<Symbols, Failure> {

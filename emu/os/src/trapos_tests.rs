@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use trapline_emu::load::Image;
-use trapline_emu::{CpuModel, Machine, MachineConfig};
+use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig};
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn guest() -> (Machine, Image, Symbols) {
     let image = Image::parse(trapline_guests::IA32.image, "vmlinux").unwrap();
     let symbols = Symbols::from_elf(image.bytes(), "vmlinux").unwrap();
     let mut machine = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 }).unwrap();
-    machine.load(&image, "", &[]).unwrap();
+    machine.load(&image, &BootFiles::default()).unwrap();
     (machine, image, symbols)
 }
 

@@ -4,6 +4,7 @@
 
 use super::cell::BlockCell;
 use super::decode::{self, Kind, LONGEST};
+use super::strings::Repeat;
 use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
 use crate::engine::hflags;
 use crate::ram::{PAGE, PageState};
@@ -14,6 +15,7 @@ impl Core {
     pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
+        self.engine.sync_pc(true);
         if b.flags & BlockCell::NEW != 0 {
             self.analyse(cell, address, size);
         }
@@ -71,10 +73,17 @@ impl Core {
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
+        if b.flags & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD && self.mode == Mode::Free
+        {
+            self.repeat_ahead(b.repeat);
+        }
         self.hot.clock.icount += u64::from(count);
         self.hot.last = cell;
         self.hot.last_count = count;
         self.rep_from = self.env.gpr(1);
+        if b.flags & BlockCell::CLOCK != 0 {
+            self.engine.sync_pc(false);
+        }
         self.set_limit();
         if b.flags & BlockCell::FLAGS_TAIL != 0 {
             // The next block comes here too.
@@ -177,7 +186,7 @@ impl Core {
     /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
     fn count_of(&self, b: &BlockCell) -> u32 {
         if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) {
-            return u32::from(decode::rep_count(b.rep_bits.into(), self.env.gpr(1)) != 0);
+            return u32::from(b.repeat.count(self.env.gpr(1)) != 0);
         }
         if b.flags & BlockCell::SLOT != 0 { 0 } else { b.icount }
     }
@@ -258,8 +267,12 @@ impl Core {
                     b.lead = (at - address) as u16;
                     if n == 0 {
                         b.flags |= BlockCell::REP_HEAD;
-                        b.rep_bits = decode::address_bits(&i) as u16;
+                        b.repeat = Repeat::of(&i);
                     }
+                }
+                Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
+                    b.flags |= BlockCell::CLOCK;
+                    b.lead = n as u16;
                 }
                 Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
                 Kind::Sysret => b.flags |= BlockCell::FLAGS_TAIL,
@@ -271,11 +284,15 @@ impl Core {
         if wanted == 0 {
             b.icount = n.max(1);
         }
+        if b.flags & BlockCell::LEADING != 0 {
+            b.flags &= !BlockCell::CLOCK;
+        }
         uncertain |= n == wanted && at != end;
         if uncertain && b.flags & (BlockCell::SENSITIVE | BlockCell::OVERLAPPED) == 0 {
             // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
             // which needs no decoder to be counted.
             b.flags |= BlockCell::SENSITIVE;
+            b.flags &= !BlockCell::CLOCK;
             b.lead = 0;
         }
         if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
@@ -318,7 +335,7 @@ impl Core {
             && decode::kind(&i) == Kind::Repeated
         {
             b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
-            b.rep_bits = decode::address_bits(&i) as u16;
+            b.repeat = Repeat::of(&i);
             b.lead = 0;
         }
     }
@@ -348,6 +365,17 @@ impl Core {
         let done = self.index_in_block(b, ip);
         self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
         self.hot.last = std::ptr::null_mut();
+    }
+
+    /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
+    pub(super) fn icount_inside(&self) -> u64 {
+        let Some(b) = self.last() else { return self.hot.clock.icount };
+        let done = if b.flags & BlockCell::CLOCK != 0 {
+            b.lead.into()
+        } else {
+            self.index_in_block(b, self.linear_ip())
+        };
+        self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
     }
 
     /// Instructions of `b` before linear `ip`.

@@ -5,6 +5,7 @@
 //! or mapping the block is reached through.
 
 use super::Core;
+use super::strings::Repeat;
 use crate::clock::Clock;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -21,10 +22,11 @@ pub(crate) struct BlockCell {
     pub flags: u16,
     /// Bytes of the block.
     pub size: u16,
-    /// Instructions before the sensitive, overlapped or watched one, or byte offset of the last instruction for `REP_TAIL`.
+    /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
+    /// the last instruction for `REP_TAIL`.
     pub lead: u16,
-    /// Address size in bits, which is the count register's, of the repeated instruction of a `REP_HEAD` block.
-    pub rep_bits: u16,
+    /// The repeated instruction of a `REP_HEAD` block.
+    pub repeat: Repeat,
     /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
     pub patch: u32,
 }
@@ -56,6 +58,10 @@ impl BlockCell {
     pub const FLAGS_TAIL: u16 = 1024;
     /// Holds an instruction whose execution is watched; `lead` instructions come before it.
     pub const WATCHED: u16 = 2048;
+    /// Reads the time stamp counter once; `lead` instructions come before that. Other uses of `lead` go before this one.
+    pub const CLOCK: u16 = 4096;
+    /// Bits of other uses of `lead`.
+    pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -64,6 +70,7 @@ impl BlockCell {
         | Self::UNSUPPORTED
         | Self::STORE
         | Self::FLAGS_TAIL
+        | Self::CLOCK
         | Self::OVERLAPPED
         | Self::WATCHED;
     /// `patch` of a trap that is the guest's own.
@@ -90,7 +97,7 @@ impl CellArena {
         for cell in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).take(used) {
             let analysed = cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0;
             if analysed && overlaps(cell.pc, cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1)) {
-                (cell.flags, cell.lead, cell.rep_bits) = (BlockCell::NEW, 0, 0);
+                (cell.flags, cell.lead, cell.repeat) = (BlockCell::NEW, 0, Repeat::default());
             }
         }
     }
@@ -106,7 +113,7 @@ impl CellArena {
                 flags: BlockCell::NEW,
                 size: 0,
                 lead: 0,
-                rep_bits: 0,
+                repeat: Repeat::default(),
                 patch: 0,
             });
             self.chunks.push(fresh.collect());

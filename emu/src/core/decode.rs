@@ -17,6 +17,8 @@ pub(super) enum Kind {
     /// The machine executes it itself, or steps it natively and looks at the result: it needs the exact
     /// count, a permission check that the engine lacks, or changes paging.
     Sensitive,
+    /// RDTSC, RDTSCP: the engine asks for the time from the middle of a block.
+    Clock,
     /// A string instruction with a repeat prefix, but INS and OUTS, which are sensitive.
     Repeated,
     /// IRET in any width.
@@ -25,12 +27,20 @@ pub(super) enum Kind {
     Sysret,
 }
 
+impl Kind {
+    /// Whether the machine executes it when it stands at EIP.
+    pub(super) fn by_machine(self) -> bool {
+        matches!(self, Self::Sensitive | Self::Clock)
+    }
+}
+
 /// Classifies an instruction.
 pub(super) fn kind(i: &Instruction) -> Kind {
     use Mnemonic as M;
     match i.mnemonic() {
         M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => Kind::Sensitive,
-        M::Rdtsc | M::Rdtscp | M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
+        M::Rdtsc | M::Rdtscp => Kind::Clock,
+        M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
         // The engine runs what such a prefix stands before as if it were not there; neither model has any.
@@ -76,7 +86,7 @@ pub(super) fn is_string(i: &Instruction) -> bool {
 
 /// Whether the machine executes the instruction itself, or looks at what the engine did: it must be at its own place.
 pub fn is_sensitive(i: &Instruction) -> bool {
-    kind(i) == Kind::Sensitive
+    kind(i).by_machine()
 }
 
 /// An instruction of the x87 FPU, which keeps its address: the escape opcodes.

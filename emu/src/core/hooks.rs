@@ -68,6 +68,20 @@ pub(super) unsafe extern "C" fn on_invalid(_: *mut uc_engine, user: *mut c_void)
     true
 }
 
+/// RDTSC: the time of just this instruction. Always done here, so that the engine never reads the host's clock.
+pub(super) unsafe extern "C" fn on_rdtsc(_: *mut uc_engine, user: *mut c_void) -> i32 {
+    // SAFETY: as above.
+    unsafe { core_of(user) }.read_clock(false);
+    1
+}
+
+/// RDTSCP, likewise.
+pub(super) unsafe extern "C" fn on_rdtscp(_: *mut uc_engine, user: *mut c_void) -> i32 {
+    // SAFETY: as above.
+    unsafe { core_of(user) }.read_clock(true);
+    1
+}
+
 /// A TLB miss of the engine.
 pub(super) unsafe extern "C" fn on_fill(
     _: *mut uc_engine,

@@ -24,6 +24,7 @@ mod run;
 mod sensitive;
 mod snapshot;
 mod state;
+mod strings;
 mod user;
 mod watch;
 
@@ -181,6 +182,8 @@ fn callbacks() -> Callbacks {
         translated: hooks::on_translated,
         interrupt: hooks::on_interrupt,
         invalid: hooks::on_invalid,
+        rdtsc: hooks::on_rdtsc,
+        rdtscp: hooks::on_rdtscp,
         fill: hooks::on_fill,
         void_read: hooks::on_void_read,
         void_write: hooks::on_void_write,

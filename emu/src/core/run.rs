@@ -250,7 +250,7 @@ impl Core {
     pub(super) fn advance_one(&mut self) {
         let pc = self.linear_ip();
         match self.decode_at(pc) {
-            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
+            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(_) => self.step(1),
             None if !self.patched(pc) && self.refuse_undefined() => {}
             None => self.step(1),
@@ -304,7 +304,7 @@ impl Core {
     /// Executes the instruction at EIP from the guest's own bytes.
     fn step_original(&mut self) {
         match self.decode_original(self.linear_ip()) {
-            Some(i) if decode::kind(&i) == Kind::Sensitive => self.execute_sensitive(&i),
+            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(i) => self.step_unpatched(i.len()),
             None if self.refuse_undefined() => {}
             None => self.step_unpatched(LONGEST),
@@ -394,6 +394,7 @@ impl Core {
     /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
     pub(super) fn engine_exception(&mut self, vector: u8) {
         let env = self.env;
+        self.engine.sync_pc(true);
         env.set_old_exception(-1);
         let software = vector != 6 && env.exception_is_int() != 0;
         let eip = env.eip();

@@ -22,6 +22,9 @@ pub(super) enum Done {
     Natively,
 }
 
+/// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
+const MISC_ENABLE: u64 = 1;
+const IA32_MISC_ENABLE: u32 = 0x1a0;
 const EFER_SCE: u64 = 1;
 const CR0_PE: u64 = 1;
 const CR0_PG: u64 = 1 << 31;
@@ -126,13 +129,23 @@ impl Core {
         if self.env.cr(4) & CR4_TSD != 0 && self.env.cpl() != 0 {
             return Err(Fault::gp(0));
         }
-        let tsc = self.tsc();
+        self.give_tsc(self.tsc(), i.mnemonic() == Mnemonic::Rdtscp);
+        Ok(Done::Next)
+    }
+
+    fn give_tsc(&self, tsc: u64, with_aux: bool) {
         self.env.set_gpr(0, tsc & 0xffff_ffff);
         self.env.set_gpr(2, tsc >> 32);
-        if i.mnemonic() == Mnemonic::Rdtscp {
+        if with_aux {
             self.env.set_gpr(1, self.env.tsc_aux() & 0xffff_ffff);
         }
-        Ok(Done::Next)
+    }
+
+    /// RDTSC or, `with_aux`, RDTSCP in the middle of a block, of which all has been counted already.
+    pub(super) fn read_clock(&self, with_aux: bool) {
+        self.engine.sync_pc(true);
+        let ahead = self.hot.clock.icount - self.icount_inside();
+        self.give_tsc(self.tsc().wrapping_sub(ahead), with_aux);
     }
 
     /// Whether the model has an MSR, and whether the engine keeps it.
@@ -151,6 +164,7 @@ impl Core {
             0x10 => self.tsc(),
             // Microcode revision and platform: fixed.
             0x8b | 0x17 => 0,
+            IA32_MISC_ENABLE if self.model == Model::X86_64 => MISC_ENABLE,
             _ if self.known_msr(index) => {
                 self.natively(i);
                 return Ok(Done::Natively);
@@ -169,6 +183,7 @@ impl Core {
         match index {
             0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
+            IA32_MISC_ENABLE if self.model == Model::X86_64 && value == MISC_ENABLE => {}
             0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
             _ if self.known_msr(index) => {
                 let address =

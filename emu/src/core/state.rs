@@ -30,6 +30,8 @@ pub struct BootState {
     pub bx: u64,
     /// ESP.
     pub sp: u64,
+    /// ESI, RSI.
+    pub si: u64,
 }
 
 const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
@@ -74,6 +76,7 @@ impl Core {
         env.set_gpr(0, boot.ax);
         env.set_gpr(3, boot.bx);
         env.set_gpr(4, boot.sp);
+        env.set_gpr(6, boot.si);
         env.set_fpuc(0x37f);
         env.set_mxcsr(0x1f80);
         env.set_pat(0x0007_0406_0007_0406);

@@ -60,7 +60,8 @@ pub struct I8042 {
     operand: Operand,
     /// The output buffer: its byte stays readable after it was read.
     data: u8,
-    replies: VecDeque<u8>,
+    /// What the controller itself has to say: a byte, and whether it poses as the mouse's.
+    replies: VecDeque<(u8, bool)>,
     keyboard: Keyboard,
     mouse: Mouse,
 }
@@ -121,7 +122,7 @@ impl I8042 {
             Operand::Ram(at) => self.ram[usize::from(at & 0x1f)] = value,
             Operand::OutputPort => effect = self.write_output_port(value),
             Operand::KeyboardBuffer => self.keyboard.inject(value),
-            Operand::MouseBuffer => self.mouse.inject(value),
+            Operand::MouseBuffer => self.answer(value, true),
             Operand::Mouse => {
                 self.ram[0] &= !CONFIG_AUX_OFF;
                 self.mouse.write(value);
@@ -205,8 +206,12 @@ impl I8042 {
     }
 
     fn reply(&mut self, value: u8) {
+        self.answer(value, false);
+    }
+
+    fn answer(&mut self, value: u8, aux: bool) {
         if self.replies.len() < QUEUE_LIMIT {
-            self.replies.push_back(value);
+            self.replies.push_back((value, aux));
         }
     }
 
@@ -217,16 +222,14 @@ impl I8042 {
         }
         let keyboard_on = self.ram[0] & CONFIG_KBD_OFF == 0;
         let mouse_on = self.ram[0] & CONFIG_AUX_OFF == 0;
-        let mut aux = false;
         let mut next = self.replies.pop_front();
         if next.is_none() && keyboard_on {
-            next = self.keyboard.take();
+            next = self.keyboard.take().map(|byte| (byte, false));
         }
         if next.is_none() && mouse_on {
-            next = self.mouse.take();
-            aux = true;
+            next = self.mouse.take().map(|byte| (byte, true));
         }
-        if let Some(byte) = next {
+        if let Some((byte, aux)) = next {
             self.data = byte;
             self.status |= STATUS_OBF | if aux { STATUS_AUX } else { 0 };
         }
@@ -300,6 +303,16 @@ mod tests {
         chip.write_command(0xd4);
         chip.write_data(0xe9);
         assert_eq!(drain(&mut chip), [0xfa, 0x00, 0x02, 0x64]);
+    }
+
+    #[test]
+    fn mouse_loop_answers_while_the_mouse_is_off() {
+        let mut chip = I8042::new();
+        chip.write_command(0xa7);
+        chip.write_command(0xd3);
+        chip.write_data(0x5a);
+        assert_eq!(chip.read_status() & (STATUS_OBF | STATUS_AUX), STATUS_OBF | STATUS_AUX);
+        assert_eq!(drain(&mut chip), [0x5a]);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(super) mod uc {
     pub const INVALID_ADDR: usize = 1416;
     /// `bool no_exit_request`: drops the exit check after each load and store (engine hazard h1).
     pub const NO_EXIT_REQUEST: usize = 2034;
+    /// `bool skip_sync_pc_on_exit`: hooks and stops take the program counter as it stands, without a search for it.
+    pub const SKIP_SYNC_PC: usize = 14898;
 }
 
 /// `CPUState`.
@@ -103,6 +105,8 @@ pub(super) mod env {
     pub const BREAKPOINTS: usize = 5464;
     /// Bytes from the start that make up the saved state (`end_reset_fields`).
     pub const SAVED: usize = 5568;
+    /// `features[FEAT_8000_0001_EDX]`: which extended instructions the translator accepts, as CPUID would say it.
+    pub const FEATURES_EXT2: usize = 5680;
 }
 
 /// The engine is not the build whose layout this file describes.

@@ -15,7 +15,7 @@ pub use layout::LayoutMismatch;
 use layout::{cpu, hook, tlb, uc as uc_off};
 use std::ffi::c_void;
 use std::ptr;
-use unicorn_engine_sys::{self as sys, Arch, ControlType, HookType, Mode, uc_engine, uc_error};
+use unicorn_engine_sys::{self as sys, Arch, ControlType, HookType, Mode, X86Insn, uc_engine, uc_error};
 
 /// Error of the engine itself (not of the guest).
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +54,8 @@ pub(crate) struct Callbacks {
     ),
     pub interrupt: unsafe extern "C" fn(*mut uc_engine, u32, *mut c_void),
     pub invalid: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> bool,
+    pub rdtsc: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> i32,
+    pub rdtscp: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> i32,
     pub fill:
         unsafe extern "C" fn(*mut uc_engine, u64, sys::MemType, *mut sys::TlbEntry, *mut c_void) -> bool,
     pub void_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
@@ -115,6 +117,7 @@ impl Engine {
             check("use its virtual TLB", sys::uc_ctl(uc, ctl(CTL_TLB_TYPE, 1), 1i32))?;
         }
         engine.locate()?;
+        engine.accept_rdtscp(model)?;
         engine.add_hooks(callbacks, user, first_cell)?;
         Ok(engine)
     }
@@ -133,6 +136,26 @@ impl Engine {
         self.verify()?;
         // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
         unsafe { self.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
+        Ok(())
+    }
+
+    /// Nehalem has RDTSCP; the engine's model of it lacks that bit.
+    fn accept_rdtscp(&self, model: Model) -> Result<(), EngineError> {
+        const NX_SYSCALL_LM: u64 = 1 << 11 | 1 << 20 | 1 << 29;
+        const RDTSCP: u64 = 1 << 27;
+        if model != Model::X86_64 {
+            return Ok(());
+        }
+        // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
+        let features = unsafe { self.env.0.add(layout::env::FEATURES_EXT2).cast::<u64>() };
+        // SAFETY: as above; what stands there is compared before it is changed.
+        unsafe {
+            if features.read() != NX_SYSCALL_LM {
+                let offset = layout::env::FEATURES_EXT2;
+                return Err(LayoutMismatch { what: "env->features", offset }.into());
+            }
+            features.write(NX_SYSCALL_LM | RDTSCP);
+        }
         Ok(())
     }
 
@@ -155,7 +178,14 @@ impl Engine {
         ];
         for (reg, offset, what) in plain {
             let sentinel = 0x0000_5345_4e54_0000 | offset as u64;
+            self.sync_pc(true);
             self.reg_write(reg as i32, sentinel)?;
+            // SAFETY: the handle has 14,912 bytes in the verified build. Only writing RIP sets the flag.
+            let skips = unsafe { self.uc.cast::<u8>().add(uc_off::SKIP_SYNC_PC).read() } != 0;
+            if skips != (reg == R::RIP) {
+                let offset = uc_off::SKIP_SYNC_PC;
+                return Err(LayoutMismatch { what: "uc->skip_sync_pc_on_exit", offset }.into());
+            }
             // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
             let found = unsafe { self.env.0.add(offset).cast::<u64>().read() };
             self.reg_write(reg as i32, 0)?;
@@ -193,12 +223,39 @@ impl Engine {
         self.add_hook(HookType::INTR, cb.interrupt as *mut c_void, user)?;
         self.add_hook(HookType::INSN_INVALID, cb.invalid as *mut c_void, user)?;
         self.add_hook(HookType::TLB_FILL, cb.fill as *mut c_void, user)?;
+        self.add_instruction_hook(X86Insn::RDTSC, cb.rdtsc as *mut c_void, user)?;
+        self.add_instruction_hook(X86Insn::RDTSCP, cb.rdtscp as *mut c_void, user)?;
         // SAFETY: `block_hook` is the engine's `struct hook`; its user_data was just given.
         let found = unsafe { block.add(hook::USER_DATA).cast::<*mut c_void>().read() };
         if found != first_cell {
             return Err(LayoutMismatch { what: "hook->user_data", offset: hook::USER_DATA }.into());
         }
         Ok(())
+    }
+
+    fn add_instruction_hook(
+        &self,
+        instruction: X86Insn,
+        callback: *mut c_void,
+        user: *mut c_void,
+    ) -> Result<(), EngineError> {
+        let mut handle: sys::uc_hook = Default::default();
+        let kind = HookType::INSN.0 as i32;
+        // SAFETY: the callback has the signature of these instructions' hooks, which take the instruction as one argument
+        // more; begin > end means every address.
+        let error = unsafe {
+            sys::uc_hook_add(
+                self.uc,
+                &mut handle,
+                kind,
+                callback,
+                user,
+                1,
+                0,
+                instruction as core::ffi::c_int,
+            )
+        };
+        check("install an instruction hook", error)
     }
 
     fn add_hook(
@@ -260,6 +317,14 @@ impl Engine {
     pub fn uncap(&self) {
         // SAFETY: verified layout.
         unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(u32::MAX) }
+    }
+
+    /// Whether hooks and stops search for the program counter of where they are. It costs a walk through the block's
+    /// translation. RDTSC's hook needs none, but a stop at a block's start does.
+    #[inline]
+    pub fn sync_pc(&self, sync: bool) {
+        // SAFETY: verified layout; a C bool.
+        unsafe { self.uc.cast::<u8>().add(uc_off::SKIP_SYNC_PC).write(u8::from(!sync)) }
     }
 
     /// From a BLOCK hook: stop before this block.

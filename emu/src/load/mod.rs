@@ -1,17 +1,19 @@
 //! Loaders: from the bytes of a file to a plan of what lies where in guest memory and how it is entered.
 //!
-//! Understood: Multiboot 1 kernels (ELF and the a.out kludge), plain ELF32 and ELF64 executables, each also inside
-//! gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
-//! one is refused with one sentence that names the value. Not here: Linux's bzImage, dynamic linking, relocation.
+//! Understood: Multiboot 1 kernels (ELF and the a.out kludge), Linux's bzImage and vmlinux, plain ELF32 and ELF64
+//! executables, each also inside gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
+//! one is refused with one sentence that names the value. Not here: dynamic linking, relocation.
 
 use std::io::Read;
 use std::sync::Arc;
 
 pub mod elf;
+pub mod linux;
 pub mod multiboot;
 mod plan;
 
 pub use elf::{ElfError, ElfView, Width};
+pub use linux::{LinuxError, LinuxPlan};
 pub use multiboot::{BootImage, MultibootError, MultibootHeader, build_multiboot};
 pub use plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
 
@@ -36,13 +38,13 @@ pub enum LoadError {
     #[error("the gzip stream unpacks to more than {MAX_IMAGE} bytes, the most that is accepted")]
     TooLarge,
     /// Nothing that can be loaded.
-    #[error("this is no ELF, Multiboot 1 or gzip file: it begins with {first}")]
+    #[error("this is no ELF, Multiboot 1, bzImage or gzip file: it begins with {first}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
         first: String,
     },
     /// A format that is recognised but not loaded.
-    #[error("this is {what}, which cannot be loaded; an ELF or Multiboot 1 kernel can")]
+    #[error("this is {what}, which cannot be loaded; an ELF or Multiboot 1 kernel or a bzImage can")]
     Unsupported {
         /// The format.
         what: &'static str,
@@ -53,6 +55,9 @@ pub enum LoadError {
     /// The Multiboot header is bad.
     #[error(transparent)]
     Multiboot(#[from] MultibootError),
+    /// The image of the Linux boot protocol is bad, or what goes with it does not fit.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
     /// The file holds more of a segment than its memory size.
     #[error("segment {index} holds {file_size:#x} bytes in the file but only {mem_size:#x} in memory")]
     FileBeyondMemory {
@@ -140,27 +145,11 @@ impl Image {
     /// A sentence on what is wrong with the file.
     pub fn parse(bytes: &[u8], name: &str) -> Result<Self, LoadError> {
         let bytes: Arc<[u8]> = unpack(bytes)?.into();
-        let is_elf = ElfView::recognises(&bytes);
-        let found = multiboot::find_header(&bytes);
-        let plan = match found {
-            Ok(Some(header)) if header.addresses.is_some() || !is_elf => {
-                plan::from_kludge(&bytes, header, name)?
-            }
-            Ok(Some(header)) => plan::from_elf(&bytes, Some(header), name)?,
-            Ok(None) if is_elf => plan::from_elf(&bytes, None, name)?,
-            Ok(None) => return Err(unknown(&bytes)),
-            Err(error) => {
-                // A truncated or foreign ELF is said to be that first.
-                if is_elf {
-                    ElfView::parse(&bytes)?.check_complete()?;
-                }
-                return Err(error.into());
-            }
-        };
-        Ok(Self { bytes, is_elf, plan })
+        let plan = plan_of(&bytes, name)?;
+        Ok(Self { is_elf: ElfView::recognises(&plan.image), bytes: Arc::clone(&plan.image), plan })
     }
 
-    /// The file after unpacking.
+    /// The file after unpacking; of a bzImage, the kernel inside.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -173,6 +162,27 @@ impl Image {
     /// What to load where.
     pub fn plan(&self) -> &LoadPlan {
         &self.plan
+    }
+}
+
+fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
+    if linux::recognises(bytes) {
+        return linux::from_bzimage(bytes, name);
+    }
+    let is_elf = ElfView::recognises(bytes);
+    match multiboot::find_header(bytes) {
+        Ok(Some(header)) if header.addresses.is_some() || !is_elf => plan::from_kludge(bytes, header, name),
+        Ok(Some(header)) => plan::from_elf(bytes, Some(header), None, name),
+        Ok(None) if is_elf && linux::is_vmlinux(bytes) => linux::from_vmlinux(bytes, name),
+        Ok(None) if is_elf => plan::from_elf(bytes, None, None, name),
+        Ok(None) => Err(unknown(bytes)),
+        Err(error) => {
+            // A truncated or foreign ELF is said to be that first.
+            if is_elf {
+                ElfView::parse(bytes)?.check_complete()?;
+            }
+            Err(error.into())
+        }
     }
 }
 
@@ -199,8 +209,8 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
 
 fn unknown(bytes: &[u8]) -> LoadError {
     let unsupported = |what| LoadError::Unsupported { what };
-    if bytes.get(0x202..0x206) == Some(b"HdrS") {
-        return unsupported("a Linux bzImage");
+    if bytes.get(0x38..0x3c) == Some(b"ARM\x64") {
+        return unsupported("an ARM64 Linux kernel");
     }
     if bytes.starts_with(b"MZ") {
         return unsupported("a PE executable");
@@ -208,8 +218,13 @@ fn unknown(bytes: &[u8]) -> LoadError {
     if multiboot::is_multiboot2(bytes) {
         return unsupported("a Multiboot 2 kernel");
     }
+    LoadError::UnknownFormat { first: first_bytes(bytes) }
+}
+
+/// The first four bytes in hexadecimal.
+fn first_bytes(bytes: &[u8]) -> String {
     let first: Vec<String> = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    LoadError::UnknownFormat { first: first.join(" ") }
+    first.join(" ")
 }
 
 #[cfg(test)]

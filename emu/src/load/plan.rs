@@ -11,6 +11,7 @@ use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 
 use super::LoadError;
 use super::elf::{ElfView, Width};
+use super::linux::LinuxPlan;
 use super::multiboot::{KludgeAddresses, MultibootError, MultibootHeader};
 
 bitflags! {
@@ -93,6 +94,8 @@ pub struct LoadPlan {
     pub width: Width,
     /// The Multiboot header, where there is one.
     pub multiboot: Option<MultibootHeader>,
+    /// What the Linux boot protocol adds, where it is spoken.
+    pub linux: Option<LinuxPlan>,
     /// The allocated sections by virtual address; empty if the file has none.
     pub sections: Vec<SectionRange>,
 }
@@ -174,6 +177,7 @@ const RESERVED: [(u64, u64, &str); 2] = [
 pub(super) fn from_elf(
     image: &Arc<[u8]>,
     header: Option<MultibootHeader>,
+    linux: Option<LinuxPlan>,
     name: &str,
 ) -> Result<LoadPlan, LoadError> {
     let view = ElfView::parse(image)?;
@@ -221,6 +225,7 @@ pub(super) fn from_elf(
         mode,
         width,
         multiboot,
+        linux,
         sections,
     })
 }
@@ -243,6 +248,7 @@ pub(super) fn from_kludge(
         mode: EntryMode::Multiboot,
         width: Width::Bits32,
         multiboot: Some(header),
+        linux: None,
         sections: Vec::new(),
     })
 }
@@ -280,7 +286,7 @@ fn kludge_segment(len: usize, header_offset: usize, a: KludgeAddresses) -> Resul
 }
 
 /// Sorts and checks the segments, and turns the entry point into a physical address.
-fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
+pub(super) fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
     if plan.segments.is_empty() {
         return Err(LoadError::NoSegments);
     }

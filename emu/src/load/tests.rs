@@ -146,12 +146,9 @@ fn bad_multiboot_headers() {
 #[test]
 fn files_that_are_something_else() {
     assert_eq!(error(b""), "the image is empty (0 bytes)");
-    assert_eq!(error(b"#!/bin/sh\n"), "this is no ELF, Multiboot 1 or gzip file: it begins with 23 21 2f 62");
-    let mut linux = vec![0; 0x300];
-    linux[0x202..0x206].copy_from_slice(b"HdrS");
     assert_eq!(
-        error(&linux),
-        "this is a Linux bzImage, which cannot be loaded; an ELF or Multiboot 1 kernel can"
+        error(b"#!/bin/sh\n"),
+        "this is no ELF, Multiboot 1, bzImage or gzip file: it begins with 23 21 2f 62"
     );
     assert!(error(&gzip(&[])).contains("empty"));
     assert!(error(&[0x1f, 0x8b, 8]).starts_with("the gzip stream cannot be unpacked after 0 bytes: "));

@@ -197,7 +197,7 @@ impl Setup {
         let bytes = assemble(bits, STUB, |a| stub(a));
         let count = instructions(bits, &bytes);
         m.write_physical(STUB, &bytes);
-        m.boot(&BootState { mode, ip: STUB, ax: 0, bx: 0, sp: STACK0 });
+        m.boot(&BootState { mode, ip: STUB, ax: 0, bx: 0, sp: STACK0, si: 0 });
         assert_eq!(m.run(None, count), Stop::Limit, "{}", m.core().dump_registers());
         let e = m.core().env();
         assert_eq!((e.eip(), e.cpl()), (self.entry, self.ring), "{}", m.core().dump_registers());

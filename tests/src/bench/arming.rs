@@ -23,7 +23,7 @@ fn machine() -> Result<Machine, Box<dyn Error>> {
     let back = -((SITES * STEP) as i32 + 5);
     m.write_physical(AT + SITES * STEP, &[0xe9]);
     m.write_physical(AT + SITES * STEP + 1, &back.to_le_bytes());
-    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: 0x8000 });
+    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: 0x8000, si: 0 });
     Ok(m)
 }
 

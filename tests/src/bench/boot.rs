@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trapline_emu::bare::{BareBoot, Counting};
 use trapline_emu::load::Image;
-use trapline_emu::{CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_rpn::Width;
 use trapline_tests::probe_everywhere;
 
@@ -31,7 +31,7 @@ pub fn guest() -> Option<PathBuf> {
 /// A machine that runs to the prompt.
 fn machine(image: &Image) -> Result<Machine, Box<dyn Error>> {
     let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
-    m.load(image, CMDLINE, &[])?;
+    m.load(image, &BootFiles { cmdline: CMDLINE, ..BootFiles::default() })?;
     m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
     Ok(m)
 }

@@ -158,7 +158,7 @@ impl Case {
         let mut i = interposer();
         m.write_physical(AT, &(self.code)());
         // EAX runs down from its largest value: the run ends by its instruction limit.
-        m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000 });
+        m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000, si: 0 });
         if !self.probes.is_empty() {
             let points: String = self
                 .probes

@@ -23,7 +23,7 @@ fn machine(pages: usize) -> Result<Machine, Box<dyn Error>> {
     code.extend(DIRTY);
     m.write_physical(AT, &code);
     m.write_physical(DATA, &vec![0x5a; pages * PAGE as usize]);
-    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: 0x8000 });
+    m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: 0x8000, si: 0 });
     Ok(m)
 }
 

@@ -75,7 +75,7 @@ impl Case {
         let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
         let mut i = interposer();
         m.write_physical(AT, &memory_loop());
-        m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000 });
+        m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000, si: 0 });
         if let Some(watch) = self.watch {
             let text =
                 format!("name = bench\nmodtype = kernel\naddress = 0\nwatchpoint = w\n{}\n", self.handler);

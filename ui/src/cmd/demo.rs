@@ -7,7 +7,7 @@ use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
 use trapline_rpn::{Loader, ParseOptions, Program, Width, parse_with};
 use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo, TextSink};
 
-use crate::cli::DemoArgs;
+use crate::cli::{CmdlineArgs, DemoArgs};
 use crate::cmd::run::bits;
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
@@ -70,7 +70,7 @@ struct Inserted {
 /// Output that cannot be written, or a machine that cannot be built.
 pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::embedded(&args.guest, talk)?;
-    let mut machine = guest.machine(MEMORY, None)?;
+    let mut machine = guest.machine(MEMORY, &CmdlineArgs::default())?;
     let header = HeaderItems::default() | HeaderItems::NAME | HeaderItems::PID | HeaderItems::EIP;
     let mut interposer = Interposer::new(InterposerConfig {
         header,

@@ -25,7 +25,7 @@ use crate::{interrupt, programs};
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::open(&args.guest, talk)?;
-    let mut machine = guest.machine(args.mem, args.cmdline.as_deref())?;
+    let mut machine = guest.machine(args.mem, &args.cmdline)?;
     let mut interposer = insert_all(args, &guest, &mut machine, talk)?;
     let mut script = script(args)?;
     let observe_only = check_script(&script, &guest, talk)?;

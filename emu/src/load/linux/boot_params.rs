@@ -1,0 +1,121 @@
+//! What a boot loader leaves in memory for the kernel: the "zero page" with the memory map, the command line, the initrd.
+
+use super::{LinuxError, header::HEADER_AT};
+use crate::load::LoadPlan;
+
+/// Where the boot parameters lie: below the extended BIOS data, above what a BIOS uses.
+const PARAMS_AT: u64 = 0x1_0000;
+const CMDLINE_AT: u64 = 0x1_1000;
+/// Six pages for the identity tables of a 64-bit entry.
+const TABLES_AT: u64 = 0x1_8000;
+const LOW_END: u64 = 0x1_e000;
+
+const E820_COUNT_AT: usize = 0x1e8;
+const E820_AT: usize = 0x2d0;
+const USABLE: u32 = 1;
+const RESERVED: u32 = 2;
+/// First byte that a PC's conventional memory leaves to the extended BIOS data.
+const CONVENTIONAL_END: u64 = 0x9_fc00;
+const HIGH_MEMORY: u64 = 0x10_0000;
+
+/// What there is to boot with.
+pub(crate) struct Layout<'a> {
+    /// The command line, without a NUL.
+    pub cmdline: &'a str,
+    /// The initial RAM disk; empty for none.
+    pub initrd: &'a [u8],
+    /// Bytes of RAM.
+    pub mem_size: u64,
+    /// Physical address of ACPI's RSDP, 0 for none.
+    pub rsdp: u64,
+}
+
+/// What to write into memory, and where the registers point.
+pub(crate) struct BootParams<'a> {
+    /// Physical addresses and what is written there.
+    pub writes: Vec<(u64, std::borrow::Cow<'a, [u8]>)>,
+    /// The boot parameters, for ESI or RSI.
+    pub params: u64,
+    /// Where the identity tables of a 64-bit entry can lie.
+    pub tables: u64,
+}
+
+/// Lays out everything beside the kernel.
+pub(crate) fn build<'a>(plan: &LoadPlan, layout: &Layout<'a>) -> Result<BootParams<'a>, LinuxError> {
+    let Some(linux) = &plan.linux else {
+        return Ok(BootParams { writes: Vec::new(), params: 0, tables: TABLES_AT });
+    };
+    let header = &linux.header;
+    if let Some(start) = plan.segments.first().map(|s| s.paddr).filter(|start| *start < LOW_END) {
+        return Err(LinuxError::LowMemory { start, end: LOW_END });
+    }
+    let (len, most) = (layout.cmdline.len(), header.cmdline_size());
+    if len > most as usize || len as u64 >= TABLES_AT - CMDLINE_AT {
+        return Err(LinuxError::CommandLine { len, most: most.min((TABLES_AT - CMDLINE_AT - 1) as u32) });
+    }
+    if let Some(at) = layout.cmdline.bytes().position(|byte| byte == 0) {
+        return Err(LinuxError::CommandLineNul { at });
+    }
+    let mut cmdline = layout.cmdline.as_bytes().to_vec();
+    cmdline.push(0);
+    let initrd = place_initrd(plan, header.initrd_addr_max(), layout)?;
+    let mut writes = vec![(CMDLINE_AT, cmdline.into())];
+    if !layout.initrd.is_empty() {
+        writes.push((u64::from(initrd), layout.initrd.into()));
+    }
+    let header = header.filled(CMDLINE_AT as u32, initrd, layout.initrd.len() as u32);
+    writes.push((PARAMS_AT, zero_page(&header, layout).into()));
+    Ok(BootParams { writes, params: PARAMS_AT, tables: TABLES_AT })
+}
+
+/// As high as the kernel and RAM allow, at a page's start.
+fn place_initrd(plan: &LoadPlan, highest: u32, layout: &Layout<'_>) -> Result<u32, LinuxError> {
+    let len = layout.initrd.len() as u64;
+    if len == 0 {
+        return Ok(0);
+    }
+    // A kernel that unpacks itself needs room up to init_size; an unpacked one only what its segments say.
+    let low = plan.end().next_multiple_of(4096).max(HIGH_MEMORY);
+    let high = layout.mem_size.min(u64::from(highest) + 1);
+    let start = high.checked_sub(len).map(|start| start & !0xfff).filter(|start| *start >= low);
+    let start = start.and_then(|start| u32::try_from(start).ok());
+    start.ok_or(LinuxError::InitrdTooLarge { len, low, high })
+}
+
+/// Memory as the BIOS call E820h reports it: `(start, end, type)`.
+fn memory_map(mem_size: u64) -> [(u64, u64, u32); 3] {
+    [
+        (0, CONVENTIONAL_END, USABLE),
+        (CONVENTIONAL_END, HIGH_MEMORY, RESERVED),
+        (HIGH_MEMORY, mem_size, USABLE),
+    ]
+}
+
+/// `struct boot_params`: zeros but for the setup header, the text screen and the memory map.
+fn zero_page(header: &[u8], layout: &Layout<'_>) -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    let mut put = |at: usize, value: &[u8]| {
+        if let Some(field) = page.get_mut(at..at + value.len()) {
+            field.copy_from_slice(value);
+        }
+    };
+    // struct screen_info: mode 3, 80 by 25 characters of 16 lines, VGA.
+    put(0x06, &[3, 80]);
+    put(0x0e, &[25]);
+    put(0x0f, &[1]);
+    put(0x10, &16u16.to_le_bytes());
+    put(0x70, &layout.rsdp.to_le_bytes());
+    put(HEADER_AT, header);
+    // ext_mem_k, for what asks no memory map: KiB above 1 MiB, at most 63 MiB.
+    let high_kib = (layout.mem_size.saturating_sub(HIGH_MEMORY) >> 10).min(0xfc00) as u16;
+    put(0x02, &high_kib.to_le_bytes());
+    let map = memory_map(layout.mem_size);
+    for (n, (start, end, kind)) in map.into_iter().enumerate() {
+        let at = E820_AT + n * 20;
+        put(at, &start.to_le_bytes());
+        put(at + 8, &end.saturating_sub(start).to_le_bytes());
+        put(at + 16, &kind.to_le_bytes());
+    }
+    put(E820_COUNT_AT, &[map.len() as u8]);
+    page
+}

@@ -1,0 +1,195 @@
+//! Images that speak the Linux x86 boot protocol: bzImage, and a bare `vmlinux`.
+//!
+//! A bzImage is not run from its own decompressor: the kernel inside it is unpacked here and loaded where it was linked
+//! to run, which is what the decompressor would do when KASLR is off, only some hundred million instructions sooner. An
+//! image without such a payload (memtest86+) is entered at its protected-mode code. Source: the kernel's
+//! Documentation/x86/boot.rst, of which section numbers are given below.
+
+use std::sync::Arc;
+
+use super::plan::{self, EntryMode, LoadPlan, Perms, Segment};
+use super::{ElfView, LoadError, Width};
+
+mod boot_params;
+mod header;
+mod payload;
+
+pub(crate) use boot_params::{Layout, build};
+pub use header::SetupHeader;
+
+/// Why an image of the boot protocol cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinuxError {
+    /// A part lies outside the file.
+    #[error("the bzImage is truncated: its {what} ends at {end:#x}, but the file has {len:#x} bytes")]
+    Truncated {
+        /// The part.
+        what: &'static str,
+        /// Where it ends.
+        end: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// Older than anything that is entered in protected mode.
+    #[error("the bzImage speaks boot protocol {}.{:02}; 2.00 or newer would be right", .version >> 8, .version & 0xff)]
+    Protocol {
+        /// The header's version.
+        version: u16,
+    },
+    /// A zImage.
+    #[error("this is a zImage, which loads below 1 MiB; a bzImage (LOADED_HIGH in loadflags) would be right")]
+    NotHigh,
+    /// The payload's compression is not known.
+    #[error(
+        "the bzImage's payload begins with {first}, which is no gzip, xz, lz4 or zstd stream and no ELF file"
+    )]
+    PayloadFormat {
+        /// The first bytes in hexadecimal.
+        first: String,
+    },
+    /// The payload does not unpack.
+    #[error("the bzImage's {format} payload cannot be unpacked after {unpacked} bytes: {reason}")]
+    Payload {
+        /// Its compression.
+        format: &'static str,
+        /// Bytes that came out before the error.
+        unpacked: usize,
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// It unpacks to another size than the image says.
+    #[error(
+        "the bzImage's {format} payload unpacks to {found:#x} bytes, but its last four bytes say {said:#x}"
+    )]
+    PayloadSize {
+        /// Its compression.
+        format: &'static str,
+        /// Bytes that came out.
+        found: u64,
+        /// Bytes that the image says.
+        said: u32,
+    },
+    /// What the payload unpacks to is larger than anything that is loaded.
+    #[error(
+        "the bzImage's {format} payload unpacks to more than {} bytes, the most that is accepted",
+        super::MAX_IMAGE
+    )]
+    PayloadTooLarge {
+        /// Its compression.
+        format: &'static str,
+    },
+    /// The unpacked payload is no ELF file.
+    #[error("the bzImage's payload unpacks to something that is no ELF kernel: it begins with {first}")]
+    PayloadNotElf {
+        /// The first bytes in hexadecimal.
+        first: String,
+    },
+    /// The command line does not fit.
+    #[error("the kernel command line has {len} bytes, but this kernel takes at most {most}")]
+    CommandLine {
+        /// Its length.
+        len: usize,
+        /// cmdline_size.
+        most: u32,
+    },
+    /// The command line holds a NUL.
+    #[error("the kernel command line has a NUL at byte {at}")]
+    CommandLineNul {
+        /// Where.
+        at: usize,
+    },
+    /// No room for the initial RAM disk.
+    #[error(
+        "the initrd has {len:#x} bytes, but between the kernel, which takes memory up to {low:#x}, and {high:#x} \
+         there are {}; more memory (--mem) or a smaller initrd would do",
+        .high.saturating_sub(*.low)
+    )]
+    InitrdTooLarge {
+        /// Its length.
+        len: u64,
+        /// First free address.
+        low: u64,
+        /// End of RAM or of what the kernel accepts.
+        high: u64,
+    },
+    /// The memory below 1 MiB is needed for the boot parameters.
+    #[error("the kernel's memory at {start:#x} overlaps the boot parameters below {end:#x}")]
+    LowMemory {
+        /// Where the kernel's lowest segment begins.
+        start: u64,
+        /// End of the boot parameters.
+        end: u64,
+    },
+}
+
+/// What the boot protocol adds to a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinuxPlan {
+    /// The image's setup header, or for a bare `vmlinux` one that says what it needs.
+    pub header: SetupHeader,
+    /// Compression of the payload that the kernel came from: "xz", ...; `None` for a bare kernel or none inside.
+    pub payload: Option<&'static str>,
+}
+
+/// True if the file has a setup header.
+pub(super) fn recognises(bytes: &[u8]) -> bool {
+    bytes.get(0x202..0x206) == Some(b"HdrS")
+}
+
+/// True if an ELF file without a Multiboot header is a Linux kernel: it holds the kernel's banner.
+pub(super) fn is_vmlinux(bytes: &[u8]) -> bool {
+    const BANNER: &[u8] = b"Linux version ";
+    memchr::memmem::find_iter(bytes, BANNER)
+        .any(|at| bytes.get(at + BANNER.len()).is_some_and(u8::is_ascii_digit))
+}
+
+/// A plan for a bzImage: that of the kernel inside, or the protected-mode code itself.
+pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
+    let header = SetupHeader::parse(bytes)?;
+    match header.payload(bytes)? {
+        Some(packed) => {
+            let (format, kernel) = payload::unpack(packed)?;
+            if !ElfView::recognises(&kernel) {
+                return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
+            }
+            let linux = LinuxPlan { header, payload: Some(format) };
+            plan::from_elf(&kernel.into(), None, Some(linux), name)
+        }
+        None => protected_mode(bytes, header, name),
+    }
+}
+
+/// A plan for a bare `vmlinux`.
+pub(super) fn from_vmlinux(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
+    let wide = ElfView::parse(bytes)?.width() == Width::Bits64;
+    let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None };
+    plan::from_elf(bytes, None, Some(linux), name)
+}
+
+/// The image's own protected-mode code at `code32_start` (1.1.4), with its 64-bit entry at 0x200 where it has one.
+fn protected_mode(bytes: &Arc<[u8]>, header: SetupHeader, name: &str) -> Result<LoadPlan, LoadError> {
+    const ENTRY_64: u64 = 0x200;
+    let file = header.protected_mode(bytes)?;
+    let start = u64::from(header.code32_start());
+    let (width, mode, entry) = if header.has_64_bit_entry() {
+        (Width::Bits64, EntryMode::Long64, start + ENTRY_64)
+    } else {
+        (Width::Bits32, EntryMode::Flat32, start)
+    };
+    let mem_size = (file.len() as u64).max(header.init_size().into());
+    let segment = Segment { paddr: start, vaddr: start, file, mem_size, perms: Perms::all() };
+    plan::finish(LoadPlan {
+        name: name.to_owned(),
+        image: Arc::clone(bytes),
+        segments: vec![segment],
+        entry,
+        mode,
+        width,
+        multiboot: None,
+        linux: Some(LinuxPlan { header, payload: None }),
+        sections: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

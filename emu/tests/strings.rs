@@ -1,0 +1,98 @@
+//! Repeated MOVS and STOS: what the machine does many iterations at a time is what it does one at a time.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+use common::*;
+use trapline_emu::Stop;
+
+/// Pages that the strings lie on, three of them, and what is not present behind them.
+const STRINGS: u64 = DATA;
+
+struct Case {
+    bits: u32,
+    code: Vec<u8>,
+    count: u64,
+    from: u64,
+    to: u64,
+    backwards: bool,
+}
+
+fn random(rng: &mut Rng, bits: u32) -> Case {
+    let opcode = [0xa4, 0xa5, 0xaa, 0xab][rng.below(4) as usize];
+    let size = match rng.below(3) {
+        0 => vec![0x66],
+        1 if bits == 64 => vec![0x48],
+        _ => vec![],
+    };
+    // The operand-size prefix goes before REP, REX behind it.
+    let mut code = Vec::new();
+    code.extend(size.iter().filter(|b| **b == 0x66));
+    code.push(0xf3);
+    code.extend(size.iter().filter(|b| **b == 0x48));
+    code.extend([opcode, 0xf4]);
+    let from = STRINGS + 0x800 + rng.below(0x1000);
+    // Near one another more often than not, so that they overlap.
+    let apart = if rng.below(2) == 0 { rng.below(40) } else { rng.below(0x1800) };
+    let to = if rng.below(2) == 0 { from + apart } else { (from - apart.min(0x700)).max(STRINGS) };
+    Case { bits, code, count: rng.below(900), from, to, backwards: rng.below(8) == 0 }
+}
+
+fn boot(case: &Case) -> Guest {
+    let flags = 2 | u64::from(case.backwards) << 10;
+    let setup = Setup { flags, ..Setup::bits(case.bits) };
+    let mut g = setup.pte(STRINGS + 0x3000, 0).code(&case.code).boot();
+    let bytes: Vec<u8> = (0..0x3000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    g.m.write_physical(STRINGS, &bytes);
+    g.set(0, 0x1122_3344_5566_7788 & if case.bits == 64 { u64::MAX } else { 0xffff_ffff });
+    g.set(1, case.count).set(6, case.from).set(7, case.to);
+    g
+}
+
+#[test]
+fn many_at_a_time_is_one_at_a_time() {
+    let mut rng = Rng(0x5354_4f53);
+    for n in 0..400 {
+        let case = random(&mut rng, if n % 2 == 0 { 32 } else { 64 });
+        let what = format!(
+            "case {n}: {:02x?} count {} from {:#x} to {:#x}",
+            case.code, case.count, case.from, case.to
+        );
+        let mut whole = boot(&case);
+        let end = whole.run();
+        let mut single = boot(&case);
+        let mut stop = Stop::Limit;
+        while stop == Stop::Limit {
+            stop = single.run_to(single.count() + 1);
+        }
+        assert_eq!(stop, end, "{what}");
+        assert_eq!(single.count(), whole.count(), "{what}");
+        assert_eq!(single.m.digest(), whole.m.digest(), "{what}");
+        // And stopped somewhere in the middle.
+        let mut cut = boot(&case);
+        let at = rng.below(whole.count());
+        assert_eq!(cut.run_to(at), Stop::Limit, "{what} at {at}");
+        assert_eq!(cut.count(), at, "{what}");
+        assert_eq!(cut.run(), end, "{what} at {at}");
+        assert_eq!(cut.m.digest(), whole.m.digest(), "{what} at {at}");
+    }
+}
+
+#[test]
+fn a_string_over_its_own_code_stops_where_it_overwrites_itself() {
+    for bits in [32, 64] {
+        // rep stosb from before the instruction on, over it: the bytes behind it become HLT.
+        let code = [0xf3, 0xaa, 0x90, 0x90, 0x90];
+        let run = |one: bool| {
+            let mut g = Setup::bits(bits).code(&code).boot();
+            g.set(0, 0xf4).set(1, 64).set(7, CODE - 32);
+            let mut stop = Stop::Limit;
+            while one && stop == Stop::Limit {
+                stop = g.run_to(g.count() + 1);
+            }
+            let stop = if one { stop } else { g.run() };
+            (stop, g.count(), g.m.digest())
+        };
+        assert_eq!(run(false), run(true), "{bits} bits");
+    }
+}
