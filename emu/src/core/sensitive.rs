@@ -22,6 +22,7 @@ pub(super) enum Done {
     Natively,
 }
 
+const APIC_BASE_MSR: u32 = 0x1b;
 const EFER_SCE: u64 = 1;
 const CR0_PE: u64 = 1;
 const CR0_PG: u64 = 1 << 31;
@@ -36,6 +37,11 @@ impl Core {
         self.commit_own_fetch(self.linear_ip(), i.len());
         let tf = self.env.eflags_raw() & 0x100 != 0;
         let outcome = self.sensitive(i);
+        self.end_own(i, outcome, tf);
+    }
+
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it.
+    pub(super) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
         match outcome {
             Ok(Done::Natively) => return,
             Ok(Done::Next) => {
@@ -64,7 +70,7 @@ impl Core {
             M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
             M::Cpuid => {
-                let r = cpuid(self.model, self.env.gpr(0) as u32, self.env.gpr(1) as u32, self.env.cr(4));
+                let r = cpuid(self.model, self.platform.apic_base(), self.env.gpr(0) as u32);
                 for (index, value) in [(0, r[0]), (3, r[1]), (1, r[2]), (2, r[3])] {
                     self.env.set_gpr(index, value.into());
                 }
@@ -151,6 +157,7 @@ impl Core {
             0x10 => self.tsc(),
             // Microcode revision and platform: fixed.
             0x8b | 0x17 => 0,
+            APIC_BASE_MSR => self.platform.apic_base().ok_or(Fault::gp(0))?,
             _ if self.known_msr(index) => {
                 self.natively(i);
                 return Ok(Done::Natively);
@@ -169,6 +176,7 @@ impl Core {
         match index {
             0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
+            APIC_BASE_MSR => self.write_apic_base(value)?,
             0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
             _ if self.known_msr(index) => {
                 let address =
@@ -182,6 +190,16 @@ impl Core {
             _ => return Err(Fault::gp(0)),
         }
         Ok(Done::Next)
+    }
+
+    /// IA32_APIC_BASE: enables and disables the local APIC, which is then no device at its address any more.
+    fn write_apic_base(&mut self, value: u64) -> Result<(), Fault> {
+        if !self.platform.set_apic_base(value) {
+            return Err(Fault::gp(0));
+        }
+        self.engine.flush_tlb();
+        self.update_irq();
+        Ok(())
     }
 
     fn write_efer(&mut self, i: &Instruction, value: u64) -> Result<Done, Fault> {
