@@ -5,7 +5,7 @@ use super::config::{PlatformConfig, VirtioWindow, virtio_windows};
 use crate::devices::AcpiPm;
 use crate::devices::ioapic::IOAPIC_BASE;
 use crate::devices::lapic::APIC_BASE;
-use crate::devices::virtio::{Block, Console, Function, Memory, VirtioMmio};
+use crate::devices::virtio::{Block, Console, DiskImage, Function, Memory, VirtioMmio};
 
 /// A virtio device at its place.
 #[derive(Clone, Debug, Hash)]
@@ -136,6 +136,14 @@ impl Platform {
             return true;
         }
         false
+    }
+
+    /// The virtio disk with what was written over it, if there is one.
+    pub fn disk(&self) -> Option<&DiskImage> {
+        self.pc.as_ref()?.virtio.iter().find_map(|v| match v.device.function() {
+            Function::Block(block) => Some(block.disk()),
+            Function::Console(_) => None,
+        })
     }
 
     /// IA32_APIC_BASE, if there is a local APIC.
