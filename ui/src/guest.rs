@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Image, MAX_IMAGE, Width as FileWidth};
+use trapline_emu::platform::PlatformKind;
 use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
@@ -13,6 +14,7 @@ use trapline_os::{OsProfile, TrapOs};
 use trapline_providers::Target;
 
 use crate::cli::GuestArgs;
+use crate::devices::DeviceArgs;
 use crate::failure::Failure;
 use crate::talk::Talk;
 
@@ -84,16 +86,23 @@ impl Guest {
         build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], talk)
     }
 
-    /// A machine with this guest loaded.
+    /// A machine with these devices and this guest loaded.
     ///
     /// # Errors
     /// Memory is too small, or the parts do not go together.
-    pub fn machine(&self, mem_size: u64, cmdline: Option<&str>) -> Result<Machine, Failure> {
+    pub fn machine(
+        &self,
+        mem_size: u64,
+        cmdline: Option<&str>,
+        devices: &DeviceArgs,
+    ) -> Result<Machine, Failure> {
         let model = match self.target.image().plan().width {
             FileWidth::Bits32 => CpuModel::Ia32,
             FileWidth::Bits64 => CpuModel::X86_64,
         };
-        let mut machine = Machine::new(&MachineConfig { mem_size, model }).map_err(Failure::Machine)?;
+        let devices = devices.config(mem_size, PlatformKind::Minimal)?;
+        let config = MachineConfig { mem_size, model };
+        let mut machine = Machine::with_platform(&config, &devices).map_err(Failure::Machine)?;
         let cmdline = cmdline.unwrap_or(&self.cmdline);
         machine.load(self.target.image(), cmdline, &self.modules).map_err(Failure::Machine)?;
         Ok(machine)

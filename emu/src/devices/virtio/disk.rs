@@ -15,15 +15,10 @@ const BLOCK: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// It cannot be opened or measured.
-    #[error("the disk image {path} cannot be read: {error}")]
-    Unreadable {
-        /// Its path.
-        path: String,
-        /// The host's reason.
-        error: std::io::Error,
-    },
+    #[error("it cannot be read: {0}")]
+    Unreadable(std::io::Error),
     /// It is no whole number of sectors.
-    #[error("a disk image of {0} bytes is not possible: it must be a multiple of 512, and not empty")]
+    #[error("a disk of {0} bytes is not possible: a multiple of 512, and not 0, would be right")]
     Size(u64),
 }
 
@@ -47,9 +42,13 @@ impl DiskImage {
     /// # Errors
     /// It cannot be read, or its size is not one of a disk.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
-        let unreadable = |error| DiskError::Unreadable { path: path.display().to_string(), error };
-        let file = File::open(path).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
+        // Before it is opened: to open a pipe would wait for its other end.
+        let found = std::fs::metadata(path).map_err(DiskError::Unreadable)?;
+        if !found.is_file() {
+            return Err(DiskError::Unreadable(std::io::Error::other("not a regular file")));
+        }
+        let file = File::open(path).map_err(DiskError::Unreadable)?;
+        let size = found.len();
         Self::new(Base::File(Arc::new(file)), size)
     }
 
@@ -186,7 +185,7 @@ mod tests {
     fn what_is_no_disk_is_refused_with_its_size() {
         assert!(matches!(DiskImage::from_bytes(&[0; 513]), Err(DiskError::Size(513))));
         assert!(matches!(DiskImage::from_bytes(&[]), Err(DiskError::Size(0))));
-        let error = DiskImage::open(Path::new("/nowhere/disk.img")).unwrap_err().to_string();
-        assert!(error.contains("/nowhere/disk.img"), "{error}");
+        let missing = DiskImage::open(Path::new("/nowhere/disk.img"));
+        assert!(matches!(missing, Err(DiskError::Unreadable(_))));
     }
 }
