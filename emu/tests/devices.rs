@@ -302,6 +302,23 @@ fn a_disabled_apic_is_no_device_and_cpuid_says_so() {
 }
 
 #[test]
+fn cr8_is_the_task_priority() {
+    let s = Setup::bits64().pc().pte(MAPPED, APIC | P | RW | US).asm(|a| {
+        a.mov(eax, 5).unwrap();
+        a.mov(cr8, rax).unwrap();
+        a.mov(ebx, dword_ptr(rdi + TPR)).unwrap();
+        a.mov(dword_ptr(rdi + TPR), 0x37).unwrap();
+        a.mov(rcx, cr8).unwrap();
+        a.mov(eax, 0x10).unwrap();
+        a.mov(cr8, rax).unwrap();
+    });
+    let mut g = s.boot();
+    g.set(7, MAPPED);
+    let c = g.caught();
+    assert_eq!((g.gpr(3), g.gpr(1), c.vector, c.error), (0x50, 3, 13, Some(0)));
+}
+
+#[test]
 fn soft_off_ends_the_run() {
     let s = Setup::flat32().pc().asm(|a| {
         a.mov(edx, 0x604).unwrap();

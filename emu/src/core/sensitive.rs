@@ -343,6 +343,11 @@ impl Core {
     /// MOV to and from control registers, CLTS, LMSW: the engine executes, the TLB follows.
     fn control_write(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
+        if let Some(priority) = self.platform.task_priority()
+            && [i.op0_register(), i.op1_register()].contains(&Register::CR8)
+        {
+            return self.move_cr8(i, priority);
+        }
         let writes =
             i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
         let before = self.paging();
@@ -360,6 +365,21 @@ impl Core {
             if after.cr4 & CR4_PGE != 0 { self.tlb.flush_local() } else { self.tlb.flush_all() }
         }
         Ok(Done::Natively)
+    }
+
+    /// MOV to and from CR8: bits 7 to 4 of the local APIC's task priority (SDM volume 3, 11.8.6).
+    fn move_cr8(&mut self, i: &Instruction, priority: u8) -> Result<Done, Fault> {
+        if i.op0_register() != Register::CR8 {
+            self.env.set_gpr(i.op0_register().number(), u64::from(priority >> 4));
+            return Ok(Done::Next);
+        }
+        let value = self.register(i.op1_register());
+        if value > 0xf {
+            return Err(Fault::gp(0));
+        }
+        self.platform.set_task_priority((value as u8) << 4);
+        self.update_irq();
+        Ok(Done::Next)
     }
 
     /// Values that MOV to CR refuses with #GP(0) (SDM volume 3, 2.5).

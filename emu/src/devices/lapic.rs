@@ -266,6 +266,16 @@ impl LocalApic {
         true
     }
 
+    /// The task priority register.
+    pub fn task_priority(&self) -> u8 {
+        self.tpr
+    }
+
+    /// Writes the task priority register.
+    pub fn set_task_priority(&mut self, value: u8) {
+        self.tpr = value;
+    }
+
     fn working(&self) -> bool {
         self.enabled && self.svr & SVR_ENABLE != 0
     }

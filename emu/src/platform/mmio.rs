@@ -156,6 +156,22 @@ impl Platform {
         self.wires.apics.as_mut().is_some_and(|apics| apics.local.set_base_msr(value))
     }
 
+    /// The task priority register, if there is a local APIC that is enabled, and CR8 is one with it.
+    pub fn task_priority(&self) -> Option<u8> {
+        self.wires
+            .apics
+            .as_ref()
+            .filter(|apics| apics.local.enabled())
+            .map(|apics| apics.local.task_priority())
+    }
+
+    /// Writes the task priority register.
+    pub fn set_task_priority(&mut self, value: u8) {
+        if let Some(apics) = &mut self.wires.apics {
+            apics.local.set_task_priority(value);
+        }
+    }
+
     /// Takes the NMI that the local APIC has received, if one has come.
     #[inline]
     pub fn take_nmi(&mut self) -> bool {

@@ -155,11 +155,6 @@ impl Mouse {
         self.queue.take()
     }
 
-    /// Queues a byte that is no answer.
-    pub fn inject(&mut self, byte: u8) {
-        self.queue.push(&[byte]);
-    }
-
     /// A byte from the host.
     pub fn write(&mut self, value: u8) {
         if self.wrap && !matches!(value, 0xec | 0xff) {
