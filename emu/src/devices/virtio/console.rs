@@ -1,8 +1,11 @@
 //! The console device (virtio 1.2, chapter 5.3): one port, without the control queues of several.
 
 use super::queue::{Broken, Chain, Memory, Queue, fill_spans, part, read_spans};
-use super::{BYTE_NS, MAX_BYTES, REQUEST_NS};
+use super::{BYTE_NS, REQUEST_NS};
 use std::collections::VecDeque;
+
+/// Bytes of output that one chain may carry; more breaks the rules.
+const MAX_OUTPUT: u64 = 64 << 10;
 
 /// A console.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,7 +34,7 @@ impl Console {
     ) -> Result<Option<(u64, bool)>, Broken> {
         if let Some(chain) = transmit.pop(memory)? {
             let length = Chain::bytes(&chain.readable);
-            if length > MAX_BYTES {
+            if length > MAX_OUTPUT {
                 return Err(Broken);
             }
             read_spans(memory, &chain.readable, |piece| {

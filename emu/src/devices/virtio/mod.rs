@@ -21,7 +21,7 @@ pub use queue::Memory;
 pub const REQUEST_NS: u64 = 10_000;
 /// Virtual ns a byte.
 pub const BYTE_NS: u64 = 1;
-/// Bytes that one request may carry; more breaks the rules.
+/// Bytes that one request of a disk may carry; a longer one fails.
 pub const MAX_BYTES: u64 = 4 << 20;
 
 #[cfg(test)]
