@@ -248,7 +248,7 @@ impl BareBoot {
         let guest = Box::into_raw(Box::new(Guest {
             bare,
             env,
-            platform: Platform::new(&PlatformConfig { mem_size }),
+            platform: Platform::new(&PlatformConfig::minimal(mem_size)),
             console: Vec::new(),
             until: until.to_vec(),
             found: false,
@@ -428,7 +428,7 @@ impl Guest {
         let now = self.now();
         self.platform.advance(now);
         if self.platform.intr() && self.interruptible() {
-            let vector = self.platform.intr_ack();
+            let vector = self.platform.intr_ack(now);
             self.deliver(vector.into(), None);
         }
         self.due = 0;

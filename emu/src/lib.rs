@@ -16,6 +16,7 @@ mod core;
 pub mod devices;
 mod digest;
 mod engine;
+pub mod firmware;
 mod interpose;
 pub mod load;
 mod machine;

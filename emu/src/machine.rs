@@ -3,6 +3,7 @@
 use crate::core::{BootState, Core, CpuMode, SentByte, Snapshot, SnapshotMismatch, Stop};
 use crate::digest::{Digest, StateHasher};
 use crate::engine::{EngineError, Model};
+use crate::firmware;
 use crate::interpose::TrapInterposer;
 use crate::load::linux::{self, Layout};
 use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
@@ -75,6 +76,8 @@ pub enum MachineError {
 /// A whole guest machine.
 pub struct Machine {
     core: Box<Core>,
+    /// Physical address of ACPI's root pointer, 0 for none.
+    rsdp: u64,
 }
 
 // SAFETY: a machine owns its engine and memory outright; the engine has no thread-local state that outlives a
@@ -82,18 +85,30 @@ pub struct Machine {
 unsafe impl Send for Machine {}
 
 impl Machine {
-    /// Builds a machine with zeroed RAM.
+    /// Builds a machine with zeroed RAM, and the devices of the minimal platform.
     ///
     /// # Errors
     /// When memory cannot be had or the engine is not the pinned build.
     pub fn new(config: &MachineConfig) -> Result<Self, MachineError> {
-        let ram = Ram::new(config.mem_size)?;
-        let platform = Platform::new(&PlatformConfig { mem_size: config.mem_size });
+        Self::with_platform(config, &PlatformConfig::minimal(config.mem_size))
+    }
+
+    /// Builds a machine with these devices, and with their firmware's tables in its RAM.
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn with_platform(config: &MachineConfig, devices: &PlatformConfig) -> Result<Self, MachineError> {
+        let mut ram = Ram::new(config.mem_size)?;
+        for (paddr, bytes) in firmware::tables(devices) {
+            ram.write(paddr, &bytes);
+        }
+        let platform = Platform::new(&PlatformConfig { mem_size: config.mem_size, ..devices.clone() });
         let model = match config.model {
             CpuModel::Ia32 => Model::Ia32,
             CpuModel::X86_64 => Model::X86_64,
         };
-        Ok(Machine { core: Core::new(model, ram, platform)? })
+        let rsdp = firmware::rsdp(devices).unwrap_or(0);
+        Ok(Machine { core: Core::new(model, ram, platform)?, rsdp })
     }
 
     /// Loads an image and puts the CPU at its entry.
@@ -120,7 +135,8 @@ impl Machine {
         }
         let mut tables = plan.end().next_multiple_of(PAGE_SIZE);
         if plan.linux.is_some() {
-            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp: 0 };
+            let rsdp = self.rsdp;
+            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp };
             let found = linux::build(plan, &layout).map_err(LoadError::from)?;
             for (paddr, bytes) in &found.writes {
                 self.core.write_phys(*paddr, bytes);
@@ -204,6 +220,12 @@ impl Machine {
     pub fn console_input(&mut self, bytes: &[u8]) {
         let now = self.core.hot.clock.now();
         self.core.platform.console_input(bytes, now);
+    }
+
+    /// Types into the guest's virtio console; false when it has none.
+    pub fn virtio_console_input(&mut self, bytes: &[u8]) -> bool {
+        let now = self.core.hot.clock.now();
+        self.core.platform.virtio_console_input(bytes, now)
     }
 
     /// The VGA text screen, 80 by 25.

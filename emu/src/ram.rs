@@ -69,6 +69,16 @@ impl PageState {
     }
 }
 
+/// Devices reach memory as the rest of the machine does: what they write is marked dirty, and stores to code are noted.
+impl crate::devices::virtio::Memory for Ram {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        Ram::read(self, paddr, to)
+    }
+    fn write(&mut self, paddr: u64, from: &[u8]) -> bool {
+        Ram::write(self, paddr, from)
+    }
+}
+
 /// Page-aligned, zeroed host memory, which the host commits only as it is touched.
 struct Block {
     ptr: NonNull<u8>,

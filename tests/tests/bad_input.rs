@@ -398,3 +398,19 @@ fn nothing_to_do() {
         "trapline: error: there is no embedded guest \"pdp11\"; there are embedded:ia32 and embedded:x86_64\n"
     );
 }
+
+#[test]
+fn disks_that_are_none() {
+    let folder = folder(&[("odd.img", &[0; 700]), ("empty.img", &[])]);
+    let refuse = |more: &[&str], code| refused(folder.path(), &[&["run", GUEST], more].concat(), code);
+    let pc = |image| refuse(&["--platform", "pc", "--disk", image], 7);
+    let size = "is not possible: a multiple of 512, and not 0, would be right\n";
+    assert_eq!(pc("odd.img"), format!("trapline: error: odd.img: a disk of 700 bytes {size}"));
+    assert_eq!(pc("empty.img"), format!("trapline: error: empty.img: a disk of 0 bytes {size}"));
+    assert_eq!(pc("."), "trapline: error: cannot read .: not a regular file\n");
+    assert_eq!(pc("no.img"), "trapline: error: cannot read no.img: No such file or directory\n");
+    let none = "needs --platform pc: the minimal platform has no virtio devices\n";
+    assert_eq!(refuse(&["--virtio-console"], 2), format!("trapline: error: --virtio-console {none}"));
+    let said = refuse(&["--platform", "mac"], 2);
+    assert!(said.starts_with("error: invalid value 'mac' for '--platform <NAME>'"), "{said}");
+}

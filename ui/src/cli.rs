@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
+use crate::devices::DeviceArgs;
 use crate::size::{parse_channel, parse_memory};
 use crate::talk::Color;
 
@@ -124,6 +125,9 @@ pub struct RunArgs {
     /// Guest memory
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
     pub mem: u64,
+    /// Devices.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Probe program to insert, source or PPDF file; may be repeated
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn")]
     pub probe: Vec<PathBuf>,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use trapline_emu::MachineError;
+use trapline_emu::devices::virtio::DiskError;
 use trapline_emu::load::LoadError;
 use trapline_emu::symbols::SymbolError;
 use trapline_providers::GlobError;
@@ -155,6 +156,14 @@ pub enum Failure {
         file: String,
         /// Why.
         error: SymbolError,
+    },
+    /// A disk image is none.
+    #[error("{}: {error}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: DiskError,
     },
     /// Templates are wrong.
     #[error("{0}")]

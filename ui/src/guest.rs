@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Image, MAX_IMAGE, Width as FileWidth};
+use trapline_emu::platform::PlatformKind;
 use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
@@ -13,6 +14,7 @@ use trapline_os::{OsProfile, TrapOs};
 use trapline_providers::Target;
 
 use crate::cli::{CmdlineArgs, GuestArgs};
+use crate::devices::DeviceArgs;
 use crate::failure::Failure;
 use crate::talk::Talk;
 
@@ -35,8 +37,10 @@ pub struct Guest {
 
 /// What a Linux kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it
 /// was linked, so that symbols hold, and no detour for defects that this CPU does not have.
-const LINUX_CMDLINE: &str = "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr nolapic noapic acpi=off nosmp pci=off \
-     tsc=reliable no_timer_check mitigations=off";
+const LINUX_CMDLINE: &str =
+    "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
+/// And on a platform that has neither APIC nor ACPI nor PCI.
+const LINUX_ON_MINIMAL: &str = "nolapic noapic acpi=off nosmp pci=off";
 
 /// A file's content, at most [`MAX_IMAGE`] bytes.
 ///
@@ -94,23 +98,41 @@ impl Guest {
         build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], talk)
     }
 
-    /// A machine with this guest loaded.
+    /// A machine with these devices and this guest loaded.
     ///
     /// # Errors
     /// Memory is too small, or the parts do not go together.
-    pub fn machine(&self, mem_size: u64, cmdline: &CmdlineArgs) -> Result<Machine, Failure> {
+    pub fn machine(
+        &self,
+        mem_size: u64,
+        cmdline: &CmdlineArgs,
+        devices: &DeviceArgs,
+    ) -> Result<Machine, Failure> {
         let model = match self.target.image().plan().width {
             FileWidth::Bits32 => CpuModel::Ia32,
             FileWidth::Bits64 => CpuModel::X86_64,
         };
-        let mut machine = Machine::new(&MachineConfig { mem_size, model }).map_err(Failure::Machine)?;
-        let mut line = cmdline.cmdline.clone().unwrap_or_else(|| self.cmdline.clone());
+        let linux = self.target.image().plan().linux.is_some();
+        let default = if linux { PlatformKind::Pc } else { PlatformKind::Minimal };
+        let devices = devices.config(mem_size, default)?;
+        let config = MachineConfig { mem_size, model };
+        let mut machine = Machine::with_platform(&config, &devices).map_err(Failure::Machine)?;
+        let mut line = cmdline.cmdline.clone().unwrap_or_else(|| self.default_cmdline(devices.kind));
         for more in &cmdline.append {
             line = format!("{line} {more}").trim().to_owned();
         }
         let files = BootFiles { cmdline: &line, modules: &self.modules, initrd: &self.initrd };
         machine.load(self.target.image(), &files).map_err(Failure::Machine)?;
         Ok(machine)
+    }
+
+    /// What the kernel is told when nothing else is given.
+    fn default_cmdline(&self, platform: PlatformKind) -> String {
+        match (self.target.image().plan().linux.is_some(), platform) {
+            (true, PlatformKind::Pc) => LINUX_CMDLINE.to_owned(),
+            (true, PlatformKind::Minimal) => format!("{LINUX_CMDLINE} {LINUX_ON_MINIMAL}"),
+            (false, _) => self.cmdline.clone(),
+        }
     }
 
     /// The profile of its system, if it is one that is known.
@@ -185,10 +207,7 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
         }
     }
     let target = Arc::new(Target::new(image, symbols, users));
-    let Parts { modules, initrd, mut cmdline, .. } = parts;
-    if cmdline.is_empty() && target.image().plan().linux.is_some() {
-        LINUX_CMDLINE.clone_into(&mut cmdline);
-    }
+    let Parts { modules, initrd, cmdline, .. } = parts;
     Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline })
 }
 

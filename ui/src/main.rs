@@ -6,6 +6,7 @@
 
 mod cli;
 mod cmd;
+mod devices;
 mod failure;
 mod gate;
 mod guest;

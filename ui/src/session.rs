@@ -43,6 +43,8 @@ pub struct Session {
 pub enum Ending {
     /// HLT with interrupts disabled, or nothing that could wake the CPU.
     Halted,
+    /// The guest switched the machine off.
+    PoweredOff,
     /// The guest asked for a reset.
     Reset(String),
     /// A text of `--until`.
@@ -69,9 +71,12 @@ impl Ending {
     /// The exit code it asks for.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Halted | Self::Reset(_) | Self::Until(_) | Self::Stopped | Self::HandlerStopped(_) => {
-                Exit::Ok
-            }
+            Self::Halted
+            | Self::PoweredOff
+            | Self::Reset(_)
+            | Self::Until(_)
+            | Self::Stopped
+            | Self::HandlerStopped(_) => Exit::Ok,
             Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
@@ -83,6 +88,7 @@ impl Ending {
     pub fn sentence(&self) -> String {
         match self {
             Self::Halted => "the guest halted".to_owned(),
+            Self::PoweredOff => "the guest powered off".to_owned(),
             Self::Reset(how) => format!("the guest asked for a reset ({how})"),
             Self::Until(text) => format!("the console showed {text:?}"),
             Self::CrashText(text) => format!("the guest crashed: the console showed {text:?}"),
@@ -309,6 +315,7 @@ fn why_ended(stop: Stop, watch: &Watch<'_>) -> Ending {
     match stop {
         Stop::Limit => Ending::Limit,
         Stop::Halted => Ending::Halted,
+        Stop::PoweredOff => Ending::PoweredOff,
         Stop::Reset(how) => Ending::Reset(how),
         Stop::Text(n) => match (watch.until.get(n), n.checked_sub(watch.until.len())) {
             (Some(text), _) => Ending::Until(text.clone()),

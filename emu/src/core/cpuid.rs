@@ -1,9 +1,11 @@
 //! The documented CPUID models: one table a mode. See `docs/cpu-model.md`.
 //!
-//! `Ia32` is a Pentium III with PAE: x87, MMX, SSE; no APIC, no machine check, no NX. `X86_64` is a
-//! Nehalem-class CPU without APIC, machine check, MONITOR and VMX: SSE4.2, POPCNT, CMPXCHG16B, NX.
+//! `Ia32` is a Pentium III with PAE: x87, MMX, SSE; no machine check, no NX. `X86_64` is a Nehalem-class CPU without
+//! machine check, MONITOR and VMX: SSE4.2, POPCNT, CMPXCHG16B, NX. Where the platform has a local APIC, either announces
+//! it, and tells the frequencies of its TSC and of the APIC's timer, which a system would have to measure otherwise.
 //! Source of the bit names: Intel SDM volume 2, CPUID.
 
+use crate::devices::lapic::TIMER_HZ;
 use crate::engine::Model;
 
 /// FPU VME DE PSE TSC MSR PAE CX8 SEP PGE CMOV PAT PSE36 MMX FXSR SSE.
@@ -17,8 +19,34 @@ const X64_EXT_EDX: u32 = 1 << 11 | 1 << 20 | 1 << 27 | 1 << 29;
 /// LAHF/SAHF in 64-bit mode.
 const X64_EXT_ECX: u32 = 1;
 
-/// `[eax, ebx, ecx, edx]` of a leaf.
-pub(super) fn cpuid(model: Model, leaf: u32, _subleaf: u32, _cr4: u64) -> [u32; 4] {
+/// Leaf 1 edx: there is a local APIC, and IA32_APIC_BASE has it enabled.
+const APIC: u32 = 1 << 9;
+/// IA32_APIC_BASE: enabled.
+const APIC_ENABLED: u64 = 1 << 11;
+/// Leaf 6 eax: the APIC's timer runs in every state (ARAT).
+const STEADY_TIMER: u32 = 1 << 2;
+/// TSC and core MHz.
+const MHZ: u32 = 1000;
+/// The highest basic leaf where there is a local APIC.
+const WITH_FREQUENCIES: u32 = 0x16;
+
+/// `[eax, ebx, ecx, edx]` of a leaf, whatever its subleaf; `apic_base` is IA32_APIC_BASE where there is a local APIC.
+pub(super) fn cpuid(model: Model, apic_base: Option<u64>, leaf: u32) -> [u32; 4] {
+    let Some(base) = apic_base else { return bare(model, leaf) };
+    let [a, b, c, d] = bare(model, leaf);
+    match leaf {
+        0 => [WITH_FREQUENCIES, b, c, d],
+        1 if base & APIC_ENABLED != 0 => [a, b, c, d | APIC],
+        6 => [STEADY_TIMER, 0, 0, 0],
+        // The crystal that feeds the APIC's timer, and the TSC by a ratio.
+        0x15 => [1, MHZ * 1_000_000 / TIMER_HZ, TIMER_HZ, 0],
+        0x16 => [MHZ, MHZ, TIMER_HZ / 1_000_000, 0],
+        _ => [a, b, c, d],
+    }
+}
+
+/// A leaf of a CPU without a local APIC.
+fn bare(model: Model, leaf: u32) -> [u32; 4] {
     // "GenuineIntel"
     let vendor = |max| [max, 0x756e_6547, 0x6c65_746e, 0x4965_6e69];
     match (model, leaf) {

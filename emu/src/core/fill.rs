@@ -173,6 +173,9 @@ impl Core {
                 self.refusal = Some((Refusal::FetchVoid, page, access));
                 return None;
             }
+            if self.platform.has_mmio(t.paddr) {
+                return self.grant_device(page, t, access);
+            }
             // As with memory, the first write is to walk, and to set the dirty bit.
             return Some((VOID_PADDR, R | if t.writable && t.dirty { W } else { 0 }));
         }

@@ -5,8 +5,8 @@ use crate::engine::{Model, Seg, Segment};
 
 impl Core {
     /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
-    pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
-        super::cpuid::cpuid(self.model, leaf, subleaf, self.env.cr(4))
+    pub fn cpuid(&self, leaf: u32, _subleaf: u32) -> [u32; 4] {
+        super::cpuid::cpuid(self.model, self.platform.apic_base(), leaf)
     }
 
     /// A model-specific register, without side effects; `None` when the model has none of that number.
@@ -14,6 +14,7 @@ impl Core {
         let e = self.env;
         Some(match index {
             0x10 => self.tsc(),
+            0x1b => self.platform.apic_base()?,
             0x174 => e.sysenter_cs().into(),
             0x175 => e.sysenter_esp(),
             0x176 => e.sysenter_eip(),

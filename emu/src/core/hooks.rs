@@ -107,19 +107,27 @@ pub(super) unsafe extern "C" fn on_fill(
     }
 }
 
-/// A read where no memory is: all ones.
-pub(super) unsafe extern "C" fn on_void_read(_: *mut uc_engine, _: u64, size: u32, user: *mut c_void) -> u64 {
+/// A read where no memory is.
+pub(super) unsafe extern "C" fn on_device_read(
+    _: *mut uc_engine,
+    offset: u64,
+    size: u32,
+    user: *mut c_void,
+) -> u64 {
     // SAFETY: as above.
-    let core = unsafe { core_of(user) };
-    core.void_accesses += 1;
-    u64::MAX >> (64 - 8 * size.clamp(1, 8))
+    unsafe { core_of(user) }.device_page_read(offset, size)
 }
 
-/// A write where no memory is: dropped.
-pub(super) unsafe extern "C" fn on_void_write(_: *mut uc_engine, _: u64, _: u32, _: u64, user: *mut c_void) {
+/// A write where no memory is.
+pub(super) unsafe extern "C" fn on_device_write(
+    _: *mut uc_engine,
+    offset: u64,
+    size: u32,
+    value: u64,
+    user: *mut c_void,
+) {
     // SAFETY: as above.
-    let core = unsafe { core_of(user) };
-    core.void_accesses += 1;
+    unsafe { core_of(user) }.device_page_write(offset, size, value);
 }
 
 impl Core {

@@ -6,7 +6,8 @@
 //! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
 //! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
 //! view of armed pages), `sensitive` (instructions the machine executes itself), `deliver` (exceptions and
-//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `run` (the loop).
+//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `mmio` (accesses to devices), `run` (the
+//! loop).
 
 mod access;
 mod blocks;
@@ -17,6 +18,7 @@ mod deliver;
 mod fill;
 mod handler;
 mod hooks;
+mod mmio;
 mod operands;
 mod patch;
 mod port_io;
@@ -51,7 +53,8 @@ use std::ffi::c_void;
 const SHADOW_BASE: u64 = 1 << 40;
 /// Physical address of the slots in the engine.
 const SLOT_PADDR: u64 = 1 << 41;
-/// Physical address of the page that stands for everything that is not RAM.
+/// Physical address of the page that stands for everything that is neither RAM nor a device; the pages of devices that
+/// an instruction may access now follow it.
 const VOID_PADDR: u64 = 1 << 42;
 /// Linear address of the slots: non-canonical, and above 4 GiB, so no guest can name it.
 pub(crate) const SLOT_VA: u64 = 1 << 56;
@@ -109,6 +112,8 @@ enum Refusal {
     OwnPage,
     /// An access to a page with a watched byte.
     Watched,
+    /// An access to a device.
+    Device,
     /// An instruction fetch from where there is no memory.
     FetchVoid,
 }
@@ -174,6 +179,7 @@ pub struct Core {
     /// Physical addresses of the instructions that have run, when they are collected.
     coverage: Option<BTreeSet<u64>>,
     watches: watch::Watches,
+    device_access: mmio::DeviceAccess,
 }
 
 fn callbacks() -> Callbacks {
@@ -185,8 +191,8 @@ fn callbacks() -> Callbacks {
         rdtsc: hooks::on_rdtsc,
         rdtscp: hooks::on_rdtscp,
         fill: hooks::on_fill,
-        void_read: hooks::on_void_read,
-        void_write: hooks::on_void_write,
+        device_read: hooks::on_device_read,
+        device_write: hooks::on_device_write,
     }
 }
 
@@ -202,7 +208,7 @@ impl Core {
         engine.map(0, ram.data_ptr(), ram.size())?;
         engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
-        engine.map_void(VOID_PADDR, &cb, user)?;
+        engine.map_devices(VOID_PADDR, (1 + mmio::PAGES) * PAGE, &cb, user)?;
         let env = engine.env();
         Ok(Box::new(Core {
             engine,
@@ -248,6 +254,7 @@ impl Core {
             user_writes: false,
             coverage: None,
             watches: watch::Watches::default(),
+            device_access: mmio::DeviceAccess::default(),
         }))
     }
 

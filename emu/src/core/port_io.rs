@@ -10,7 +10,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 /// A serial port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SerialPort {
-    /// The console; what goes to port E9h counts as sent by it.
+    /// The console; what goes to port E9h or to the virtio console counts as sent by it.
     Com1,
     /// The second.
     Com2,
@@ -68,17 +68,23 @@ impl Core {
         let now = self.hot.clock.now();
         self.platform.port_write(port, size, value, now);
         self.update_irq();
-        if self.platform.has_output() {
-            let out = self.platform.take_output();
-            if let Some(sent) = &mut self.sent {
-                let icount = self.hot.clock.icount;
-                let byte = |port| move |byte: &u8| SentByte { icount, port, byte: *byte };
-                sent.extend(out.com1.iter().chain(&out.e9).map(byte(SerialPort::Com1)));
-                sent.extend(out.com2.iter().map(byte(SerialPort::Com2)));
-            }
-            for byte in out.com1.into_iter().chain(out.e9) {
-                self.console_byte(byte);
-            }
+        self.pass_output_on();
+    }
+
+    /// Takes what the devices have put out.
+    pub(super) fn pass_output_on(&mut self) {
+        if !self.platform.has_output() {
+            return;
+        }
+        let out = self.platform.take_output();
+        if let Some(sent) = &mut self.sent {
+            let icount = self.hot.clock.icount;
+            let byte = |port| move |byte: &u8| SentByte { icount, port, byte: *byte };
+            sent.extend(out.com1.iter().chain(&out.e9).chain(&out.virtio).map(byte(SerialPort::Com1)));
+            sent.extend(out.com2.iter().map(byte(SerialPort::Com2)));
+        }
+        for byte in out.com1.into_iter().chain(out.e9).chain(out.virtio) {
+            self.console_byte(byte);
         }
     }
 

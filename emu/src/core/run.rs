@@ -29,6 +29,8 @@ pub enum Stop {
     Text(usize),
     /// The guest asked for a reset.
     Reset(String),
+    /// The guest switched the machine off.
+    PoweredOff,
     /// Triple fault.
     TripleFault(Box<CrashReport>),
     /// A mode or structure that the machine does not run.
@@ -94,7 +96,13 @@ impl Core {
         self.write_user_registers();
         let now = self.hot.clock.now();
         self.platform.advance(now);
+        if self.platform.dma_due(now) {
+            self.device_dma(now);
+        }
         self.update_irq();
+        if self.platform.powered_off() {
+            return Some(Stop::PoweredOff);
+        }
         if let Some(reset) = self.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));
         }
@@ -141,9 +149,10 @@ impl Core {
         }
     }
 
-    /// Samples the interrupt line.
+    /// Samples the interrupt lines.
     pub(super) fn update_irq(&mut self) {
         self.irq = self.platform.intr();
+        self.nmi_pending |= self.platform.take_nmi();
     }
 
     /// Whether an interrupt can be taken at this boundary.
@@ -165,7 +174,7 @@ impl Core {
             self.deliver(Vector::Nmi as u8, None, Origin::External, ip, ip);
             return;
         }
-        let vector = self.platform.intr_ack();
+        let vector = self.platform.intr_ack(self.hot.clock.now());
         self.update_irq();
         self.deliver(vector, None, Origin::External, ip, ip);
     }
@@ -337,9 +346,9 @@ impl Core {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
-        if refusal == Refusal::Watched {
+        if matches!(refusal, Refusal::Watched | Refusal::Device) {
             self.put_flags_back();
-            return self.step_watched();
+            return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device(page) };
         }
         if access == Access::Fetch
             && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible())
@@ -377,7 +386,7 @@ impl Core {
                 self.step(1);
                 self.allow_own_page = false;
             }
-            Refusal::Watched => {}
+            Refusal::Watched | Refusal::Device => {}
             Refusal::FetchVoid => self.raise_fault(Fault::ud()),
         }
     }

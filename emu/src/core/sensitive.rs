@@ -25,6 +25,7 @@ pub(super) enum Done {
 /// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
 const MISC_ENABLE: u64 = 1;
 const IA32_MISC_ENABLE: u32 = 0x1a0;
+const APIC_BASE_MSR: u32 = 0x1b;
 const EFER_SCE: u64 = 1;
 const CR0_PE: u64 = 1;
 const CR0_PG: u64 = 1 << 31;
@@ -39,6 +40,11 @@ impl Core {
         self.commit_own_fetch(self.linear_ip(), i.len());
         let tf = self.env.eflags_raw() & 0x100 != 0;
         let outcome = self.sensitive(i);
+        self.end_own(i, outcome, tf);
+    }
+
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it.
+    pub(super) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
         match outcome {
             Ok(Done::Natively) => return,
             Ok(Done::Next) => {
@@ -67,7 +73,7 @@ impl Core {
             M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
             M::Cpuid => {
-                let r = cpuid(self.model, self.env.gpr(0) as u32, self.env.gpr(1) as u32, self.env.cr(4));
+                let r = cpuid(self.model, self.platform.apic_base(), self.env.gpr(0) as u32);
                 for (index, value) in [(0, r[0]), (3, r[1]), (1, r[2]), (2, r[3])] {
                     self.env.set_gpr(index, value.into());
                 }
@@ -165,6 +171,7 @@ impl Core {
             // Microcode revision and platform: fixed.
             0x8b | 0x17 => 0,
             IA32_MISC_ENABLE if self.model == Model::X86_64 => MISC_ENABLE,
+            APIC_BASE_MSR => self.platform.apic_base().ok_or(Fault::gp(0))?,
             _ if self.known_msr(index) => {
                 self.natively(i);
                 return Ok(Done::Natively);
@@ -184,6 +191,7 @@ impl Core {
             0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
             IA32_MISC_ENABLE if self.model == Model::X86_64 && value == MISC_ENABLE => {}
+            APIC_BASE_MSR => self.write_apic_base(value)?,
             0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
             _ if self.known_msr(index) => {
                 let address =
@@ -197,6 +205,16 @@ impl Core {
             _ => return Err(Fault::gp(0)),
         }
         Ok(Done::Next)
+    }
+
+    /// IA32_APIC_BASE: enables and disables the local APIC, which is then no device at its address any more.
+    fn write_apic_base(&mut self, value: u64) -> Result<(), Fault> {
+        if !self.platform.set_apic_base(value) {
+            return Err(Fault::gp(0));
+        }
+        self.engine.flush_tlb();
+        self.update_irq();
+        Ok(())
     }
 
     fn write_efer(&mut self, i: &Instruction, value: u64) -> Result<Done, Fault> {
@@ -340,6 +358,11 @@ impl Core {
     /// MOV to and from control registers, CLTS, LMSW: the engine executes, the TLB follows.
     fn control_write(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
+        if let Some(priority) = self.platform.task_priority()
+            && [i.op0_register(), i.op1_register()].contains(&Register::CR8)
+        {
+            return self.move_cr8(i, priority);
+        }
         let writes =
             i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
         let before = self.paging();
@@ -357,6 +380,21 @@ impl Core {
             if after.cr4 & CR4_PGE != 0 { self.tlb.flush_local() } else { self.tlb.flush_all() }
         }
         Ok(Done::Natively)
+    }
+
+    /// MOV to and from CR8: bits 7 to 4 of the local APIC's task priority (SDM volume 3, 11.8.6).
+    fn move_cr8(&mut self, i: &Instruction, priority: u8) -> Result<Done, Fault> {
+        if i.op0_register() != Register::CR8 {
+            self.env.set_gpr(i.op0_register().number(), u64::from(priority >> 4));
+            return Ok(Done::Next);
+        }
+        let value = self.register(i.op1_register());
+        if value > 0xf {
+            return Err(Fault::gp(0));
+        }
+        self.platform.set_task_priority((value as u8) << 4);
+        self.update_irq();
+        Ok(Done::Next)
     }
 
     /// Values that MOV to CR refuses with #GP(0) (SDM volume 3, 2.5).

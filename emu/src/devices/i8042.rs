@@ -60,7 +60,8 @@ pub struct I8042 {
     operand: Operand,
     /// The output buffer: its byte stays readable after it was read.
     data: u8,
-    /// What the controller itself has to say: a byte, and whether it poses as the mouse's.
+    /// The controller's own answers, and bytes that it was told to give as if a device had sent them: whether it is the
+    /// mouse. A device that is disabled does not hold these back.
     replies: VecDeque<(u8, bool)>,
     keyboard: Keyboard,
     mouse: Mouse,
@@ -121,8 +122,8 @@ impl I8042 {
             }
             Operand::Ram(at) => self.ram[usize::from(at & 0x1f)] = value,
             Operand::OutputPort => effect = self.write_output_port(value),
-            Operand::KeyboardBuffer => self.keyboard.inject(value),
-            Operand::MouseBuffer => self.answer(value, true),
+            Operand::KeyboardBuffer => self.reply(value),
+            Operand::MouseBuffer => self.reply_as(value, true),
             Operand::Mouse => {
                 self.ram[0] &= !CONFIG_AUX_OFF;
                 self.mouse.write(value);
@@ -206,12 +207,12 @@ impl I8042 {
     }
 
     fn reply(&mut self, value: u8) {
-        self.answer(value, false);
+        self.reply_as(value, false);
     }
 
-    fn answer(&mut self, value: u8, aux: bool) {
+    fn reply_as(&mut self, value: u8, mouse: bool) {
         if self.replies.len() < QUEUE_LIMIT {
-            self.replies.push_back((value, aux));
+            self.replies.push_back((value, mouse));
         }
     }
 
@@ -305,14 +306,21 @@ mod tests {
         assert_eq!(drain(&mut chip), [0xfa, 0x00, 0x02, 0x64]);
     }
 
+    /// The loop test by which Linux looks for a mouse port, which it has disabled.
     #[test]
-    fn mouse_loop_answers_while_the_mouse_is_off() {
+    fn bytes_that_the_controller_is_told_to_give_come_although_the_device_is_disabled() {
         let mut chip = I8042::new();
-        chip.write_command(0xa7);
+        chip.write_command(0x60);
+        chip.write_data(CONFIG_AUX_OFF | CONFIG_KBD_OFF | CONFIG_AUX_INT);
         chip.write_command(0xd3);
         chip.write_data(0x5a);
         assert_eq!(chip.read_status() & (STATUS_OBF | STATUS_AUX), STATUS_OBF | STATUS_AUX);
-        assert_eq!(drain(&mut chip), [0x5a]);
+        assert!(chip.irq12());
+        chip.write_command(0xd2);
+        chip.write_data(0xa5);
+        assert_eq!(chip.read_data(), 0x5a);
+        assert_eq!(chip.read_status() & (STATUS_OBF | STATUS_AUX), STATUS_OBF);
+        assert_eq!(drain(&mut chip), [0xa5]);
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub(crate) struct Callbacks {
     pub rdtscp: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> i32,
     pub fill:
         unsafe extern "C" fn(*mut uc_engine, u64, sys::MemType, *mut sys::TlbEntry, *mut c_void) -> bool,
-    pub void_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
-    pub void_write: unsafe extern "C" fn(*mut uc_engine, u64, u32, u64, *mut c_void),
+    pub device_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
+    pub device_write: unsafe extern "C" fn(*mut uc_engine, u64, u32, u64, *mut c_void),
 }
 
 /// Why `Engine::run` returned.
@@ -277,13 +277,19 @@ impl Engine {
         check("map memory", unsafe { sys::uc_mem_map_ptr(self.uc, paddr, size, 7, host.cast()) })
     }
 
-    /// Maps a page of MMIO handled by the `void_*` callbacks.
-    pub fn map_void(&self, paddr: u64, cb: &Callbacks, user: *mut c_void) -> Result<(), EngineError> {
+    /// Maps `size` bytes of MMIO handled by the `device_*` callbacks, which get the offset in them.
+    pub fn map_devices(
+        &self,
+        paddr: u64,
+        size: u64,
+        cb: &Callbacks,
+        user: *mut c_void,
+    ) -> Result<(), EngineError> {
         // SAFETY: callbacks have the engine's signatures, `user` outlives the engine.
         let error = unsafe {
-            sys::uc_mmio_map(self.uc, paddr, 4096, Some(cb.void_read), user, Some(cb.void_write), user)
+            sys::uc_mmio_map(self.uc, paddr, size, Some(cb.device_read), user, Some(cb.device_write), user)
         };
-        check("map the void page", error)
+        check("map the device pages", error)
     }
 
     /// The CPU state.

@@ -6,6 +6,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use iced_x86::code_asm::CodeAssembler;
+use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
     BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict,
 };
@@ -87,6 +88,8 @@ pub struct Setup {
     pub gates: Vec<(u8, u64, u16, u16)>,
     pub idt_limit: Option<u16>,
     pub tss_limit: u32,
+    /// The devices; none: the minimal platform.
+    pub platform: Option<PlatformConfig>,
 }
 
 impl Setup {
@@ -105,6 +108,7 @@ impl Setup {
             gates: Vec::new(),
             idt_limit: None,
             tss_limit: 0x67,
+            platform: None,
         }
     }
 
@@ -153,6 +157,12 @@ impl Setup {
         self.at(address, &bytes)
     }
 
+    /// On a PC.
+    pub fn pc(mut self) -> Self {
+        self.platform = Some(PlatformConfig::pc(RAM));
+        self
+    }
+
     pub fn gate(mut self, vector: u8, target: u64, attributes: u16) -> Self {
         self.gates.push((vector, target, attributes, CS0));
         self
@@ -185,7 +195,9 @@ impl Setup {
     }
 
     pub fn boot(&self) -> Guest {
-        let mut m = Machine::new(&MachineConfig { mem_size: RAM, model: self.model }).unwrap();
+        let platform = self.platform.clone().unwrap_or_else(|| PlatformConfig::minimal(RAM));
+        let config = MachineConfig { mem_size: RAM, model: self.model };
+        let mut m = Machine::with_platform(&config, &platform).unwrap();
         self.write_tables(&mut m);
         self.write_descriptors(&mut m);
         for (address, bytes) in &self.memory {

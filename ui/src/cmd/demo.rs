@@ -9,6 +9,7 @@ use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo, TextSink};
 
 use crate::cli::{CmdlineArgs, DemoArgs};
 use crate::cmd::run::bits;
+use crate::devices::DeviceArgs;
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
 use crate::output::{Console, Outputs, SYMBOL_WIDTH};
@@ -70,7 +71,7 @@ struct Inserted {
 /// Output that cannot be written, or a machine that cannot be built.
 pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::embedded(&args.guest, talk)?;
-    let mut machine = guest.machine(MEMORY, &CmdlineArgs::default())?;
+    let mut machine = guest.machine(MEMORY, &CmdlineArgs::default(), &DeviceArgs::default())?;
     let header = HeaderItems::default() | HeaderItems::NAME | HeaderItems::PID | HeaderItems::EIP;
     let mut interposer = Interposer::new(InterposerConfig {
         header,

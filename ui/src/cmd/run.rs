@@ -25,7 +25,7 @@ use crate::{interrupt, programs};
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::open(&args.guest, talk)?;
-    let mut machine = guest.machine(args.mem, &args.cmdline)?;
+    let mut machine = guest.machine(args.mem, &args.cmdline, &args.devices)?;
     let mut interposer = insert_all(args, &guest, &mut machine, talk)?;
     let mut script = script(args)?;
     let observe_only = check_script(&script, &guest, talk)?;
@@ -167,6 +167,7 @@ fn header_fields(args: &RunArgs, observe_only: bool) -> Vec<(String, Value)> {
     let programs: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
     let mut fields =
         vec![("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))];
+    fields.extend(args.devices.header_fields());
     fields.extend(args.script.iter().map(|path| ("script", json!(path.display().to_string()))));
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

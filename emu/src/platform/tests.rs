@@ -5,7 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use super::*;
 
 fn platform() -> Platform {
-    let mut platform = Platform::new(&PlatformConfig { mem_size: 64 << 20 });
+    let mut platform = Platform::new(&PlatformConfig::minimal(64 << 20));
     for (port, value) in [(0x20, 0x11), (0x21, 0x20), (0x21, 0x04), (0x21, 0x01), (0x21, 0x00)] {
         platform.port_write(port, 1, value, 0);
     }
@@ -33,7 +33,7 @@ fn timer_interrupt_at_its_exact_nanosecond() {
     assert!(!p.intr());
     p.advance(due);
     assert!(p.intr());
-    assert_eq!(p.intr_ack(), 0x20);
+    assert_eq!(p.intr_ack(0), 0x20);
     assert!(!p.intr());
     assert!(p.next_event(due).unwrap() > due);
 }
@@ -56,7 +56,7 @@ fn asking_more_often_gives_the_same_state() {
             now = event;
             p.advance(now);
             while p.intr() {
-                vectors.push((now, p.intr_ack()));
+                vectors.push((now, p.intr_ack(now)));
                 p.port_write(0xa0, 1, 0x20, now);
                 p.port_write(0x20, 1, 0x20, now);
                 p.port_write(0x70, 1, 0x0c, now);
@@ -78,7 +78,7 @@ fn typed_characters_arrive_one_at_a_time() {
     p.console_input(b"ab", 100);
     assert_eq!(p.next_event(100), Some(100));
     p.advance(100);
-    assert_eq!(p.intr_ack(), 0x24);
+    assert_eq!(p.intr_ack(0), 0x24);
     p.port_write(0x20, 1, 0x20, 100);
     assert_eq!(p.next_event(100).map(|at| at > 2_000_000), Some(true), "the receiver is full");
     assert_eq!(p.port_read(0x3f8, 1, 200), u32::from(b'a'));
@@ -121,7 +121,8 @@ fn outputs_are_separate() {
     p.port_write(0x2f8, 1, 0x42, 0);
     p.port_write(0xe9, 1, 0x43, 0);
     assert!(p.has_output());
-    let expected = ConsoleOut { com1: b"A".to_vec(), com2: b"B".to_vec(), e9: b"C".to_vec() };
+    let expected =
+        ConsoleOut { com1: b"A".to_vec(), com2: b"B".to_vec(), e9: b"C".to_vec(), virtio: Vec::new() };
     assert_eq!(p.take_output(), expected);
     assert!(!p.has_output());
     assert_eq!(p.port_read(0xe9, 1, 0), 0xe9);
@@ -148,7 +149,7 @@ fn keyboard_bytes_in_a_row_each_make_an_edge() {
     p.port_write(0x60, 1, 0xff, 0);
     for expected in [0xfa, 0xaa] {
         assert!(p.intr());
-        assert_eq!(p.intr_ack(), 0x21);
+        assert_eq!(p.intr_ack(0), 0x21);
         assert_eq!(p.port_read(0x60, 1, 0), expected);
         p.port_write(0x20, 1, 0x20, 0);
     }
@@ -181,7 +182,7 @@ fn no_port_access_can_break_it() {
             p.port_write(port, size, (seed >> 16) as u32, now);
         }
         if p.intr() {
-            p.intr_ack();
+            p.intr_ack(0);
         }
         let _ = p.next_event(now);
         p.take_output();
@@ -197,7 +198,7 @@ fn the_floppy_controller_interrupts_after_its_reset() {
     assert!(!p.intr());
     p.port_write(0x3f2, 1, 0x0c, 0);
     assert!(p.intr());
-    assert_eq!(p.intr_ack(), 0x26);
+    assert_eq!(p.intr_ack(0), 0x26);
     p.port_write(0x3f5, 1, 0x08, 0);
     assert_eq!((p.port_read(0x3f5, 1, 0), p.port_read(0x3f5, 1, 0)), (0xc0, 0));
     assert_eq!(p.port_read(0x3f6, 1, 0), 0xff);
@@ -212,4 +213,120 @@ fn dma_registers_are_at_their_ports() {
     assert_eq!([0x04, 0x04, 0x81].map(|port| p.port_read(port, 1, 0)), [0x12, 0x34, 0x78]);
     p.port_write(0xd8, 1, 0, 0);
     assert_eq!(p.port_read(0xc4, 1, 0), 0x56);
+}
+
+mod pc {
+    use super::*;
+
+    const IOAPIC: u64 = 0xfec0_0000;
+    const APIC: u64 = 0xfee0_0000;
+
+    fn pc() -> Platform {
+        Platform::new(&PlatformConfig::pc(64 << 20))
+    }
+
+    /// Programs pin `pin` with the low half of a redirection entry.
+    fn redirect(p: &mut Platform, pin: u32, entry: u32) {
+        p.mmio_write(IOAPIC, 4, 0x10 + 2 * pin, 0);
+        p.mmio_write(IOAPIC + 0x10, 4, entry, 0);
+    }
+
+    #[test]
+    fn the_timer_comes_by_pin_two_and_by_the_8259() {
+        let mut p = pc();
+        redirect(&mut p, 2, 0x31);
+        let due = p.next_event(0).unwrap();
+        p.advance(due);
+        assert!(p.intr());
+        assert_eq!(p.intr_ack(due), 0x31);
+        assert!(!p.intr(), "the 8259 has it masked");
+        p.mmio_write(APIC + 0xb0, 4, 0, due);
+        p.port_write(0x21, 1, 0xfa, due);
+        assert_eq!(p.intr_ack(due), 0x08, "and through LINT0 as firmware leaves it");
+    }
+
+    #[test]
+    fn the_8259_is_heard_through_pin_zero_too() {
+        let mut p = pc();
+        p.mmio_write(APIC + 0x350, 4, 0x1_0700, 0);
+        p.port_write(0x21, 1, 0xfe, 0);
+        p.advance(p.next_event(0).unwrap());
+        assert!(!p.intr());
+        redirect(&mut p, 0, 0x700);
+        assert!(p.intr());
+        assert_eq!(p.intr_ack(0), 0x08);
+    }
+
+    #[test]
+    fn a_level_interrupt_comes_again_until_its_source_is_quiet() {
+        let mut p = pc();
+        redirect(&mut p, 4, 0x8034);
+        p.port_write(0x3fc, 1, 0x0b, 0);
+        p.port_write(0x3f9, 1, 0x02, 0);
+        assert_eq!(p.intr_ack(0), 0x34);
+        assert!(!p.intr());
+        p.mmio_write(APIC + 0xb0, 4, 0, 0);
+        assert_eq!(p.intr_ack(0), 0x34, "the transmitter is still empty");
+        p.port_write(0x3f9, 1, 0, 0);
+        p.mmio_write(APIC + 0xb0, 4, 0, 0);
+        assert!(!p.intr());
+    }
+
+    #[test]
+    fn soft_off_is_asked_for_at_the_acpi_ports() {
+        let mut p = pc();
+        p.port_write(0x604, 2, 0x3400, 0);
+        assert!(p.powered_off());
+        let mut minimal = platform();
+        minimal.port_write(0x604, 2, 0x3400, 0);
+        assert!(!minimal.powered_off());
+        assert_eq!(minimal.port_read(0x608, 4, 0), 0xffff_ffff);
+    }
+
+    #[test]
+    fn the_pci_bus_is_empty() {
+        let mut p = pc();
+        p.port_write(0xcf8, 4, 0x8000_0000, 0);
+        assert_eq!(p.port_read(0xcf8, 4, 0), 0x8000_0000);
+        assert_eq!(p.port_read(0xcfc, 4, 0), 0xffff_ffff);
+        p.port_write(0xcf8, 4, 0xffff_ffff, 0);
+        assert_eq!(p.port_read(0xcf8, 4, 0), 0x80ff_fffc);
+        p.port_write(0xcf9, 1, 0x06, 0);
+        assert_eq!(p.reset_requested(), Some(ResetRequest::PciReset));
+    }
+
+    #[test]
+    fn the_minimal_platform_has_no_memory_mapped_devices() {
+        let (mut p, q) = (platform(), pc());
+        for page in [IOAPIC, APIC] {
+            assert!(!p.has_mmio(page) && q.has_mmio(page));
+            assert_eq!(p.mmio_read(page, 2, 0), 0xffff);
+        }
+        assert!(!q.has_mmio(0xfeb0_0000) && !q.has_mmio(0xfed0_0000));
+        assert_eq!((p.apic_base(), q.apic_base()), (None, Some(0xfee0_0900)));
+    }
+
+    #[test]
+    fn no_memory_access_can_break_it() {
+        let disk = crate::devices::virtio::DiskImage::from_bytes(&[0; 4096]).unwrap();
+        let config = PlatformConfig { disk: Some(disk), console: true, ..PlatformConfig::pc(64 << 20) };
+        let (mut p, mut ram) = (Platform::new(&config), crate::Ram::new(1 << 20).unwrap());
+        let mut seed = 5u64;
+        for step in 0..300_000u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let now = step * 999;
+            let page = [IOAPIC, APIC, 0xfeb0_0000, 0xfeb0_1000][(seed >> 60) as usize % 4];
+            let (at, size) = (page + (seed >> 40 & 0xffc), [1, 2, 4, 4][(seed >> 30) as usize % 4]);
+            match seed >> 20 & 3 {
+                0 => drop(p.mmio_read(at, size, now)),
+                1 => p.port_write(0x600 + (seed >> 50) as u16 % 16, 1, (seed >> 8) as u32, now),
+                _ => p.mmio_write(at, size, (seed >> 12) as u32, now),
+            }
+            if p.intr() {
+                p.intr_ack(now);
+            }
+            p.advance(p.next_event(now).unwrap_or(now).min(now));
+            p.dma(&mut ram, now);
+        }
+    }
 }

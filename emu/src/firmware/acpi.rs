@@ -1,0 +1,189 @@
+//! ACPI tables (ACPI specification 6.5, chapter 5.2): RSDP, RSDT and XSDT, FADT, FACS, MADT, and a DSDT with `\_S5` and
+//! the virtio devices.
+
+use super::aml::{device, integer, interrupt, memory32, name, package, resources, scope, string};
+use super::seal;
+use crate::devices::acpi_pm::SLP_TYP_S5;
+use crate::devices::ioapic::IOAPIC_BASE;
+use crate::devices::lapic::APIC_BASE;
+use crate::devices::virtio::WINDOW_BYTES;
+use crate::platform::{ACPI_PM_PORT, PlatformConfig, RESET_PORT, SCI_IRQ, virtio_windows};
+
+/// Offset of a table's checksum.
+const CHECKSUM: usize = 9;
+/// The value that resets through [`RESET_PORT`].
+const RESET_VALUE: u8 = 6;
+
+/// A table from its body: the header of 36 bytes before it (5.2.6).
+fn table(signature: &[u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = signature.to_vec();
+    bytes.extend((36 + body.len() as u32).to_le_bytes());
+    bytes.extend([revision, 0]);
+    bytes.extend(b"TRAPLNVIRTPC  ");
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(b"TRAP");
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(body);
+    seal(&mut bytes, CHECKSUM);
+    bytes
+}
+
+/// All tables, for a place in memory that begins at `base` with the RSDP.
+pub(super) fn tables(base: u64, config: &PlatformConfig) -> Vec<u8> {
+    let mut place = Place { base: base as u32, bytes: vec![0; 64] };
+    let facs = place.add(&facs());
+    let dsdt = place.add(&dsdt(config));
+    let fadt = place.add(&fadt(facs, dsdt));
+    let madt = place.add(&madt());
+    let narrow: Vec<u8> = [fadt, madt].iter().flat_map(|at| at.to_le_bytes()).collect();
+    let wide: Vec<u8> = [fadt, madt].iter().flat_map(|at| u64::from(*at).to_le_bytes()).collect();
+    let rsdt = place.add(&table(b"RSDT", 1, &narrow));
+    let xsdt = place.add(&table(b"XSDT", 1, &wide));
+    let root = rsdp(rsdt, xsdt);
+    place.bytes.splice(..root.len(), root);
+    place.bytes
+}
+
+/// Tables one behind the other, each aligned to 64 bytes as the FACS must be.
+struct Place {
+    base: u32,
+    bytes: Vec<u8>,
+}
+
+impl Place {
+    /// Adds a table; its physical address.
+    fn add(&mut self, table: &[u8]) -> u32 {
+        let at = self.bytes.len().next_multiple_of(64);
+        self.bytes.resize(at, 0);
+        self.bytes.extend(table);
+        self.base + at as u32
+    }
+}
+
+/// Revision 2, with a checksum over its first 20 bytes and one over all (5.2.5.3).
+fn rsdp(rsdt: u32, xsdt: u32) -> Vec<u8> {
+    let mut bytes = b"RSD PTR \0TRAPLN\x02".to_vec();
+    bytes.extend(rsdt.to_le_bytes());
+    seal(&mut bytes, 8);
+    bytes.extend(36u32.to_le_bytes());
+    bytes.extend(u64::from(xsdt).to_le_bytes());
+    bytes.extend([0; 4]);
+    seal(&mut bytes, 32);
+    bytes
+}
+
+/// Firmware control structure, version 2: no waking vector, no global lock (5.2.10). It has no checksum.
+fn facs() -> Vec<u8> {
+    let mut bytes = b"FACS".to_vec();
+    bytes.extend(64u32.to_le_bytes());
+    bytes.resize(64, 0);
+    if let Some(version) = bytes.get_mut(32) {
+        *version = 2;
+    }
+    bytes
+}
+
+/// Generic address of a port: I/O space, width and access size in bits and code (5.2.3.2).
+fn port(at: u16, bits: u8, access: u8) -> Vec<u8> {
+    let mut bytes = vec![1, bits, 0, access];
+    bytes.extend(u64::from(at).to_le_bytes());
+    bytes
+}
+
+/// Fixed ACPI description table, revision 5 (5.2.9). ACPI mode is always on, so there is no SMI command port.
+fn fadt(facs: u32, dsdt: u32) -> Vec<u8> {
+    /// WBINVD works; power and sleep buttons are no fixed hardware; the reset register is there.
+    const FLAGS: u32 = 1 | 1 << 4 | 1 << 5 | 1 << 10;
+    /// Legacy devices and an 8042; no VGA probing limits.
+    const BOOT_ARCHITECTURE: u16 = 0b11;
+    let (event, control, timer) = (ACPI_PM_PORT, ACPI_PM_PORT + 4, ACPI_PM_PORT + 8);
+    let none = || vec![0; 12];
+    let mut b = Vec::new();
+    b.extend(facs.to_le_bytes());
+    b.extend(dsdt.to_le_bytes());
+    // Reserved; preferred profile: desktop.
+    b.extend([0, 1]);
+    b.extend(u16::from(SCI_IRQ).to_le_bytes());
+    // SMI_CMD, ACPI_ENABLE, ACPI_DISABLE, S4BIOS_REQ, PSTATE_CNT.
+    b.extend([0; 8]);
+    for at in [event, 0, control, 0, 0, timer, 0, 0] {
+        b.extend(u32::from(at).to_le_bytes());
+    }
+    // Lengths of PM1 event, PM1 control, PM2 control, timer, GPE0, GPE1; GPE1 base; CST_CNT.
+    b.extend([4, 2, 0, 4, 0, 0, 0, 0]);
+    // C2 and C3 latencies: neither state is there.
+    b.extend(101u16.to_le_bytes());
+    b.extend(1001u16.to_le_bytes());
+    // FLUSH_SIZE, FLUSH_STRIDE, DUTY_OFFSET, DUTY_WIDTH, DAY_ALRM, MON_ALRM; the century is in CMOS byte 32h.
+    b.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x32]);
+    b.extend(BOOT_ARCHITECTURE.to_le_bytes());
+    b.push(0);
+    b.extend(FLAGS.to_le_bytes());
+    b.extend(port(RESET_PORT, 8, 1));
+    b.push(RESET_VALUE);
+    // ARM boot flags, minor revision.
+    b.extend([0, 0, 0]);
+    // Of the two pointers to a table one must be 0 (5.2.9): the 32-bit ones are used for the FACS.
+    b.extend(0u64.to_le_bytes());
+    b.extend(u64::from(dsdt).to_le_bytes());
+    for block in [
+        port(event, 32, 2),
+        none(),
+        port(control, 16, 2),
+        none(),
+        none(),
+        port(timer, 32, 3),
+        none(),
+        none(),
+        none(),
+        none(),
+    ] {
+        b.extend(block);
+    }
+    table(b"FACP", 5, &b)
+}
+
+/// Multiple APIC description table (5.2.12).
+fn madt() -> Vec<u8> {
+    /// Level-triggered, active high.
+    const LEVEL_HIGH: u16 = 0b1101;
+    /// As the bus has it.
+    const CONFORMS: u16 = 0;
+    /// There are 8259s too.
+    const PCAT_COMPATIBLE: u32 = 1;
+    let source_override = |irq: u8, gsi: u8, flags: u16| {
+        let mut entry = vec![2, 10, 0, irq, gsi, 0, 0, 0];
+        entry.extend(flags.to_le_bytes());
+        entry
+    };
+    let mut b = Vec::new();
+    b.extend((APIC_BASE as u32).to_le_bytes());
+    b.extend(PCAT_COMPATIBLE.to_le_bytes());
+    // Local APIC: processor 0, APIC ID 0, enabled.
+    b.extend([0, 8, 0, 0, 1, 0, 0, 0]);
+    // I/O APIC 1, from interrupt 0 on.
+    b.extend([1, 12, 1, 0]);
+    b.extend((IOAPIC_BASE as u32).to_le_bytes());
+    b.extend([0; 4]);
+    b.extend(source_override(0, 2, CONFORMS));
+    b.extend(source_override(SCI_IRQ, SCI_IRQ, LEVEL_HIGH));
+    // NMI at LINT1 of every processor.
+    b.extend([4, 6, 0xff, 0, 0, 1]);
+    table(b"APIC", 3, &b)
+}
+
+/// Soft off, and a device for each virtio window, by which Linux's `virtio_mmio` finds it.
+fn dsdt(config: &PlatformConfig) -> Vec<u8> {
+    let off = integer(SLP_TYP_S5.into());
+    let s5 = name("\\_S5", &package(&[off.clone(), off, integer(0), integer(0)]));
+    let mut devices = Vec::new();
+    for (n, window) in (0u8..).zip(virtio_windows(config)) {
+        let body = [
+            name("_HID", &string("LNRO0005")),
+            name("_UID", &integer(n.into())),
+            name("_CRS", &resources(&[memory32(window.base as u32, WINDOW_BYTES), interrupt(window.irq)])),
+        ];
+        devices.push(device(&format!("VR{n:02}"), &body));
+    }
+    table(b"DSDT", 2, &[s5, scope("\\_SB", &devices)].concat())
+}

@@ -1,0 +1,43 @@
+//! What firmware would have left in memory: the MP table and the ACPI tables, as bytes at physical addresses.
+//!
+//! Pure functions of the platform's configuration. They say what [`crate::platform`] has, and take its addresses and
+//! interrupt numbers from there. All of it lies in the BIOS area below 1 MiB, where a system looks for it.
+
+mod acpi;
+mod aml;
+mod mp;
+
+use crate::platform::{PlatformConfig, PlatformKind};
+use std::ops::Range;
+
+/// Physical addresses that the tables take: a memory map must not call them usable.
+pub const RESERVED: Range<u64> = 0xf_0000..0x10_0000;
+
+/// MP floating pointer and configuration table.
+const MP_BASE: u64 = 0xf_0000;
+/// ACPI's root pointer; the tables follow it.
+const ACPI_BASE: u64 = 0xf_1000;
+
+/// The tables of a platform, as physical addresses and bytes; none for one that has none.
+pub fn tables(config: &PlatformConfig) -> Vec<(u64, Vec<u8>)> {
+    match config.kind {
+        PlatformKind::Minimal => Vec::new(),
+        PlatformKind::Pc => vec![(MP_BASE, mp::table(MP_BASE)), (ACPI_BASE, acpi::tables(ACPI_BASE, config))],
+    }
+}
+
+/// Physical address of ACPI's root pointer, for boot protocols that hand it over.
+pub fn rsdp(config: &PlatformConfig) -> Option<u64> {
+    (config.kind == PlatformKind::Pc).then_some(ACPI_BASE)
+}
+
+/// Makes the bytes sum up to zero by the byte at `at`.
+fn seal(bytes: &mut [u8], at: usize) {
+    let sum = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte = byte.wrapping_sub(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests;

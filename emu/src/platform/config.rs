@@ -1,0 +1,77 @@
+//! What a platform is made with, and where its parts are.
+
+use crate::devices::virtio::DiskImage;
+
+/// First port of the ACPI registers: PM1a event, PM1a control at +4, timer at +8.
+pub(crate) const ACPI_PM_PORT: u16 = 0x600;
+/// Port of the reset control register.
+pub(crate) const RESET_PORT: u16 = 0xcf9;
+/// The system control interrupt.
+pub(crate) const SCI_IRQ: u8 = 9;
+
+/// Physical address of the first virtio window; the next is a page on.
+const VIRTIO_BASE: u64 = 0xfeb0_0000;
+const DISK_IRQ: u8 = 10;
+const CONSOLE_IRQ: u8 = 11;
+
+/// Which machine the devices make up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PlatformKind {
+    /// The legacy devices of a PC, with two 8259s and nothing newer.
+    #[default]
+    Minimal,
+    /// These, and a local APIC, an I/O APIC, ACPI, an MP table, an empty PCI bus and virtio devices.
+    Pc,
+}
+
+/// What the platform is made with.
+#[derive(Clone, Debug)]
+pub struct PlatformConfig {
+    /// Bytes of guest RAM, for the sizes in CMOS.
+    pub mem_size: u64,
+    /// Which devices there are.
+    pub kind: PlatformKind,
+    /// The virtio disk, of [`PlatformKind::Pc`] only.
+    pub disk: Option<DiskImage>,
+    /// Whether there is a virtio console, of [`PlatformKind::Pc`] only.
+    pub console: bool,
+}
+
+impl PlatformConfig {
+    /// The minimal platform.
+    pub fn minimal(mem_size: u64) -> Self {
+        Self { mem_size, kind: PlatformKind::Minimal, disk: None, console: false }
+    }
+
+    /// A PC without virtio devices.
+    pub fn pc(mem_size: u64) -> Self {
+        Self { kind: PlatformKind::Pc, ..Self::minimal(mem_size) }
+    }
+}
+
+/// Where a virtio device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct VirtioWindow {
+    /// Physical address of its registers.
+    pub base: u64,
+    /// Its interrupt, the same at the 8259s and at the I/O APIC.
+    pub irq: u8,
+}
+
+/// The windows of the virtio devices that are there: the disk's, then the console's.
+pub(crate) fn virtio_windows(config: &PlatformConfig) -> Vec<VirtioWindow> {
+    let pc = config.kind == PlatformKind::Pc;
+    let disk = VirtioWindow { base: VIRTIO_BASE, irq: DISK_IRQ };
+    let console = VirtioWindow { base: VIRTIO_BASE + 0x1000, irq: CONSOLE_IRQ };
+    let asked = [(config.disk.is_some(), disk), (config.console, console)];
+    asked.into_iter().filter(|(there, _)| pc && *there).map(|(_, window)| window).collect()
+}
+
+/// The I/O APIC's pin of an ISA interrupt: the timer's is 2, and the cascade has none.
+pub(crate) fn gsi(irq: u8) -> Option<u8> {
+    match irq {
+        0 => Some(2),
+        2 => None,
+        _ => Some(irq),
+    }
+}
