@@ -6,10 +6,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+mod btf;
 mod kallsyms;
 mod read;
 mod user;
 
+pub use btf::{Btf, BtfError, Member, Parameter};
 pub use kallsyms::KallsymsError;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
 
@@ -22,6 +24,9 @@ pub enum SymbolError {
     /// A kernel's own tables are bad.
     #[error(transparent)]
     Kallsyms(#[from] KallsymsError),
+    /// A kernel's types are bad.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
     /// A symbol table with entries of the wrong size.
     #[error("the symbol table {section} has entries of {size} bytes; {wanted} would be right")]
     EntrySize {
@@ -107,6 +112,19 @@ impl Symbol {
     }
 }
 
+/// A line of a symbol table as `nm` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The name.
+    pub name: String,
+    /// Virtual address.
+    pub addr: u64,
+    /// Size in bytes, 0 if unknown.
+    pub size: u64,
+    /// The type letter.
+    pub letter: char,
+}
+
 /// A symbol and the distance from its start, printed as `symbol+0x10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolAt<'a> {
@@ -179,6 +197,16 @@ impl Symbols {
     pub fn from_kallsyms(bytes: &[u8], module: &str) -> Result<Self, SymbolError> {
         let view = crate::load::ElfView::parse(bytes)?;
         Ok(Self::build(module, kallsyms::read(&view)?))
+    }
+
+    /// The symbols `entries` of the module `module`.
+    pub fn from_table(module: &str, entries: Vec<TableEntry>) -> Self {
+        let symbol = |entry: TableEntry| {
+            let (kind, binding) = read::kind_and_binding(entry.letter);
+            let TableEntry { name, addr, size, .. } = entry;
+            Symbol { name: name.into(), addr, size, kind, binding, sized: size > 0 }
+        };
+        Self::build(module, entries.into_iter().map(symbol).collect())
     }
 
     /// Adds the symbols of `other`. Where both have a name at an address, the one with a size is kept.
