@@ -1,17 +1,20 @@
 //! Symbols: names of addresses, from ELF symbol tables, System.map files and a Linux kernel's kallsyms, merged.
 //!
 //! An address may have several names. A symbol without a size ends at the next symbol, or where its section ends.
-//! Addresses are the guest's virtual ones, as the kernel was linked. Not here: DWARF, demangling, globbing.
+//! Addresses are the guest's virtual ones, as the kernel was linked. Beside the names: types ([`Btf`]) and source lines
+//! ([`Dwarf`]). Not here: demangling, globbing.
 
 use std::fmt;
 use std::sync::Arc;
 
 mod btf;
+mod dwarf;
 mod kallsyms;
 mod read;
 mod user;
 
 pub use btf::{Btf, BtfError, Member, Parameter};
+pub use dwarf::{Dwarf, DwarfError, LinePlaces, SourceLine};
 pub use kallsyms::KallsymsError;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
 
@@ -24,6 +27,9 @@ pub enum SymbolError {
     /// A kernel's own tables are bad.
     #[error(transparent)]
     Kallsyms(#[from] KallsymsError),
+    /// The debugging information is bad.
+    #[error(transparent)]
+    Dwarf(#[from] DwarfError),
     /// A kernel's types are bad.
     #[error(transparent)]
     Btf(#[from] BtfError),

@@ -85,7 +85,7 @@ impl Memory<'_> {
             let page = look(self.core.ram(), self.paging, at & !(PAGE - 1), Access::Read, false).ok()?;
             let n = ((PAGE - at % PAGE) as usize).min(to.len() - done);
             let part = to.get_mut(done..done + n)?;
-            self.core.ram().read(page.paddr | at % PAGE, part).then_some(())?;
+            self.core.ram().read(page.paddr | (at % PAGE), part).then_some(())?;
             done += n;
         }
         Some(())

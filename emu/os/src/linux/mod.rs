@@ -99,7 +99,7 @@ impl Linux {
         let map = Map::new(plan, root)
             .ok_or(LinuxError::Outside { name: "the kernel's page table", address: root })?;
         let name = init_task.wrapping_add(layout.task.comm);
-        if !plan.bytes_at(name, 8).is_some_and(|name| name == *b"swapper\0") {
+        if plan.bytes_at(name, 8).is_none_or(|name| name != *b"swapper\0") {
             return Err(LinuxError::Outside { name: "the task \"swapper\"", address: name });
         }
         Ok(Self {
