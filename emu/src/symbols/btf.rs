@@ -17,6 +17,9 @@ const HEADER: usize = 24;
 const COMMON: usize = 12;
 /// How deep types and anonymous members are followed.
 const DEPTH: usize = 16;
+/// Longest name, bytes, and most parameters of a function (KSYM_NAME_LEN is 512).
+const MAX_NAME: usize = 512;
+const MAX_PARAMETERS: usize = 64;
 /// Members that one search visits.
 const BUDGET: usize = 1 << 14;
 
@@ -270,7 +273,7 @@ impl Btf {
             let type_name = if name == 0 && id == 0 { "...".to_owned() } else { self.type_name(id, DEPTH) };
             Some(Parameter { name: self.name(name)?, type_name })
         };
-        prototype.extra.chunks_exact(8).map(parameter).collect()
+        prototype.extra.chunks_exact(8).take(MAX_PARAMETERS).map(parameter).collect()
     }
 
     /// A type as C writes it; arrays and functions are shortened.
@@ -378,7 +381,7 @@ impl Btf {
 
     fn string(&self, at: u32) -> Option<&[u8]> {
         let rest = self.bytes.get(self.strings.clone())?.get(at as usize..)?;
-        rest.split(|byte| *byte == 0).next()
+        rest.get(..MAX_NAME.min(rest.len()))?.split(|byte| *byte == 0).next()
     }
 
     fn name(&self, at: u32) -> Option<String> {

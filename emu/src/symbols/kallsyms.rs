@@ -1,7 +1,8 @@
 //! Symbols out of a Linux kernel's own tables: kallsyms and the exported symbols.
 //!
 //! The kernel inside a bzImage has no ELF symbol table, but it carries kallsyms: compressed names with their addresses,
-//! which `scripts/kallsyms.c` of Linux puts into `.rodata` in this order (up to 6.3; the `seqs_of_names`, an index by name, came in 6.2 and in 6.1's updates):
+//! which `scripts/kallsyms.c` of Linux puts into `.rodata` in this order (up to 6.3; `seqs_of_names`, an index by name,
+//! came in 6.2 and in 6.1's updates):
 //!
 //! ```text
 //! offsets (u32 each) and relative_base, or addresses
@@ -28,6 +29,8 @@ const STRIDE: usize = 256;
 const MAX_NAME: usize = 512;
 /// More symbols than any kernel has.
 const MAX_SYMBOLS: usize = 1 << 22;
+/// Names that the search looks at, wherever a damaged image seems to have some.
+const BUDGET: usize = 1 << 24;
 
 /// Why a kernel's own tables cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -271,18 +274,16 @@ fn find_tokens(bytes: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
 
 /// The strings of `table`, if exactly those are there that `index` points to.
 fn tokens_at<'a>(table: &'a [u8], index: &[usize]) -> Option<Vec<&'a [u8]>> {
+    let end = table.get(*index.last()?..)?;
+    let padding = end.iter().skip_while(|byte| **byte != 0);
+    if padding.clone().count() > 8 || padding.clone().any(|byte| *byte != 0) {
+        return None;
+    }
     let mut tokens = Vec::with_capacity(TOKENS);
     for (number, start) in index.iter().enumerate() {
         let rest = table.get(*start..)?;
         let len = rest.iter().position(|byte| *byte == 0)?;
-        match index.get(number + 1) {
-            Some(next) if start + len + 1 != *next => return None,
-            None if rest.get(len..)?.len() > 8 || rest.get(len..)?.iter().any(|byte| *byte != 0) => {
-                return None;
-            }
-            _ => {}
-        }
-        if len == 0 {
+        if len == 0 || index.get(number + 1).is_some_and(|next| start + len + 1 != *next) {
             return None;
         }
         tokens.push(rest.get(..len)?);
@@ -292,14 +293,14 @@ fn tokens_at<'a>(table: &'a [u8], index: &[usize]) -> Option<Vec<&'a [u8]>> {
 
 /// Where the names begin, and their number: markers must follow them that agree.
 fn find_names(bytes: &[u8], table: usize, word: usize) -> Option<(usize, usize)> {
-    let without =
-        markers_before(bytes, table, word, None).and_then(|found| names_before(bytes, &found, word));
-    without.or_else(|| {
+    let mut budget = BUDGET;
+    let plain = markers_before(bytes, table, word, None);
+    plain.and_then(|found| names_before(bytes, &found, word, &mut budget)).or_else(|| {
         // The number of names is not known yet, but as many indexes of three bytes lie before the tokens.
         (1..=MAX_SYMBOLS.min(table / 3)).find_map(|count| {
             let end = table.checked_sub((count * 3).next_multiple_of(word))?;
             let found = markers_before(bytes, end, word, Some(count))?;
-            names_before(bytes, &found, word).filter(|names| names.1 == count)
+            names_before(bytes, &found, word, &mut budget).filter(|names| names.1 == count)
         })
     })
 }
@@ -349,7 +350,7 @@ fn entry(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 }
 
 /// Where the names that end at the markers begin, and their number.
-fn names_before(bytes: &[u8], markers: &Markers, word: usize) -> Option<(usize, usize)> {
+fn names_before(bytes: &[u8], markers: &Markers, word: usize, budget: &mut usize) -> Option<(usize, usize)> {
     let highest = markers.at.checked_sub(*markers.list.last()?)?;
     (0..=highest.min(STRIDE * MAX_NAME)).map(|back| highest - back).find_map(|start| {
         if start % word != 0 {
@@ -357,14 +358,16 @@ fn names_before(bytes: &[u8], markers: &Markers, word: usize) -> Option<(usize, 
         }
         let count = word_at(bytes, start.checked_sub(word)?, word)?;
         let count = usize::try_from(count).ok().filter(|count| (1..=MAX_SYMBOLS).contains(count))?;
-        (count.div_ceil(STRIDE) == markers.list.len() && names_agree(bytes, start, count, markers))
+        (count.div_ceil(STRIDE) == markers.list.len() && names_agree(bytes, start, count, markers, budget))
             .then_some((start, count))
     })
 }
 
-fn names_agree(bytes: &[u8], start: usize, count: usize, markers: &Markers) -> bool {
+fn names_agree(bytes: &[u8], start: usize, count: usize, markers: &Markers, budget: &mut usize) -> bool {
     let mut at = start;
     for number in 0..count {
+        let Some(left) = budget.checked_sub(1) else { return false };
+        *budget = left;
         if number % STRIDE == 0 && markers.list.get(number / STRIDE) != Some(&(at - start)) {
             return false;
         }

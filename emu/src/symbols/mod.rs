@@ -205,6 +205,15 @@ impl Symbols {
         Ok(Self::build(module, kallsyms::read(&view)?))
     }
 
+    /// Address and name of every symbol of the Linux kernel `bytes` as the guest's `/proc/kallsyms` lists them.
+    ///
+    /// # Errors
+    /// As [`Symbols::from_kallsyms`].
+    pub fn kallsyms_listing(bytes: &[u8]) -> Result<Vec<(u64, Arc<str>)>, SymbolError> {
+        let listed = kallsyms::kallsyms(&crate::load::ElfView::parse(bytes)?)?;
+        Ok(listed.into_iter().map(|symbol| (symbol.addr, symbol.name)).collect())
+    }
+
     /// The symbols `entries` of the module `module`.
     pub fn from_table(module: &str, entries: Vec<TableEntry>) -> Self {
         let symbol = |entry: TableEntry| {
