@@ -1,6 +1,7 @@
 //! The locations of an RPN program (dprobes.lang(8), PROBE POINTS; rpn.md section 7) to places.
 //!
-//! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text.
+//! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text, and a quoted
+//! `"file.c:123"` is where that source line's code begins.
 //! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
 //! address of the kernel. A watchpoint takes any address: it need not be of the kernel's image, nor mapped yet. Kernel
 //! modules (`modtype = kmod`) are refused for now.
@@ -16,6 +17,7 @@ use trapline_rpn::{
 };
 
 use crate::code::Code;
+use crate::source::{SourceError, SourcePlace};
 use crate::target::{Target, basename};
 
 /// Near misses named in an error.
@@ -84,6 +86,12 @@ struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// The address of a source line; `None` for other names, and but in the location of a kernel's probe point.
+    fn source_line(&self, module: Option<&str>, name: &str) -> Option<Result<u64, SourceError>> {
+        let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.module.is_none())?;
+        Some(self.target.lines().address(place, self.target.symbols()))
+    }
+
     fn find(target: &'a Target, program: &Program) -> Result<Self, Diagnostics> {
         let name = &program.header.name;
         match program.header.modtype {
@@ -196,8 +204,16 @@ impl SymbolResolver for Scope<'_> {
                 // A symbol without bytes in the file is known, but no place: `Scope::user` says so.
                 Some(module.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr))
             }
-            _ => Some(self.target.symbols().lookup(name)?.addr),
+            (module, _) => match self.target.symbols().lookup(name) {
+                Some(symbol) => Some(symbol.addr),
+                None => self.source_line(module, name)?.ok(),
+            },
         }
+    }
+
+    fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
+        let error = self.source_line(module, name)?.err()?;
+        Some((error.to_string(), error.help()))
     }
 
     fn suggest(&self, module: Option<&str>, name: &str) -> Vec<String> {

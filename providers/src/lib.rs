@@ -16,10 +16,12 @@ mod code;
 mod disassemble;
 mod dprobes;
 mod list;
+mod source;
 mod target;
 
 pub use code::{Code, Refusal};
 pub use disassemble::{DisassembleError, Line, Listing, disassemble};
 pub use dprobes::{Resolved, insert_error, resolve};
 pub use list::{Function, FunctionGlob, GlobError, functions};
+pub use source::SourceError;
 pub use target::Target;

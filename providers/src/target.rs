@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use trapline_emu::load::{Image, Width as FileWidth};
-use trapline_emu::symbols::{Symbols, UserModule};
+use trapline_emu::symbols::{SourceLine, Symbols, UserModule};
 use trapline_rpn::Width;
+
+use crate::source::SourceLines;
 
 /// The files that make up a guest.
 #[derive(Debug, Clone)]
@@ -12,6 +14,7 @@ pub struct Target {
     image: Image,
     symbols: Symbols,
     modules: Vec<Arc<UserModule>>,
+    lines: SourceLines,
 }
 
 /// The last component of a path; modules are matched by it.
@@ -22,7 +25,25 @@ pub(crate) fn basename(path: &str) -> &str {
 impl Target {
     /// A guest of the kernel `image` with `symbols` and the user modules `modules`.
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
-        Self { image, symbols, modules }
+        let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
+        Self { image, symbols, modules, lines }
+    }
+
+    /// With the debugging information of the ELF file `file`, if it has any, before the image's own.
+    #[must_use]
+    pub fn with_debug_file(mut self, file: Arc<[u8]>) -> Self {
+        self.lines = self.lines.and(file);
+        self
+    }
+
+    /// The kernel's source line of the instruction at `address`.
+    pub fn source_line(&self, address: u64) -> Option<SourceLine> {
+        self.lines.line_at(address)
+    }
+
+    /// The kernel's source lines.
+    pub(crate) fn lines(&self) -> &SourceLines {
+        &self.lines
     }
 
     /// The kernel.

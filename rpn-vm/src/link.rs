@@ -19,6 +19,12 @@ pub trait SymbolResolver {
     /// The value of a symbol: of `module` when given (an `offset =`), else of the kernel.
     fn resolve(&self, module: Option<&str>, name: &str) -> Option<u64>;
 
+    /// Why a name that was not found has no value, if there is more to say than that it is unknown, and what would help.
+    fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
+        let _ = (module, name);
+        None
+    }
+
     /// Names near to one that was not found, best first.
     fn suggest(&self, module: Option<&str>, name: &str) -> Vec<String> {
         let _ = (module, name);
@@ -229,6 +235,15 @@ impl Linker<'_> {
     }
 
     fn unknown_symbol(&mut self, name: &str, module: Option<&str>, span: Span) {
+        if let Some((message, help)) = self.resolver.refusal(module, name) {
+            match help {
+                Some(help) => {
+                    self.sink.error_help(&self.program.sources, span, "unknown-place", message, help);
+                }
+                None => self.error(span, "unknown-place", message),
+            }
+            return;
+        }
         let place = module.map_or_else(|| "the kernel".to_owned(), |m| format!("\"{m}\""));
         let message = format!("unknown symbol `{name}` in {place}");
         let near: Vec<String> =

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Image, MAX_IMAGE, Width as FileWidth};
 use trapline_emu::platform::PlatformKind;
-use trapline_emu::symbols::{Symbols, UserModule};
+use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
-use trapline_os::{OsProfile, TrapOs};
+use trapline_os::{Linux, OsProfile, TrapOs};
 use trapline_providers::Target;
 
 use crate::cli::{CmdlineArgs, GuestArgs};
@@ -33,6 +33,8 @@ pub struct Guest {
     pub initrd: Vec<u8>,
     /// Its own command line; of a Multiboot kernel what follows the image's name.
     pub cmdline: String,
+    /// If it is Linux: what reads its tasks.
+    linux: Option<Linux>,
 }
 
 /// What a Linux kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it
@@ -137,6 +139,9 @@ impl Guest {
 
     /// The profile of its system, if it is one that is known.
     pub fn profile(&self) -> Option<Box<dyn OsProfile>> {
+        if let Some(linux) = &self.linux {
+            return Some(Box::new(linux.clone()));
+        }
         let found = TrapOs::find(self.target.image().plan(), self.target.symbols()).ok()?;
         Some(Box::new(found))
     }
@@ -191,8 +196,19 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
         symbols = Symbols::from_elf(image.bytes(), &parts.kernel)
             .map_err(|error| Failure::Symbols { file: name.to_owned(), error })?;
     }
+    if symbols.is_empty() && ElfView::recognises(&image.plan().image) {
+        match Symbols::from_kallsyms(&image.plan().image, &parts.kernel) {
+            Ok(found) => symbols = found,
+            // Another system's kernel, without symbols.
+            Err(SymbolError::Kallsyms(KallsymsError::NoTokens)) => {}
+            Err(error) => talk.note(&format!("{name} has no symbols: {error}")),
+        }
+    }
+    let mut debug = Vec::new();
     for path in sym {
-        symbols = symbols.merged(read_symbols(path, &parts.kernel)?);
+        let bytes = read_file(path)?;
+        symbols = symbols.merged(read_symbols(path, &bytes, &parts.kernel)?);
+        debug.push(Arc::<[u8]>::from(bytes));
     }
     let mut users = Vec::new();
     for module in &parts.modules {
@@ -206,17 +222,30 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
             Err(error) => talk.note(&format!("the module {file} cannot be probed: {error}")),
         }
     }
-    let target = Arc::new(Target::new(image, symbols, users));
+    let linux = linux(&image, &symbols, talk);
+    let target = Target::new(image, symbols, users);
+    let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
     let Parts { modules, initrd, cmdline, .. } = parts;
-    Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline })
+    Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline, linux })
 }
 
-fn read_symbols(path: &Path, kernel: &str) -> Result<Symbols, Failure> {
-    let bytes = read_file(path)?;
-    let read = if ElfView::recognises(&bytes) {
-        Symbols::from_elf(&bytes, kernel)
+/// What reads the tasks of a Linux kernel; why nothing does is said.
+fn linux(image: &Image, symbols: &Symbols, talk: &Talk) -> Option<Linux> {
+    symbols.lookup("init_task")?;
+    let btf = Btf::from_vmlinux(&image.plan().image).unwrap_or_else(|error| {
+        talk.note(&format!("the kernel's types cannot be read: {error}"));
+        None
+    });
+    Linux::find(image.plan(), symbols, btf.as_ref())
+        .map_err(|error| talk.note(&format!("the guest's tasks cannot be read: {error}")))
+        .ok()
+}
+
+fn read_symbols(path: &Path, bytes: &[u8], kernel: &str) -> Result<Symbols, Failure> {
+    let read = if ElfView::recognises(bytes) {
+        Symbols::from_elf(bytes, kernel)
     } else {
-        Symbols::from_system_map(&bytes, kernel)
+        Symbols::from_system_map(bytes, kernel)
     };
     read.map_err(|error| Failure::Symbols { file: path.display().to_string(), error })
 }

@@ -4,15 +4,16 @@
 //! reads of a [`Core`], never by running anything in the guest. What it reads is the guest's and may be garbage at
 //! any time; then a profile answers "unknown" (0, empty, `None`), never panics and never loops.
 //!
-//! Here: the trait [`OsProfile`] and [`TrapOs`], the profile of the embedded guest. Not here: probes, symbols of
-//! modules.
+//! Here: the trait [`OsProfile`], [`TrapOs`], the profile of the embedded guest, and [`Linux`]. Not here: probes.
 //!
 //! [`Core`]: trapline_emu::Core
 
 #![forbid(unsafe_code)]
 
+mod linux;
 mod profile;
 mod trapos;
 
-pub use profile::{Module, ModuleKind, OsProfile, Task};
+pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection};
+pub use profile::{Mapping, Module, ModuleKind, OsProfile, Task};
 pub use trapos::{TrapOs, TrapOsError};

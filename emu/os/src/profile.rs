@@ -3,6 +3,8 @@
 //! The accessors of single items exist because they are asked for at every hit; [`OsProfile::current`] is made of
 //! them.
 
+use std::collections::BTreeMap;
+
 use trapline_emu::Core;
 
 /// A task of the guest.
@@ -10,8 +12,10 @@ use trapline_emu::Core;
 pub struct Task {
     /// Virtual address of its descriptor.
     pub task: u64,
-    /// Process id.
+    /// Id of the task; of a process's first thread that of the process.
     pub pid: u32,
+    /// Id of its process.
+    pub tgid: u32,
     /// User id.
     pub uid: u32,
     /// Its name; bytes that are no UTF-8 are replaced.
@@ -40,6 +44,27 @@ pub struct Module {
     pub kind: ModuleKind,
 }
 
+/// A range of a process's address space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Virtual address of its first byte.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Offset of `start` in the file, bytes; 0 without one.
+    pub offset: u64,
+    /// May be read.
+    pub readable: bool,
+    /// May be written.
+    pub writable: bool,
+    /// May be executed.
+    pub executable: bool,
+    /// Stores reach others who map it.
+    pub shared: bool,
+    /// The file's path; empty without a file.
+    pub path: String,
+}
+
 /// Reads tasks and modules of one guest system.
 pub trait OsProfile {
     /// The system's name.
@@ -50,6 +75,11 @@ pub trait OsProfile {
 
     /// Process id of the current task, 0 when it cannot be read.
     fn pid(&self, core: &Core) -> u32;
+
+    /// Id of the current task's process, 0 when it cannot be read.
+    fn tgid(&self, core: &Core) -> u32 {
+        self.pid(core)
+    }
 
     /// User id of the current task, 0 when it cannot be read.
     fn uid(&self, core: &Core) -> u32;
@@ -63,6 +93,40 @@ pub trait OsProfile {
     /// All modules in the guest's own order, unreadable ones left out.
     fn modules(&self, core: &Core) -> Vec<Module>;
 
+    /// Path of the program that the task at `task` runs; `None` when it runs none or it cannot be read.
+    fn executable(&self, _core: &Core, _task: u64) -> Option<String> {
+        None
+    }
+
+    /// What the process of the task at `task` has mapped, by address, unreadable ones left out.
+    fn mappings(&self, _core: &Core, _task: u64) -> Vec<Mapping> {
+        Vec::new()
+    }
+
+    /// The programs and libraries that the process of the task at `task` has mapped, by address: of each file the
+    /// range from its first mapping to its last, if any of it may be executed.
+    fn user_modules(&self, core: &Core, task: u64) -> Vec<Module> {
+        let mappings = self.mappings(core, task);
+        let mut files: BTreeMap<&str, (&Mapping, u64, bool)> = BTreeMap::new();
+        for mapping in mappings.iter().filter(|mapping| !mapping.path.is_empty()) {
+            let file = files.entry(&mapping.path).or_insert((mapping, 0, false));
+            file.1 = mapping.end;
+            file.2 |= mapping.executable;
+        }
+        let mut found: Vec<Module> = files
+            .into_iter()
+            .filter(|(_, (_, _, executable))| *executable)
+            .map(|(path, (first, end, _))| Module {
+                name: path.to_owned(),
+                base: first.start,
+                size: end.saturating_sub(first.start),
+                kind: ModuleKind::User,
+            })
+            .collect();
+        found.sort_by_key(|module| module.base);
+        found
+    }
+
     /// The current task; `None` when there is none or it cannot be read.
     fn current(&self, core: &Core) -> Option<Task> {
         let task = self.current_task(core);
@@ -72,6 +136,6 @@ pub trait OsProfile {
         let mut name = Vec::new();
         self.name_into(core, &mut name);
         let name = String::from_utf8_lossy(&name).into_owned();
-        Some(Task { task, pid: self.pid(core), uid: self.uid(core), name })
+        Some(Task { task, pid: self.pid(core), tgid: self.tgid(core), uid: self.uid(core), name })
     }
 }

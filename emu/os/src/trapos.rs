@@ -157,7 +157,7 @@ impl TrapOs {
         let uid = self.u32_at(core, task.wrapping_add(self.layout.uid))?;
         let mut name = Vec::new();
         self.comm_into(core, task, &mut name)?;
-        Some(Task { task, pid, uid, name: String::from_utf8_lossy(&name).into_owned() })
+        Some(Task { task, pid, tgid: pid, uid, name: String::from_utf8_lossy(&name).into_owned() })
     }
 
     fn module_at(&self, core: &Core, va: u64) -> Option<Module> {

@@ -1,15 +1,21 @@
-//! Symbols: names of addresses, from ELF symbol tables and System.map files, merged.
+//! Symbols: names of addresses, from ELF symbol tables, System.map files and a Linux kernel's kallsyms, merged.
 //!
 //! An address may have several names. A symbol without a size ends at the next symbol, or where its section ends.
-//! Addresses are the guest's virtual ones, as the kernel was linked. Not here: DWARF, demangling, globbing.
+//! Addresses are the guest's virtual ones, as the kernel was linked. Beside the names: types ([`Btf`]) and source lines
+//! ([`Dwarf`]). Not here: demangling, globbing.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+mod btf;
+mod dwarf;
+mod kallsyms;
 mod read;
 mod user;
 
+pub use btf::{Btf, BtfError, Member, Parameter};
+pub use dwarf::{Dwarf, DwarfError, LinePlaces, SourceLine};
+pub use kallsyms::KallsymsError;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
 
 /// Why symbols or a module cannot be read.
@@ -18,6 +24,15 @@ pub enum SymbolError {
     /// The ELF file is bad.
     #[error(transparent)]
     Elf(#[from] crate::load::ElfError),
+    /// A kernel's own tables are bad.
+    #[error(transparent)]
+    Kallsyms(#[from] KallsymsError),
+    /// The debugging information is bad.
+    #[error(transparent)]
+    Dwarf(#[from] DwarfError),
+    /// A kernel's types are bad.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
     /// A symbol table with entries of the wrong size.
     #[error("the symbol table {section} has entries of {size} bytes; {wanted} would be right")]
     EntrySize {
@@ -103,6 +118,19 @@ impl Symbol {
     }
 }
 
+/// A line of a symbol table as `nm` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The name.
+    pub name: String,
+    /// Virtual address.
+    pub addr: u64,
+    /// Size in bytes, 0 if unknown.
+    pub size: u64,
+    /// The type letter.
+    pub letter: char,
+}
+
 /// A symbol and the distance from its start, printed as `symbol+0x10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolAt<'a> {
@@ -128,7 +156,8 @@ pub struct Symbols {
     module: String,
     /// By address, then by preference.
     list: Vec<Symbol>,
-    by_name: BTreeMap<Arc<str>, Vec<usize>>,
+    /// Places in `list` by name, then in its order.
+    by_name: Vec<u32>,
     /// What [`Symbols::at`] searches.
     cover: Vec<Cover>,
 }
@@ -164,6 +193,35 @@ impl Symbols {
     /// A line that is not of this form.
     pub fn from_system_map(text: &[u8], module: &str) -> Result<Self, SymbolError> {
         Ok(Self::build(module, read::system_map(text)?))
+    }
+
+    /// The symbols that the Linux kernel `bytes`, the ELF file inside a bzImage, carries for itself: kallsyms, and what
+    /// it exports.
+    ///
+    /// # Errors
+    /// The file is no ELF file for x86, holds no kallsyms, or they are damaged.
+    pub fn from_kallsyms(bytes: &[u8], module: &str) -> Result<Self, SymbolError> {
+        let view = crate::load::ElfView::parse(bytes)?;
+        Ok(Self::build(module, kallsyms::read(&view)?))
+    }
+
+    /// Address and name of every symbol of the Linux kernel `bytes` as the guest's `/proc/kallsyms` lists them.
+    ///
+    /// # Errors
+    /// As [`Symbols::from_kallsyms`].
+    pub fn kallsyms_listing(bytes: &[u8]) -> Result<Vec<(u64, Arc<str>)>, SymbolError> {
+        let listed = kallsyms::kallsyms(&crate::load::ElfView::parse(bytes)?)?;
+        Ok(listed.into_iter().map(|symbol| (symbol.addr, symbol.name)).collect())
+    }
+
+    /// The symbols `entries` of the module `module`.
+    pub fn from_table(module: &str, entries: Vec<TableEntry>) -> Self {
+        let symbol = |entry: TableEntry| {
+            let (kind, binding) = read::kind_and_binding(entry.letter);
+            let TableEntry { name, addr, size, .. } = entry;
+            Symbol { name: name.into(), addr, size, kind, binding, sized: size > 0 }
+        };
+        Self::build(module, entries.into_iter().map(symbol).collect())
     }
 
     /// Adds the symbols of `other`. Where both have a name at an address, the one with a size is kept.
@@ -205,7 +263,14 @@ impl Symbols {
 
     /// Every symbol `name` by address.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &Symbol> {
-        self.by_name.get(name).into_iter().flatten().filter_map(|index| self.list.get(*index))
+        let first = self.by_name.partition_point(|index| self.name_of(*index) < name);
+        let end = self.by_name.partition_point(|index| self.name_of(*index) <= name);
+        let places = self.by_name.get(first..end).unwrap_or(&[]);
+        places.iter().filter_map(|index| self.list.get(*index as usize))
+    }
+
+    fn name_of(&self, index: u32) -> &str {
+        self.list.get(index as usize).map_or("", |symbol| &symbol.name)
     }
 
     /// Every name of exactly the address `addr`, the preferred first.
@@ -231,10 +296,12 @@ impl Symbols {
         let allowed = (wanted.chars().count() / 3).clamp(1, 4);
         let mut near: Vec<(usize, &str)> = self
             .by_name
-            .keys()
-            .filter_map(|candidate| Some((distance(&wanted, candidate, allowed)?, candidate.as_ref())))
+            .iter()
+            .map(|index| self.name_of(*index))
+            .filter_map(|candidate| Some((distance(&wanted, candidate, allowed)?, candidate)))
             .collect();
         near.sort_unstable();
+        near.dedup();
         near.into_iter().take(n).map(|(_, candidate)| candidate).collect()
     }
 
@@ -248,10 +315,10 @@ impl Symbols {
         list.dedup_by(|later, first| later.addr == first.addr && later.name == first.name);
         list.sort_by(|a, b| a.addr.cmp(&b.addr).then_with(|| a.preference().cmp(&b.preference())));
         end_at_next(&mut list);
-        let mut by_name: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
-        for (index, symbol) in list.iter().enumerate() {
-            by_name.entry(Arc::clone(&symbol.name)).or_default().push(index);
-        }
+        let mut named: Vec<(&str, u32)> =
+            list.iter().zip(0..).map(|(symbol, index)| (symbol.name.as_ref(), index)).collect();
+        named.sort_unstable();
+        let by_name = named.into_iter().map(|(_, index)| index).collect();
         let cover = cover(&list);
         Self { module: module.to_owned(), list, by_name, cover }
     }

@@ -99,6 +99,12 @@ fn map_line(line: &str) -> Option<Option<Symbol>> {
         return None;
     }
     let name = words.next()?;
+    let (kind, binding) = kind_and_binding(letter);
+    Some(Some(Symbol { name: name.into(), addr, size: 0, kind, binding, sized: false }))
+}
+
+/// What a type letter of `nm` says.
+pub(super) fn kind_and_binding(letter: char) -> (SymbolKind, Binding) {
     let kind = match letter.to_ascii_lowercase() {
         't' | 'w' | 'i' => SymbolKind::Function,
         'a' => SymbolKind::Absolute,
@@ -110,5 +116,5 @@ fn map_line(line: &str) -> Option<Option<Symbol>> {
         letter if letter.is_ascii_uppercase() => Binding::Global,
         _ => Binding::Local,
     };
-    Some(Some(Symbol { name: name.into(), addr, size: 0, kind, binding, sized: false }))
+    (kind, binding)
 }

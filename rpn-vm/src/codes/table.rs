@@ -488,6 +488,15 @@ pub const CODES: &[CodeRow] = &[
         right: "name = appln\noffset = main\nopcode = 0x55\nexit",
     },
     CodeRow {
+        name: "unknown-place",
+        severity: Severity::Error,
+        stage: Stage::Arm,
+        title: "a source line that is no place",
+        explanation: "`offset = \"file.c:123\"` needs the kernel's debugging information (DWARF): in the image, or in a file given with `--sym`. The line must have code, and in one function only.",
+        wrong: "name = vmlinux\nmodtype = kernel\noffset = \"fork.c:12\"\nopcode = 0x55\nexit",
+        right: "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nexit",
+    },
+    CodeRow {
         name: "address-range",
         severity: Severity::Error,
         stage: Stage::Arm,

@@ -1,0 +1,171 @@
+//! The layout of a kernel without BTF, out of its own initial data.
+//!
+//! `init_task` and `init_mm` are filled in by the compiler, and the kernel's sources say with what: lists that point
+//! to themselves, a priority of 140, pointers to each other, the name "swapper". Each member is found by such a
+//! pattern, which must be there exactly once; what is not there is an error, never a guess. On kernels that have
+//! both, the result equals BTF's.
+
+use trapline_emu::load::LoadPlan;
+use trapline_emu::symbols::Symbols;
+
+use super::LinuxError;
+use super::layout::{Layout, MmLayout, TaskLayout};
+
+/// Longest `task_struct` and `mm_struct` looked through, bytes.
+const TASK_SIZE: u64 = 0x3000;
+const MM_SIZE: u64 = 0x800;
+/// MAX_PRIO, the priority of `init_task.pushable_tasks`.
+const MAX_PRIO: u64 = 140;
+
+/// A structure of the image, by words.
+struct Words<'a> {
+    plan: &'a LoadPlan,
+    base: u64,
+    size: u64,
+    w: u64,
+}
+
+impl Words<'_> {
+    /// The word at an offset, which need not be within.
+    fn at(&self, offset: u64) -> Option<u64> {
+        let bytes = self.plan.bytes_at(self.base.checked_add(offset)?, self.w as usize)?;
+        let mut word = [0; 8];
+        word.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+        Some(u64::from_le_bytes(word))
+    }
+
+    fn is(&self, offset: u64, value: u64) -> bool {
+        self.at(offset) == Some(value)
+    }
+
+    /// Whether an empty list's head lies there.
+    fn empty_list(&self, offset: u64) -> bool {
+        let own = self.base.wrapping_add(offset);
+        self.is(offset, own) && self.is(offset + self.w, own)
+    }
+
+    /// The only offset at which `fits`.
+    fn only(&self, what: &'static str, fits: impl Fn(u64) -> bool) -> Result<u64, LinuxError> {
+        let mut places = (0..self.size / self.w).map(|n| n * self.w).filter(|offset| fits(*offset));
+        match (places.next(), places.next()) {
+            (Some(offset), None) => Ok(offset),
+            (None, _) => Err(LinuxError::NotInferred { what, found: "nowhere" }),
+            (Some(_), Some(_)) => Err(LinuxError::NotInferred { what, found: "at several places" }),
+        }
+    }
+}
+
+/// The layout, and the kernel's top page table.
+pub(super) fn infer(plan: &LoadPlan, symbols: &Symbols, init_task: u64) -> Result<(Layout, u64), LinuxError> {
+    let w = u64::from(plan.width.bits() / 8);
+    let task = Words { plan, base: init_task, size: TASK_SIZE, w };
+    let (layout, init_mm) = task_layout(&task, symbols)?;
+    let mm = Words { plan, base: init_mm, size: MM_SIZE, w };
+    let mm_layout = mm_layout(&mm, symbols)?;
+    let root = mm.at(mm_layout.pgd).unwrap_or(0);
+    Ok((Layout::ordered(w, layout, mm_layout), root))
+}
+
+/// Also the address of `init_mm`.
+fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64), LinuxError> {
+    let w = task.w;
+    let name = u64::from_le_bytes(*b"swapper\0");
+    let low = if w == 8 { name } else { name & 0xffff_ffff };
+    let comm = task.only("comm, the name \"swapper\"", |at| {
+        task.is(at, low) && (w == 8 || task.is(at + 4, name >> 32)) && task.is(at + 8, 0)
+    })?;
+    // real_cred and cred, both init_cred; with CONFIG_KEYS a cached key before the name.
+    let pair = |last: u64| task.at(last).is_some_and(|word| word != 0 && task.is(last - w, word));
+    let cred = [comm.saturating_sub(w), comm.saturating_sub(2 * w)]
+        .into_iter()
+        .find(|last| *last > w && pair(*last))
+        .ok_or(LinuxError::NotInferred { what: "cred, two equal pointers before comm", found: "nowhere" })?;
+    let parent = task.only("real_parent, the task itself before its lists of children", |at| {
+        let itself = |words: u64| task.is(at + words * w, task.base);
+        itself(0) && itself(1) && itself(6) && task.empty_list(at + 2 * w) && task.empty_list(at + 4 * w)
+    })?;
+    let pid = pid(task, symbols, parent)?;
+    // Lists ptraced and ptrace_entry, thread_pid and four pid_links lie between.
+    let thread_group = parent + (6 + 1 + 4 + 1 + 8) * w;
+    if !task.empty_list(thread_group) {
+        return Err(LinuxError::NotInferred { what: "thread_group, behind pid_links", found: "nowhere" });
+    }
+    let prio = task.only("pushable_tasks, a priority of 140 behind an empty list", |at| {
+        task.at(at).is_some_and(|word| word & 0xffff_ffff == MAX_PRIO)
+            && at >= 2 * w
+            && task.empty_list(at - 2 * w)
+            && task.empty_list(at + w)
+            && task.empty_list(at + 3 * w)
+    })?;
+    // The rest of the plist_node and an rb_node.
+    let mm = prio + (1 + 4 + 3) * w;
+    let init_mm = task.at(mm + w).filter(|active| *active != 0 && task.is(mm, 0));
+    let init_mm = init_mm
+        .ok_or(LinuxError::NotInferred { what: "active_mm, behind pushable_dl_tasks", found: "nowhere" })?;
+    let layout = TaskLayout { tasks: prio - 2 * w, thread_group, mm, pid, tgid: pid + 4, comm, cred };
+    Ok((layout, init_mm))
+}
+
+/// pid, found from both sides: it ends the restart block, and tgid and a stack canary, if any, lie before the parents.
+fn pid(task: &Words<'_>, symbols: &Symbols, parent: u64) -> Result<u64, LinuxError> {
+    let w = task.w;
+    let what = "pid, between restart_block and real_parent";
+    let restart = symbols
+        .lookup("do_no_restart_syscall")
+        .ok_or(LinuxError::NotInferred { what: "do_no_restart_syscall, a symbol", found: "nowhere" })?;
+    let function = task.only("restart_block.fn, do_no_restart_syscall", |at| task.is(at, restart.addr))?;
+    // The largest of what restarts, that of futex: pointer, three u32, u64, pointer.
+    let union = if w == 8 { 40 } else { 28 };
+    let pid = function + w + union;
+    match parent.checked_sub(pid) {
+        Some(between) if between == 8 || between == 8 + w => Ok(pid),
+        _ => Err(LinuxError::NotInferred { what, found: "nowhere" }),
+    }
+}
+
+fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<MmLayout, LinuxError> {
+    let w = mm.w;
+    let what = "mm_mt, a lock, an empty root and flags at the start of init_mm";
+    let flags = mm.plan.bytes_at(mm.base.wrapping_add(2 * w), 4).is_some_and(|flags| flags != [0; 4]);
+    if !flags || !mm.is(w, 0) {
+        return Err(LinuxError::NotInferred { what, found: "nowhere" });
+    }
+    let is_u32 = |at: u64, value: u32| {
+        mm.plan.bytes_at(mm.base.wrapping_add(at), 4).is_some_and(|bytes| bytes == value.to_le_bytes())
+    };
+    // A page of the image; membarrier_state 0, if it is there; two users, one reference.
+    let pgd = mm.only("pgd, a page of the image before mm_users 2 and mm_count 1", |at| {
+        let table = mm.at(at).is_some_and(|page| {
+            page != 0 && page.is_multiple_of(0x1000) && mm.plan.bytes_at(page, 0x1000).is_some()
+        });
+        let counts = |at: u64| is_u32(at, 2) && is_u32(at + 4, 1);
+        table && (counts(at + w) || is_u32(at + w, 0) && counts(at + w + 4))
+    })?;
+    let namespace = symbols
+        .lookup("init_user_ns")
+        .ok_or(LinuxError::NotInferred { what: "init_user_ns, a symbol", found: "nowhere" })?;
+    let user_ns = mm.only("user_ns, init_user_ns", |at| mm.is(at, namespace.addr))?;
+    Ok(MmLayout { root: w, pgd, exe_file: user_ns + w })
+}
+
+/// The head of the list of modules, for a kernel that does not name it: the only empty list in the image's data whose
+/// address stands in the code of `print_modules`.
+pub(super) fn modules_head(plan: &LoadPlan, symbols: &Symbols) -> Option<u64> {
+    let function = symbols.lookup("print_modules")?;
+    let code = plan.bytes_at(function.addr, usize::try_from(function.size.min(0x1000)).ok()?)?;
+    let w = u64::from(plan.width.bits() / 8);
+    let mut found: Option<u64> = None;
+    for window in code.windows(4) {
+        let low = window.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        // An address in 64-bit code is 32 bits, sign-extended.
+        let head = if w == 8 { low as i32 as u64 } else { low.into() };
+        let list = Words { plan, base: head, size: 2 * w, w };
+        if head.is_multiple_of(w) && list.empty_list(0) && plan.is_executable(head) == Some(false) {
+            if found.is_some_and(|other| other != head) {
+                return None;
+            }
+            found = Some(head);
+        }
+    }
+    found
+}

@@ -1,0 +1,293 @@
+//! The profile of Linux 6.1 (Debian 12) on one CPU, out of kallsyms and BTF. No guest code runs.
+//!
+//! The current task is per-CPU data: `current_task` at the distance `__per_cpu_offset[0]`, which holds in user mode and
+//! in the kernel alike, before and after `swapgs`. Memory is read through the kernel's own page tables (`memory.rs`).
+//! The kernel must be where it was linked (`nokaslr`); where it is not, as the name of `init_task` shows, every answer
+//! is "unknown".
+//!
+//! Not here: namespaces (ids are those of the first one), deleted files, other CPUs.
+
+use std::collections::BTreeSet;
+
+use trapline_emu::Core;
+use trapline_emu::load::LoadPlan;
+use trapline_emu::symbols::{Btf, Symbols};
+
+use crate::profile::{Mapping, Module, OsProfile, Task};
+
+mod infer;
+mod layout;
+mod maple;
+mod memory;
+mod modules;
+mod path;
+
+pub use modules::{ModuleDetails, ModuleSection};
+
+use layout::Layout;
+use memory::{Map, Memory};
+use modules::ModuleLayout;
+
+/// Bytes of a task's name (TASK_COMM_LEN).
+const COMM: usize = 16;
+/// Most tasks of a list: PID_MAX_LIMIT of a 32-bit kernel.
+const MAX_TASKS: usize = 1 << 15;
+/// Most mappings of a process, as the kernel allows by default (DEFAULT_MAX_MAP_COUNT), and its special ones.
+const MAX_MAPPINGS: usize = 1 << 16;
+
+/// Why an image has no such profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinuxError {
+    /// Another system, or a kernel without the symbol.
+    #[error("the kernel has no symbol {name}, so its tasks cannot be found")]
+    NoSymbol {
+        /// Its name.
+        name: &'static str,
+    },
+    /// BTF lacks it.
+    #[error("the kernel's BTF has no member {path} of struct {name}; Linux 6.1 has one")]
+    NoMember {
+        /// The structure.
+        name: &'static str,
+        /// The member.
+        path: &'static str,
+    },
+    /// A kernel without BTF is not as Linux 6.1 is.
+    #[error("the kernel has no BTF, and its initial data has {found} what marks {what}")]
+    NotInferred {
+        /// The member and its mark.
+        what: &'static str,
+        /// Where the mark is.
+        found: &'static str,
+    },
+    /// Not in the image.
+    #[error("{name} at {address:#x} does not lie in the image")]
+    Outside {
+        /// What.
+        name: &'static str,
+        /// Where it would be.
+        address: u64,
+    },
+}
+
+/// Reads tasks, mappings and modules of a Linux guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Linux {
+    layout: Layout,
+    map: Map,
+    init_task: u64,
+    current_task: u64,
+    per_cpu_offset: u64,
+    modules_head: Option<u64>,
+    module: ModuleLayout,
+}
+
+impl Linux {
+    /// The profile of the kernel that `plan` loads, with its `symbols` and, if it has any, its `btf`.
+    ///
+    /// # Errors
+    /// The kernel is not Linux, or not one whose layout is known; nothing is guessed.
+    pub fn find(plan: &LoadPlan, symbols: &Symbols, btf: Option<&Btf>) -> Result<Self, LinuxError> {
+        let symbol = |name: &'static str| {
+            symbols.lookup(name).map(|symbol| symbol.addr).ok_or(LinuxError::NoSymbol { name })
+        };
+        let init_task = symbol("init_task")?;
+        let (layout, root) = match btf {
+            Some(btf) => (Layout::from_btf(btf)?, symbol("init_top_pgt").or(symbol("swapper_pg_dir"))?),
+            None => infer::infer(plan, symbols, init_task)?,
+        };
+        let map = Map::new(plan, root)
+            .ok_or(LinuxError::Outside { name: "the kernel's page table", address: root })?;
+        let name = init_task.wrapping_add(layout.task.comm);
+        if plan.bytes_at(name, 8).is_none_or(|name| name != *b"swapper\0") {
+            return Err(LinuxError::Outside { name: "the task \"swapper\"", address: name });
+        }
+        Ok(Self {
+            layout,
+            map,
+            init_task,
+            current_task: symbol("current_task")?,
+            per_cpu_offset: symbol("__per_cpu_offset")?,
+            modules_head: symbol("modules").ok().or_else(|| infer::modules_head(plan, symbols)),
+            module: ModuleLayout::new(plan.width, btf),
+        })
+    }
+
+    /// Memory, if the kernel is where it was linked.
+    fn memory<'a>(&'a self, core: &'a Core) -> Option<Memory<'a>> {
+        let memory = self.map.of(core);
+        let mut name = [0; 7];
+        memory.read(memory.add(self.init_task, self.layout.task.comm), &mut name)?;
+        (&name == b"swapper").then_some(memory)
+    }
+
+    /// Memory and the current task.
+    fn now<'a>(&'a self, core: &'a Core) -> Option<(Memory<'a>, u64)> {
+        let memory = self.memory(core)?;
+        let distance = memory.word(self.per_cpu_offset)?;
+        let task = memory.pointer(memory.add(self.current_task, distance))?;
+        Some((memory, task))
+    }
+
+    fn comm(&self, memory: &Memory<'_>, task: u64) -> Option<Vec<u8>> {
+        let comm = memory.bytes(memory.add(task, self.layout.task.comm), COMM)?;
+        Some(comm.split(|byte| *byte == 0).next().unwrap_or_default().to_vec())
+    }
+
+    fn uid_of(&self, memory: &Memory<'_>, task: u64) -> Option<u32> {
+        let cred = memory.pointer(memory.add(task, self.layout.task.cred))?;
+        memory.u32(memory.add(cred, self.layout.cred_uid))
+    }
+
+    fn task_at(&self, memory: &Memory<'_>, task: u64) -> Option<Task> {
+        let layout = &self.layout.task;
+        Some(Task {
+            task,
+            pid: memory.u32(memory.add(task, layout.pid))?,
+            tgid: memory.u32(memory.add(task, layout.tgid))?,
+            uid: self.uid_of(memory, task)?,
+            name: String::from_utf8_lossy(&self.comm(memory, task)?).into_owned(),
+        })
+    }
+
+    /// A u32 of the current task.
+    fn current_u32(&self, core: &Core, offset: u64) -> Option<u32> {
+        let (memory, task) = self.now(core)?;
+        memory.u32(memory.add(task, offset))
+    }
+
+    /// The `mm_struct` of `task`; a kernel thread has none.
+    fn mm(&self, memory: &Memory<'_>, task: u64) -> Option<u64> {
+        memory.pointer(memory.add(task, self.layout.task.mm))
+    }
+
+    /// `budget` is what is left for paths.
+    fn mapping(&self, memory: &Memory<'_>, mm: u64, vma: u64, budget: &mut usize) -> Option<Mapping> {
+        let layout = &self.layout.vma;
+        let word = |offset: u64| memory.word(memory.add(vma, offset));
+        let (start, end, flags) = (word(layout.start)?, word(layout.end)?, word(layout.flags)?);
+        if start >= end || word(layout.mm)? != mm {
+            return None;
+        }
+        let file = word(layout.file)?;
+        let (offset, path) = match file {
+            0 => (0, String::new()),
+            file => {
+                let path = path::of_file(memory, &self.layout.path, file, budget)?;
+                (word(layout.pgoff)?.wrapping_mul(0x1000), path)
+            }
+        };
+        Some(Mapping {
+            start,
+            end,
+            offset,
+            readable: flags & 1 != 0,
+            writable: flags & 2 != 0,
+            executable: flags & 4 != 0,
+            // VM_MAYSHARE, which /proc shows too.
+            shared: flags & 0x80 != 0,
+            path,
+        })
+    }
+
+    /// What the guest says of its loaded modules, with sections and symbols; unreadable ones left out.
+    pub fn module_details(&self, core: &Core) -> Vec<ModuleDetails> {
+        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return Vec::new() };
+        let mut budget = modules::MAX_SYMBOLS;
+        let found = self.module.list(&memory, head);
+        found.iter().map(|module| self.module.details(&memory, module, &mut budget)).collect()
+    }
+}
+
+/// The objects of the circular list at `head`, whose links lie `link` bytes into them: at most `most`, none twice.
+fn listed(memory: &Memory<'_>, head: u64, link: u64, most: usize) -> Vec<u64> {
+    let mut seen = BTreeSet::from([head]);
+    let mut found = Vec::new();
+    let mut at = head;
+    while found.len() < most
+        && let Some(next) = memory.pointer(at)
+        && seen.insert(next)
+    {
+        found.push(memory.add(next, link.wrapping_neg()));
+        at = next;
+    }
+    found
+}
+
+impl OsProfile for Linux {
+    fn system(&self) -> &'static str {
+        "linux"
+    }
+
+    fn current_task(&self, core: &Core) -> u64 {
+        self.now(core).map_or(0, |(_, task)| task)
+    }
+
+    fn pid(&self, core: &Core) -> u32 {
+        self.current_u32(core, self.layout.task.pid).unwrap_or(0)
+    }
+
+    fn tgid(&self, core: &Core) -> u32 {
+        self.current_u32(core, self.layout.task.tgid).unwrap_or(0)
+    }
+
+    fn uid(&self, core: &Core) -> u32 {
+        self.now(core).and_then(|(memory, task)| self.uid_of(&memory, task)).unwrap_or(0)
+    }
+
+    fn name_into(&self, core: &Core, to: &mut Vec<u8>) {
+        if let Some(comm) = self.now(core).and_then(|(memory, task)| self.comm(&memory, task)) {
+            to.extend_from_slice(&comm);
+        }
+    }
+
+    /// The idle task, then every process in the order of their start, each followed by its further threads.
+    fn tasks(&self, core: &Core) -> Vec<Task> {
+        let Some(memory) = self.memory(core) else { return Vec::new() };
+        let layout = &self.layout.task;
+        let head = memory.add(self.init_task, layout.tasks);
+        let mut found: Vec<Task> = self.task_at(&memory, self.init_task).into_iter().collect();
+        // Every task that is looked at counts, readable or not: rings of a damaged guest may cross.
+        let mut left = MAX_TASKS;
+        for leader in listed(&memory, head, layout.tasks, MAX_TASKS) {
+            let group = memory.add(leader, layout.thread_group);
+            let threads = listed(&memory, group, layout.thread_group, left);
+            left = left.saturating_sub(threads.len() + 1);
+            found.extend(
+                std::iter::once(leader).chain(threads).filter_map(|task| self.task_at(&memory, task)),
+            );
+        }
+        found
+    }
+
+    fn modules(&self, core: &Core) -> Vec<Module> {
+        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return Vec::new() };
+        self.module.list(&memory, head).iter().map(|at| at.module.clone()).collect()
+    }
+
+    fn executable(&self, core: &Core, task: u64) -> Option<String> {
+        let memory = self.memory(core)?;
+        let mm = self.mm(&memory, task)?;
+        let file = memory.pointer(memory.add(mm, self.layout.mm.exe_file))?;
+        let mut budget = path::BUDGET;
+        path::of_file(&memory, &self.layout.path, file, &mut budget)
+    }
+
+    fn mappings(&self, core: &Core, task: u64) -> Vec<Mapping> {
+        let Some(memory) = self.memory(core) else { return Vec::new() };
+        let Some(mm) = self.mm(&memory, task) else { return Vec::new() };
+        let Some(root) = memory.pointer(memory.add(mm, self.layout.mm.root)) else { return Vec::new() };
+        let mut budget = path::BUDGET;
+        maple::entries(&memory, root, MAX_MAPPINGS)
+            .iter()
+            .filter_map(|entry| {
+                let mapping = self.mapping(&memory, mm, entry.value, &mut budget)?;
+                // The tree and the mapping say the same, or one of them is garbage.
+                (mapping.start == entry.first && mapping.end - 1 == entry.last).then_some(mapping)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Loaded kernel modules: `struct module`, its sections and its symbols, as the guest holds them.
+
+use trapline_emu::load::Width;
+use trapline_emu::symbols::{Btf, Symbols, TableEntry};
+
+use super::listed;
+use super::memory::Memory;
+use crate::profile::{Module, ModuleKind};
+
+/// Most modules, sections of one, and symbols of all.
+const MAX_MODULES: usize = 4096;
+const MAX_SECTIONS: u64 = 512;
+pub(super) const MAX_SYMBOLS: u64 = 1 << 18;
+/// Longest name of a section or a symbol.
+const MAX_NAME: usize = 512;
+/// Largest module, bytes.
+const MAX_SIZE: u64 = 256 << 20;
+/// Largest `struct module` looked through, bytes.
+const MODULE_SIZE: u64 = 0x600;
+
+/// A section of a loaded module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleSection {
+    /// Its name.
+    pub name: String,
+    /// Virtual address of its first byte.
+    pub address: u64,
+}
+
+/// All that the guest says of one loaded module.
+#[derive(Debug, Clone)]
+pub struct ModuleDetails {
+    /// Its name and where it lies.
+    pub module: Module,
+    /// Its sections by address, those that were freed after loading included.
+    pub sections: Vec<ModuleSection>,
+    /// Its symbols, at the addresses they were loaded to.
+    pub symbols: Symbols,
+}
+
+/// A module that was found.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Of its `struct module`.
+    at: u64,
+    pub(super) module: Module,
+}
+
+/// Where the list link and the name lie in `struct module`; the rest is found in each one by what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ModuleLayout {
+    width: Width,
+    list: u64,
+    name: u64,
+    name_size: usize,
+}
+
+impl ModuleLayout {
+    /// As BTF says, else as Linux orders them: the state, the list, the name (include/linux/module.h).
+    pub(super) fn new(width: Width, btf: Option<&Btf>) -> Self {
+        let w = u64::from(width.bits() / 8);
+        let member = |path: &str| btf.and_then(|btf| btf.member("module", path));
+        let list = member("list").map_or(w, |member| member.offset());
+        let name = member("name").map_or(3 * w, |member| member.offset());
+        Self { width, list, name, name_size: (64 - w) as usize }
+    }
+
+    /// The modules of the list at `head`, the newest first as the guest has them.
+    pub(super) fn list(&self, memory: &Memory<'_>, head: u64) -> Vec<Found> {
+        let all = listed(memory, head, self.list, MAX_MODULES);
+        all.into_iter().filter_map(|at| self.module(memory, at)).collect()
+    }
+
+    /// A module lies in its own memory, so its base and size are the words that enclose it: a page, then
+    /// sizes of the whole, the text, and what is read-only, which do not exceed it.
+    fn module(&self, memory: &Memory<'_>, at: u64) -> Option<Found> {
+        let name = memory.text(memory.add(at, self.name), self.name_size);
+        if name.is_empty() {
+            return None;
+        }
+        let w = memory.word_size();
+        let range = |offset: u64| {
+            let base = memory.word(memory.add(at, offset))?;
+            let size = |n: u64| Some(u64::from(memory.u32(memory.add(at, offset + w + 4 * n))?));
+            let (whole, text, fixed) = (size(0)?, size(1)?, size(2)?);
+            let encloses = at.checked_sub(base).is_some_and(|into| into < whole);
+            let fits = base.is_multiple_of(0x1000) && whole <= MAX_SIZE && text <= fixed && fixed <= whole;
+            (base != 0 && encloses && fits).then_some((base, whole))
+        };
+        let first = self.name + self.name_size as u64;
+        let (base, size) = (first / w..MODULE_SIZE / w).find_map(|word| range(word * w))?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Some(Found { at, module: Module { name, base, size, kind: ModuleKind::Kernel } })
+    }
+
+    /// The module with its sections and symbols; none where they cannot be read. `budget` is what is left of
+    /// [`MAX_SYMBOLS`].
+    pub(super) fn details(&self, memory: &Memory<'_>, found: &Found, budget: &mut u64) -> ModuleDetails {
+        let module = found.module.clone();
+        let core = self.core_kallsyms(memory, found);
+        let symbols = core.and_then(|core| self.symbols(memory, &module, core, budget));
+        let sections = core.and_then(|core| self.sections(memory, core)).unwrap_or_default();
+        ModuleDetails { symbols: symbols.unwrap_or_else(|| Symbols::new(&module.name)), module, sections }
+    }
+
+    /// `core_kallsyms`: once a module is loaded, the pointer `kallsyms` before it points to it.
+    fn core_kallsyms(&self, memory: &Memory<'_>, found: &Found) -> Option<u64> {
+        let w = memory.word_size();
+        (0..MODULE_SIZE / w).map(|word| memory.add(found.at, word * w)).find_map(|place| {
+            let next = memory.add(place, w);
+            (memory.word(place)? == next).then_some(next)
+        })
+    }
+
+    /// `struct mod_kallsyms`: symbol table, number, names, and type letters.
+    fn symbols(&self, memory: &Memory<'_>, module: &Module, core: u64, budget: &mut u64) -> Option<Symbols> {
+        let w = memory.word_size();
+        let [table, strings, letters] = [0, 2, 3].map(|word| memory.pointer(memory.add(core, word * w)));
+        let (table, strings, letters) = (table?, strings?, letters?);
+        let count = u64::from(memory.u32(memory.add(core, w))?).min(*budget);
+        *budget -= count;
+        let entry = if self.width == Width::Bits32 { 16 } else { 24 };
+        let size = if self.width == Width::Bits32 { 8 } else { 16 };
+        let value = if self.width == Width::Bits32 { 4 } else { 8 };
+        let mut found = Vec::new();
+        for index in 0..count {
+            let at = memory.add(table, index * entry);
+            let name = memory.u32(at)?;
+            let letter = *memory.bytes(memory.add(letters, index), 1)?.first()?;
+            let address = memory.word(memory.add(at, value))?;
+            if name == 0 || address == 0 || matches!(letter, b'U' | b'u' | 0) {
+                continue;
+            }
+            let name = memory.text(memory.add(strings, name.into()), MAX_NAME);
+            found.push(TableEntry {
+                name: String::from_utf8_lossy(&name).into_owned(),
+                addr: address,
+                size: memory.word(memory.add(at, size))?,
+                letter: char::from(letter),
+            });
+        }
+        Some(Symbols::from_table(&module.name, found))
+    }
+
+    /// `struct module_sect_attrs`: a group of five words, the number of sections, and for each an attribute of eight
+    /// words, its name first, and the address.
+    fn sections(&self, memory: &Memory<'_>, core: u64) -> Option<Vec<ModuleSection>> {
+        let w = memory.word_size();
+        let attributes = memory.pointer(memory.add(core, 4 * w))?;
+        let count = u64::from(memory.u32(memory.add(attributes, 5 * w))?).min(MAX_SECTIONS);
+        let mut found = Vec::new();
+        for index in 0..count {
+            let at = memory.add(attributes, (6 + 9 * index) * w);
+            let name = memory.text(memory.pointer(at)?, MAX_NAME);
+            let address = memory.word(memory.add(at, 8 * w))?;
+            found.push(ModuleSection { name: String::from_utf8_lossy(&name).into_owned(), address });
+        }
+        found.sort_by_key(|section| section.address);
+        Some(found)
+    }
+}

@@ -1,0 +1,398 @@
+//! The profile on a small kernel made here: its initial data, a process, a module; and on garbage.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use trapline_emu::load::{EntryMode, Perms, SectionRange, Segment, Width};
+use trapline_emu::symbols::TableEntry;
+use trapline_emu::{CpuModel, Machine, MachineConfig};
+
+use super::*;
+use crate::profile::ModuleKind;
+
+#[path = "dump_tests.rs"]
+mod dumps;
+
+/// Where the kernel lies, and how much of it there is.
+const SIZE: u64 = 0x8_0000;
+const INIT_TASK: u64 = 0x1000;
+const INIT_MM: u64 = 0x4000;
+const TABLES: u64 = 0x6000;
+const CURRENT: u64 = 0x8000;
+const MODULES: u64 = 0x8100;
+const CODE: u64 = 0x9000;
+const TASK: u64 = 0xa000;
+const MM: u64 = 0xd000;
+
+/// A kernel's memory, by words.
+struct Kernel {
+    w: u64,
+    bytes: Vec<u8>,
+}
+
+impl Kernel {
+    fn base(&self) -> u64 {
+        if self.w == 8 { 0xffff_ffff_8100_0000 } else { 0xc100_0000 }
+    }
+
+    /// Puts the words at the offset; an offset into the kernel is told from a number by `p`.
+    fn put(&mut self, at: u64, words: &[u64]) {
+        for (index, word) in words.iter().enumerate() {
+            let at = (at + index as u64 * self.w) as usize;
+            self.bytes[at..at + self.w as usize].copy_from_slice(&word.to_le_bytes()[..self.w as usize]);
+        }
+    }
+
+    fn u32(&mut self, at: u64, value: u32) {
+        self.bytes[at as usize..at as usize + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, at: u64, text: &str) {
+        self.bytes[at as usize..at as usize + text.len()].copy_from_slice(text.as_bytes());
+    }
+
+    /// The address of an offset.
+    fn p(&self, offset: u64) -> u64 {
+        self.base() + offset
+    }
+
+    fn empty_list(&mut self, at: u64) {
+        let own = self.p(at);
+        self.put(at, &[own, own]);
+    }
+
+    /// `init_task` and `init_mm` as Linux 6.1 fills them in.
+    fn new(w: u64) -> Self {
+        let mut to = Self { w, bytes: vec![0; SIZE as usize] };
+        let (task, mm, cred) = (to.p(INIT_TASK), to.p(INIT_MM), to.p(0x800));
+        // tasks, the priority and its lists, an rb_node, mm, active_mm.
+        to.empty_list(INIT_TASK + 10 * w);
+        to.u32(INIT_TASK + 12 * w, 140);
+        to.empty_list(INIT_TASK + 13 * w);
+        to.empty_list(INIT_TASK + 15 * w);
+        to.put(INIT_TASK + 21 * w, &[mm]);
+        // The restart block's function; its union; pid, tgid, a canary; the parents.
+        let function = INIT_TASK + 30 * w;
+        to.put(function, &[to.p(0x900)]);
+        let parent = function + w + if w == 8 { 40 } else { 28 } + 8 + w;
+        to.put(parent, &[task, task]);
+        to.empty_list(parent + 2 * w);
+        to.empty_list(parent + 4 * w);
+        to.put(parent + 6 * w, &[task]);
+        to.empty_list(parent + 20 * w);
+        to.put(INIT_TASK + 100 * w, &[cred, cred, 0]);
+        to.text(INIT_TASK + 103 * w, "swapper");
+        // The tree's flags, the page table, two users and a reference, the namespace.
+        to.u32(INIT_MM + 2 * w, 0x303);
+        to.put(INIT_MM + 9 * w, &[to.p(TABLES)]);
+        to.u32(INIT_MM + 10 * w + 4, 2);
+        to.u32(INIT_MM + 10 * w + 8, 1);
+        to.put(INIT_MM + 40 * w, &[to.p(0xa00)]);
+        to.put(CURRENT, &[task, 0]);
+        to.empty_list(MODULES);
+        to.u32(CODE + 5, to.p(MODULES) as u32);
+        to
+    }
+
+    fn symbols(&self) -> Symbols {
+        let entry = |name: &str, offset: u64, letter| TableEntry {
+            name: name.to_owned(),
+            addr: self.p(offset),
+            size: 0x20,
+            letter,
+        };
+        let table = vec![
+            entry("init_task", INIT_TASK, 'D'),
+            entry("current_task", CURRENT, 'D'),
+            entry("__per_cpu_offset", CURRENT + self.w, 'R'),
+            entry("do_no_restart_syscall", 0x900, 't'),
+            entry("init_user_ns", 0xa00, 'D'),
+            entry("print_modules", CODE, 'T'),
+        ];
+        Symbols::from_table("vmlinux", table)
+    }
+
+    fn plan(&self) -> LoadPlan {
+        let width = if self.w == 8 { Width::Bits64 } else { Width::Bits32 };
+        let segment = Segment {
+            paddr: 0x10_0000,
+            vaddr: self.base(),
+            file: 0..self.bytes.len(),
+            mem_size: SIZE,
+            perms: Perms::EXECUTE,
+        };
+        let text = SectionRange { name: ".text".into(), vaddr: self.p(CODE), size: 0x100, executable: true };
+        LoadPlan {
+            name: "vmlinux".into(),
+            image: Arc::from(self.bytes.as_slice()),
+            segments: vec![segment],
+            entry: 0x10_0000,
+            mode: EntryMode::Flat32,
+            width,
+            multiboot: None,
+            sections: vec![text],
+        }
+    }
+
+    fn profile(&self) -> Result<Linux, LinuxError> {
+        Linux::find(&self.plan(), &self.symbols(), None)
+    }
+
+    fn machine(&self) -> Machine {
+        let model = if self.w == 8 { CpuModel::X86_64 } else { CpuModel::Ia32 };
+        let mut machine = Machine::new(&MachineConfig { mem_size: 4 << 20, model }).unwrap();
+        machine.write_physical(0x10_0000, &self.bytes);
+        machine
+    }
+
+    /// A process 7, thread 7 and 8, that runs /mnt/prog and maps it twice, and its own memory once.
+    fn with_process(mut self, layout: &Layout) -> Self {
+        let w = self.w;
+        let (mnt, root, file) = (0x1_0000, 0x1_1000, 0x1_2000);
+        let threads = [TASK, TASK + 0x1000];
+        let group = |task: u64| task + layout.task.thread_group;
+        for (index, task) in threads.into_iter().enumerate() {
+            self.u32(task + layout.task.pid, 7 + index as u32);
+            self.u32(task + layout.task.tgid, 7);
+            self.put(task + layout.task.cred, &[self.p(0xb00)]);
+            self.put(task + layout.task.mm, &[self.p(MM)]);
+            self.text(task + layout.task.comm, "prog");
+            self.put(group(task), &[self.p(group(threads[1 - index]))]);
+        }
+        self.u32(0xb00 + layout.cred_uid, 1234);
+        let head = INIT_TASK + layout.task.tasks;
+        self.put(head, &[self.p(TASK + layout.task.tasks)]);
+        self.put(TASK + layout.task.tasks, &[self.p(head)]);
+        // The file's dentry in the root of a mount at /mnt of the root mount.
+        let path = &layout.path;
+        let (inner, outer) = (mnt + path.vfsmount, root + path.vfsmount);
+        let dentry = |n: u64| 0x1_3000 + n * 0x100;
+        self.put(file + path.file_mnt, &[self.p(inner)]);
+        self.put(file + path.file_dentry, &[self.p(dentry(0))]);
+        self.put(inner + path.mnt_root, &[self.p(dentry(1))]);
+        self.put(mnt + path.mnt_parent, &[self.p(root)]);
+        self.put(mnt + path.mountpoint, &[self.p(dentry(2))]);
+        self.put(outer + path.mnt_root, &[self.p(dentry(3))]);
+        self.put(root + path.mnt_parent, &[self.p(root)]);
+        for (n, name, parent) in [(0, "prog", 1), (1, "/", 1), (2, "mnt", 3), (3, "/", 3)] {
+            self.put(dentry(n) + path.parent, &[self.p(dentry(parent))]);
+            self.u32(dentry(n) + path.name_len, name.len() as u32);
+            self.put(dentry(n) + path.name, &[self.p(dentry(n) + 0x80)]);
+            self.text(dentry(n) + 0x80, name);
+        }
+        self.put(MM + layout.mm.exe_file, &[self.p(file)]);
+        // An inner node of both kinds over two leaves.
+        let (top, left, right) = (0x2_0000, 0x2_0100, 0x2_0200);
+        let vma = |n: u64| 0x2_1000 + n * 0x100;
+        self.put(MM + layout.mm.root, &[self.p(top) | 3 << 3 | 6]);
+        let slots = if w == 8 { 10 } else { 21 };
+        self.put(top + w, &[0x4_ffff]);
+        self.put(top + slots * w, &[self.p(left) | 1 << 3 | 4, self.p(right) | 1 << 3 | 4]);
+        let slots = if w == 8 { 16 } else { 32 };
+        self.put(left + w, &[0xfff, 0x1fff, 0x2fff, 0x4_ffff]);
+        self.put(left + slots * w, &[0, self.p(vma(0)), self.p(vma(1)), 0]);
+        self.put(right + w, &[0x5_7fff]);
+        self.put(right + slots * w, &[self.p(vma(2)), 0]);
+        let made =
+            [(0x1000, 0x2000, 5, 3, file), (0x2000, 0x3000, 0x83, 4, file), (0x5_0000, 0x5_8000, 3, 9, 0)];
+        for (n, (start, end, flags, page, file)) in (0..).zip(made) {
+            let vm = &layout.vma;
+            self.put(vma(n) + vm.start, &[start]);
+            self.put(vma(n) + vm.end, &[end]);
+            self.put(vma(n) + vm.mm, &[self.p(MM)]);
+            self.put(vma(n) + vm.flags, &[flags]);
+            self.put(vma(n) + vm.pgoff, &[page]);
+            self.put(vma(n) + vm.file, &[if file == 0 { 0 } else { self.p(file) }]);
+        }
+        self
+    }
+
+    /// A module with one section and two symbols.
+    fn with_module(mut self) -> Self {
+        let w = self.w;
+        let (base, at) = (0x3_0000, 0x3_1000);
+        self.put(MODULES, &[self.p(at + w)]);
+        self.put(at + w, &[self.p(MODULES)]);
+        self.text(at + 3 * w, "e1000");
+        self.put(at + 40 * w, &[self.p(base)]);
+        for (n, size) in [0x2000, 0x800, 0x1000].into_iter().enumerate() {
+            self.u32(at + 41 * w + n as u64 * 4, size);
+        }
+        let core = at + 60 * w;
+        self.put(core - w, &[self.p(core), self.p(0x3_2000), 3, self.p(0x3_3000), self.p(0x3_3100)]);
+        self.put(core + 4 * w, &[self.p(0x3_4000)]);
+        self.text(0x3_3000, "\0init\0buffer\0");
+        self.text(0x3_3100, "?td");
+        let entry = if w == 8 { 24 } else { 16 };
+        for (n, name, value) in [(1, 1, base), (2, 6, base + 0x1800)] {
+            let symbol = 0x3_2000 + n * entry;
+            self.u32(symbol, name);
+            self.put(symbol + if w == 8 { 8 } else { 4 }, &[self.p(value), 0x10]);
+        }
+        self.u32(0x3_4000 + 5 * w, 1);
+        self.put(0x3_4000 + 6 * w, &[self.p(0x3_5000)]);
+        self.put(0x3_4000 + 14 * w, &[self.p(base)]);
+        self.text(0x3_5000, ".text");
+        self
+    }
+
+    /// The profile of its image, and the kernel once it runs a process and has loaded a module.
+    fn full(w: u64) -> (Linux, Self) {
+        let kernel = Self::new(w);
+        let os = kernel.profile().unwrap();
+        let mut kernel = kernel.with_process(&os.layout).with_module();
+        kernel.put(CURRENT, &[kernel.p(TASK + 0x1000)]);
+        (os, kernel)
+    }
+}
+
+#[test]
+fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
+    for w in [4, 8] {
+        let os = Kernel::new(w).profile().unwrap();
+        let task = &os.layout.task;
+        assert_eq!((task.tasks, task.mm, task.comm, task.cred), (10 * w, 20 * w, 103 * w, 101 * w));
+        assert_eq!((task.pid, task.tgid - task.pid), (31 * w + if w == 8 { 40 } else { 28 }, 4));
+        assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
+        assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
+    }
+}
+
+#[test]
+fn what_marks_a_member_must_be_there_once() {
+    let sentence = |change: &dyn Fn(&mut Kernel)| {
+        let mut kernel = Kernel::new(8);
+        change(&mut kernel);
+        kernel.profile().unwrap_err().to_string()
+    };
+    assert!(sentence(&|k| k.text(INIT_TASK + 824, "Swapper")).contains("nowhere what marks comm, the name"));
+    assert!(
+        sentence(&|k| k.text(INIT_TASK + 0xa00, "swapper")).contains("at several places what marks comm")
+    );
+    assert!(sentence(&|k| k.u32(INIT_TASK + 96, 120)).contains("a priority of 140"));
+    assert!(sentence(&|k| k.put(INIT_TASK + 240, &[0])).contains("restart_block.fn"));
+    assert!(sentence(&|k| k.put(INIT_MM + 320, &[0])).contains("user_ns"));
+    assert!(sentence(&|k| k.put(INIT_MM + 72, &[0x1000])).contains("mm_users 2"));
+    assert!(sentence(&|k| k.put(INIT_MM + 8, &[1])).contains("an empty root"));
+    let kernel = Kernel::new(8);
+    let other = Linux::find(&kernel.plan(), &Symbols::new("other"), None).unwrap_err();
+    assert_eq!(other.to_string(), "the kernel has no symbol init_task, so its tasks cannot be found");
+}
+
+#[test]
+fn a_process_is_read() {
+    for w in [4, 8] {
+        let (os, kernel) = Kernel::full(w);
+        let machine = kernel.machine();
+        let core = machine.core();
+        let task = os.current(core).unwrap();
+        assert_eq!((task.pid, task.tgid, task.uid, task.name.as_str()), (8, 7, 1234, "prog"));
+        let all: Vec<(u32, u32)> = os.tasks(core).iter().map(|task| (task.pid, task.tgid)).collect();
+        assert_eq!(all, [(0, 0), (7, 7), (8, 7)]);
+        assert_eq!(os.executable(core, task.task).as_deref(), Some("/mnt/prog"));
+        let shown: Vec<_> = os
+            .mappings(core, task.task)
+            .into_iter()
+            .map(|m| (m.start, m.end, m.offset, m.readable, m.writable, m.executable, m.shared, m.path))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (0x1000, 0x2000, 0x3000, true, false, true, false, "/mnt/prog".to_owned()),
+                (0x2000, 0x3000, 0x4000, true, true, false, true, "/mnt/prog".to_owned()),
+                (0x5_0000, 0x5_8000, 0, true, true, false, false, String::new()),
+            ]
+        );
+        let module = Module { name: "/mnt/prog".into(), base: 0x1000, size: 0x2000, kind: ModuleKind::User };
+        assert_eq!(os.user_modules(core, task.task), [module]);
+        assert_eq!(os.mappings(core, kernel.p(INIT_TASK)), [], "a kernel thread maps nothing");
+    }
+}
+
+#[test]
+fn a_module_is_read() {
+    for w in [4, 8] {
+        let (os, kernel) = Kernel::full(w);
+        let machine = kernel.machine();
+        let found = os.module_details(machine.core());
+        assert_eq!(found.len(), 1);
+        let module = &found[0].module;
+        assert_eq!((module.name.as_str(), module.base, module.size), ("e1000", kernel.p(0x3_0000), 0x2000));
+        assert_eq!(found[0].sections, [ModuleSection { name: ".text".into(), address: kernel.p(0x3_0000) }]);
+        let symbols: Vec<_> = found[0].symbols.iter().map(|s| (s.name.as_ref(), s.addr, s.size)).collect();
+        assert_eq!(symbols, [("init", kernel.p(0x3_0000), 0x10), ("buffer", kernel.p(0x3_1800), 0x10)]);
+    }
+}
+
+/// Asks everything; the answers may be anything.
+fn ask_all(os: &Linux, core: &Core, task: u64) {
+    let _ = (os.current(core), os.uid(core), os.tgid(core), os.executable(core, task));
+    let _ = (os.tasks(core).len(), os.mappings(core, task).len(), os.user_modules(core, task).len());
+    let _ = (os.modules(core).len(), os.module_details(core).len());
+}
+
+#[test]
+fn hostile_pointers_end_every_walk() {
+    for w in [4, 8] {
+        let (os, kernel) = Kernel::full(w);
+        let mut machine = kernel.machine();
+        let start = std::time::Instant::now();
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..60 {
+            machine.write_physical(0x10_0000, &kernel.bytes);
+            for _ in 0..round * 40 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (at, kind, value) = (random >> 40 & 0x3_fff8, random >> 30 & 3, random >> 12 & 0x3_ffff);
+                let word = match kind {
+                    0 => kernel.p(at),
+                    1 => kernel.p(value),
+                    2 => kernel.p(value) & !0xff | 0x1e,
+                    _ => u64::MAX >> (value & 63),
+                };
+                machine.write_physical(0x10_0000 + 0x8000 + at, &word.to_le_bytes()[..w as usize]);
+            }
+            ask_all(&os, machine.core(), kernel.p(TASK));
+        }
+        assert!(start.elapsed().as_secs() < 60, "no walk is endless");
+    }
+}
+
+#[test]
+fn circles_end() {
+    let (os, mut kernel) = Kernel::full(8);
+    let layout = os.layout;
+    // A list that does not come back to its head, a dentry above itself, a tree that holds itself.
+    let link = kernel.p(TASK + layout.task.tasks);
+    kernel.put(TASK + layout.task.tasks, &[link]);
+    kernel.put(0x1_3000 + layout.path.parent, &[kernel.p(0x1_3000)]);
+    let slots = 0x2_0000 + 10 * 8;
+    kernel.put(slots, &[kernel.p(0x2_0000) | 3 << 3 | 4, kernel.p(0x2_0000) | 3 << 3 | 4]);
+    let own = kernel.p(0x3_1000 + 8);
+    kernel.put(0x3_1000 + 8, &[own]);
+    let machine = kernel.machine();
+    let core = machine.core();
+    assert_eq!(os.tasks(core).len(), 3);
+    assert_eq!(
+        os.executable(core, kernel.p(TASK)).as_deref(),
+        Some("/prog"),
+        "a root that hangs at no mount"
+    );
+    assert_eq!(os.mappings(core, kernel.p(TASK)), []);
+    assert_eq!(os.modules(core).len(), 1);
+    kernel.u32(0x1_3000 + layout.path.name_len, u32::MAX);
+    assert_eq!(os.executable(kernel.machine().core(), kernel.p(TASK)), None);
+}
+
+#[test]
+fn a_kernel_that_is_not_there_answers_nothing() {
+    let (os, kernel) = Kernel::full(4);
+    let mut machine = kernel.machine();
+    machine.write_physical(0x10_0000 + INIT_TASK + os.layout.task.comm, b"moved");
+    let core = machine.core();
+    assert_eq!(
+        (os.current(core), os.pid(core), os.tasks(core).len(), os.modules(core).len()),
+        (None, 0, 0, 0)
+    );
+    ask_all(&os, core, kernel.p(TASK));
+}

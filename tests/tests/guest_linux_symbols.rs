@@ -1,0 +1,96 @@
+//! What Debian's Linux kernels carry of themselves, against what they said under qemu (`scripts/linux-oracle`).
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use trapline_emu::load::Image;
+use trapline_emu::symbols::{Btf, Symbols};
+use trapline_os::Linux;
+use trapline_tests::root;
+
+/// A kernel of `.guests/`, the ELF file inside.
+fn kernel(name: &str) -> Image {
+    let file = std::fs::read(root().join(".guests").join(name)).expect("run `make guests`");
+    Image::parse(&unpack(&file), "vmlinux").unwrap()
+}
+
+/// What `xz` or `lz4` makes of the payload (Documentation/x86/boot.rst, `payload_offset`), whose last four bytes are the
+/// length unpacked.
+fn unpack(bzimage: &[u8]) -> Vec<u8> {
+    let word = |at: usize| u32::from_le_bytes(bzimage[at..at + 4].try_into().unwrap()) as usize;
+    let start = (usize::from(bzimage[0x1f1]) + 1) * 512 + word(0x248);
+    let (packed, len) = bzimage[start..start + word(0x24c)].split_last_chunk::<4>().unwrap();
+    let tool = if packed.starts_with(b"\xfd7zXZ") { "xz" } else { "lz4" };
+    let mut child = Command::new(tool)
+        .arg("-dc")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{tool}: {error}; install it"));
+    let (mut to, packed) = (child.stdin.take().unwrap(), packed.to_vec());
+    let writer = std::thread::spawn(move || to.write_all(&packed));
+    let mut out = child.wait_with_output().unwrap().stdout;
+    writer.join().unwrap().unwrap();
+    out.truncate(u32::from_le_bytes(*len) as usize);
+    out
+}
+
+/// `Linux version R ...` in the image.
+fn release(image: &[u8]) -> String {
+    let mark = b"Linux version 6";
+    let at = image.windows(mark.len()).position(|window| window == mark).unwrap() + mark.len() - 1;
+    image[at..].iter().take_while(|byte| **byte != b' ').map(|byte| char::from(*byte)).collect()
+}
+
+/// The row of the oracle for a release: number and CRC-32.
+fn oracle(release: &str) -> Option<(usize, u32)> {
+    let text = std::fs::read_to_string(root().join("guest-images/oracle/linux-kallsyms.tsv")).unwrap();
+    let row = text.lines().find_map(|line| line.strip_prefix(release)?.strip_prefix('\t'))?;
+    let (count, crc) = row.split_once('\t').unwrap();
+    Some((count.parse().unwrap(), u32::from_str_radix(crc, 16).unwrap()))
+}
+
+/// Symbols, types and layout; what BTF says must be what the initial data shows.
+fn check(name: &str, has_btf: bool) {
+    let image = kernel(name);
+    let release = release(image.bytes());
+    let listing = Symbols::kallsyms_listing(image.bytes()).unwrap();
+    let mut crc = flate2::Crc::new();
+    for (addr, name) in &listing {
+        crc.update(format!("{addr:016x} {name}\n").as_bytes());
+    }
+    match oracle(&release) {
+        Some(said) => assert_eq!((listing.len(), crc.sum()), said, "{release}"),
+        // Debian's current kernel changes; another one must still be read whole.
+        None => {
+            assert!(listing.len() > 40_000, "{release}: {}; scripts/linux-oracle knows more", listing.len())
+        }
+    }
+    let symbols = Symbols::from_kallsyms(image.bytes(), "vmlinux").unwrap();
+    let inferred = Linux::find(image.plan(), &symbols, None).unwrap();
+    let btf = Btf::from_vmlinux(image.bytes()).unwrap();
+    assert_eq!(btf.is_some(), has_btf);
+    if let Some(btf) = &btf {
+        assert_eq!(Linux::find(image.plan(), &symbols, Some(btf)).unwrap(), inferred);
+        let names: Vec<String> =
+            btf.parameters("do_sys_openat2").unwrap().into_iter().map(|p| p.name).collect();
+        assert_eq!(names, ["dfd", "filename", "how"]);
+    }
+}
+
+#[test]
+fn guest_linux_686_is_read() {
+    check("linux-686", false);
+}
+
+#[test]
+fn guest_linux_amd64_is_read() {
+    check("linux-amd64", true);
+}
+
+#[test]
+fn guest_linux_cloud_amd64_is_read() {
+    check("linux-cloud-amd64", true);
+}
