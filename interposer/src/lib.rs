@@ -7,7 +7,7 @@
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
 //! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `host` (what a handler
-//! sees of the guest), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
+//! sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
 //! takes).
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod displace;
 mod hit;
 mod host;
 mod insert;
+mod provided;
 mod service;
 mod table;
 mod watch;
@@ -27,5 +28,6 @@ pub use control::{PointView, ProgramView, SavedTable};
 pub use core_file::CoreFile;
 pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
+pub use provided::{Arguments, HandlerError, Point, Provided, Unwinder};
 pub use service::SymbolNames;
-pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};
+pub use table::{Interposer, InterposerConfig, Place, ProbeNames, ProgramId, Stats};

@@ -5,6 +5,7 @@
 
 use crate::core_file::CoreFile;
 use crate::host::Guest;
+use crate::provided::Unwinder;
 use trapline_emu::Core;
 use trapline_rpn::{CallkError, CallkStack, services};
 
@@ -26,6 +27,17 @@ pub(crate) struct Asked {
     /// How many more may be taken.
     pub cores_left: u64,
     pub names: Option<SymbolNames>,
+    pub unwinder: Option<Box<dyn Unwinder>>,
+}
+
+impl Asked {
+    /// The kernel's stack, innermost first.
+    pub fn stack(&self, core: &Core, at_call: bool, most: usize) -> Vec<u64> {
+        match &self.unwinder {
+            Some(unwinder) => unwinder.stack(core, at_call, most),
+            None => kernel_stack(core, most),
+        }
+    }
 }
 
 impl Guest<'_> {
@@ -37,7 +49,7 @@ impl Guest<'_> {
             services::RESUME => self.asked.frozen_after = None,
             services::KERNEL_STACK => {
                 let most = stack.pop().min(MAX_FRAMES);
-                let frames = kernel_stack(self.core, most as usize);
+                let frames = self.asked.stack(self.core, self.at_call, most as usize);
                 frames.iter().rev().for_each(|&ip| stack.push(ip));
                 stack.push(frames.len() as u64);
             }

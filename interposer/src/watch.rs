@@ -146,6 +146,8 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.asked,
             ip: Some(hit.ip),
+            arguments: None,
+            at_call: false,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
@@ -166,6 +168,9 @@ impl Interposer {
         let id = ProgramId(probe.program);
         if remove || probe.run >= probe.rest.maxhits {
             self.disable(core, index as usize);
+        }
+        if self.last_hit.is_some_and(|last| self.stats.hits >= last) {
+            self.stop_here(core, index, None);
         }
         let Some(program) = self.programs.get_mut(id.0) else { return };
         program.counted += 1;

@@ -256,7 +256,7 @@ fn insert(session: &mut Session, target: &Target, name: &str, program: &Program)
     let resolved = resolve(target, program).map_err(first)?;
     if let Some(interposer) = &mut session.interposer {
         interposer
-            .insert(session.machine.core_mut(), name, resolved.program, resolved.places)
+            .insert(session.machine.core_mut(), name, resolved.program, resolved.points)
             .map_err(|error| refused(error.kind.to_string()))?;
     }
     Ok(noted(session, "insert", name, format!("inserted {name}")))

@@ -10,9 +10,9 @@ use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
 use trapline_os::{OsProfile, TrapOs};
-use trapline_providers::Target;
+use trapline_providers::{ProbeOptions, Rules, Target};
 
-use crate::cli::GuestArgs;
+use crate::cli::{FbtRules, GuestArgs};
 use crate::failure::Failure;
 use crate::talk::Talk;
 
@@ -73,7 +73,11 @@ impl Guest {
         for module in &args.module {
             parts.modules.push(boot_module(module)?);
         }
-        build(&args.image, parts, &args.sym, talk)
+        let fbt = match args.fbt {
+            FbtRules::Full => Rules::Full,
+            FbtRules::Strict => Rules::Strict,
+        };
+        build(&args.image, parts, &args.sym, ProbeOptions { fbt, abi: args.abi }, talk)
     }
 
     /// An embedded guest.
@@ -81,7 +85,7 @@ impl Guest {
     /// # Errors
     /// There is none of that name.
     pub fn embedded(name: &str, talk: &Talk) -> Result<Self, Failure> {
-        build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], talk)
+        build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], ProbeOptions::default(), talk)
     }
 
     /// A machine with this guest loaded.
@@ -145,7 +149,13 @@ fn boot_module(text: &str) -> Result<BootModule, Failure> {
     Ok(BootModule { string, bytes })
 }
 
-fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest, Failure> {
+fn build(
+    name: &str,
+    parts: Parts,
+    sym: &[PathBuf],
+    options: ProbeOptions,
+    talk: &Talk,
+) -> Result<Guest, Failure> {
     let image = Image::parse(&parts.image, &parts.kernel)
         .map_err(|error| Failure::Image { image: name.to_owned(), error })?;
     let mut symbols = Symbols::new(&parts.kernel);
@@ -168,7 +178,14 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
             Err(error) => talk.note(&format!("the module {file} cannot be probed: {error}")),
         }
     }
-    let target = Arc::new(Target::new(image, symbols, users));
+    let target = Target::new(image, symbols, users).with_options(options);
+    if let Some(abi) = options.abi.filter(|abi| abi.width() != target.width()) {
+        let (abi, right) = (abi.width(), target.width());
+        return Err(Failure::Usage(format!(
+            "--abi names a convention of {abi}-bit code, and {name} is a {right}-bit guest"
+        )));
+    }
+    let target = Arc::new(target);
     Ok(Guest { name: name.to_owned(), target, modules: parts.modules, cmdline: parts.cmdline })
 }
 

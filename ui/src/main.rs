@@ -6,6 +6,7 @@
 
 mod cli;
 mod cmd;
+mod errors;
 mod failure;
 mod gate;
 mod guest;
