@@ -9,6 +9,7 @@ use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::provided::HandlerError;
+use crate::service::kernel_stack;
 use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
@@ -261,7 +262,7 @@ impl Interposer {
     #[cold]
     fn record_stack(&mut self, core: &Core, data: Header, index: u32) {
         let at_call = self.probes[index as usize].at_call;
-        let mut frames = self.asked.stack(core, at_call, self.stack_depth.saturating_add(1));
+        let mut frames = kernel_stack(core, at_call, self.stack_depth.saturating_add(1));
         // The first is the probed instruction itself, which the record names.
         frames.drain(..frames.len().min(1));
         let size = usize::from(data.width / 8);

@@ -28,6 +28,6 @@ pub use control::{PointView, ProgramView, SavedTable};
 pub use core_file::CoreFile;
 pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
-pub use provided::{Arguments, HandlerError, Point, Provided, Unwinder};
+pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use service::SymbolNames;
 pub use table::{Interposer, InterposerConfig, Place, ProbeNames, ProgramId, Stats};

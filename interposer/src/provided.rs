@@ -1,7 +1,7 @@
-//! What a provider says of a probe point: its name, how to find its arguments, how to walk the stack from it.
+//! What a provider says of a probe point: its name, how to find its arguments, whether its frame stands.
 //!
 //! The interposer arms places and runs handlers. What a `push arg, n` means at a place depends on conventions that only
-//! the provider knows; it hands them in here, behind two small traits. Both see the guest without touching it.
+//! the provider knows; it hands them in here, behind a small trait that sees the guest without touching it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,13 +21,6 @@ pub trait Arguments: fmt::Debug + Send + Sync {
     /// # Errors
     /// There is no such argument, or it is in memory that cannot be read.
     fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
-}
-
-/// Finds return addresses.
-pub trait Unwinder {
-    /// The instruction pointer, then the return addresses above it, innermost first, `most` at most. `at_call` says
-    /// that the stack pointer is at the return address: the probed instruction begins or ends its function.
-    fn stack(&self, core: &Core, at_call: bool, most: usize) -> Vec<u64>;
 }
 
 /// What a provider says of one probe point.

@@ -6,7 +6,7 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
-use crate::provided::{Arguments, HandlerError, Provided, Unwinder};
+use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -339,11 +339,6 @@ impl Interposer {
     /// Sets where the service `symbol` finds names.
     pub fn name_symbols(&mut self, names: SymbolNames) {
         self.asked.names = Some(names);
-    }
-
-    /// Sets who finds return addresses, instead of the frame pointers alone.
-    pub fn set_unwinder(&mut self, unwinder: Box<dyn Unwinder>) {
-        self.asked.unwinder = Some(unwinder);
     }
 
     /// Lets each record be followed by one of the kernel's stack, with so many return addresses at most.

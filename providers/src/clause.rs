@@ -34,6 +34,11 @@ pub enum ClauseError {
         /// What it stands behind.
         behind: &'static str,
     },
+    /// A statement, which could make probe points of its own.
+    #[error(
+        "`{0}` is no instruction: a handler on the command line has no statements; -p FILE.rpn takes them"
+    )]
+    Statement(String),
     /// Longer than any.
     #[error("a -n has {0} bytes, and {LONGEST} are the most")]
     TooLong(usize),
@@ -89,6 +94,10 @@ impl Clause {
                 Some(instructions(inside))
             }
         };
+        let mut lines = predicate.iter().chain(handler.iter().flatten());
+        if let Some(statement) = lines.find(|line| line.contains('=')) {
+            return Err(ClauseError::Statement(statement.clone()));
+        }
         Ok(Self { descriptions, predicate, handler })
     }
 
@@ -172,40 +181,4 @@ fn index(instruction: &str, group: &str) -> Option<u32> {
     let words = instruction.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
     let mut behind = words.skip_while(|word| !word.eq_ignore_ascii_case(group)).skip(1);
     behind.next()?.parse().ok()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clause_has_descriptions_a_predicate_and_a_handler() {
-        let clause =
-            Clause::parse("fbt::a*:entry, fbt::{b,c}:return / push arg, 0 / { push ret; log 1 }").unwrap();
-        assert_eq!(clause.descriptions, ["fbt::a*:entry", "fbt::{b,c}:return"]);
-        assert_eq!(clause.predicate, ["push arg, 0"]);
-        assert_eq!(clause.handler.unwrap(), ["push ret", "log 1"]);
-        let bare = Clause::parse(" entry ").unwrap();
-        assert_eq!((bare.descriptions, bare.handler), (vec!["entry".to_owned()], None));
-        assert_eq!(Clause::parse("entry{}").unwrap().handler, Some(Vec::new()));
-        assert_eq!(Clause::parse("entry/dup 1/").unwrap().predicate, ["dup 1"]);
-    }
-
-    #[test]
-    fn what_is_no_clause_is_told_in_a_sentence() {
-        let sentence = |text: &str| Clause::parse(text).unwrap_err().to_string();
-        let wrong =
-            ["", "{ log 1 }", "a,,b", "e / push 1", "e / /", "e { log 1", "e / push 1 / x", "e { } y"];
-        insta::assert_snapshot!(wrong.map(sentence).join("\n"));
-        assert_eq!(sentence(&"x".repeat(65_537)), "a -n has 65537 bytes, and 65536 are the most");
-    }
-
-    #[test]
-    fn the_source_is_an_ordinary_program() {
-        let clause = Clause::parse("entry / push arg, 0 / { inc lv, 2; push gv, 0; log 1 }").unwrap();
-        insta::assert_snapshot!(clause.source("vmlinux", 6));
-        assert!(trapline_rpn::parse("-n", &clause.source("vmlinux", 6)).is_ok());
-        insta::assert_snapshot!(Clause::parse("entry").unwrap().source("vmlinux", 2));
-    }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::list::{FunctionGlob, GlobError};
+use super::glob::{FunctionGlob, GlobError};
 
 /// Fields of a description.
 const FIELDS: usize = 4;
@@ -158,54 +158,4 @@ fn split(text: &str) -> Vec<&str> {
         here
     })
     .collect()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn wanted(text: &str, name: [&str; 4]) -> bool {
-        let d = Description::parse(text).unwrap();
-        d.provider(name[0]) && d.module(name[1]) && d.function(name[2]) && d.name(name[3])
-    }
-
-    #[test]
-    fn fields_are_filled_from_the_right() {
-        let fork = ["fbt", "vmlinux", "do_fork", "entry"];
-        for yes in
-            ["entry", "do_fork:entry", "vmlinux::entry", "fbt:::", ":::", "fbt:vmlinux:do_fork:entry", "*"]
-        {
-            assert!(wanted(yes, fork), "{yes}");
-        }
-        for no in ["do_fork", "vmlinux:entry", "pid:::", "return", "fbt::do_fork:return", "::DO_FORK:"] {
-            assert!(!wanted(no, fork), "{no}");
-        }
-    }
-
-    #[test]
-    fn globs_are_those_of_dtrace() {
-        let fork = ["fbt", "vmlinux", "do_fork", "entry"];
-        for yes in ["fbt::do_*:e?try", "::[a-d]o_fork:", "::[!e-z]o_fork:", r"::do\_fork:", "f*:*:*k:*"] {
-            assert!(wanted(yes, fork), "{yes}");
-        }
-        for no in ["::[!a-d]o_fork:", "::do_?:", r"::do_\*:", "::fork:"] {
-            assert!(!wanted(no, fork), "{no}");
-        }
-        assert!(wanted(r"::a\:\:b:", ["p", "m", "a::b", "n"]));
-    }
-
-    #[test]
-    fn what_is_no_description_is_told_in_a_sentence() {
-        let sentence = |text: &str| Description::parse(text).unwrap_err().to_string();
-        insta::assert_snapshot!(
-            ["a:b:c:d:e", "", "fbt::[a:entry", "fbt:: do", r"fbt::do\", "fbt::\u{1b}:"]
-                .map(sentence)
-                .join("\n")
-        );
-        assert_eq!(
-            sentence(&"x".repeat(1025)),
-            "invalid probe specifier: it has 1025 bytes, and 1024 are the most"
-        );
-    }
 }

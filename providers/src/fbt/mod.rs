@@ -53,7 +53,11 @@ impl Fbt {
         let options = target.options();
         let abi = options.abi.unwrap_or_else(|| Abi::of(target));
         let plan = target.image().plan();
-        let mut functions: Vec<Function> = chosen(target.symbols(), plan).map(function).collect();
+        let sizes = target.symbols().functions().any(|symbol| symbol.sized);
+        // DTrace takes what its file gives a size; a System.map gives none.
+        let taken = |symbol: &&Symbol| symbol.sized || !sizes || options.fbt == Rules::Full;
+        let mut functions: Vec<Function> =
+            chosen(target.symbols(), plan).filter(taken).map(function).collect();
         functions.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
         Self {
             provider: "fbt".into(),

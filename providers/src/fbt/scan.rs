@@ -179,3 +179,120 @@ impl Body<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cold part at 0x2000, a return thunk at 0x3000.
+    struct Known;
+
+    impl Targets for Known {
+        fn same_function(&self, _: u64, to: u64) -> bool {
+            to == 0x2000
+        }
+        fn is_return_thunk(&self, to: u64) -> bool {
+            to == 0x3000
+        }
+    }
+
+    fn body(bytes: &[u8], bits: u32) -> Body<'_> {
+        Body { start: 0x1000, bytes, bits }
+    }
+
+    fn returns(bytes: &[u8], bits: u32, rules: Rules) -> Vec<(u64, u64, &'static str)> {
+        body(bytes, bits)
+            .returns(rules, &Known)
+            .iter()
+            .map(|found| (found.at, found.offset, found.rule))
+            .collect()
+    }
+
+    fn entry(bytes: &[u8], bits: u32, rules: Rules) -> Option<(u64, &'static str)> {
+        body(bytes, bits).entry(rules).map(|found| (found.at, found.rule))
+    }
+
+    #[test]
+    fn both_encodings_of_the_frame_are_entries_of_ia32() {
+        for bytes in [[0x55, 0x8b, 0xec, 0xc3], [0x55, 0x89, 0xe5, 0xc3]] {
+            assert_eq!(entry(&bytes, 32, Rules::Strict), Some((0, "push ebp; mov ebp,esp")));
+            assert_eq!(entry(&bytes, 32, Rules::Full), Some((0, "push ebp; mov ebp,esp")));
+        }
+    }
+
+    #[test]
+    fn without_a_frame_pointer_only_the_full_rules_have_sites() {
+        let bytes = [0x83, 0xec, 0x0c, 0xc3];
+        assert_eq!(entry(&bytes, 32, Rules::Strict), None);
+        assert_eq!(returns(&bytes, 32, Rules::Strict), []);
+        assert_eq!(entry(&bytes, 32, Rules::Full), Some((0, "first byte")));
+        assert_eq!(returns(&bytes, 32, Rules::Full), [(3, 3, "ret")]);
+    }
+
+    #[test]
+    fn a_push_behind_endbr_is_the_strict_entry_and_endbr_the_full_one() {
+        let bytes = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3];
+        assert_eq!(entry(&bytes, 64, Rules::Strict), Some((4, "push rbp")));
+        assert_eq!(entry(&bytes, 64, Rules::Full), Some((0, "endbr")));
+        let fentry = [0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0, 0xc3];
+        assert_eq!(entry(&fentry, 64, Rules::Full), Some((0, "endbr; fentry")));
+        assert_eq!(entry(&fentry, 64, Rules::Strict), None);
+    }
+
+    #[test]
+    fn a_byte_of_an_operand_is_no_push_and_no_ret() {
+        // mov eax, 0x55c3c355; ret
+        let bytes = [0xb8, 0x55, 0xc3, 0xc3, 0x55, 0xc3];
+        assert_eq!(entry(&bytes, 64, Rules::Strict), None);
+        assert_eq!(returns(&bytes, 64, Rules::Full), [(5, 5, "ret")]);
+    }
+
+    #[test]
+    fn every_form_of_ret_is_a_return_and_dtrace_takes_the_plain_one() {
+        // push rbp; ret; ret 8; rep ret
+        let bytes = [0x55, 0xc3, 0xc2, 8, 0, 0xf3, 0xc3];
+        let full = [(1, 1, "ret"), (2, 2, "ret imm16"), (5, 5, "ret")];
+        assert_eq!(returns(&bytes, 64, Rules::Full), full);
+        assert_eq!(returns(&bytes, 64, Rules::Strict), [(1, 1, "ret")]);
+    }
+
+    #[test]
+    fn strict_ia32_takes_what_stands_before_the_ret() {
+        // push ebp; mov ebp,esp; leave; ret; pop ebp; ret 4; pop ebp; nop; ret
+        let bytes = [0x55, 0x89, 0xe5, 0xc9, 0xc3, 0x5d, 0xc2, 4, 0, 0x5d, 0x90, 0xc3];
+        assert_eq!(returns(&bytes, 32, Rules::Strict), [(3, 4, "leave; ret"), (5, 6, "pop ebp; ret")]);
+        assert_eq!(returns(&bytes, 32, Rules::Full), [(4, 4, "ret"), (6, 6, "ret imm16"), (11, 11, "ret")]);
+    }
+
+    #[test]
+    fn jumps_out_are_returns_but_to_the_cold_part() {
+        // jmp 0x2000 (cold); jmp 0x3000 (thunk); jmp 0x4000; jmp $ ; ret
+        let mut bytes = Vec::new();
+        for to in [0x2000u32, 0x3000, 0x4000] {
+            bytes.push(0xe9);
+            bytes.extend((to - 0x1000 - bytes.len() as u32 - 4).to_le_bytes());
+        }
+        bytes.extend([0xeb, 0xfe, 0xc3]);
+        let found = returns(&bytes, 64, Rules::Full);
+        assert_eq!(found, [(5, 5, "return thunk"), (10, 10, "tail jmp"), (17, 17, "ret")]);
+    }
+
+    #[test]
+    fn a_byte_under_a_pointer_into_the_function_is_no_site() {
+        // push ebp; mov ebp,esp; nops that hold 0x000010c3, which is inside when the function is that long; ret
+        let mut bytes = vec![0x55, 0x89, 0xe5, 0xc9, 0xc3, 0x10, 0x00, 0x00];
+        bytes.resize(0x100, 0x90);
+        assert_eq!(returns(&bytes, 32, Rules::Full).first(), None);
+        assert_eq!(
+            returns(bytes.get(..0x40).unwrap_or_default(), 32, Rules::Full).first(),
+            Some(&(4, 4, "ret"))
+        );
+    }
+
+    #[test]
+    fn what_does_not_decode_ends_the_search() {
+        let bytes = [0x55, 0xc3, 0x0f, 0xff, 0xff, 0x0f, 0x04, 0xc3, 0xc3];
+        assert_eq!(returns(&bytes, 64, Rules::Full).len(), 1);
+        assert_eq!(entry(&[], 64, Rules::Full), None);
+    }
+}
