@@ -315,6 +315,7 @@ impl Interposer {
         self.expired.clear();
         self.fired.clear();
         self.stopped_by = None;
+        self.restart_timers(core);
         // The machine may still know a page as one that code was fetched from, and would not announce it again.
         for page in core.code_pages() {
             self.arm_page(core, page);

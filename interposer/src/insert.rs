@@ -203,6 +203,10 @@ impl Interposer {
         match self.probes[probe].place.clone() {
             Place::Kernel { paddr, .. } => self.attach(core, paddr, INT3, probe),
             Place::LockNop { paddr, .. } => self.attach(core, paddr + 1, LOCK, probe),
+            Place::Timer(timer) => {
+                self.start_timer(core, probe, timer);
+                Ok(())
+            }
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
@@ -226,6 +230,10 @@ impl Interposer {
             Place::Kernel { paddr, .. } => self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1),
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
             Place::User { .. } => 0..self.sites.len(),
+            Place::Timer(_) => {
+                self.stop_timer(core, probe);
+                return;
+            }
             Place::Watch(watch) if watch.kind == WatchKind::Execute => {
                 self.by_range.get(&(watch.low, watch.high)).map_or(0..0, |&s| s..s + 1)
             }
@@ -294,7 +302,7 @@ impl Interposer {
         let probes = &self.probes;
         let (index, site) = (site, &mut self.sites[site]);
         let stays = |p: u32| match &probes[p as usize].place {
-            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) => true,
+            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) | Place::Timer(_) => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
@@ -375,7 +383,7 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             }
             (found[0], at)
         }
-        Place::Watch(_) => return Ok(()),
+        Place::Watch(_) | Place::Timer(_) => return Ok(()),
         Place::User { module, offset } => {
             let at = format!("offset {offset:#x} of {}", module.name());
             match module.bytes_at(*offset, 1) {

@@ -6,7 +6,7 @@
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `host` (what a handler
+//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `timer` (probes on time), `host` (what a handler
 //! sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
 //! takes).
 
@@ -22,6 +22,7 @@ mod insert;
 mod provided;
 mod service;
 mod table;
+mod timer;
 mod watch;
 
 pub use control::{PointView, ProgramView, SavedTable};
@@ -31,3 +32,4 @@ pub use insert::{InsertError, InsertErrorKind};
 pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use service::SymbolNames;
 pub use table::{Interposer, InterposerConfig, Place, ProbeNames, ProgramId, Stats};
+pub use timer::{Clock, Timer};

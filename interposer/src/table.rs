@@ -8,6 +8,7 @@ use crate::core_file::CoreFile;
 use crate::displace::Displaced;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
+use crate::timer::Timer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
@@ -57,6 +58,8 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// A time, again and again; nothing is patched.
+    Timer(Timer),
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
 }
@@ -264,6 +267,8 @@ pub struct Interposer {
     pub(crate) stack_depth: usize,
     /// Hits after which the run stops.
     pub(crate) last_hit: Option<u64>,
+    /// When the probes on time that are enabled are due.
+    pub(crate) timers: BTreeMap<u32, u64>,
     pub(crate) stats: Stats,
 }
 
@@ -316,6 +321,7 @@ impl Interposer {
             errors: Vec::new(),
             stack_depth: 0,
             last_hit: None,
+            timers: BTreeMap::new(),
             stats: Stats::default(),
             config,
         }

@@ -163,7 +163,7 @@ impl Interposer {
 
     /// A hit that reached its probe's limit, or whose handler asked to be removed.
     #[cold]
-    fn last_watch_hit(&mut self, core: &mut Core, index: u32, remove: bool) {
+    pub(crate) fn last_watch_hit(&mut self, core: &mut Core, index: u32, remove: bool) {
         let Some(probe) = self.probes.get(index as usize) else { return };
         let id = ProgramId(probe.program);
         if remove || probe.run >= probe.rest.maxhits {

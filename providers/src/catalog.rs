@@ -6,6 +6,7 @@
 use crate::abi::Abi;
 use crate::description::{Description, DescriptionError};
 use crate::fbt::{Fbt, Rules};
+use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
 use crate::target::Target;
 
@@ -62,7 +63,7 @@ pub struct Catalog {
 impl Catalog {
     /// The providers that a target has.
     pub fn new(target: &Target) -> Self {
-        let mut providers: Vec<Box<dyn Provider>> = vec![Box::new(Fbt::new(target))];
+        let mut providers: Vec<Box<dyn Provider>> = vec![Box::new(Fbt::new(target)), Box::new(Profile)];
         providers.sort_by(|a, b| a.name().cmp(b.name()));
         Self { providers }
     }

@@ -4,7 +4,7 @@
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
 //! `trapline list` shows) and [`disassemble`] (what `trapline dis` shows);
-//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`. [`Description`] says which are
+//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
 //! Not here: handling a trap, guest memory while it runs.
 //!
@@ -26,6 +26,7 @@ mod enable;
 mod fbt;
 mod glob;
 mod list;
+mod profile;
 mod provider;
 mod target;
 

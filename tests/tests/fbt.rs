@@ -1,5 +1,5 @@
-//! fbt on the guests: nobody notices it, its returns pair with its entries, and DTrace's sites are those that objdump
-//! shows.
+//! fbt and profile on the guests: nobody notices them, fbt's returns pair with its entries, and DTrace's sites are those
+//! that objdump shows.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -233,4 +233,27 @@ fn a_handler_that_fails_is_told_and_the_others_go_on() {
     assert!(ran.err.contains("divide-by-zero in action #3 at RPN offset 18"), "{}", ran.err);
     let whole = ran.out.lines().filter(|line| line.len() > 80).count();
     assert!(whole > 1 && ran.out.lines().count() == 3 * whole, "{}", ran.out);
+}
+
+#[test]
+fn ticks_come_at_exact_times_and_nobody_notices() {
+    for guest in ["embedded:ia32", "embedded:x86_64"] {
+        let plain = run(&["run", guest, "--digest", "-q", "--console", "none"]);
+        let clauses = ["-n", "profile:::tick-50us { exit }", "-n", "profile:::profile-77777insn { exit }"];
+        let args = [&["run", guest, "-f", "json", "--header", "tsc", "-q"][..], &clauses[..]].concat();
+        let probed = run(&args);
+        assert_eq!(lines(&probed.out, "end")[0]["digest"], digest(&plain), "{guest} noticed its ticks");
+        let hits = lines(&probed.out, "hit");
+        let of = |name: &str, field: &str| -> Vec<u64> {
+            let named = hits.iter().filter(|hit| hit["probe"].as_str().unwrap().contains(name));
+            named.map(|hit| hit[field].as_u64().unwrap()).collect()
+        };
+        let every = |period: u64, times: &[u64]| (1..).zip(times).all(|(n, time)| *time == n * period);
+        let (times, counts) = (of("tick", "tsc"), of("profile-", "icount"));
+        assert!(times.len() > 50 && every(50_000, &times), "{times:?}");
+        assert!(counts.len() > 50 && every(77_777, &counts), "{counts:?}");
+    }
+    let stopped = run(&["run", "embedded:ia32", "-n", "tick-1ms", "--stop-after", "3"]);
+    assert_eq!(stopped.out.lines().count(), 3);
+    assert!(stopped.err.contains("there were 3 hits"), "{}", stopped.err);
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use trapline_emu::{Snapshot, SnapshotMismatch};
-use trapline_interposer::{Interposer, PointView, ProgramId, ProgramView, SavedTable};
+use trapline_interposer::{Clock, Interposer, PointView, ProgramId, ProgramView, SavedTable};
 use trapline_providers::{Target, resolve};
 use trapline_rpn::Program;
 use trapline_trace::Reply;
@@ -327,6 +327,10 @@ fn place(point: &PointView<'_>) -> String {
     match point.place {
         trapline_interposer::Place::Kernel { linear, .. }
         | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
+        trapline_interposer::Place::Timer(timer) => match timer.clock {
+            Clock::Virtual => format!("every {} ns", timer.period),
+            Clock::Instructions => format!("every {} instructions", timer.period),
+        },
         trapline_interposer::Place::Watch(watch) => {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)

@@ -168,7 +168,13 @@ impl Session {
                 (None, Some(stop)) if !moved => return Ok(self.why_ended(stop, watch)),
                 _ => {}
             }
-            let stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
+            let mut stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
+            if let Some(interposer) = &mut self.interposer {
+                interposer.tick(self.machine.core_mut());
+                if stop == Stop::Limit && interposer.stopped_by_handler() {
+                    stop = Stop::Requested;
+                }
+            }
             self.pass_on(target, outputs)?;
             self.write_cores(outputs)?;
             if interrupt::asked() {
@@ -251,6 +257,8 @@ impl Session {
     fn slice(&mut self, limit: u64) -> Stop {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.machine.icount() / size + 1).saturating_mul(size);
+        let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
+        let next = tick.map_or(next, |tick| next.min(tick));
         let interposer = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
         self.machine.run(interposer, next.min(limit))
     }
