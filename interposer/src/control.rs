@@ -127,12 +127,25 @@ impl Interposer {
         for &index in &program.probes {
             if let Some(probe) = self.probes.get_mut(index) {
                 // A limit of 0 sends each hit to `last_hit`.
-                probe.limit = if at.is_some() { 0 } else { probe.rest.maxhits };
+                let awaited = at.is_some() || self.last_hit.is_some();
+                probe.limit = if awaited { 0 } else { probe.rest.maxhits };
             }
         }
         if let Some(program) = self.programs.get_mut(id.0) {
             (program.counted, program.stop_at) = (counted, at);
         }
+    }
+
+    /// Ends the run, as the service `stop` does, when so many hits of any probe have completed. Programs that are
+    /// inserted later count too.
+    pub fn stop_after_hits(&mut self, hits: u64) {
+        self.last_hit = Some(hits);
+        self.probes.iter_mut().for_each(|probe| probe.limit = 0);
+    }
+
+    /// How many hits [`Interposer::stop_after_hits`] asked for, when there have been so many.
+    pub fn enough_hits(&self) -> Option<u64> {
+        self.last_hit.filter(|last| self.stats.hits >= *last)
     }
 
     /// The hit number that [`Interposer::stop_at_hit`] last asked for.
@@ -153,6 +166,9 @@ impl Interposer {
             self.expired.push(index);
         }
         let id = ProgramId(probe.program);
+        if self.last_hit.is_some_and(|last| self.stats.hits >= last) {
+            self.stop_after(core, Due { program: id, site, asked: true });
+        }
         let Some(program) = self.programs.get_mut(id.0) else { return };
         program.counted += u64::from(!retry);
         if program.stop_at.is_none_or(|n| program.counted < n) {
@@ -299,6 +315,7 @@ impl Interposer {
         self.expired.clear();
         self.fired.clear();
         self.stopped_by = None;
+        self.restart_timers(core);
         // The machine may still know a page as one that code was fetched from, and would not announce it again.
         for page in core.code_pages() {
             self.arm_page(core, page);

@@ -8,6 +8,8 @@ use crate::core_file;
 use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
+use crate::provided::HandlerError;
+use crate::service::kernel_stack;
 use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
@@ -128,6 +130,8 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.asked,
             ip: None,
+            arguments: probe.arguments.as_deref(),
+            at_call: probe.at_call,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
@@ -157,7 +161,7 @@ impl Interposer {
     pub(crate) fn oddities(&mut self, core: &mut Core, index: u32, site: Option<usize>, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
         match outcome.termination {
-            Termination::Exception => self.stats.exceptions += 1,
+            Termination::Exception => self.failed(index),
             Termination::ExitTo(1) => self.stats.debugger_exits += 1,
             Termination::ExitTo(2) => self.stats.dump_exits += 1,
             Termination::ExitTo(_) => self.take_core_file(core),
@@ -166,6 +170,22 @@ impl Interposer {
         if std::mem::take(&mut self.asked.stop) {
             self.stop_here(core, index, site);
         }
+    }
+
+    /// An exception has ended the handler of this probe. Its first is kept whole.
+    fn failed(&mut self, index: u32) {
+        self.stats.exceptions += 1;
+        let probe = &mut self.probes[index as usize];
+        probe.rest.errors += 1;
+        if probe.rest.errors > 1 {
+            return;
+        }
+        let thrown = self.vm.unhandled();
+        let before = probe.handler.code().iter().take(thrown.at as usize);
+        let offset = before.map(|insn| 1 + insn.op.row().operand.size()).sum();
+        let error =
+            HandlerError { probe: index, at: thrown.at, offset, code: thrown.code, parm1: thrown.parm1 };
+        self.errors.push(error);
     }
 
     /// `exit 3`.
@@ -233,6 +253,24 @@ impl Interposer {
         if self.vm.stack_trace().is_some() {
             self.record_trace(header, index);
         }
+        if self.stack_depth > 0 {
+            self.record_stack(core, header, index);
+        }
+    }
+
+    /// Commits the kernel's stack at the hit whose record is `data`.
+    #[cold]
+    fn record_stack(&mut self, core: &Core, data: Header, index: u32) {
+        let at_call = self.probes[index as usize].at_call;
+        let mut frames = kernel_stack(core, at_call, self.stack_depth.saturating_add(1));
+        // The first is the probed instruction itself, which the record names.
+        frames.drain(..frames.len().min(1));
+        let size = usize::from(data.width / 8);
+        let bytes = frames.iter().flat_map(|ip| ip.to_le_bytes().into_iter().take(size));
+        self.trace.clear();
+        self.trace.extend(bytes);
+        let header = Header { kind: Kind::KernelStack, exception: None, termination: 0, ..data };
+        self.channels.commit(&RecordView { header, name: &self.name, watch: None, data: &self.trace });
     }
 
     /// Commits the stack trace of the handler whose record is `data`, with codes (0,0) as DProbes did.

@@ -3,11 +3,12 @@
 //! Reads walk the guest's tables without setting an accessed bit, never touch MMIO, never change CR2. Only what a
 //! program asks to write is written.
 
+use crate::provided::Arguments;
 use crate::service::Asked;
 use crate::table::Stats;
 use trapline_emu::{Access, Core, Seg};
 use trapline_os::OsProfile;
-use trapline_rpn::{CallkError, CallkStack, Context, Fault, Host, Reg};
+use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
 
 /// The guest at one hit.
 pub(crate) struct Guest<'a> {
@@ -17,6 +18,10 @@ pub(crate) struct Guest<'a> {
     pub asked: &'a mut Asked,
     /// Instruction pointer that handlers see, where it is not the CPU's: that of an instruction which has retired.
     pub ip: Option<u64>,
+    /// The probe point's arguments, when a provider has put it.
+    pub arguments: Option<&'a dyn Arguments>,
+    /// Whether the stack pointer is at the return address.
+    pub at_call: bool,
 }
 
 /// Segment registers in the machine's order.
@@ -194,6 +199,11 @@ impl Host for Guest<'_> {
 
     fn task(&mut self) -> u64 {
         self.profile.as_deref().map_or(0, |p| p.current_task(self.core))
+    }
+
+    #[inline]
+    fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
+        self.arguments.ok_or(ArgumentError::None)?.argument(self.core, which)
     }
 
     fn io_read(&mut self, port: u16, size: u8) -> u32 {

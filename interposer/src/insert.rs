@@ -1,7 +1,9 @@
 //! Arming and disarming.
 
 use crate::displace::Displaced;
+use crate::provided::Point;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
+use std::sync::Arc;
 use trapline_emu::{Core, PAGE, PatchError, WatchKind};
 use trapline_rpn::LinkedProgram;
 
@@ -101,39 +103,44 @@ impl Interposer {
     ///
     /// # Errors
     /// The first probe point that cannot be armed; nothing of the program stays.
-    pub fn insert(
+    pub fn insert<P: Into<Point>>(
         &mut self,
         core: &mut Core,
         name: &str,
         program: LinkedProgram,
-        places: Vec<Place>,
+        places: Vec<P>,
     ) -> Result<ProgramId, InsertError> {
-        if places.len() != program.probes.len() {
-            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: places.len() };
+        let points: Vec<Point> = places.into_iter().map(P::into).collect();
+        if points.len() != program.probes.len() {
+            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
             return Err(InsertError { probe: 0, kind });
         }
-        for (probe, (linked, place)) in program.probes.iter().zip(&places).enumerate() {
+        for (probe, (linked, Point { place, .. })) in program.probes.iter().zip(&points).enumerate() {
             let checked = self.check_watch(place).and_then(|()| check_opcode(core, place, linked.opcode));
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        for (linked, place) in program.probes.iter().zip(places) {
+        for (linked, point) in program.probes.iter().zip(points) {
             self.probes.push(Probe {
                 program: id,
                 handler: linked.handler.clone(),
                 lines: linked.lines.clone(),
-                place,
+                place: point.place,
+                at_call: point.provided.as_ref().is_some_and(|provided| provided.at_call),
+                arguments: point.provided.as_ref().map(|provided| Arc::clone(&provided.arguments)),
                 major: linked.major,
                 minor: linked.minor,
                 ignore: u64::from(linked.ignore),
-                limit: u64::from(linked.maxhits),
+                limit: if self.last_hit.is_some() { 0 } else { u64::from(linked.maxhits) },
                 rest: Box::new(Rest {
                     maxhits: u64::from(linked.maxhits),
                     offset: linked.location.offset,
                     group: linked.group.clone(),
                     kind: linked.kind.clone(),
+                    provided: point.provided,
+                    errors: 0,
                 }),
                 logonfault: linked.logonfault,
                 enabled: false,
@@ -196,6 +203,10 @@ impl Interposer {
         match self.probes[probe].place.clone() {
             Place::Kernel { paddr, .. } => self.attach(core, paddr, INT3, probe),
             Place::LockNop { paddr, .. } => self.attach(core, paddr + 1, LOCK, probe),
+            Place::Timer(timer) => {
+                self.start_timer(core, probe, timer);
+                Ok(())
+            }
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
@@ -219,6 +230,10 @@ impl Interposer {
             Place::Kernel { paddr, .. } => self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1),
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
             Place::User { .. } => 0..self.sites.len(),
+            Place::Timer(_) => {
+                self.stop_timer(core, probe);
+                return;
+            }
             Place::Watch(watch) if watch.kind == WatchKind::Execute => {
                 self.by_range.get(&(watch.low, watch.high)).map_or(0..0, |&s| s..s + 1)
             }
@@ -287,7 +302,7 @@ impl Interposer {
         let probes = &self.probes;
         let (index, site) = (site, &mut self.sites[site]);
         let stays = |p: u32| match &probes[p as usize].place {
-            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) => true,
+            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) | Place::Timer(_) => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
@@ -368,7 +383,7 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             }
             (found[0], at)
         }
-        Place::Watch(_) => return Ok(()),
+        Place::Watch(_) | Place::Timer(_) => return Ok(()),
         Place::User { module, offset } => {
             let at = format!("offset {offset:#x} of {}", module.name());
             match module.bytes_at(*offset, 1) {

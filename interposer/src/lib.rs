@@ -6,8 +6,8 @@
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `host` (what a handler
-//! sees of the guest), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
+//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `timer` (probes on time), `host` (what a handler
+//! sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
 //! takes).
 
 #![forbid(unsafe_code)]
@@ -19,13 +19,17 @@ mod displace;
 mod hit;
 mod host;
 mod insert;
+mod provided;
 mod service;
 mod table;
+mod timer;
 mod watch;
 
 pub use control::{PointView, ProgramView, SavedTable};
 pub use core_file::CoreFile;
 pub use displace::{Way, way_of, why};
 pub use insert::{InsertError, InsertErrorKind};
+pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use service::SymbolNames;
-pub use table::{Interposer, InterposerConfig, Place, ProgramId, Stats};
+pub use table::{Interposer, InterposerConfig, Place, ProbeNames, ProgramId, Stats};
+pub use timer::{Clock, Timer};

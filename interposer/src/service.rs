@@ -37,7 +37,7 @@ impl Guest<'_> {
             services::RESUME => self.asked.frozen_after = None,
             services::KERNEL_STACK => {
                 let most = stack.pop().min(MAX_FRAMES);
-                let frames = kernel_stack(self.core, most as usize);
+                let frames = kernel_stack(self.core, self.at_call, most as usize);
                 frames.iter().rev().for_each(|&ip| stack.push(ip));
                 stack.push(frames.len() as u64);
             }
@@ -64,8 +64,10 @@ fn little_endian(bytes: &[u8]) -> u64 {
 }
 
 /// The instruction pointer in the kernel, then the return addresses that the frame pointers lead to: innermost first.
-/// A frame that lies below the one before it, or cannot be read, ends the walk.
-fn kernel_stack(core: &Core, most: usize) -> Vec<u64> {
+/// A frame that lies below the one before it, or cannot be read, ends the walk. `at_call` says that the stack pointer is at
+/// the return address, which no frame pointer leads to: the frame is not built yet, or not any more.
+pub(crate) fn kernel_stack(core: &Core, at_call: bool, most: usize) -> Vec<u64> {
+    const SP: usize = 4;
     const BP: usize = 5;
     let env = core.env();
     let mut frames = Vec::new();
@@ -74,6 +76,10 @@ fn kernel_stack(core: &Core, most: usize) -> Vec<u64> {
     }
     frames.push(env.eip());
     let word = if env.long_mode() { 8 } else { 4 };
+    let mut caller = [0; 8];
+    if at_call && frames.len() < most && core.peek(env.gpr(SP), &mut caller[..word]).is_ok() {
+        frames.push(little_endian(&caller));
+    }
     let mut frame = env.gpr(BP);
     while frames.len() < most && frame != 0 {
         let mut bytes = [0; 16];

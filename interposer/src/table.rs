@@ -6,7 +6,9 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
+use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
+use crate::timer::Timer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
@@ -56,6 +58,8 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// A time, again and again; nothing is patched.
+    Timer(Timer),
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
 }
@@ -131,7 +135,10 @@ pub(crate) struct Probe {
     pub minor: u32,
     pub logonfault: bool,
     pub enabled: bool,
+    /// Whether the stack pointer is at the return address there.
+    pub at_call: bool,
     pub place: Place,
+    pub arguments: Option<Arc<dyn Arguments>>,
     pub rest: Box<Rest>,
     /// Source line of each instruction of the handler.
     pub lines: Box<[u32]>,
@@ -145,6 +152,10 @@ pub(crate) struct Rest {
     pub offset: u64,
     pub group: Option<String>,
     pub kind: Option<String>,
+    /// What its provider says of it.
+    pub provided: Option<Provided>,
+    /// Handlers that an exception ended.
+    pub errors: u64,
 }
 
 /// One patched physical address. What every hit touches is in its first cache line.
@@ -250,7 +261,32 @@ pub struct Interposer {
     /// The program of the handler that has ended the run.
     pub(crate) stopped_by: Option<ProgramId>,
     pub(crate) asked: Asked,
+    /// First failures of handlers that were not fetched yet.
+    pub(crate) errors: Vec<HandlerError>,
+    /// Return addresses that go with each record; 0 for none.
+    pub(crate) stack_depth: usize,
+    /// Hits after which the run stops.
+    pub(crate) last_hit: Option<u64>,
+    /// When the probes on time that are enabled are due.
+    pub(crate) timers: BTreeMap<u32, u64>,
     pub(crate) stats: Stats,
+}
+
+/// Names of probes by their number, which their records carry.
+#[derive(Clone, Copy)]
+pub struct ProbeNames<'a>(&'a [Probe]);
+
+impl<'a> ProbeNames<'a> {
+    /// What the provider of a probe says of it; `None` if none has put it.
+    pub fn get(&self, number: u32) -> Option<&'a Provided> {
+        self.0.get(number as usize)?.rest.provided.as_ref()
+    }
+
+    /// Handlers that exceptions ended, of each probe where there were any: its number and how many.
+    pub fn errors(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let counts = (0..).zip(self.0.iter().map(|probe| probe.rest.errors));
+        counts.filter(|(_, errors)| *errors > 0)
+    }
 }
 
 impl Interposer {
@@ -282,6 +318,10 @@ impl Interposer {
             fired: Vec::new(),
             stopped_by: None,
             asked: Asked::default(),
+            errors: Vec::new(),
+            stack_depth: 0,
+            last_hit: None,
+            timers: BTreeMap::new(),
             stats: Stats::default(),
             config,
         }
@@ -305,6 +345,26 @@ impl Interposer {
     /// Sets where the service `symbol` finds names.
     pub fn name_symbols(&mut self, names: SymbolNames) {
         self.asked.names = Some(names);
+    }
+
+    /// Lets each record be followed by one of the kernel's stack, with so many return addresses at most.
+    pub fn set_stack_depth(&mut self, depth: usize) {
+        self.stack_depth = depth;
+    }
+
+    /// The first failure of each probe's handler since the last call.
+    pub fn take_errors(&mut self) -> Vec<HandlerError> {
+        std::mem::take(&mut self.errors)
+    }
+
+    /// The records, and the names of the probes that they count.
+    pub fn channels_and_names(&mut self) -> (&mut Channels, ProbeNames<'_>) {
+        (&mut self.channels, ProbeNames(&self.probes))
+    }
+
+    /// The names of probes.
+    pub fn names(&self) -> ProbeNames<'_> {
+        ProbeNames(&self.probes)
     }
 
     /// Counters.

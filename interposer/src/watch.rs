@@ -146,6 +146,8 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.asked,
             ip: Some(hit.ip),
+            arguments: None,
+            at_call: false,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
@@ -161,11 +163,14 @@ impl Interposer {
 
     /// A hit that reached its probe's limit, or whose handler asked to be removed.
     #[cold]
-    fn last_watch_hit(&mut self, core: &mut Core, index: u32, remove: bool) {
+    pub(crate) fn last_watch_hit(&mut self, core: &mut Core, index: u32, remove: bool) {
         let Some(probe) = self.probes.get(index as usize) else { return };
         let id = ProgramId(probe.program);
         if remove || probe.run >= probe.rest.maxhits {
             self.disable(core, index as usize);
+        }
+        if self.last_hit.is_some_and(|last| self.stats.hits >= last) {
+            self.stop_here(core, index, None);
         }
         let Some(program) = self.programs.get_mut(id.0) else { return };
         program.counted += 1;

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use trapline_emu::WatchKind;
 use trapline_emu::symbols::UserModule;
-use trapline_interposer::Place;
+use trapline_interposer::{Place, Point};
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
     SymbolResolver, Watch,
 };
 
 use crate::code::Code;
+use crate::enable::{expand, find};
 use crate::source::{SourceError, SourcePlace};
 use crate::target::{Target, basename};
 
@@ -28,8 +29,8 @@ const SUGGESTIONS: usize = 3;
 pub struct Resolved {
     /// The program.
     pub program: LinkedProgram,
-    /// Where its probe points are.
-    pub places: Vec<Place>,
+    /// Where its probe points are, and what providers say of them.
+    pub points: Vec<Point>,
 }
 
 /// Links `program` against `target` and checks every probe point by the target's files.
@@ -40,27 +41,20 @@ pub struct Resolved {
 pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnostics> {
     let scope = Scope::find(target, program)?;
     let mut linked = program.link(target.width(), &scope)?;
-    let mut places = Vec::with_capacity(linked.probes.len());
+    let (mut probes, mut points) = (Vec::new(), Vec::new());
     let mut refused = Diagnostics::default();
     for probe in &linked.probes {
-        match scope.place(probe) {
-            Ok(place) => places.push(place),
-            Err(error) => {
-                let found = linked.location_error(probe, error.code, error.message, error.help);
-                if refused.list.len() < Diagnostics::LIMIT {
-                    refused.list.extend(found.list);
-                } else {
-                    refused.more += found.list.len();
-                }
+        if let Err(error) = scope.points(probe, &mut probes, &mut points) {
+            let found = linked.location_error(probe, error.code, error.message, error.help);
+            if refused.list.len() < Diagnostics::LIMIT {
+                refused.list.extend(found.list);
+            } else {
+                refused.more += found.list.len();
             }
         }
     }
-    for (probe, place) in linked.probes.iter_mut().zip(&places) {
-        if let (Place::Kernel { linear, .. }, Some(base)) = (place, target.text_base()) {
-            probe.location.offset = linear.wrapping_sub(base) & target.width().mask();
-        }
-    }
-    if refused.list.is_empty() { Ok(Resolved { program: linked, places }) } else { Err(refused) }
+    linked.probes = probes;
+    if refused.list.is_empty() { Ok(Resolved { program: linked, points }) } else { Err(refused) }
 }
 
 /// The diagnostic for a probe point of `program` that the interposer refused for the reason `kind`.
@@ -79,7 +73,7 @@ struct LocationError {
 }
 
 /// What one program's names mean.
-struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     target: &'a Target,
     /// The module of a user program.
     module: Option<&'a Arc<UserModule>>,
@@ -90,6 +84,43 @@ impl<'a> Scope<'a> {
     fn source_line(&self, module: Option<&str>, name: &str) -> Option<Result<u64, SourceError>> {
         let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.module.is_none())?;
         Some(self.target.lines().address(place, self.target.symbols()))
+    }
+
+    /// The names of the kernel.
+    pub fn kernel_of(target: &'a Target) -> Self {
+        Self { target, module: None }
+    }
+
+    /// Adds a probe point's place, or the sites of the probes that its description names.
+    fn points(
+        &self,
+        probe: &LinkedProbe,
+        probes: &mut Vec<LinkedProbe>,
+        points: &mut Vec<Point>,
+    ) -> Result<(), LocationError> {
+        let Some(text) = description(probe) else {
+            let place = self.place(probe)?;
+            let mut probe = probe.clone();
+            if let (Place::Kernel { linear, .. }, Some(base)) = (&place, self.target.text_base()) {
+                probe.location.offset = linear.wrapping_sub(base) & self.target.width().mask();
+            }
+            probes.push(probe);
+            points.push(place.into());
+            return Ok(());
+        };
+        let refused = |code, message| LocationError { code, message, help: None };
+        if let Some(module) = self.module {
+            let message =
+                format!("\"{text}\" names probes of the kernel, and {} is a user module", module.name());
+            let help = Some("modtype = kernel makes this a program of the kernel".to_owned());
+            return Err(LocationError { code: "not-kernel", message, help });
+        }
+        let found = find(self.target, text).map_err(|error| refused("no-probe", error.to_string()))?;
+        for one in &found {
+            let added = expand(self.target, probe, one, probes, points);
+            added.map_err(|error| refused("no-argument", error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn find(target: &'a Target, program: &Program) -> Result<Self, Diagnostics> {
@@ -188,6 +219,12 @@ fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
     };
     let low = probe.location.value;
     Place::Watch(trapline_emu::Watch { kind, low, high: probe.location.end.unwrap_or(low) })
+}
+
+/// The description that stands in place of a symbol: a text with a colon, which no symbol has.
+fn description(probe: &LinkedProbe) -> Option<&str> {
+    let location = &probe.location;
+    location.symbol.as_deref().filter(|text| text.contains(':') && location.form == LocationForm::Offset)
 }
 
 impl From<crate::code::Refusal> for LocationError {

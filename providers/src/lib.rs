@@ -1,9 +1,12 @@
-//! Names to sites: DProbes offsets and function globs.
+//! Names to sites: DProbes offsets, function globs, and the probes of providers.
 //!
 //! A provider turns what a user names (a symbol, an offset in a module, an address) into a [`Place`] that the
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
-//! `trapline list` shows) and [`disassemble`] (what `trapline dis` shows). Not here: handling a trap, guest memory while it runs. Room is left for fbt, pid and sdt.
+//! `trapline list` shows) and [`disassemble`] (what `trapline dis` shows);
+//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`. [`Description`] says which are
+//! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
+//! Not here: handling a trap, guest memory while it runs.
 //!
 //! Everything is judged by the files, before the guest runs: the same program on the same files gives the same
 //! places.
@@ -12,16 +15,33 @@
 
 #![forbid(unsafe_code)]
 
+mod abi;
+mod catalog;
+mod clause;
 mod code;
+mod description;
 mod disassemble;
 mod dprobes;
+mod enable;
+mod fbt;
+mod glob;
 mod list;
+mod profile;
+mod provider;
 mod source;
 mod target;
 
+pub use abi::{Abi, AbiError, AtEntry, AtReturn};
+pub use catalog::{Catalog, MatchError, ProbeOptions};
+pub use clause::{Clause, ClauseError};
 pub use code::{Code, Refusal};
+pub use description::{Description, DescriptionError};
 pub use disassemble::{DisassembleError, Line, Listing, disassemble};
 pub use dprobes::{Resolved, insert_error, resolve};
-pub use list::{Function, FunctionGlob, GlobError, functions};
+pub use enable::{ArgumentRefused, EnableError, Matched, enable, find};
+pub use fbt::Rules;
+pub use glob::{FunctionGlob, GlobError};
+pub use list::{Function, functions};
+pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
 pub use target::Target;

@@ -1,48 +1,13 @@
-//! Functions of a target by glob: `*`, `?`, `[a-z]`, `[!x]`, `{a,b}`, `\x`.
+//! Functions of a target by glob.
 
-use globset::{GlobBuilder, GlobMatcher};
 use trapline_emu::symbols::Symbol;
 
 use crate::code::Code;
+use crate::glob::FunctionGlob;
 use crate::target::{Target, basename};
 
 /// Bytes of a function that are shown.
 const FIRST_BYTES: usize = 8;
-
-/// A pattern that is no glob.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x` are understood"
-)]
-pub struct GlobError {
-    /// The pattern.
-    pub pattern: String,
-    /// What is wrong.
-    pub reason: String,
-}
-
-/// A pattern for names of functions; upper and lower case are distinguished.
-#[derive(Debug, Clone)]
-pub struct FunctionGlob(GlobMatcher);
-
-impl FunctionGlob {
-    /// Compiles `pattern`.
-    ///
-    /// # Errors
-    /// An unclosed class, a range that runs backwards, a backslash at the end.
-    pub fn new(pattern: &str) -> Result<Self, GlobError> {
-        let glob = GlobBuilder::new(pattern).literal_separator(false).backslash_escape(true).build();
-        match glob {
-            Ok(glob) => Ok(Self(glob.compile_matcher())),
-            Err(error) => Err(GlobError { pattern: pattern.to_owned(), reason: error.kind().to_string() }),
-        }
-    }
-
-    /// Whether the whole of `name` matches.
-    pub fn matches(&self, name: &str) -> bool {
-        self.0.is_match(name)
-    }
-}
 
 /// A function that can be probed by name.
 #[derive(Debug, Clone, PartialEq, Eq)]

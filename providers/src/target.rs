@@ -1,11 +1,12 @@
 //! What there is to probe: the kernel's image and symbols, and the user modules.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{Image, Width as FileWidth};
 use trapline_emu::symbols::{SourceLine, Symbols, UserModule};
 use trapline_rpn::Width;
 
+use crate::catalog::{Catalog, ProbeOptions};
 use crate::source::SourceLines;
 
 /// The files that make up a guest.
@@ -15,6 +16,9 @@ pub struct Target {
     symbols: Symbols,
     modules: Vec<Arc<UserModule>>,
     lines: SourceLines,
+    options: ProbeOptions,
+    /// Made when it is first asked for.
+    catalog: OnceLock<Arc<Catalog>>,
 }
 
 /// The last component of a path; modules are matched by it.
@@ -26,7 +30,8 @@ impl Target {
     /// A guest of the kernel `image` with `symbols` and the user modules `modules`.
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
-        Self { image, symbols, modules, lines }
+        let (options, catalog) = (ProbeOptions::default(), OnceLock::new());
+        Self { image, symbols, modules, lines, options, catalog }
     }
 
     /// With the debugging information of the ELF file `file`, if it has any, before the image's own.
@@ -44,6 +49,22 @@ impl Target {
     /// The kernel's source lines.
     pub(crate) fn lines(&self) -> &SourceLines {
         &self.lines
+    }
+
+    /// The same with probes found as the user has chosen.
+    #[must_use]
+    pub fn with_options(self, options: ProbeOptions) -> Self {
+        Self { options, catalog: OnceLock::new(), ..self }
+    }
+
+    /// What the user has chosen of how probes are found.
+    pub fn options(&self) -> ProbeOptions {
+        self.options
+    }
+
+    /// All probes of the target.
+    pub fn catalog(&self) -> &Catalog {
+        self.catalog.get_or_init(|| Arc::new(Catalog::new(self)))
     }
 
     /// The kernel.
@@ -89,6 +110,12 @@ impl Target {
         let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
         let at = std::iter::once(&self.symbols).chain(fixed).find_map(|symbols| symbols.at(address))?;
         Some((at.symbol.name.to_string(), at.offset))
+    }
+
+    /// The kernel's name, for an address in it.
+    pub fn kernel_module(&self, address: u64) -> Option<&str> {
+        let plan = self.image.plan();
+        plan.vaddr_to_paddr(address).map(|_| basename(&plan.name))
     }
 
     /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed

@@ -31,7 +31,9 @@ fn user(module: &str, location: &str, opcode: &str) -> Result<Vec<Place>, String
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
     let program = parse("p.rpn", text).map_err(|e| e.to_string())?;
-    resolve(&target(), &program).map(|r| r.places).map_err(|e| e.to_string())
+    resolve(&target(), &program)
+        .map(|r| r.points.into_iter().map(|point| point.place).collect())
+        .map_err(|e| e.to_string())
 }
 
 fn address(name: &str) -> u64 {

@@ -132,6 +132,15 @@ impl Expr {
         })
     }
 
+    /// The probe description that stands in place of a symbol: a text with a colon, which no symbol has.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        match self.terms.as_slice() {
+            [Term { negative: false, atom: Atom::Symbol(name), .. }] if name.contains(':') => Some(name),
+            _ => None,
+        }
+    }
+
     /// The symbols named, in order.
     pub fn symbols(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().filter_map(|t| match &t.atom {

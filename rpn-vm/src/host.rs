@@ -19,6 +19,24 @@ pub enum Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault(pub u64);
 
+/// What a probe point knows of the call that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Argument {
+    /// `push arg, n`: argument n, from 0.
+    Number(u8),
+    /// `push ret`: what the function returns.
+    Returned,
+}
+
+/// Why an argument has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentError {
+    /// The probe point has no such argument: INVALID_OPERAND(8, n); for `push ret` n is all ones.
+    None,
+    /// It is in memory, and this address of it cannot be read: INVALID_ADDR.
+    Fault(u64),
+}
+
 /// What a host service sees of the running handler (rpn.md 8).
 pub trait CallkStack {
     /// Pops the top element, of the guest's width.
@@ -84,6 +102,15 @@ pub trait Host {
 
     /// Linear address of the current task structure.
     fn task(&mut self) -> u64;
+
+    /// An argument of the probe point, extended to 64 bits as its type asks.
+    ///
+    /// # Errors
+    /// See [`ArgumentError`].
+    fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
+        let _ = which;
+        Err(ArgumentError::None)
+    }
 
     /// Reads an IO port; `size` is 1, 2 or 4 bytes.
     fn io_read(&mut self, port: u16, size: u8) -> u32;

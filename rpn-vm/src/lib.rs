@@ -39,7 +39,7 @@ pub use ast::{
 pub use code::{CodeError, Insn, decode, decode_one, encode};
 pub use codes::{CODES, CodeRow, Stage, by_name as code_by_name, near as near_code};
 pub use diag::{Diagnostic, Diagnostics, Note, Severity};
-pub use host::{CallkError, CallkStack, Context, Fault, Host};
+pub use host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host};
 pub use library::LIBRARY;
 pub use link::{
     AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,

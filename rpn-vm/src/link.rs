@@ -76,7 +76,8 @@ pub enum LocationForm {
 pub struct LinkedLocation {
     /// `offset =` or `address =`.
     pub form: LocationForm,
-    /// The first symbol that is added, when there is one.
+    /// The first symbol that is added, when there is one; or a probe description ([`Expr::description`]), whose value
+    /// is 0.
     pub symbol: Option<String>,
     /// What that symbol resolved to.
     pub symbol_value: Option<u64>,
@@ -262,7 +263,11 @@ impl Linker<'_> {
             Location::Offset(e) => (LocationForm::Offset, e, None, Some(name.as_str())),
             Location::Address(e, high) => (LocationForm::Address, e, high.as_ref(), None),
         };
-        let (value, symbol) = self.value(expr, module)?;
+        let (value, symbol) = match expr.description().filter(|_| form == LocationForm::Offset) {
+            // What it names is the caller's to find.
+            Some(text) => (0, Some((text.to_owned(), 0))),
+            None => self.value(expr, module)?,
+        };
         let end = match high {
             Some(high) => Some(self.value(high, module)?.0),
             None => None,

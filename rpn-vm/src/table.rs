@@ -270,6 +270,8 @@ table! {
     0x80 PushPid "push pid" None 0 1 Pure System;
     0x81 PushProcid "push procid" None 0 1 Pure System;
     0x82 PushTask "push task" None 0 1 Pure System;
+    0x83 PushArg "push arg, %" Count8 0 1 Pure System;
+    0x84 PushRet "push ret" None 0 1 Pure System;
     // IO Group
     0x88 PushIo8 "push io, u8" None 1 1 Ports Io;
     0x89 PushIo16 "push io, u16" None 1 1 Ports Io;

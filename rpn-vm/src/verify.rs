@@ -143,6 +143,7 @@ pub(crate) enum Quick {
     PushMem16,
     PushMem32,
     PushMem64,
+    PushArg,
 }
 
 impl Quick {
@@ -181,6 +182,7 @@ impl Quick {
             Op::MoveLvN => Self::MoveLv,
             Op::IncLvN => Self::IncLv,
             Op::DecLvN => Self::DecLv,
+            Op::PushArg => Self::PushArg,
             Op::PushMem8 => Self::PushMem8,
             Op::PushMem16 => Self::PushMem16,
             Op::PushMem32 => Self::PushMem32,

@@ -84,7 +84,7 @@ fn armed(program: &str, channel: ChannelConfig) -> (Machine, Interposer, Program
         Interposer::new(InterposerConfig { header, channel, profile: None, max_steps: None });
     let program = parse("p.rpn", program).unwrap();
     let resolved = resolve(&target(), &program).unwrap();
-    let id = interposer.insert(machine.core_mut(), "p.rpn", resolved.program, resolved.places).unwrap();
+    let id = interposer.insert(machine.core_mut(), "p.rpn", resolved.program, resolved.points).unwrap();
     (machine, interposer, id)
 }
 

@@ -48,7 +48,7 @@ fn run_guest(guest: &Guest, head: &str, handler: &str) -> (Vec<u8>, Vec<Record>,
         profile: Some(profile),
         max_steps: None,
     });
-    interposer.insert(machine.core_mut(), "p.rpn", resolved.program, resolved.places).unwrap();
+    interposer.insert(machine.core_mut(), "p.rpn", resolved.program, resolved.points).unwrap();
     assert_eq!(machine.run(Some(&mut interposer as &mut dyn TrapInterposer), LIMIT), Stop::Halted);
     let stats = interposer.stats();
     let mut bytes = Vec::new();

@@ -13,6 +13,7 @@ mod destination;
 mod dump;
 mod file;
 mod prefix;
+mod probe_name;
 mod record;
 mod sink;
 mod stack_trace;
@@ -27,8 +28,9 @@ pub use destination::{
 pub use dump::{dump, visible};
 pub use file::{FileHead, Piece, RawSink, TraceFileError, TraceReader};
 pub use prefix::{Prefix, Token};
+pub use probe_name::{NamedProbe, ProbeName};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
-pub use sink::{End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use sink::{DtraceSink, End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
 pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};
 pub use watch::{Accessed, WATCH_VALUE, WatchItem};

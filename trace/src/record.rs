@@ -105,6 +105,8 @@ pub enum Kind {
     StackTrace = 1,
     /// A message of Trapline itself.
     Control = 2,
+    /// The kernel's stack at a hit: return addresses in words of the guest, innermost first.
+    KernelStack = 3,
 }
 
 impl Kind {
@@ -113,6 +115,7 @@ impl Kind {
             0 => Some(Self::Data),
             1 => Some(Self::StackTrace),
             2 => Some(Self::Control),
+            3 => Some(Self::KernelStack),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use trapline_providers::Abi;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
@@ -37,7 +38,7 @@ pub struct Cli {
 pub enum Command {
     /// Run an image with probes and print their records
     Run(Box<RunArgs>),
-    /// List the functions that can be probed
+    /// List functions, or with a SPEC the probes of providers
     List(ListArgs),
     /// Disassemble a function: how each instruction would be displaced, and where probes stand; or a PPDF file
     Dis(DisArgs),
@@ -65,6 +66,21 @@ pub struct GuestArgs {
     /// More kernel symbols: a System.map or an ELF file
     #[arg(long, value_name = "FILE")]
     pub sym: Vec<PathBuf>,
+    /// Which functions and sites fbt has: full, or strict as DTrace has it
+    #[arg(long, value_enum, default_value = "full", value_name = "RULES")]
+    pub fbt: FbtRules,
+    /// How the kernel's functions get their arguments: cdecl, regparm or sysv [default: as the kernel is known to do]
+    #[arg(long, value_name = "CONVENTION")]
+    pub abi: Option<Abi>,
+}
+
+/// The sites of fbt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FbtRules {
+    /// The first byte of every function, every return, jumps out of the function
+    Full,
+    /// Those that DTrace's fbt has
+    Strict,
 }
 
 /// How probe programs are read: the preprocessor's part, and whose files are taken.
@@ -97,6 +113,8 @@ pub enum RecordFormat {
     Text,
     /// One JSON object a line, with a header and an end line
     Json,
+    /// CPU, ID and FUNCTION:NAME, as dtrace(1) prints hits
+    Dtrace,
     /// A trace file, for `trapline trace cat`
     Raw,
 }
@@ -131,6 +149,16 @@ pub struct RunArgs {
     /// Probe program to insert, source or PPDF file; may be repeated
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn")]
     pub probe: Vec<PathBuf>,
+    /// Put a handler on probes by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is
+    /// provider:module:function:name; logs the arguments without a handler; may be repeated (docs/providers.md)
+    #[arg(short = 'n', long = "name", value_name = "CLAUSE")]
+    pub clauses: Vec<String>,
+    /// End the run, exit 0, after this many hits
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub stop_after: Option<u64>,
+    /// Record the kernel's stack with each hit, this many return addresses at most
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub stack: Option<u16>,
     /// Enable only probe points of these groups; the others can be enabled by a script
     #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1..)]
     pub group: Vec<String>,
@@ -215,14 +243,26 @@ pub struct RunArgs {
     pub watch_unlimited: bool,
 }
 
+impl RunArgs {
+    /// Whether there may be probes.
+    pub fn is_probed(&self) -> bool {
+        !self.probe.is_empty() || !self.clauses.is_empty() || self.script.is_some()
+    }
+}
+
 /// `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Only functions whose name matches: * ? [a-z] [!x] {a,b} \x
+    /// Only functions whose name matches: * ? [a-z] [!x] {a,b} \x; with a colon in it the probes that match
+    /// provider:module:function:name
+    #[arg(value_name = "GLOB|SPEC")]
     pub glob: Option<String>,
+    /// Show the sites of each probe, and by which rule they were found
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Show the first byte, as `opcode =` wants it
     #[arg(long)]
     pub opcode: bool,

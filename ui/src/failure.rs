@@ -7,7 +7,7 @@ use trapline_emu::MachineError;
 use trapline_emu::devices::virtio::DiskError;
 use trapline_emu::load::LoadError;
 use trapline_emu::symbols::SymbolError;
-use trapline_providers::GlobError;
+use trapline_providers::{ArgumentRefused, EnableError, GlobError, MatchError};
 use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, PpdfError, UnwritableError, VerifyingKey};
 use trapline_trace::{TemplateErrors, TraceFileError};
@@ -179,15 +179,35 @@ pub enum Failure {
     /// A pattern is none.
     #[error(transparent)]
     Glob(#[from] GlobError),
+    /// A description of probes is none, or names none.
+    #[error(transparent)]
+    Probes(#[from] MatchError),
+    /// A handler on the command line and its probes do not go together.
+    #[error(transparent)]
+    Argument(ArgumentRefused),
     /// The machine cannot be built or loaded.
     #[error("cannot build the machine: {0}")]
     Machine(MachineError),
+}
+
+impl From<EnableError> for Failure {
+    fn from(error: EnableError) -> Self {
+        match error {
+            EnableError::Match(error) => Self::Probes(error),
+            EnableError::Handler(found) => Self::Compile(found),
+            EnableError::Argument(error) => Self::Argument(error),
+        }
+    }
 }
 
 impl Failure {
     /// The exit code that says the same.
     pub fn exit(&self) -> Exit {
         match self {
+            Self::Probes(MatchError::Nothing { .. } | MatchError::TooMany { .. }) | Self::Argument(_) => {
+                Exit::Compile
+            }
+            Self::Probes(_) => Exit::Usage,
             Self::Usage(_) | Self::Glob(_) | Self::Script(_) => Exit::Usage,
             Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
             Self::Machine(MachineError::Engine(_)) => Exit::Crashed,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use trapline_emu::{Snapshot, SnapshotMismatch};
-use trapline_interposer::{Interposer, PointView, ProgramId, ProgramView, SavedTable};
+use trapline_interposer::{Clock, Interposer, PointView, ProgramId, ProgramView, SavedTable};
 use trapline_providers::{Target, resolve};
 use trapline_rpn::Program;
 use trapline_trace::Reply;
@@ -256,7 +256,7 @@ fn insert(session: &mut Session, target: &Target, name: &str, program: &Program)
     let resolved = resolve(target, program).map_err(first)?;
     if let Some(interposer) = &mut session.interposer {
         interposer
-            .insert(session.machine.core_mut(), name, resolved.program, resolved.places)
+            .insert(session.machine.core_mut(), name, resolved.program, resolved.points)
             .map_err(|error| refused(error.kind.to_string()))?;
     }
     Ok(noted(session, "insert", name, format!("inserted {name}")))
@@ -327,6 +327,10 @@ fn place(point: &PointView<'_>) -> String {
     match point.place {
         trapline_interposer::Place::Kernel { linear, .. }
         | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
+        trapline_interposer::Place::Timer(timer) => match timer.clock {
+            Clock::Virtual => format!("every {} ns", timer.period),
+            Clock::Instructions => format!("every {} instructions", timer.period),
+        },
         trapline_interposer::Place::Watch(watch) => {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)

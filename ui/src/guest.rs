@@ -11,9 +11,9 @@ use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
 use trapline_os::{Linux, OsProfile, TrapOs};
-use trapline_providers::Target;
+use trapline_providers::{ProbeOptions, Rules, Target};
 
-use crate::cli::{CmdlineArgs, GuestArgs};
+use crate::cli::{CmdlineArgs, FbtRules, GuestArgs};
 use crate::devices::DeviceArgs;
 use crate::failure::Failure;
 use crate::talk::Talk;
@@ -89,7 +89,11 @@ impl Guest {
         if let Some(initrd) = &args.initrd {
             parts.initrd = read_file(initrd)?;
         }
-        build(&args.image, parts, &args.sym, talk)
+        let fbt = match args.fbt {
+            FbtRules::Full => Rules::Full,
+            FbtRules::Strict => Rules::Strict,
+        };
+        build(&args.image, parts, &args.sym, ProbeOptions { fbt, abi: args.abi }, talk)
     }
 
     /// An embedded guest.
@@ -97,7 +101,7 @@ impl Guest {
     /// # Errors
     /// There is none of that name.
     pub fn embedded(name: &str, talk: &Talk) -> Result<Self, Failure> {
-        build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], talk)
+        build(&format!("{EMBEDDED}{name}"), embedded(name)?, &[], ProbeOptions::default(), talk)
     }
 
     /// A machine with these devices and this guest loaded.
@@ -188,7 +192,13 @@ fn boot_module(text: &str) -> Result<BootModule, Failure> {
     Ok(BootModule { string, bytes })
 }
 
-fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest, Failure> {
+fn build(
+    name: &str,
+    parts: Parts,
+    sym: &[PathBuf],
+    options: ProbeOptions,
+    talk: &Talk,
+) -> Result<Guest, Failure> {
     let image = Image::parse(&parts.image, &parts.kernel)
         .map_err(|error| Failure::Image { image: name.to_owned(), error })?;
     let mut symbols = Symbols::new(&parts.kernel);
@@ -223,7 +233,13 @@ fn build(name: &str, parts: Parts, sym: &[PathBuf], talk: &Talk) -> Result<Guest
         }
     }
     let linux = linux(&image, &symbols, talk);
-    let target = Target::new(image, symbols, users);
+    let target = Target::new(image, symbols, users).with_options(options);
+    if let Some(abi) = options.abi.filter(|abi| abi.width() != target.width()) {
+        let (abi, right) = (abi.width(), target.width());
+        return Err(Failure::Usage(format!(
+            "--abi names a convention of {abi}-bit code, and {name} is a {right}-bit guest"
+        )));
+    }
     let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
     let Parts { modules, initrd, cmdline, .. } = parts;
     Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline, linux })

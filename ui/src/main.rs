@@ -7,6 +7,7 @@
 mod cli;
 mod cmd;
 mod devices;
+mod errors;
 mod failure;
 mod gate;
 mod guest;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use trapline_emu::SerialPort;
 use trapline_trace::{
-    Destination, Destinations, FileDestination, Formatter, HeaderItems, JsonSink, Logged, RawSink, Sink,
-    TextSink, WriterDestination,
+    Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
+    RawSink, Sink, TextSink, WriterDestination,
 };
 
 use crate::cli::{RecordFormat, RunArgs};
@@ -45,6 +45,10 @@ impl Form {
             let text = "--templates goes with -f text or json: a trace file holds what was logged";
             return Err(Failure::Usage(text.to_owned()));
         }
+        if format == RecordFormat::Dtrace && (templates.is_some() || symbols) {
+            let text = "--templates and --symbols go with -f text or json: dtrace(1) has a form of its own";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         let templates = templates.map(Formatter::initialise).transpose()?;
         Ok(Self { format, items, symbols, templates })
     }
@@ -54,6 +58,7 @@ impl Form {
         match self.format {
             RecordFormat::Text => "text",
             RecordFormat::Json => "json",
+            RecordFormat::Dtrace => "dtrace",
             RecordFormat::Raw => "raw",
         }
     }
@@ -67,6 +72,7 @@ impl Form {
                 Box::new(text(out, self.templates).with_symbols(SYMBOL_WIDTH))
             }
             RecordFormat::Text => Box::new(text(out, self.templates)),
+            RecordFormat::Dtrace => Box::new(DtraceSink::new(out)),
             RecordFormat::Raw => Box::new(RawSink::new(out, self.items)),
         }
     }
@@ -179,7 +185,7 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 /// # Errors
 /// A file cannot be made or is wrong, or the options do not go together.
 pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<Outputs<'a>, Failure> {
-    let probed = !args.probe.is_empty() || args.script.is_some();
+    let probed = args.is_probed();
     let form = Form::new(args.format, args.header, args.symbols, args.templates.as_deref())?;
     let to = log_to(args)?;
     no_terminal(args.format, to == "stdout")?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use trapline_emu::Core;
 use trapline_interposer::{Interposer, ProgramId};
-use trapline_providers::{Target, insert_error, resolve};
+use trapline_providers::{Clause, Matched, Resolved, Target, enable, insert_error, resolve};
 use trapline_rpn::ppdf::{self, Ppdf};
 use trapline_rpn::{FileLoader, ParseOptions, Preprocessed, Program, parse_with, preprocess};
 
@@ -12,7 +12,7 @@ use crate::cli::SourceArgs;
 use crate::failure::Failure;
 use crate::guest::read_file;
 use crate::keys;
-use crate::talk::Talk;
+use crate::talk::{Talk, counted};
 
 /// `KEY=VALUE`, or `KEY` alone, which defines it as 1.
 fn defines(args: &SourceArgs) -> Vec<(String, String)> {
@@ -92,8 +92,36 @@ pub fn insert(
 ) -> Result<ProgramId, Failure> {
     talk.remarks(&program.warnings);
     let resolved = resolve(target, program).map_err(Failure::Compile)?;
+    arm(interposer, core, name, resolved)
+}
+
+/// Puts the handler of a `-n` on the probes that it names.
+///
+/// # Errors
+/// The text is no clause, names no probes, or its handler does not compile or fit.
+pub fn insert_clause(
+    interposer: &mut Interposer,
+    core: &mut Core,
+    target: &Target,
+    text: &str,
+    talk: &Talk,
+) -> Result<ProgramId, Failure> {
+    let clause = Clause::parse(text).map_err(|error| Failure::Usage(error.to_string()))?;
+    let (resolved, matched) = enable(target, &clause).map_err(Failure::from)?;
+    for Matched { description, probes } in matched {
+        talk.note(&format!("description '{description}' matched {}", counted(probes as u64, "probe")));
+    }
+    arm(interposer, core, &format!("-n {}", clause.descriptions.join(",")), resolved)
+}
+
+fn arm(
+    interposer: &mut Interposer,
+    core: &mut Core,
+    name: &str,
+    resolved: Resolved,
+) -> Result<ProgramId, Failure> {
     let linked = resolved.program.clone();
-    interposer.insert(core, name, resolved.program, resolved.places).map_err(|error| {
+    interposer.insert(core, name, resolved.program, resolved.points).map_err(|error| {
         let found = insert_error(&linked, error.probe, &error.kind);
         if found.list.is_empty() {
             Failure::Program { file: name.to_owned(), reason: error.kind.to_string() }

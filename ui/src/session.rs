@@ -6,16 +6,16 @@
 use std::path::PathBuf;
 
 use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
-use trapline_interposer::{Interposer, Stats};
+use trapline_interposer::{Interposer, ProbeNames, Stats};
 use trapline_providers::Target;
-use trapline_trace::Counts;
+use trapline_trace::{Counts, NamedProbe, Symbolize};
 
 use crate::failure::{Exit, Failure};
 use crate::gate::{self, Snapshots};
-use crate::interrupt;
 use crate::output::Outputs;
 use crate::script::{DueHit, Script};
 use crate::talk::counted;
+use crate::{errors, interrupt};
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one.
@@ -36,6 +36,26 @@ pub struct Session {
     core_dir: PathBuf,
     /// Core files written.
     cores: u64,
+}
+
+/// Names for records: of addresses, and of the probes that providers have put.
+struct Names<'a> {
+    target: &'a Target,
+    probes: ProbeNames<'a>,
+}
+
+impl Symbolize for Names<'_> {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        self.target.symbol(ip)
+    }
+
+    fn module(&self, ip: u64) -> Option<&str> {
+        self.target.kernel_module(ip)
+    }
+
+    fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
+        self.probes.get(number).map(|provided| NamedProbe { id: provided.id, name: &provided.name })
+    }
 }
 
 /// Why a run ended.
@@ -63,6 +83,8 @@ pub enum Ending {
     Stopped,
     /// A handler of this program called the service `stop`.
     HandlerStopped(String),
+    /// As many hits as were asked for.
+    EnoughHits(u64),
     /// A line of the script could not be carried out.
     ScriptFailed(String),
 }
@@ -71,12 +93,8 @@ impl Ending {
     /// The exit code it asks for.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Halted
-            | Self::PoweredOff
-            | Self::Reset(_)
-            | Self::Until(_)
-            | Self::Stopped
-            | Self::HandlerStopped(_) => Exit::Ok,
+            Self::Halted | Self::PoweredOff | Self::Reset(_) | Self::Until(_) | Self::Stopped => Exit::Ok,
+            Self::HandlerStopped(_) | Self::EnoughHits(_) => Exit::Ok,
             Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
@@ -102,6 +120,7 @@ impl Ending {
             Self::Interrupted => "interrupted".to_owned(),
             Self::Stopped => "the script stopped the run".to_owned(),
             Self::HandlerStopped(name) => format!("a handler of {name} stopped the run"),
+            Self::EnoughHits(hits) => format!("there were {}", counted(*hits, "hit")),
             Self::ScriptFailed(why) => why.clone(),
         }
     }
@@ -152,7 +171,13 @@ impl Session {
                 (None, Some(stop)) if !moved => return Ok(self.why_ended(stop, watch)),
                 _ => {}
             }
-            let stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
+            let mut stop = self.slice(limit.min(script.next_stop(self.machine.icount())));
+            if let Some(interposer) = &mut self.interposer {
+                interposer.tick(self.machine.core_mut());
+                if stop == Stop::Limit && interposer.stopped_by_handler() {
+                    stop = Stop::Requested;
+                }
+            }
             self.pass_on(target, outputs)?;
             self.write_cores(outputs)?;
             if interrupt::asked() {
@@ -235,6 +260,8 @@ impl Session {
     fn slice(&mut self, limit: u64) -> Stop {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.machine.icount() / size + 1).saturating_mul(size);
+        let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
+        let next = tick.map_or(next, |tick| next.min(tick));
         let interposer = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
         self.machine.run(interposer, next.min(limit))
     }
@@ -247,13 +274,15 @@ impl Session {
         }
         if let Some(interposer) = &mut self.interposer {
             let mut result = Ok(());
-            let symbols = |ip| target.symbol(ip);
-            interposer.channels().drain(|record| {
+            let (channels, probes) = interposer.channels_and_names();
+            let names = Names { target, probes };
+            channels.drain(|record| {
                 if result.is_ok() {
-                    result = outputs.sink.record(&record, &symbols);
+                    result = outputs.sink.record(&record, &names);
                 }
             });
             result.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+            errors::report(interposer, &outputs.talk);
         }
         if let Some(wires) = &wires {
             wires.pass_on()?;
@@ -304,7 +333,9 @@ impl Session {
 
     fn why_ended(&mut self, stop: Stop, watch: &Watch<'_>) -> Ending {
         let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
+        let enough = self.interposer.as_ref().and_then(Interposer::enough_hits);
         match (stop, stopped_by) {
+            (Stop::Requested, Some(_)) if enough.is_some() => Ending::EnoughHits(enough.unwrap_or_default()),
             (Stop::Requested, Some(name)) => Ending::HandlerStopped(name),
             (stop, _) => why_ended(stop, watch),
         }

@@ -67,6 +67,35 @@ fn list() {
 }
 
 #[test]
+fn probes() {
+    let folder = folder(&[(
+        "spec.rpn",
+        b"name = vmlinux\nmodtype = kernel\noffset = \"fbt::do_frok:entry\"\nexit\n".as_slice(),
+    )]);
+    let cases: &[&[&str]] = &[
+        &["list", "embedded:ia32", "fbt::do_[ef]*:", "-v", "--opcode"],
+        &["list", "embedded:x86_64", "fbt::do_fork:", "-v", "--fbt", "strict"],
+        &["list", "embedded:ia32", "::halt:", "-f", "json", "-q"],
+        &["list", "embedded:ia32", "fbt::do_frok:entry"],
+        &["list", "embedded:ia32", "a:b:c:d:e"],
+        &["list", "embedded:ia32", "::[a:"],
+        &["list", "embedded:ia32", "pid1:::"],
+        &["list", "embedded:ia32", "fbt:::", "--abi", "sysv"],
+        &["list", "embedded:ia32", "fbt:::", "--abi", "pascal"],
+        &["run", "embedded:ia32", "-n", ""],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:entry { push rat; log 1"],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:entry / jnz / { psh ret; log 1 }"],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:entry { push ret; log 1 }"],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:entry { vars = 3 }"],
+        &["run", "embedded:ia32", "-n", "fbt::nosuch:entry"],
+        &["run", "embedded:ia32", "-p", "spec.rpn"],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:", "-f", "dtrace", "--symbols"],
+        &["run", "embedded:ia32", "-n", "fbt::do_fork:", "-f", "dtrace", "--stack=2", "--stop-after", "3"],
+    ];
+    insta::assert_snapshot!(session(&folder, cases));
+}
+
+#[test]
 fn dis() {
     let inside = probe("privileged + 1", "0x89") + &probe("do_fork", "0x55")[KERNEL_PROBE.len()..];
     let user = "name = appln\nmajor = 1\noffset = work\nopcode = 0x55\nminor = 1\nexit\n";

@@ -162,6 +162,8 @@ pub struct Core {
     flags_before: Option<u64>,
     /// Virtual ns skipped since the last instruction.
     idle_ns: u64,
+    /// Virtual time at which a run stops, if nothing stops it before.
+    alarm: Option<u64>,
     /// Physical page that `DROP_VA` stands for.
     dropping: u64,
     verdict: Option<Stop>,
@@ -243,6 +245,7 @@ impl Core {
             rep_from: 0,
             flags_before: None,
             idle_ns: 0,
+            alarm: None,
             dropping: 0,
             verdict: None,
             void_accesses: 0,

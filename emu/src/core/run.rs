@@ -21,7 +21,7 @@ const BS: u64 = 1 << 14;
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The instruction limit was reached.
+    /// The instruction limit was reached, or the alarm ([`Core::set_alarm`]).
     Limit,
     /// HLT with interrupts disabled, or nothing that could ever wake the CPU.
     Halted,
@@ -80,6 +80,12 @@ impl Core {
         stop
     }
 
+    /// Lets runs stop with [`Stop::Limit`] as soon as virtual time has come to `at` nanoseconds, also in HLT; until it is set
+    /// anew they stop there at once. The guest does not notice.
+    pub fn set_alarm(&mut self, at: Option<u64>) {
+        self.alarm = at;
+    }
+
     /// Ends the run at the next boundary.
     pub fn finish(&mut self, stop: Stop) {
         self.verdict.get_or_insert(stop);
@@ -106,7 +112,7 @@ impl Core {
         if let Some(reset) = self.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));
         }
-        if self.hot.clock.icount >= limit {
+        if self.hot.clock.icount >= limit || self.alarm.is_some_and(|at| now >= at) {
             return Some(Stop::Limit);
         }
         if self.interruptible() {
@@ -116,7 +122,8 @@ impl Core {
         if self.halted {
             return self.idle();
         }
-        let event = self.platform.next_event(now).map(|t| t.saturating_sub(self.hot.clock.skipped));
+        let event = self.platform.next_event(now).into_iter().chain(self.alarm).min();
+        let event = event.map(|t| t.saturating_sub(self.hot.clock.skipped));
         self.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
         self.halt = None;
         if self.hot.clock.icount < self.creep_to.min(self.hot.clock.deadline) {
@@ -140,6 +147,7 @@ impl Core {
         match self.platform.next_event(now) {
             Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
                 // An event at `now` itself still has to make progress.
+                let t = self.alarm.map_or(t, |alarm| t.min(alarm));
                 let skip = t.saturating_sub(now).max(1);
                 self.hot.clock.skipped += skip;
                 self.idle_ns += skip;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Parser, operand_name};
+use super::{Draft, Parser, operand_name};
 use crate::ast::{Operand, Routine};
 use crate::diag::{Sink, near_miss};
 use crate::source::{Sources, Span};
@@ -30,8 +30,10 @@ impl Parser<'_> {
                 "the file has no probe point: add `offset =` and `opcode =`",
             );
         }
+        let own_place = |p: &&Draft| p.offset.as_ref().is_none_or(|offset| offset.description().is_none());
+        let own = self.probes.iter().filter(own_place);
         let missing: Vec<Span> =
-            self.probes.iter().filter(|p| p.opcode.is_none() && p.watch.is_none()).map(|p| p.span).collect();
+            own.filter(|p| p.opcode.is_none() && p.watch.is_none()).map(|p| p.span).collect();
         for span in missing {
             let message =
                 "the probe point has no `opcode =`: it is mandatory, so that a wrong offset is noticed";

@@ -3,7 +3,7 @@
 use super::exception;
 use super::exec::{Run, Step};
 use super::logging::{bytes_to_top, read_wrapping};
-use crate::host::{Context, Fault, Host};
+use crate::host::{Argument, ArgumentError, Context, Fault, Host};
 use crate::regs::Shape;
 use crate::table::Op;
 use crate::verify::Fast;
@@ -29,6 +29,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 let value = self.host.task();
                 self.push(value);
             }
+            Op::PushArg => return self.push_argument(Argument::Number(insn.arg as u8)),
+            Op::PushRet => return self.push_argument(Argument::Returned),
             Op::PushIo8 | Op::PushIo16 | Op::PushIo32 => {
                 let port = self.pop() as u16;
                 let (size, mask) = io_size(insn.op);
@@ -60,6 +62,24 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             _ => return self.impossible(insn),
         }
         Ok(())
+    }
+
+    /// `push arg, n` and `push ret`.
+    fn push_argument(&mut self, which: Argument) -> Step {
+        match self.host.argument(which) {
+            Ok(value) => {
+                self.push(value);
+                Ok(())
+            }
+            Err(ArgumentError::Fault(at)) => Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0)),
+            Err(ArgumentError::None) => {
+                let which = match which {
+                    Argument::Number(n) => n.into(),
+                    Argument::Returned => Self::cut(u64::MAX),
+                };
+                Err(self.fault(exception::INVALID_OPERAND, 8, which))
+            }
+        }
     }
 
     fn push_register(&mut self, context: Context, insn: Fast) -> Step {

@@ -10,7 +10,7 @@ use super::exec::Run;
 use super::logging::read_wrapping;
 use super::throw::Stop;
 use super::{Outcome, Termination, Vm, exception};
-use crate::host::{Context, Host};
+use crate::host::{Argument, Context, Host};
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
@@ -243,6 +243,7 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
             Quick::Push => self.hot_push(arg),
             Quick::PushRegister => self.hot_register(insn, Run::<H, W64>::cut(u64::MAX)),
             Quick::PushRegisterLow => self.hot_register(insn, 0xffff_ffff),
+            Quick::PushArg => self.hot_argument(arg as u8),
             Quick::Dup1 => self.hot_push(self.top()),
             Quick::LogN => self.hot_log(arg as usize),
             Quick::Add => self.hot_binary(u64::wrapping_add),
@@ -335,6 +336,17 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
         }
         let value = self.host.read_reg(Context::Current, insn.reg);
         self.hot_push(value & mask)
+    }
+
+    #[inline(always)]
+    fn hot_argument(&mut self, n: u8) -> bool {
+        if !self.vm.stack.can_push(self.at) {
+            return false;
+        }
+        match self.host.argument(Argument::Number(n)) {
+            Ok(value) => self.hot_push(Run::<H, W64>::cut(value)),
+            Err(_) => false,
+        }
     }
 
     #[inline(always)]

@@ -41,7 +41,7 @@ pub mod exception {
     /// Division by zero.
     pub const DIVIDE_BY_ZERO: u32 = 0x0020;
     /// An operand out of range. Parameter 1: 1 lv, 2 gv, 3 propagate bit, 4 exit code, 5 msr, 6 callk
-    /// number, 7 lp/stp value; parameter 2: the value.
+    /// number, 7 lp/stp value, 8 argument; parameter 2: the value.
     pub const INVALID_OPERAND: u32 = 0x0040;
     /// No such opcode; cannot happen in verified code. Parameters: opcode, offset.
     pub const INVALID_OPCODE: u32 = 0x0080;

@@ -3,7 +3,7 @@
 //! Everything follows from a seed, and everything done to it is kept, so that two interpreters can be compared
 //! by their guests.
 
-use trapline_rpn::{CallkError, CallkStack, Context, Fault, Host, Reg, Width};
+use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg, Width};
 
 use super::generate::{REGIONS, TOP, mix};
 
@@ -121,6 +121,14 @@ impl Host for Hostile {
     }
     fn task(&mut self) -> u64 {
         self.odd(3)
+    }
+    fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
+        match which {
+            Argument::Number(n) if n % 3 == 0 => Ok(0xfedc_ba98_7654_3210 ^ u64::from(n)),
+            Argument::Number(n) if n % 3 == 1 => Err(ArgumentError::Fault(u64::MAX - u64::from(n))),
+            Argument::Number(_) => Err(ArgumentError::None),
+            Argument::Returned => Ok(self.odd(4)),
+        }
     }
     fn io_read(&mut self, port: u16, size: u8) -> u32 {
         self.effect(u64::from(port) << 8 | u64::from(size)) as u32

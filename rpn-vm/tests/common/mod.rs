@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use trapline_rpn::{CallkError, CallkStack, Context, Fault, Host, Reg};
+use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
 
 #[derive(Debug, Default, Clone)]
 pub struct TestHost {
@@ -67,6 +67,14 @@ impl Host for TestHost {
     }
     fn task(&mut self) -> u64 {
         self.task
+    }
+    fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
+        match which {
+            Argument::Number(n @ 0..=3) => Ok(u64::MAX - u64::from(n)),
+            Argument::Number(4) => Err(ArgumentError::Fault(0x1000)),
+            Argument::Number(_) => Err(ArgumentError::None),
+            Argument::Returned => Ok(7),
+        }
     }
     fn io_read(&mut self, port: u16, _: u8) -> u32 {
         self.io.get(&port).copied().unwrap_or(u32::MAX)

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use trapline_rpn::{CallkError, Context, Fault, Insn, Op, Reg, Shape, by_index};
+use trapline_rpn::{Argument, ArgumentError, CallkError, Context, Fault, Insn, Op, Reg, Shape, by_index};
 
 use super::naive::{Flow, Naive};
 
@@ -182,7 +182,18 @@ impl Naive<'_> {
         Flow::Next
     }
 
-    /// Registers, memory, system variables, ports, addresses, the log.
+    fn push_argument(&mut self, which: Argument) -> Flow {
+        match self.host.argument(which) {
+            Ok(value) => self.then(|m| m.push(value)),
+            Err(ArgumentError::Fault(at)) => Flow::Throw(0x0001, self.word(at), 0),
+            Err(ArgumentError::None) => match which {
+                Argument::Number(n) => Flow::Throw(0x0040, 8, n.into()),
+                Argument::Returned => Flow::Throw(0x0040, 8, self.word(u64::MAX)),
+            },
+        }
+    }
+
+    /// Registers, memory, system variables, arguments, ports, addresses, the log.
     fn outside(&mut self, insn: Insn) -> Flow {
         match insn.op {
             Op::PushR => self.push_register(Context::Current, insn.arg),
@@ -215,6 +226,8 @@ impl Naive<'_> {
                 let value = m.host.task();
                 m.push(value);
             }),
+            Op::PushArg => self.push_argument(Argument::Number(insn.arg as u8)),
+            Op::PushRet => self.push_argument(Argument::Returned),
             // 0 is valid, 1 is not.
             Op::Vfyr => self.then(|m| {
                 let addr = m.pop();

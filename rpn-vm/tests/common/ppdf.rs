@@ -54,6 +54,8 @@ push u, xmm7
 push pid
 push procid
 push task
+push arg, 7
+push ret
 address = low:low + 3
 opcode = 0xff
 group = \"two words\"

@@ -6,10 +6,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
 
+#[path = "../../../providers/src/clause.rs"]
+mod clause;
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
+#[path = "../../../providers/src/description.rs"]
+#[allow(dead_code, reason = "the target does not match names of every kind")]
+mod description;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
+#[path = "../../../providers/src/glob.rs"]
+mod glob;
 #[path = "../../../rpn-vm/tests/common/hostile.rs"]
 mod hostile;
 mod language;
@@ -19,6 +26,7 @@ mod naive;
 mod naive_rules;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
+mod probes;
 mod records;
 
 /// A target.
@@ -63,6 +71,11 @@ pub const TARGETS: &[Target] = &[
         name: "trace",
         promise: "of any trace file the whole records are read, then one error or the end",
         run: records::trace,
+    },
+    Target {
+        name: "clause",
+        promise: "any text after -n is refused in a sentence, or has descriptions and a source that the parser takes",
+        run: probes::clause,
     },
 ];
 

@@ -2,11 +2,14 @@
 
 use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
+use std::sync::Arc;
 use trapline_emu::bare::BareCode;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
-use trapline_interposer::{Interposer, Place};
+use trapline_interposer::{Arguments, Interposer, Place, Point, Provided};
+use trapline_providers::{Abi, AtEntry};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::interposer;
+use trapline_trace::ProbeName;
 
 const AT: u64 = 0x10000;
 const NOP: u8 = 0x90;
@@ -22,6 +25,8 @@ struct Case {
     /// Addresses and opcodes of the probes, and the handler they share.
     probes: Vec<(u64, u8)>,
     handler: &'static str,
+    /// Whether they are fbt's, and so have arguments.
+    provided: bool,
     target: Target,
     paper: &'static str,
 }
@@ -94,6 +99,7 @@ fn cases(scale: u32) -> Vec<Case> {
         iterations: 40_000 * scale,
         probes: vec![(AT + at, opcode)],
         handler,
+        provided: false,
         target,
         paper,
     };
@@ -105,6 +111,7 @@ fn cases(scale: u32) -> Vec<Case> {
             iterations: 400_000 * scale,
             probes: Vec::new(),
             handler: "",
+            provided: false,
             target: Target::AtLeast(0.70),
             paper: "1x",
         },
@@ -131,6 +138,7 @@ fn site_cases(scale: u32) -> Vec<Case> {
         iterations: 10 * scale,
         probes,
         handler: "abort",
+        provided: false,
         target: Target::None,
         paper: "",
     };
@@ -167,10 +175,24 @@ impl Case {
                 .collect();
             let text = format!("name = bench\nmodtype = kernel\n{points}");
             let program = parse("bench.rpn", &text)?.link(Width::W32, &NoSymbols)?;
-            let places = self.probes.iter().map(|&(a, _)| Place::Kernel { linear: a, paddr: a }).collect();
-            i.insert(m.core_mut(), "bench", program, places)?;
+            let points = self.probes.iter().map(|&(a, _)| self.point(a)).collect();
+            i.insert(m.core_mut(), "bench", program, points)?;
         }
         Ok((m, i))
+    }
+
+    /// The place of a probe, and its arguments.
+    fn point(&self, at: u64) -> Point {
+        let name = ProbeName {
+            provider: "fbt".into(),
+            module: "bench".into(),
+            function: "loop".into(),
+            name: "entry".into(),
+        };
+        let arguments: Arc<dyn Arguments> = Arc::new(AtEntry(Abi::Cdecl));
+        let provided = Provided { id: 1, name: Arc::new(name), arguments, at_call: true };
+        let place = Place::Kernel { linear: at, paddr: at };
+        Point { place, provided: self.provided.then_some(provided) }
     }
 
     fn pass(&self, m: &mut Machine, i: &mut Interposer, iterations: u32) -> Result<(), Box<dyn Error>> {
@@ -270,6 +292,32 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
         rows.push(row.against(median(ratios), "bare iteration", case.target).paper(case.paper));
     }
     Ok(rows)
+}
+
+/// Two arguments of a function logged, as fbt's entry probe finds them, against two registers in the same round.
+///
+/// # Errors
+/// As for [`paper`].
+pub fn arguments(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
+    let known = cases(scale);
+    let Some(registers) = known.iter().find(|c| c.what.contains("probe on nop, two registers")) else {
+        return Ok(Vec::new());
+    };
+    let what = "   fbt's entry, two arguments logged";
+    if !what.contains(only) {
+        return Ok(Vec::new());
+    }
+    let handler = "push arg, 1\npush arg, 0\nlog 2\nexit";
+    let arguments = Case { what, handler, provided: true, probes: registers.probes.clone(), ..*registers };
+    let (mut ours, mut theirs) = (arguments.warm()?, registers.warm()?);
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (before, ns, after) = (theirs.run()?, ours.run()?, theirs.run()?);
+        times.push(ns);
+        ratios.push(ns / f64::midpoint(before, after));
+    }
+    let row = Row::plain(what, median(times), "ns");
+    Ok(vec![row.against(median(ratios), "two registers logged", Target::AtMost(1.3))])
 }
 
 /// 4000 armed sites, each against the hit of a single site of its kind in the same round.

@@ -11,6 +11,8 @@ mod boot;
 mod forms;
 #[path = "../bench/hits.rs"]
 mod hits;
+#[path = "../bench/probes.rs"]
+mod probes;
 #[path = "../bench/snapshot.rs"]
 mod snapshot;
 #[path = "../bench/table.rs"]
@@ -61,6 +63,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     if only != FORMS {
         let title = "One hit: the paper's experiments, loop dec eax; nop; jnz";
         table.section(title, &hits::paper(rounds, scale, only)?);
+        table.section("Probes by name", &hits::arguments(rounds, scale, only)?);
         table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
         table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
         table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
@@ -81,6 +84,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    table.section("A kernel of 45,000 functions", &probes::rows(if options.quick { 3 } else { 9 })?);
     table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, kernel_stack, printable, stack_trace};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
@@ -85,11 +85,16 @@ impl<W: Write> Sink for JsonSink<W> {
             Kind::Data => "hit",
             Kind::StackTrace => "stack-trace",
             Kind::Control => "control",
+            Kind::KernelStack => "kernel-stack",
         };
         let mut line = members(json!({
             "type": kind, "seq": h.seq, "icount": h.icount, "ip": format!("{:#x}", h.ip),
             "symbol": symbols.symbol(h.ip), "major": h.major, "minor": h.minor,
         }));
+        if let Some(probe) = symbols.probe(h.probe) {
+            line.insert("probe".to_owned(), json!(probe.name.to_string()));
+            line.insert("id".to_owned(), json!(probe.id));
+        }
         let mut add = |item, name: &str, value: Value| {
             if has(self.items, item) {
                 line.insert(name.to_owned(), value);
@@ -117,6 +122,9 @@ impl<W: Write> Sink for JsonSink<W> {
         }
         if let Some(trace) = stack_trace(record) {
             line.insert("trace".to_owned(), trace.to_json(h.width));
+        }
+        if h.kind == Kind::KernelStack {
+            line.insert("frames".to_owned(), json!(kernel_stack(record, symbols)));
         }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
         if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {

@@ -3,21 +3,36 @@
 //! A sink is told of the start of a run, of each record in order, and of its
 //! end. It formats and writes; it neither buffers records nor drops any.
 
+mod dtrace;
 mod json;
 mod text;
 
 use std::io;
 
 use crate::channel::Counts;
+use crate::probe_name::NamedProbe;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::stack_trace::StackTrace;
+pub use dtrace::DtraceSink;
 pub use json::JsonSink;
 pub use text::TextSink;
 
-/// Names addresses; `None` when nothing is known of one.
+/// Names addresses and probes; `None` when nothing is known of one.
 pub trait Symbolize {
     /// The symbol of an address, such as `do_fork` or `do_fork+0x10`.
     fn symbol(&self, ip: u64) -> Option<String>;
+
+    /// The module that holds an address, for a kernel's stack.
+    fn module(&self, ip: u64) -> Option<&str> {
+        let _ = ip;
+        None
+    }
+
+    /// The provider's probe that [`Header::probe`](crate::Header::probe) counts; none of a probe point of one's own.
+    fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
+        let _ = number;
+        None
+    }
 }
 
 impl<F: Fn(u64) -> Option<String>> Symbolize for F {
@@ -122,10 +137,31 @@ pub(crate) fn printable(name: &[u8]) -> String {
     name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
 }
 
+/// The lines of a kernel's stack, innermost first: ``module`function+offset``, or the address alone.
+fn kernel_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Vec<String> {
+    let name = |ip: u64| match (symbols.module(ip), symbols.symbol(ip)) {
+        (Some(module), Some(symbol)) => format!("{module}`{symbol}"),
+        (_, Some(symbol)) => symbol,
+        (_, None) => format!("{ip:#x}"),
+    };
+    words(record).map(name).collect()
+}
+
+/// The data as words of the guest; a rest that is no word is left out.
+fn words<'a>(record: &RecordView<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    let size = usize::from(record.header.width / 8).max(1);
+    record.data.chunks_exact(size).map(|bytes| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+}
+
 /// What a record's data says, when it has a form of its own: a stack trace.
 fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
     let wanted = record.header.kind == Kind::StackTrace;
     StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)
+}
+
+/// Text from a file that anyone may have made: what would steer a terminal becomes `?`.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Whether an item was chosen.

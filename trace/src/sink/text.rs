@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, printable, stack_trace};
+use super::{
+    End, HexStyle, Reply, RunInfo, Sink, Symbolize, harmless, has, hex, kernel_stack, printable, stack_trace,
+};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
@@ -69,13 +71,22 @@ impl<W: Write> Sink for TextSink<W> {
             text = format!("{:>12} {:width$} ", h.icount, harmless(&symbol));
         }
         header(self.items, record, &mut text);
+        if let Some(probe) = symbols.probe(h.probe) {
+            text.push_str(&format!(" probe={}", harmless(&probe.name.to_string())));
+        }
         match h.kind {
             Kind::Data => {}
+            Kind::KernelStack => text.push_str(" kernel stack"),
             Kind::StackTrace => text.push_str(" stack trace"),
             Kind::Control => text.push_str(" control"),
         }
         match (stack_trace(record), &self.templates) {
             (Some(trace), _) => text.push_str(&trace.to_text(h.width)),
+            _ if h.kind == Kind::KernelStack => {
+                for line in kernel_stack(record, symbols) {
+                    text.push_str(&format!("\n              {}", harmless(&line)));
+                }
+            }
             (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),
             _ if record.data.is_empty() => {}
             _ => {
@@ -94,11 +105,6 @@ impl<W: Write> Sink for TextSink<W> {
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
     }
-}
-
-/// Text from a file that anyone may have made: what would steer a terminal becomes `?`.
-fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// `DProbes(1,2) ..` with the chosen items; major and minor are printed as %d.

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use serde_json::json;
-use trapline_interposer::Way;
+use trapline_interposer::{Point, Way};
 use trapline_providers::{Line, Listing, disassemble, resolve};
 use trapline_trace::{HexStyle, hex};
 
@@ -68,7 +68,7 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         let program = programs::read(path, &args.source)?;
         talk.remarks(&program.warnings);
         let resolved = resolve(&guest.target, &program).map_err(Failure::Compile)?;
-        for (probe, place) in resolved.program.probes.iter().zip(&resolved.places) {
+        for (probe, Point { place, .. }) in resolved.program.probes.iter().zip(&resolved.points) {
             match listing.line_at(place).and_then(|n| points.get_mut(n)) {
                 Some(here) => here.push(format!("{}:{}", probe.origin.0, probe.origin.1)),
                 None => elsewhere += 1,

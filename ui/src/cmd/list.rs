@@ -7,6 +7,7 @@ use trapline_providers::{Function, FunctionGlob, functions};
 use trapline_trace::{HexStyle, hex};
 
 use crate::cli::{Format, ListArgs};
+use crate::cmd::list_probes;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::guest::Guest;
@@ -21,6 +22,9 @@ const SUGGESTIONS: usize = 3;
 /// Bad files or pattern, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let guest = Guest::open(&args.guest, talk)?;
+    if let Some(description) = args.glob.as_ref().filter(|text| text.contains(':')) {
+        return list_probes::run(args, &guest, description, out, talk);
+    }
     let glob = args.glob.as_deref().map(FunctionGlob::new).transpose()?;
     let found = functions(&guest.target, glob.as_ref());
     if let (true, Some(pattern)) = (found.is_empty(), &args.glob) {

@@ -17,7 +17,7 @@ use crate::output::{Outputs, choose};
 use crate::script::{self, Script};
 use crate::session::{Ending, Session, Watch};
 use crate::talk::{Talk, counted};
-use crate::{interrupt, programs};
+use crate::{errors, interrupt, programs};
 
 /// Runs the command.
 ///
@@ -138,7 +138,7 @@ fn insert_all(
     machine: &mut Machine,
     talk: &Talk,
 ) -> Result<Option<Interposer>, Failure> {
-    if args.probe.is_empty() && args.script.is_none() {
+    if !args.is_probed() {
         return Ok(None);
     }
     let mut interposer = Interposer::new(InterposerConfig {
@@ -151,6 +151,10 @@ fn insert_all(
     let target = Arc::clone(&guest.target);
     interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
     interposer.set_watch_unlimited(args.watch_unlimited);
+    interposer.set_stack_depth(args.stack.unwrap_or_default().into());
+    if let Some(hits) = args.stop_after {
+        interposer.stop_after_hits(hits);
+    }
     if !args.group.is_empty() || !args.kind.is_empty() {
         interposer.begin_selection();
     }
@@ -159,12 +163,16 @@ fn insert_all(
         let name = path.display().to_string();
         programs::insert(&mut interposer, machine.core_mut(), &guest.target, (&name, &program), talk)?;
     }
+    for text in &args.clauses {
+        programs::insert_clause(&mut interposer, machine.core_mut(), &guest.target, text, talk)?;
+    }
     Ok(Some(interposer))
 }
 
 /// Fields of the JSON header line beyond those that every run has.
 fn header_fields(args: &RunArgs, observe_only: bool) -> Vec<(String, Value)> {
-    let programs: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
+    let files = args.probe.iter().map(|path| path.display().to_string());
+    let programs: Vec<String> = files.chain(args.clauses.iter().map(|text| format!("-n {text}"))).collect();
     let mut fields =
         vec![("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))];
     fields.extend(args.devices.header_fields());
@@ -238,6 +246,9 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             text.push_str(&format!(", {many} did not fit excpt_log"));
         }
         talk.note(&text);
+        if let Some(interposer) = &session.interposer {
+            errors::totals(interposer, talk);
+        }
         unanswered(&stats, talk);
     }
     if args.format == RecordFormat::Text {

@@ -1,0 +1,67 @@
+//! What a provider says of a probe point: its name, how to find its arguments, whether its frame stands.
+//!
+//! The interposer arms places and runs handlers. What a `push arg, n` means at a place depends on conventions that only
+//! the provider knows; it hands them in here, behind a small trait that sees the guest without touching it.
+
+use std::fmt;
+use std::sync::Arc;
+use trapline_emu::Core;
+use trapline_rpn::{Argument, ArgumentError};
+use trapline_trace::ProbeName;
+
+use crate::table::Place;
+
+/// The arguments of a probe point.
+pub trait Arguments: fmt::Debug + Send + Sync {
+    /// Whether there is such an argument.
+    fn has(&self, which: Argument) -> bool;
+
+    /// One of them, extended to 64 bits.
+    ///
+    /// # Errors
+    /// There is no such argument, or it is in memory that cannot be read.
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
+}
+
+/// What a provider says of one probe point.
+#[derive(Debug, Clone)]
+pub struct Provided {
+    /// The probe's identifier; all its sites share it.
+    pub id: u32,
+    /// Its name.
+    pub name: Arc<ProbeName>,
+    /// Its arguments.
+    pub arguments: Arc<dyn Arguments>,
+    /// Whether the stack pointer is at the return address there.
+    pub at_call: bool,
+}
+
+/// A place, and what a provider says of it if one has put it there.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Where it is.
+    pub place: Place,
+    /// What its provider says.
+    pub provided: Option<Provided>,
+}
+
+impl From<Place> for Point {
+    fn from(place: Place) -> Self {
+        Self { place, provided: None }
+    }
+}
+
+/// The first failure of a probe's handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerError {
+    /// Number of the probe, as its records have it.
+    pub probe: u32,
+    /// Index of the instruction in the handler, from 0.
+    pub at: u32,
+    /// Where it begins in the handler's code, in bytes.
+    pub offset: usize,
+    /// The exception: u-field in bits 31..16, x-field in 15..0.
+    pub code: u64,
+    /// Its first parameter.
+    pub parm1: u64,
+}

@@ -1,0 +1,134 @@
+//! How functions get their arguments and return a value, as a probe at their first or last instruction sees it.
+
+use std::str::FromStr;
+
+use trapline_emu::Core;
+use trapline_interposer::Arguments;
+use trapline_rpn::{Argument, ArgumentError, Width};
+
+use crate::target::Target;
+
+/// Numbers of general registers in the machine's order.
+const AX: usize = 0;
+const SP: usize = 4;
+/// RDI, RSI, RDX, RCX, R8, R9.
+const SYSV: [usize; 6] = [7, 6, 2, 1, 8, 9];
+/// EAX, EDX, ECX.
+const REGPARM: [usize; 3] = [0, 2, 1];
+/// Arguments that are logged at an entry when no handler is given: as many as the System V convention has in registers.
+pub const LOGGED: u8 = SYSV.len() as u8;
+
+/// A calling convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abi {
+    /// 32 bits: all arguments on the stack.
+    Cdecl,
+    /// 32 bits with `-mregparm=3`, as Linux has it: EAX, EDX, ECX, then the stack.
+    Regparm,
+    /// System V for x86-64: RDI, RSI, RDX, RCX, R8, R9, then the stack.
+    SysV,
+}
+
+/// A word that is no calling convention.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no calling convention {0:?}; there are cdecl, regparm and sysv")]
+pub struct AbiError(pub String);
+
+impl FromStr for Abi {
+    type Err = AbiError;
+
+    fn from_str(text: &str) -> Result<Self, AbiError> {
+        match text {
+            "cdecl" => Ok(Self::Cdecl),
+            "regparm" => Ok(Self::Regparm),
+            "sysv" => Ok(Self::SysV),
+            _ => Err(AbiError(text.to_owned())),
+        }
+    }
+}
+
+impl Abi {
+    /// The convention of a guest's kernel: System V on x86-64; on IA32 `regparm` for Linux, else `cdecl`.
+    pub fn of(target: &Target) -> Self {
+        match target.width() {
+            Width::W64 => Self::SysV,
+            Width::W32 if target.symbols().lookup("linux_banner").is_some() => Self::Regparm,
+            Width::W32 => Self::Cdecl,
+        }
+    }
+
+    /// Width of the code that it is of.
+    pub const fn width(self) -> Width {
+        match self {
+            Self::Cdecl | Self::Regparm => Width::W32,
+            Self::SysV => Width::W64,
+        }
+    }
+
+    /// Registers that hold the first arguments, and bytes of the word.
+    const fn shape(self) -> (&'static [usize], u64) {
+        match self {
+            Self::Cdecl => (&[], 4),
+            Self::Regparm => (&REGPARM, 4),
+            Self::SysV => (&SYSV, 8),
+        }
+    }
+}
+
+/// The arguments of a function at its first instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct AtEntry(pub Abi);
+
+impl Arguments for AtEntry {
+    fn has(&self, which: Argument) -> bool {
+        which != Argument::Returned
+    }
+
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        let Argument::Number(n) = which else { return Err(ArgumentError::None) };
+        let (registers, word) = self.0.shape();
+        if let Some(&register) = registers.get(usize::from(n)) {
+            return Ok(cut(core.env().gpr(register), word));
+        }
+        // Above the return address.
+        let slot = u64::from(n) - registers.len() as u64 + 1;
+        let at = cut(core.env().gpr(SP).wrapping_add(slot * word), word);
+        read_word(core, at, word)
+    }
+}
+
+/// What a function returns, at the instruction that ends it: argument 0 is how far that is from the function's start,
+/// argument 1 the value (providers.md A).
+#[derive(Debug, Clone, Copy)]
+pub struct AtReturn {
+    /// How far the `ret` is from the function's start.
+    pub offset: u64,
+    /// The convention.
+    pub abi: Abi,
+}
+
+impl Arguments for AtReturn {
+    fn has(&self, which: Argument) -> bool {
+        matches!(which, Argument::Number(0 | 1) | Argument::Returned)
+    }
+
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        match which {
+            Argument::Number(0) => Ok(self.offset),
+            Argument::Number(1) | Argument::Returned => Ok(cut(core.env().gpr(AX), self.abi.shape().1)),
+            Argument::Number(_) => Err(ArgumentError::None),
+        }
+    }
+}
+
+/// The word at a linear address.
+fn read_word(core: &Core, at: u64, word: u64) -> Result<u64, ArgumentError> {
+    let mut bytes = [0; 8];
+    let own = bytes.get_mut(..word as usize).unwrap_or_default();
+    core.peek(at, own).map_err(ArgumentError::Fault)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn cut(value: u64, word: u64) -> u64 {
+    if word == 4 { value & 0xffff_ffff } else { value }
+}

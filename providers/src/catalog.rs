@@ -1,0 +1,110 @@
+//! All probes of a target: the providers, and one numbering.
+//!
+//! Identifiers are those of the sorted names of all probes, whether a description asks for few or all, so a listing and
+//! a run agree. A provider counts its own; here its count is put behind those of the providers whose names come before.
+
+use crate::abi::Abi;
+use crate::description::{Description, DescriptionError};
+use crate::fbt::{Fbt, Rules};
+use crate::profile::Profile;
+use crate::provider::{Probe, Provider, ProviderError};
+use crate::target::Target;
+
+/// Near misses named when nothing matches.
+const SUGGESTIONS: usize = 3;
+/// Most sites that one description may name.
+const MOST_SITES: usize = 4_000_000;
+
+/// What the user has chosen of how probes are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProbeOptions {
+    /// Which sites fbt has.
+    pub fbt: Rules,
+    /// How functions get their arguments, if not as the guest is known to do.
+    pub abi: Option<Abi>,
+}
+
+/// Why a description names no probes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatchError {
+    /// It is none.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// A provider cannot have it.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// There is no such probe.
+    #[error("probe description {description} does not match any probes{}", suggestion(.near))]
+    Nothing {
+        /// The description.
+        description: String,
+        /// Names that resemble what was asked for.
+        near: Vec<String>,
+    },
+    /// More than any machine has.
+    #[error("probe description {description} matches more than {MOST_SITES} sites")]
+    TooMany {
+        /// The description.
+        description: String,
+    },
+}
+
+fn suggestion(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// The providers of a target.
+#[derive(Debug)]
+pub struct Catalog {
+    /// By name.
+    providers: Vec<Box<dyn Provider>>,
+}
+
+impl Catalog {
+    /// The providers that a target has.
+    pub fn new(target: &Target) -> Self {
+        let mut providers: Vec<Box<dyn Provider>> = vec![Box::new(Fbt::new(target)), Box::new(Profile)];
+        providers.sort_by(|a, b| a.name().cmp(b.name()));
+        Self { providers }
+    }
+
+    /// The probes that are meant, by identifier.
+    ///
+    /// # Errors
+    /// See [`MatchError`].
+    pub fn find(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
+        let mut found = Vec::new();
+        let mut base = 0;
+        for provider in &self.providers {
+            if wanted.provider(provider.name()) {
+                let first = found.len();
+                provider.find(target, wanted, &mut found)?;
+                let ids = provider.ids();
+                for (n, probe) in (1..).zip(found.iter_mut().skip(first)) {
+                    probe.id = if ids > 0 { base + probe.id } else { self.ids() + n };
+                }
+            }
+            base += provider.ids();
+        }
+        let description = || wanted.to_string();
+        if found.is_empty() {
+            return Err(MatchError::Nothing { description: description(), near: self.near(target, wanted) });
+        }
+        if found.iter().map(|probe| probe.sites.len()).sum::<usize>() > MOST_SITES {
+            return Err(MatchError::TooMany { description: description() });
+        }
+        Ok(found)
+    }
+
+    /// Identifiers that providers have of their own.
+    fn ids(&self) -> u32 {
+        self.providers.iter().map(|provider| provider.ids()).sum()
+    }
+
+    fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
+        let there = self.providers.iter().filter(|provider| wanted.provider(provider.name()));
+        let mut near: Vec<String> = there.flat_map(|provider| provider.near(target, wanted)).collect();
+        near.truncate(SUGGESTIONS);
+        near
+    }
+}

@@ -1,0 +1,184 @@
+//! What `-n` takes: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, with the predicate and the handler in RPN.
+//!
+//! Instructions are separated by `;` or a line end. A predicate leaves its value on top of the stack: when that is 0 the
+//! handler does not run, and the hit leaves no record. The text becomes the source of an ordinary probe program, so what
+//! is wrong in it is found and shown as in a file.
+
+use std::fmt::Write as _;
+
+/// Most bytes of a `-n`.
+const LONGEST: usize = 65_536;
+/// The label that a predicate which holds jumps to.
+const HOLDS: &str = "trapline_predicate_holds";
+
+/// What is wrong with the frame of a `-n`; what is wrong inside it is the description's or the language's to say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClauseError {
+    /// No description.
+    #[error("{0:?} has no probe description; -n 'provider:module:function:name' would be right")]
+    NoDescription(String),
+    /// A `/` without its end.
+    #[error("the predicate of {0} is not closed; / predicate / would be right")]
+    OpenPredicate(String),
+    /// A predicate without instructions.
+    #[error("the predicate of {0} is empty; it must leave a value on top of the stack")]
+    EmptyPredicate(String),
+    /// A `{` without its end.
+    #[error("the handler of {0} is not closed; {{ handler }} would be right")]
+    OpenHandler(String),
+    /// Text where there must be none.
+    #[error("{text:?} stands behind {behind}; SPEC / predicate / {{ handler }} would be right")]
+    Unexpected {
+        /// The text.
+        text: String,
+        /// What it stands behind.
+        behind: &'static str,
+    },
+    /// A statement, which could make probe points of its own.
+    #[error(
+        "`{0}` is no instruction: a handler on the command line has no statements; -p FILE.rpn takes them"
+    )]
+    Statement(String),
+    /// Longer than any.
+    #[error("a -n has {0} bytes, and {LONGEST} are the most")]
+    TooLong(usize),
+}
+
+/// A `-n`, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clause {
+    /// The descriptions as written.
+    pub descriptions: Vec<String>,
+    /// The predicate's instructions.
+    pub predicate: Vec<String>,
+    /// The handler's instructions; `None` without braces.
+    pub handler: Option<Vec<String>>,
+}
+
+impl Clause {
+    /// Takes a `-n` apart.
+    ///
+    /// # Errors
+    /// See [`ClauseError`].
+    pub fn parse(text: &str) -> Result<Self, ClauseError> {
+        if text.len() > LONGEST {
+            return Err(ClauseError::TooLong(text.len()));
+        }
+        let (spec, rest) = text.split_at(description_end(text));
+        let spec = spec.trim();
+        let descriptions = descriptions(spec);
+        if descriptions.iter().any(String::is_empty) {
+            return Err(ClauseError::NoDescription(text.trim().to_owned()));
+        }
+        let (predicate, rest) = match rest.strip_prefix('/') {
+            None => (Vec::new(), rest),
+            Some(rest) => {
+                let (inside, rest) =
+                    rest.split_once('/').ok_or_else(|| ClauseError::OpenPredicate(spec.to_owned()))?;
+                let predicate = instructions(inside);
+                if predicate.is_empty() {
+                    return Err(ClauseError::EmptyPredicate(spec.to_owned()));
+                }
+                (predicate, rest.trim())
+            }
+        };
+        let handler = match rest.strip_prefix('{') {
+            None if rest.is_empty() => None,
+            None => return Err(unexpected(rest, "the predicate")),
+            Some(rest) => {
+                let (inside, behind) =
+                    rest.rsplit_once('}').ok_or_else(|| ClauseError::OpenHandler(spec.to_owned()))?;
+                if !behind.trim().is_empty() {
+                    return Err(unexpected(behind, "the handler"));
+                }
+                Some(instructions(inside))
+            }
+        };
+        let mut lines = predicate.iter().chain(handler.iter().flatten());
+        if let Some(statement) = lines.find(|line| line.contains('=')) {
+            return Err(ClauseError::Statement(statement.clone()));
+        }
+        Ok(Self { descriptions, predicate, handler })
+    }
+
+    /// The source of a program with this handler on one probe point; `logged` arguments are logged when there is none.
+    /// Its `gvars` and `vars` are what the handler's immediate indices need.
+    pub fn source(&self, module: &str, logged: u8) -> String {
+        let handler = self.handler.clone().unwrap_or_else(|| default_handler(logged));
+        let most = |group: &str| self.predicate.iter().chain(&handler).filter_map(|i| index(i, group)).max();
+        let count = |group| most(group).map_or(0, |most| (most + 1).min(65_536));
+        let mut text = format!(
+            "name = \"{module}\"\nmodtype = kernel\nvars = {}\ngvars = {}\noffset = \":\"\n",
+            count("lv"),
+            count("gv")
+        );
+        let mut add = |line: &str| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{line}");
+        };
+        add("#line 1 \"-n\"");
+        self.predicate.iter().for_each(|line| add(line));
+        if !self.predicate.is_empty() {
+            let after = self.predicate.len() + 1;
+            add(&format!("jnz {HOLDS}\nabort\n{HOLDS}:\n#line {after} \"-n\""));
+        }
+        handler.iter().for_each(|line| add(line));
+        add("exit");
+        text
+    }
+}
+
+/// Where the descriptions end: before white space that no comma goes with, a predicate or a handler. A `{` inside a word is
+/// a glob's.
+fn description_end(text: &str) -> usize {
+    let mut before = None;
+    let mut braces = 0u32;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' if before.is_some_and(|c: char| !c.is_whitespace()) && glob_brace(&text[at..]) => braces += 1,
+            '}' if braces > 0 => braces -= 1,
+            '/' | '{' if braces == 0 => return at,
+            _ => {}
+        }
+        before = Some(c);
+    }
+    text.len()
+}
+
+/// The descriptions between commas that are not in braces.
+fn descriptions(spec: &str) -> Vec<String> {
+    let mut braces = 0;
+    let split = spec.split(|c| {
+        braces += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && braces == 0
+    });
+    split.map(|one| one.trim().to_owned()).collect()
+}
+
+/// Whether the brace that a text begins with is a glob's: what it holds is names with a comma between them.
+fn glob_brace(text: &str) -> bool {
+    let inside = text.get(1..).and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
+    inside.contains(',') && !inside.contains(|c: char| c.is_whitespace() || c == ';' || c == '/')
+}
+
+fn unexpected(text: &str, behind: &'static str) -> ClauseError {
+    ClauseError::Unexpected { text: text.trim().to_owned(), behind }
+}
+
+/// The instructions of a text.
+fn instructions(text: &str) -> Vec<String> {
+    text.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Logs the first arguments, the first one first.
+fn default_handler(logged: u8) -> Vec<String> {
+    let push = (0..logged).rev().map(|n| format!("push arg, {n}"));
+    push.chain((logged > 0).then(|| format!("log {logged}"))).collect()
+}
+
+/// The index of an instruction such as `inc lv, 3`.
+fn index(instruction: &str, group: &str) -> Option<u32> {
+    let words = instruction.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let mut behind = words.skip_while(|word| !word.eq_ignore_ascii_case(group)).skip(1);
+    behind.next()?.parse().ok()
+}

@@ -1,0 +1,161 @@
+//! Probe descriptions: `provider:module:function:name`, filled from the right, each field a glob.
+//!
+//! The rules are DTrace's (providers.md E): an empty field matches all, and a field left out on the left is empty.
+//! `\:` is a colon of a name.
+
+use std::fmt;
+
+use super::glob::{FunctionGlob, GlobError};
+
+/// Fields of a description.
+const FIELDS: usize = 4;
+/// Most bytes of a description: more names nothing.
+const LONGEST: usize = 1024;
+
+/// A text that is no probe description. The sentences begin as dtrace(1)'s do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptionError {
+    /// More than three colons.
+    #[error(
+        "invalid probe specifier {text}: overspecified probe description: {fields} fields, where \
+         provider:module:function:name would be right"
+    )]
+    Overspecified {
+        /// The text.
+        text: String,
+        /// Its fields.
+        fields: usize,
+    },
+    /// Nothing at all.
+    #[error("invalid probe specifier: it is empty, where provider:module:function:name would be right")]
+    Empty,
+    /// Longer than any name.
+    #[error("invalid probe specifier: it has {0} bytes, and {LONGEST} are the most")]
+    TooLong(usize),
+    /// A character that no name has.
+    #[error("invalid probe specifier {text:?}: {character:?} is in no name")]
+    Character {
+        /// The text.
+        text: String,
+        /// The character.
+        character: char,
+    },
+    /// A field that is no glob.
+    #[error("invalid probe specifier {text}: {error}")]
+    Glob {
+        /// The text.
+        text: String,
+        /// Why.
+        error: GlobError,
+    },
+}
+
+/// One field.
+#[derive(Debug, Clone)]
+enum Field {
+    /// Empty or `*`.
+    All,
+    /// A name.
+    Name(String),
+    /// A glob.
+    Glob(FunctionGlob),
+}
+
+impl Field {
+    fn new(text: &str) -> Result<Self, GlobError> {
+        match text {
+            "" | "*" => Ok(Self::All),
+            _ if text.contains(['*', '?', '[', '{', '\\']) => FunctionGlob::new(text).map(Self::Glob),
+            _ => Ok(Self::Name(text.to_owned())),
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Name(own) => own == name,
+            Self::Glob(glob) => glob.matches(name),
+        }
+    }
+}
+
+/// Which probes are meant.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The fields as written, the missing ones empty.
+    written: [String; FIELDS],
+    fields: [Field; FIELDS],
+}
+
+impl Description {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// See [`DescriptionError`].
+    pub fn parse(text: &str) -> Result<Self, DescriptionError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(DescriptionError::Empty);
+        }
+        if text.len() > LONGEST {
+            return Err(DescriptionError::TooLong(text.len()));
+        }
+        if let Some(character) = text.chars().find(|c| c.is_control() || c.is_whitespace()) {
+            return Err(DescriptionError::Character { text: text.to_owned(), character });
+        }
+        let given = split(text);
+        let left_out = FIELDS
+            .checked_sub(given.len())
+            .ok_or_else(|| DescriptionError::Overspecified { text: text.to_owned(), fields: given.len() })?;
+        let mut written = [const { String::new() }; FIELDS];
+        let mut fields = [const { Field::All }; FIELDS];
+        for ((to, field), from) in written.iter_mut().zip(&mut fields).skip(left_out).zip(given) {
+            *field =
+                Field::new(from).map_err(|error| DescriptionError::Glob { text: text.to_owned(), error })?;
+            from.clone_into(to);
+        }
+        Ok(Self { written, fields })
+    }
+
+    /// Whether a provider may have probes that are meant.
+    pub fn provider(&self, name: &str) -> bool {
+        self.fields[0].matches(name)
+    }
+
+    /// Whether a module is meant.
+    pub fn module(&self, name: &str) -> bool {
+        self.fields[1].matches(name)
+    }
+
+    /// Whether a function is meant.
+    pub fn function(&self, name: &str) -> bool {
+        self.fields[2].matches(name)
+    }
+
+    /// Whether a name is meant.
+    pub fn name(&self, name: &str) -> bool {
+        self.fields[3].matches(name)
+    }
+
+    /// The fields as written: provider, module, function, name.
+    pub fn written(&self) -> &[String; FIELDS] {
+        &self.written
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written.join(":"))
+    }
+}
+
+/// Splits at colons that no backslash stands before.
+fn split(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c| {
+        let here = c == ':' && !escaped;
+        escaped = c == '\\' && !escaped;
+        here
+    })
+    .collect()
+}

@@ -1,0 +1,136 @@
+//! From probes and a handler to what the interposer takes: a linked probe point for each site.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trapline_interposer::{Arguments, Place, Point, Provided};
+use trapline_rpn::{Argument, Diagnostics, LinkedProbe, LinkedProgram, Op, parse};
+
+use crate::catalog::MatchError;
+use crate::clause::Clause;
+use crate::description::Description;
+use crate::dprobes::{Resolved, Scope};
+use crate::provider::Probe;
+use crate::target::{Target, basename};
+
+/// Why a `-n` cannot be enabled.
+#[derive(Debug, thiserror::Error)]
+pub enum EnableError {
+    /// A description names nothing.
+    #[error(transparent)]
+    Match(#[from] MatchError),
+    /// The handler does not compile.
+    #[error("{0}")]
+    Handler(Diagnostics),
+    /// The handler and the probe do not go together.
+    #[error(transparent)]
+    Argument(#[from] ArgumentRefused),
+}
+
+/// A handler pushes an argument that its probe does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the handler has `{instruction}`, and {probe} has no such argument")]
+pub struct ArgumentRefused {
+    /// The instruction.
+    pub instruction: String,
+    /// The probe's name.
+    pub probe: String,
+}
+
+/// How many probes a description matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matched {
+    /// The description as written.
+    pub description: String,
+    /// Probes.
+    pub probes: usize,
+}
+
+/// Links the handler of a `-n` and puts it on each probe that the descriptions name, in their order.
+///
+/// # Errors
+/// See [`EnableError`].
+pub fn enable(target: &Target, clause: &Clause) -> Result<(Resolved, Vec<Matched>), EnableError> {
+    let mut program = link(target, clause, 0)?;
+    program.probes.clear();
+    let mut handlers: BTreeMap<u8, LinkedProbe> = BTreeMap::new();
+    let (mut points, mut matched) = (Vec::new(), Vec::new());
+    for description in &clause.descriptions {
+        let found = find(target, description)?;
+        matched.push(Matched { description: description.clone(), probes: found.len() });
+        for probe in &found {
+            let handler = match handlers.get(&probe.logged) {
+                Some(known) => known,
+                None => {
+                    let linked = link(target, clause, probe.logged)?.probes.into_iter().next();
+                    let Some(linked) = linked else { continue };
+                    handlers.entry(probe.logged).or_insert(linked)
+                }
+            };
+            expand(target, handler, probe, &mut program.probes, &mut points)?;
+        }
+    }
+    Ok((Resolved { program, points }, matched))
+}
+
+fn link(target: &Target, clause: &Clause, logged: u8) -> Result<LinkedProgram, EnableError> {
+    let source = clause.source(basename(&target.image().plan().name), logged);
+    let program = parse("-n", &source).map_err(EnableError::Handler)?;
+    program.link(target.width(), &Scope::kernel_of(target)).map_err(EnableError::Handler)
+}
+
+/// The probes that a description names.
+///
+/// # Errors
+/// See [`MatchError`].
+pub fn find(target: &Target, description: &str) -> Result<Vec<Probe>, MatchError> {
+    target.catalog().find(target, &Description::parse(description)?)
+}
+
+/// Adds a copy of the linked probe point for each site of a probe.
+pub(crate) fn expand(
+    target: &Target,
+    template: &LinkedProbe,
+    probe: &Probe,
+    probes: &mut Vec<LinkedProbe>,
+    points: &mut Vec<Point>,
+) -> Result<(), ArgumentRefused> {
+    let base = target.text_base().unwrap_or_default();
+    for site in &probe.sites {
+        check_arguments(template, probe, site.arguments.as_ref())?;
+        let mut linked = template.clone();
+        linked.opcode = site.opcode;
+        if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
+            linked.location.value = linear;
+            linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
+        }
+        probes.push(linked);
+        let provided = Provided {
+            id: probe.id,
+            name: Arc::clone(&probe.name),
+            arguments: Arc::clone(&site.arguments),
+            at_call: site.at_call,
+        };
+        points.push(Point { place: site.place.clone(), provided: Some(provided) });
+    }
+    Ok(())
+}
+
+/// Whether the probe has every argument that the handler pushes.
+fn check_arguments(
+    template: &LinkedProbe,
+    probe: &Probe,
+    has: &dyn Arguments,
+) -> Result<(), ArgumentRefused> {
+    for insn in template.handler.code() {
+        let which = match insn.op {
+            Op::PushArg => Argument::Number(insn.arg as u8),
+            Op::PushRet => Argument::Returned,
+            _ => continue,
+        };
+        if !has.has(which) {
+            return Err(ArgumentRefused { instruction: insn.to_text(), probe: probe.name.to_string() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! What a provider is: someone who knows names of probes, where they are and how to find their arguments.
+
+use std::fmt;
+use std::sync::Arc;
+
+use trapline_interposer::{Arguments, Place};
+use trapline_trace::ProbeName;
+
+use crate::description::Description;
+use crate::target::Target;
+
+/// A place that a probe is armed at.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Where: `int3` in the kernel or in a user module, `lock nop`, the clock.
+    pub place: Place,
+    /// Bytes from the start of the function.
+    pub offset: u64,
+    /// The byte there; 0 where there is none.
+    pub opcode: u8,
+    /// The rule by which it was found, for `list -v`.
+    pub rule: &'static str,
+    /// What a handler's `push arg` and `push ret` mean there.
+    pub arguments: Arc<dyn Arguments>,
+    /// Whether the stack pointer is at the return address there.
+    pub at_call: bool,
+}
+
+/// A probe: one name, one identifier, one site or more.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Identifier, from 1, in the order of the names of all probes that there are.
+    pub id: u32,
+    /// Its name.
+    pub name: Arc<ProbeName>,
+    /// Where it is, by address.
+    pub sites: Vec<Site>,
+    /// How many arguments are logged when no handler is given.
+    pub logged: u8,
+}
+
+/// A provider cannot say which probes are meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderError {
+    /// A name that the provider's names cannot be.
+    #[error("'{name}' is an invalid probe name: {why}")]
+    InvalidName {
+        /// The name.
+        name: String,
+        /// What would be right.
+        why: String,
+    },
+}
+
+/// A provider. It is asked before the guest runs, and by the guest's files alone; so the same question has the same
+/// answer in every run.
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// The first field of its probes' names.
+    fn name(&self) -> &str;
+
+    /// How many identifiers are its own. A provider whose probes are made by being asked for has none; its probes are
+    /// numbered behind all others.
+    fn ids(&self) -> u32;
+
+    /// Adds the probes that are meant to `found`, by identifier, as counted from 1 within the provider; of a provider
+    /// without identifiers of its own they are 0.
+    ///
+    /// # Errors
+    /// The description cannot be of this provider's probes.
+    fn find(
+        &self,
+        target: &Target,
+        wanted: &Description,
+        found: &mut Vec<Probe>,
+    ) -> Result<(), ProviderError>;
+
+    /// Names that resemble what was asked for in vain, the nearest first, for a message.
+    fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
+        let _ = (target, wanted);
+        Vec::new()
+    }
+}
