@@ -16,6 +16,7 @@ mod code;
 mod disassemble;
 mod dprobes;
 mod list;
+pub mod sdt;
 mod target;
 
 pub use code::{Code, Refusal};

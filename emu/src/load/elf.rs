@@ -122,6 +122,8 @@ pub struct Section {
     pub size: u64,
     /// sh_link.
     pub link: u32,
+    /// sh_info.
+    pub info: u32,
     /// sh_entsize in bytes.
     pub entry_size: u64,
 }
@@ -326,6 +328,7 @@ fn section(header: &SectionHeader, strings: &[u8]) -> Section {
         offset: header.sh_offset,
         size: header.sh_size,
         link: header.sh_link,
+        info: header.sh_info,
         entry_size: header.sh_entsize,
     }
 }
