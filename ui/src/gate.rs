@@ -326,7 +326,8 @@ fn query(session: &Session) -> Done {
 fn place(point: &PointView<'_>) -> String {
     match point.place {
         trapline_interposer::Place::Kernel { linear, .. }
-        | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
+        | trapline_interposer::Place::LockNop { linear, .. }
+        | trapline_interposer::Place::Pointer { linear, .. } => format!("{linear:#x}"),
         trapline_interposer::Place::Watch(watch) => {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)

@@ -6,7 +6,8 @@
 //! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
 //! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
 //! view of armed pages), `sensitive` (instructions the machine executes itself), `deliver` (exceptions and
-//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `run` (the loop).
+//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `stub` (addresses that stand
+//! for functions of the interposer's), `run` (the loop).
 
 mod access;
 mod blocks;
@@ -24,6 +25,7 @@ mod run;
 mod sensitive;
 mod snapshot;
 mod state;
+mod stub;
 mod user;
 mod watch;
 
@@ -110,6 +112,8 @@ enum Refusal {
     Watched,
     /// An instruction fetch from where there is no memory.
     FetchVoid,
+    /// An instruction fetch from a page of stubs.
+    Stub,
 }
 
 /// The CPU, its memory and its devices.
@@ -173,6 +177,8 @@ pub struct Core {
     /// Physical addresses of the instructions that have run, when they are collected.
     coverage: Option<BTreeSet<u64>>,
     watches: watch::Watches,
+    /// Whether 32-bit code may call stubs.
+    narrow_stubs: bool,
 }
 
 fn callbacks() -> Callbacks {
@@ -245,6 +251,7 @@ impl Core {
             user_writes: false,
             coverage: None,
             watches: watch::Watches::default(),
+            narrow_stubs: false,
         }))
     }
 

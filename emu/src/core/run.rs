@@ -379,6 +379,7 @@ impl Core {
             }
             Refusal::Watched => {}
             Refusal::FetchVoid => self.raise_fault(Fault::ud()),
+            Refusal::Stub => self.call_stub(),
         }
     }
 

@@ -8,7 +8,7 @@ use goblin::container::{Container, Ctx};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL};
 use goblin::elf::program_header::ProgramHeader;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_NULL, SectionHeader};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS, SHT_NULL, SectionHeader};
 
 /// Why a file is no usable ELF file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +132,11 @@ impl Section {
     /// True if it occupies memory at run time.
     pub fn is_alloc(&self) -> bool {
         self.flags & u64::from(SHF_ALLOC) != 0
+    }
+
+    /// True if it can be written at run time.
+    pub fn is_writable(&self) -> bool {
+        self.flags & u64::from(SHF_WRITE) != 0
     }
 
     /// True if it holds instructions.
