@@ -16,7 +16,7 @@
 //!
 //! Two underscores of a name are one `-`. Source: reference/providers.md C, after the talk's pages on SDT.
 
-use super::elf::{Definitions, Relocation, relocations};
+use super::elf::{Definitions, Relocation, check_sections, relocations};
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
 use std::collections::BTreeMap;
@@ -133,6 +133,7 @@ impl CallSites {
     /// # Errors
     /// A table of the file lies outside it.
     pub fn read(view: &ElfView<'_>, domain: Domain) -> Result<Self, ElfError> {
+        check_sections(view)?;
         let mut found = Self::default();
         let definitions = Definitions::of(view)?;
         for table in view.sections() {

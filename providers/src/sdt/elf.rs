@@ -6,7 +6,9 @@
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::program_header::{PF_W, PF_X, PT_LOAD};
 use goblin::elf::reloc::Reloc;
-use goblin::elf::section_header::{SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_REL, SHT_RELA, SHT_SYMTAB};
+use goblin::elf::section_header::{
+    SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_NULL, SHT_REL, SHT_RELA, SHT_SYMTAB,
+};
 use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_OBJECT, Sym};
 use scroll::Pread;
 use scroll::ctx::SizeWith;
@@ -16,6 +18,48 @@ use trapline_emu::load::{ElfError, ElfView, Width};
 
 /// Labels below an address that are looked through for the function around them.
 const LABELS: usize = 1000;
+
+/// Loadable segments that are looked at; a file has few.
+const MOST_SEGMENTS: usize = 256;
+
+/// Refuses a file whose sections overlap so much that reading each takes far longer than reading the file.
+///
+/// # Errors
+/// The sections have more than twice the file's bytes.
+pub(crate) fn check_sections(view: &ElfView<'_>) -> Result<(), ElfError> {
+    let sizes = view.sections().iter().filter(|s| !matches!(s.kind, SHT_NULL | SHT_NOBITS)).map(|s| s.size);
+    let total = sizes.fold(0, u64::saturating_add);
+    let most = (view.bytes().len() as u64).saturating_mul(2);
+    if total <= most {
+        return Ok(());
+    }
+    let reason =
+        format!("its sections overlap: together they have {total:#x} bytes, the file {:#x}", most / 2);
+    Err(ElfError::Malformed { what: "section header table", reason })
+}
+
+/// Sections in memory, by address.
+pub(crate) struct Homes {
+    /// Start, end, index.
+    list: Vec<(u64, u64, usize)>,
+}
+
+impl Homes {
+    /// Those of a linked file.
+    pub fn of(view: &ElfView<'_>) -> Self {
+        let sections = view.sections().iter().enumerate().filter(|(_, s)| s.is_alloc() && s.size > 0);
+        let mut list: Vec<_> = sections.map(|(n, s)| (s.addr, s.addr.saturating_add(s.size), n)).collect();
+        list.sort_unstable();
+        Self { list }
+    }
+
+    /// The index of the section that an address lies in.
+    pub fn at(&self, address: u64) -> Option<usize> {
+        let next = self.list.partition_point(|(start, ..)| *start <= address);
+        let (_, end, index) = *self.list.get(next.checked_sub(1)?)?;
+        (address < end).then_some(index)
+    }
+}
 
 /// The number that `bytes` begin with, of `width`.
 pub(crate) fn word(bytes: &[u8], width: Width) -> Option<u64> {
@@ -53,6 +97,7 @@ impl<'a> Segments<'a> {
                     flags: program.p_flags,
                 })
             })
+            .take(MOST_SEGMENTS)
             .collect();
         Self { list }
     }
@@ -86,6 +131,8 @@ pub(crate) struct Relocation {
     pub offset: u64,
     /// r_type.
     pub kind: u32,
+    /// r_addend; `None` where the file keeps it at the place itself.
+    pub addend: Option<i64>,
     /// The symbol's name, empty for a section's.
     pub symbol: String,
     /// st_value.
@@ -131,6 +178,7 @@ pub(crate) fn relocations(view: &ElfView<'_>, section: &Section) -> Result<Vec<R
         Some(Relocation {
             offset: reloc.r_offset,
             kind: reloc.r_type,
+            addend: reloc.r_addend,
             symbol: text(strings, symbol.st_name),
             value: symbol.st_value,
             section: symbol.st_shndx,
@@ -155,7 +203,7 @@ pub(crate) struct Definition {
     pub size: u64,
     pub name: String,
     /// Whether it is typed as a function.
-    function: bool,
+    pub function: bool,
 }
 
 impl Definitions {
@@ -212,6 +260,11 @@ impl Definitions {
             }
         }
         label
+    }
+
+    /// All of them, by section and address.
+    pub fn iter(&self) -> impl Iterator<Item = &Definition> {
+        self.list.iter()
     }
 }
 

@@ -53,6 +53,7 @@ fn every_form_of_the_grammar_is_read() {
         ("sym@GOTOFF(%rbx)", "8@sym@GOTOFF(%rbx)"),
         ("4@sym+8(%rip)", "4@8+sym(%rip)"),
         ("4@sym-8", "4@-8+sym"),
+        ("4@+$sym", "4@0+$sym"),
         ("4@sym+4@GOTOFF(%rbx)", "4@4+sym@GOTOFF(%rbx)"),
         ("4@sym@GOTOFF+4(%rbx)", "4@4+sym@GOTOFF(%rbx)"),
         ("4@-8+3+1(%rbp)", "4@-4(%rbp)"),

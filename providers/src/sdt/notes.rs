@@ -7,7 +7,7 @@
 //!
 //! Only the file is looked at; addresses are as linked. Source: the SystemTap wiki's UserSpaceProbeImplementation.
 
-use super::elf::{Segments, word};
+use super::elf::{Segments, check_sections, word};
 use super::grammar::{ArgumentError, arguments};
 use super::operand::Argument;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
@@ -131,6 +131,7 @@ impl StapNotes {
     /// The file is no program or library for x86, or the section lies outside it.
     pub fn read(view: &ElfView<'_>) -> Result<Self, ElfError> {
         view.check_type(true)?;
+        check_sections(view)?;
         let mut found = Self::default();
         let moved_to = view.sections().iter().find(|section| section.name == BASE).map(|base| base.addr);
         let reader = Reader { width: view.width(), segments: Segments::of(view), moved_to };
@@ -219,16 +220,16 @@ impl Reader<'_> {
 }
 
 /// One note's header and parts.
-struct Frame<'a> {
-    owner: &'a [u8],
-    kind: u32,
-    content: &'a [u8],
+pub(crate) struct Frame<'a> {
+    pub owner: &'a [u8],
+    pub kind: u32,
+    pub content: &'a [u8],
     /// Bytes up to the next note; the last one's padding may be missing.
-    len: usize,
+    pub len: usize,
 }
 
 impl<'a> Frame<'a> {
-    fn of(bytes: &'a [u8]) -> Option<Self> {
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let field = |n: usize| word(bytes.get(4 * n..)?, Width::Bits32);
         let owner_size = usize::try_from(field(0)?).ok()?;
         let content_size = usize::try_from(field(1)?).ok()?;

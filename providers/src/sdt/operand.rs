@@ -99,7 +99,8 @@ impl fmt::Display for Memory {
         match (&self.symbol, self.displacement) {
             (Some(symbol), displacement) => {
                 let got = if symbol.from_got { "@GOTOFF" } else { "" };
-                if symbol.negative || displacement != 0 {
+                // A name that begins with `$` would else be a constant.
+                if symbol.negative || displacement != 0 || symbol.name.starts_with('$') {
                     write!(f, "{displacement}{}", if symbol.negative { '-' } else { '+' })?;
                 }
                 write!(f, "{}{got}", symbol.name)?;
