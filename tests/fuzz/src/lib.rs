@@ -20,6 +20,7 @@ mod naive_rules;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
 mod records;
+mod sites;
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +64,16 @@ pub const TARGETS: &[Target] = &[
         name: "trace",
         promise: "of any trace file the whole records are read, then one error or the end",
         run: records::trace,
+    },
+    Target {
+        name: "notes",
+        promise: "any section of stapsdt notes is read or refused note by note; an argument is what it prints as",
+        run: sites::notes,
+    },
+    Target {
+        name: "sites",
+        promise: "of any ELF file each scanner of static probes takes what it can and refuses the rest",
+        run: sites::sites,
     },
 ];
 
