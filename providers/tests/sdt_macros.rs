@@ -155,33 +155,27 @@ fn a_dormant_probe_is_one_load_one_test_and_one_branch() {
 }
 
 #[test]
-fn the_header_compiles_as_cpp_in_namespaces_and_inline_functions_and_by_clang() {
-    let folder = folder("macros-cpp");
-    let text = "#include <trapline/probe.h>\nnamespace a { inline int f(int n) { TRAPLINE_PROBE_n(shared, n); return n; } }\n\
-                template <class T> T g(T t) { TRAPLINE_PROBE_n(shared, t); return t; }\nint h(int n) { return a::f(n) + g(n) + g((long)n); }\n";
-    std::fs::write(folder.join("one.cc"), text).unwrap();
-    std::fs::write(folder.join("two.cc"), text.replace("int h(", "int i(")).unwrap();
+fn one_probe_in_inline_functions_of_two_files_is_one_pointer_also_in_cpp_and_by_clang() {
+    let folder = folder("macros-inline");
+    let c = "#include <trapline/probe.h>\n\
+             static inline __attribute__((always_inline)) int f(int n) { TRAPLINE_PROBE_n(shared, n); return n; }\n\
+             int h(int n); int h(int n) { return f(n) + f(n + 1); }\n";
+    let cpp = "#include <trapline/probe.h>\n\
+               namespace a { inline int f(int n) { TRAPLINE_PROBE_n(shared, n); return n; } }\n\
+               template <class T> T g(T t) { TRAPLINE_PROBE_n(shared, t); return t; }\n\
+               int h(int n) { return a::f(n) + g(n) + g((long)n); }\n";
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-images/include");
     let include = include.to_str().unwrap();
-    for compiler in ["gcc", "clang"] {
+    for (compiler, language, text) in [("gcc", "c", c), ("clang", "c", c), ("clang", "c++", cpp)] {
+        std::fs::write(folder.join("one"), text).unwrap();
+        std::fs::write(folder.join("two"), text.replace("int h(", "int i(")).unwrap();
         for level in ["-O0", "-O2", "-O3"] {
-            let arguments = [
-                level,
-                "-fPIC",
-                "-shared",
-                "-nostdlib",
-                "-Wl,--gc-sections",
-                "-I",
-                include,
-                "-o",
-                "lib.so",
-                "one.cc",
-                "two.cc",
-            ];
-            tool(&folder, compiler, &arguments);
+            let arguments = [level, "-fPIC", "-shared", "-nostdlib", "-Wl,--gc-sections", "-I", include];
+            let files = ["-o", "lib.so", "-x", language, "one", "two"];
+            tool(&folder, compiler, &[&arguments[..], &files].concat());
             let found = read(&std::fs::read(folder.join("lib.so")).unwrap());
-            assert_eq!((found.probes.len(), found.refused.len()), (1, 0), "{compiler} {level}");
-            assert!(found.probes[0].points.len() >= 3, "{compiler} {level}: {found:?}");
+            assert_eq!((found.probes.len(), found.refused.len()), (1, 0), "{compiler} {language} {level}");
+            assert!(found.probes[0].points.len() >= 3, "{compiler} {language} {level}: {found:?}");
         }
     }
 }
