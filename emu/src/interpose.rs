@@ -49,6 +49,14 @@ pub trait TrapInterposer {
         false
     }
 
+    /// The guest has arrived at a stub ([`Core::stub`]), as a rule by a call: EIP is the stub's address, the return
+    /// address is on top of the stack. Resumed means that the state is that after a near `ret`. Any other verdict but
+    /// `Raise` is a fault of the guest's own: nothing is there.
+    fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {
+        let _ = (core, number);
+        Verdict::Declined
+    }
+
     /// An instruction has accessed a watched range ([`Core::watch`]). The state is that after it; a repeated string
     /// instruction is told of after each iteration that did.
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {

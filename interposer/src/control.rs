@@ -4,7 +4,7 @@
 
 use crate::displace::Displaced;
 use crate::insert::bytes_at;
-use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site};
+use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
 
@@ -56,6 +56,7 @@ pub struct SavedTable {
     sites: Vec<SavedSite>,
     by_paddr: BTreeMap<u64, usize>,
     by_range: BTreeMap<(u64, u64), usize>,
+    by_stub: Vec<usize>,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
     due: Vec<Due>,
@@ -66,6 +67,7 @@ pub struct SavedTable {
 struct SavedSite {
     paddr: u64,
     watch: Option<Watch>,
+    stub: Option<Stub>,
     patch: u8,
     probes: Vec<u32>,
     armed: bool,
@@ -251,6 +253,7 @@ impl Interposer {
         let site = |s: &Site| SavedSite {
             paddr: s.paddr,
             watch: s.watch,
+            stub: s.stub,
             patch: s.patch,
             probes: s.probes.clone(),
             armed: s.armed,
@@ -262,6 +265,7 @@ impl Interposer {
             sites: self.sites.iter().map(site).collect(),
             by_paddr: self.by_paddr.clone(),
             by_range: self.by_range.clone(),
+            by_stub: self.by_stub.clone(),
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
@@ -278,7 +282,8 @@ impl Interposer {
             core.unwatch(probe, watch.kind);
         }
         let stays = |index: usize, site: &Site| {
-            let same = |s: &SavedSite| s.armed && (s.paddr, s.watch) == (site.paddr, site.watch);
+            let same =
+                |s: &SavedSite| s.armed && (s.paddr, s.watch, s.stub) == (site.paddr, site.watch, site.stub);
             saved.sites.get(index).is_some_and(same)
         };
         for (index, site) in self.sites.iter_mut().enumerate() {
@@ -289,7 +294,7 @@ impl Interposer {
         self.sites.resize_with(saved.sites.len(), || Site::new(0));
         for (index, (site, was)) in self.sites.iter_mut().zip(&saved.sites).enumerate() {
             let armed = site.armed;
-            *site = Site { watch: was.watch, ..Site::new(was.paddr) };
+            *site = Site { watch: was.watch, stub: was.stub, ..Site::new(was.paddr) };
             site.change(|probes| probes.clone_from(&was.probes));
             site.patch = was.patch;
             site.original = bytes_at(core, was.paddr);
@@ -301,6 +306,7 @@ impl Interposer {
         self.probes.clone_from(&saved.probes);
         self.by_paddr.clone_from(&saved.by_paddr);
         self.by_range.clone_from(&saved.by_range);
+        self.by_stub.clone_from(&saved.by_stub);
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }

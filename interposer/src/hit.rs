@@ -32,9 +32,13 @@ impl TrapInterposer for Interposer {
         let (first, several) = (site.first, site.several);
         self.hit(core, first, trap, retry);
         if several {
-            self.other_hits(core, index, trap, retry);
+            self.hits_from(core, 1, trap, retry);
         }
         self.resume(core, trap, index, sp)
+    }
+
+    fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {
+        self.stub_hit(core, number)
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
@@ -98,11 +102,11 @@ impl TrapInterposer for Interposer {
 }
 
 impl Interposer {
-    /// The probes of a site behind its first, in order; they do not change while a handler runs.
+    /// The probes of the trap's site from number `from` on, in order; they do not change while a handler runs.
     #[cold]
-    fn other_hits(&mut self, core: &mut Core, site: usize, trap: &Trap, retry: bool) {
-        for n in 1.. {
-            let Some(&probe) = self.sites[site].probes.get(n) else { break };
+    pub(crate) fn hits_from(&mut self, core: &mut Core, from: usize, trap: &Trap, retry: bool) {
+        for n in from.. {
+            let Some(&probe) = self.sites[trap.patch as usize].probes.get(n) else { break };
             self.hit(core, probe, trap, retry);
         }
     }
@@ -299,7 +303,7 @@ impl Interposer {
 
     /// The last displaced instruction has completed: probes that had their last hit go.
     #[inline]
-    fn completed(&mut self, core: &mut Core) {
+    pub(crate) fn completed(&mut self, core: &mut Core) {
         self.pending = None;
         if !self.expired.is_empty() {
             self.disable_expired(core);

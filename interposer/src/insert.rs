@@ -11,8 +11,9 @@ use trapline_rpn::LinkedProgram;
 const INT3: u8 = 0xcc;
 /// The patch of a `lock nop` site: the prefix, before a NOP.
 const LOCK: u8 = 0xf0;
-/// What stands at a `lock nop` site.
+/// What stands at a `lock nop` site: where a call was, and where a tail call was.
 const FIVE_NOPS: [u8; 5] = [0x90; 5];
+const FOUR_NOPS_AND_RET: [u8; 5] = [0x90, 0x90, 0x90, 0x90, 0xc3];
 
 /// A program cannot be inserted; nothing of it has been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +38,10 @@ pub enum InsertErrorKind {
         /// What is there.
         found: u8,
     },
-    /// A `lock nop` site needs five one-byte NOPs.
-    #[error("at {at} is {found:02x?}, but a lock nop site is five one-byte NOPs, 90 each")]
+    /// A `lock nop` site needs five one-byte NOPs, or four and a return.
+    #[error(
+        "at {at} is {found:02x?}, but a lock nop site is five one-byte NOPs, 90 each, the last of which may be c3"
+    )]
     NotFiveNops {
         /// Where.
         at: String,
@@ -51,6 +54,25 @@ pub enum InsertErrorKind {
     /// The machine refused the patch.
     #[error(transparent)]
     Patch(#[from] PatchError),
+    /// A pointer that is not aligned to its size.
+    #[error("the pointer at {linear:#x} is not aligned to its {bytes} bytes")]
+    PointerAlignment {
+        /// Where.
+        linear: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A pointer that the guest, or someone else, uses already.
+    #[error("the pointer at {linear:#x} holds {found:#x}; a dormant probe's is 0")]
+    PointerTaken {
+        /// Where.
+        linear: u64,
+        /// What it holds.
+        found: u64,
+    },
+    /// All stubs are in use.
+    #[error("all {0} stubs of macro-declared probes are in use")]
+    NoStub(usize),
     /// All debug registers are in use.
     #[error(
         "the watch of {low:#x}:{high:#x} would be one more than the hardware has debug registers for, which are {limit}; \
@@ -207,6 +229,7 @@ impl Interposer {
                 self.start_timer(core, probe, timer);
                 Ok(())
             }
+            Place::Pointer { linear, paddr, wide } => self.enable_pointer(core, (linear, paddr, wide), probe),
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
@@ -227,7 +250,9 @@ impl Interposer {
             return;
         }
         let sites = match &self.probes[probe].place {
-            Place::Kernel { paddr, .. } => self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1),
+            Place::Kernel { paddr, .. } | Place::Pointer { paddr, .. } => {
+                self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
+            }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
             Place::User { .. } => 0..self.sites.len(),
             Place::Timer(_) => {
@@ -265,6 +290,9 @@ impl Interposer {
             self.sites.push(Site::new(paddr));
             self.sites.len() - 1
         });
+        if self.sites[index].stub.is_some() {
+            return Err(PatchError::Taken(paddr).into());
+        }
         if !self.sites[index].armed {
             self.sites[index].patch = patch;
         }
@@ -302,7 +330,8 @@ impl Interposer {
         let probes = &self.probes;
         let (index, site) = (site, &mut self.sites[site]);
         let stays = |p: u32| match &probes[p as usize].place {
-            Place::Kernel { .. } | Place::LockNop { .. } | Place::Watch(_) | Place::Timer(_) => true,
+            Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } | Place::Watch(_) => true,
+            Place::Timer(_) => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
@@ -346,9 +375,10 @@ pub(crate) fn bytes_at(core: &Core, paddr: u64) -> [u8; 15] {
 impl Site {
     /// Arms it: patches it, or has the machine watch it. Its index is what traps out of it carry.
     pub(crate) fn arm(&mut self, core: &mut Core, index: usize) -> Result<(), PatchError> {
-        match self.watch {
-            Some(watch) => core.watch(index as u32, watch),
-            None => core.arm(self.paddr, &[self.patch], index as u32)?,
+        match (self.watch, self.stub) {
+            (Some(watch), _) => core.watch(index as u32, watch),
+            (None, Some(stub)) => stub.write(core, self.paddr)?,
+            (None, None) => core.arm(self.paddr, &[self.patch], index as u32)?,
         }
         self.armed = true;
         Ok(())
@@ -356,9 +386,10 @@ impl Site {
 
     /// Disarms it.
     pub(crate) fn disarm(&mut self, core: &mut Core, index: usize) {
-        match self.watch {
-            Some(watch) => core.unwatch(index as u32, watch.kind),
-            None => core.disarm(self.paddr),
+        match (self.watch, self.stub) {
+            (Some(watch), _) => core.unwatch(index as u32, watch.kind),
+            (None, Some(stub)) => stub.clear(core, self.paddr),
+            (None, None) => core.disarm(self.paddr),
         };
         self.armed = false;
     }
@@ -378,12 +409,12 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             if !core.ram().read(*paddr, &mut found) {
                 return Err(InsertErrorKind::NotMapped(format!("linear address {at}")));
             }
-            if found != FIVE_NOPS {
+            if found != FIVE_NOPS && found != FOUR_NOPS_AND_RET {
                 return Err(InsertErrorKind::NotFiveNops { at, found });
             }
             (found[0], at)
         }
-        Place::Watch(_) | Place::Timer(_) => return Ok(()),
+        Place::Pointer { .. } | Place::Watch(_) | Place::Timer(_) => return Ok(()),
         Place::User { module, offset } => {
             let at = format!("offset {offset:#x} of {}", module.name());
             match module.bytes_at(*offset, 1) {

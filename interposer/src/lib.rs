@@ -5,10 +5,11 @@
 //! the handlers against a NOFAULT host, sees to the displaced instruction, and commits the records when that has
 //! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
 //!
-//! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what is asked from outside), `displace`
-//! (which instructions are emulated, run out of line or stepped), `watch` (watchpoint probes), `timer` (probes on time), `host` (what a handler
-//! sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`), `core_file` (the core file that `exit 3`
-//! takes).
+//! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what
+//! is asked from outside), `displace` (which instructions are emulated, run out of line or stepped), `watch` (watchpoint
+//! probes), `timer` (probes on time), `pointer` (macro-declared probes), `host` (what a handler sees of the guest),
+//! `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`),
+//! `core_file` (the core file that `exit 3` takes).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -19,6 +20,7 @@ mod displace;
 mod hit;
 mod host;
 mod insert;
+mod pointer;
 mod provided;
 mod service;
 mod table;

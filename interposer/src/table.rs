@@ -2,7 +2,8 @@
 //!
 //! A site is a physical address that is patched; a probe is one enabling of one handler there. Several probes
 //! may share a site, in order of insertion. A probe in a user module has as many sites as there are physical
-//! pages that hold its module page; a watch of execution is a site without a patch. Invariant: a site is armed exactly while an enabled probe is on it.
+//! pages that hold its module page; a watch of execution is a site without a patch, and so is the pointer of a
+//! macro-declared probe. Invariant: a site is armed exactly while an enabled probe is on it.
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
@@ -60,6 +61,16 @@ pub enum Place {
     },
     /// A time, again and again; nothing is patched.
     Timer(Timer),
+    /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
+    /// guest can see that, by design (providers.md C).
+    Pointer {
+        /// Linear address of the pointer, for messages.
+        linear: u64,
+        /// Its physical address.
+        paddr: u64,
+        /// Whether it has 8 bytes, not 4.
+        wide: bool,
+    },
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
 }
@@ -158,6 +169,14 @@ pub(crate) struct Rest {
     pub errors: u64,
 }
 
+/// A stub that calls through a pointer arrive at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stub {
+    pub address: u64,
+    /// Whether the pointer has 8 bytes.
+    pub wide: bool,
+}
+
 /// One patched physical address. What every hit touches is in its first cache line.
 #[repr(C, align(64))]
 pub(crate) struct Site {
@@ -176,6 +195,8 @@ pub(crate) struct Site {
     pub paddr: u64,
     /// The watch of execution that it is, if it is no patch.
     pub watch: Option<Watch>,
+    /// The stub whose address is written here, if it is a pointer.
+    pub stub: Option<Stub>,
     /// The probes here, in order of insertion.
     pub probes: Vec<u32>,
     /// Bytes of the displaced instruction when it was last looked at.
@@ -193,6 +214,7 @@ impl Site {
             wide: false,
             paddr,
             watch: None,
+            stub: None,
             probes: Vec::new(),
             original: [0; 15],
         }
@@ -236,6 +258,8 @@ pub struct Interposer {
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Sites that are watches of execution, by their range.
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
+    /// Sites that are pointers, by the number of their stub.
+    pub(crate) by_stub: Vec<usize>,
     pub(crate) watch_unlimited: bool,
     /// Whether the number of watches is counted only later.
     pub(crate) selecting: bool,
@@ -305,6 +329,7 @@ impl Interposer {
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),
+            by_stub: Vec::new(),
             watch_unlimited: false,
             selecting: false,
             name: Vec::new(),
@@ -404,7 +429,7 @@ impl Interposer {
     pub fn armed_sites(&self) -> impl Iterator<Item = (u64, &[u8; 15], Option<crate::Way>)> {
         self.sites
             .iter()
-            .filter(|s| s.armed && s.watch.is_none())
+            .filter(|s| s.armed && s.watch.is_none() && s.stub.is_none())
             .map(|s| (s.paddr, &s.original, s.displaced.as_ref().map(|d| d.way())))
     }
 }

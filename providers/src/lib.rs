@@ -3,7 +3,7 @@
 //! A provider turns what a user names (a symbol, an offset in a module, an address) into a [`Place`] that the
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
-//! `trapline list` shows) and [`disassemble`] (what `trapline dis` shows);
+//! `trapline list` shows), [`disassemble`] (what `trapline dis` shows) and [`sdt`] (statically defined probes);
 //! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
 //! Not here: handling a trap, guest memory while it runs.
@@ -28,6 +28,7 @@ mod glob;
 mod list;
 mod profile;
 mod provider;
+pub mod sdt;
 mod source;
 mod target;
 

@@ -50,7 +50,7 @@ fn dependencies_point_one_way() {
             &["trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace", "trapline-interposer"],
         ),
         ("trapline-guests", &[]),
-        ("trapline-fuzz", &["trapline-rpn", "trapline-trace"]),
+        ("trapline-fuzz", &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-trace"]),
     ]);
     for (package, deps) in graph() {
         let Some(allowed) = allowed.get(package.as_str()) else {

@@ -326,7 +326,8 @@ fn query(session: &Session) -> Done {
 fn place(point: &PointView<'_>) -> String {
     match point.place {
         trapline_interposer::Place::Kernel { linear, .. }
-        | trapline_interposer::Place::LockNop { linear, .. } => format!("{linear:#x}"),
+        | trapline_interposer::Place::LockNop { linear, .. }
+        | trapline_interposer::Place::Pointer { linear, .. } => format!("{linear:#x}"),
         trapline_interposer::Place::Timer(timer) => match timer.clock {
             Clock::Virtual => format!("every {} ns", timer.period),
             Clock::Instructions => format!("every {} instructions", timer.period),

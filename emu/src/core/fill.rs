@@ -28,6 +28,10 @@ impl Core {
             }
         }
         match self.resolve(page, access) {
+            // A read must not let the engine fetch from there.
+            Ok(t) if self.is_stub_page(page) => {
+                self.grant(page, &t, access).map(|(paddr, perms)| (paddr, perms & !X))
+            }
             Ok(t) => self.grant(page, &t, access),
             Err(refusal) => {
                 self.refusal = Some((refusal, page, access));
@@ -85,13 +89,16 @@ impl Core {
     /// the guest has executed from it since its last flush.
     fn resolve_fetch(&mut self, page: u64, user: bool) -> Result<Translation, Refusal> {
         let paging = self.paging();
+        let own = self.linear_ip() & !(PAGE - 1) == page;
+        let single = self.mode == Mode::Step(1);
+        if self.is_stub_page(page) {
+            return Err(self.refuse_stub_fetch(own, single));
+        }
         if let Some(t) = self.tlb.lookup(page)
             && mmu::denied(t, &paging, Access::Fetch, user).is_none()
         {
             return Ok(*t);
         }
-        let own = self.linear_ip() & !(PAGE - 1) == page;
-        let single = self.mode == Mode::Step(1);
         if !own && !single {
             return Err(Refusal::SecondPage);
         }

@@ -6,8 +6,8 @@
 //! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
 //! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
 //! view of armed pages), `sensitive` (instructions the machine executes itself), `deliver` (exceptions and
-//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `mmio` (accesses to devices), `run` (the
-//! loop).
+//! interrupts through the guest's IDT), `watch` (watched addresses and ports), `mmio` (accesses to devices), `stub`
+//! (addresses that stand for functions of the interposer's), `run` (the loop).
 
 mod access;
 mod blocks;
@@ -27,6 +27,7 @@ mod sensitive;
 mod snapshot;
 mod state;
 mod strings;
+mod stub;
 mod user;
 mod watch;
 
@@ -116,6 +117,8 @@ enum Refusal {
     Device,
     /// An instruction fetch from where there is no memory.
     FetchVoid,
+    /// An instruction fetch from a page of stubs.
+    Stub,
 }
 
 /// The CPU, its memory and its devices.
@@ -182,6 +185,8 @@ pub struct Core {
     coverage: Option<BTreeSet<u64>>,
     watches: watch::Watches,
     device_access: mmio::DeviceAccess,
+    /// Whether 32-bit code may call stubs.
+    narrow_stubs: bool,
 }
 
 fn callbacks() -> Callbacks {
@@ -258,6 +263,7 @@ impl Core {
             coverage: None,
             watches: watch::Watches::default(),
             device_access: mmio::DeviceAccess::default(),
+            narrow_stubs: false,
         }))
     }
 

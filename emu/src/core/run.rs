@@ -396,6 +396,7 @@ impl Core {
             }
             Refusal::Watched | Refusal::Device => {}
             Refusal::FetchVoid => self.raise_fault(Fault::ud()),
+            Refusal::Stub => self.call_stub(),
         }
     }
 

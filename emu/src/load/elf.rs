@@ -8,7 +8,7 @@ use goblin::container::{Container, Ctx};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL};
 use goblin::elf::program_header::ProgramHeader;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_NULL, SectionHeader};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS, SHT_NULL, SectionHeader};
 
 /// Why a file is no usable ELF file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,6 +122,8 @@ pub struct Section {
     pub size: u64,
     /// sh_link.
     pub link: u32,
+    /// sh_info.
+    pub info: u32,
     /// sh_entsize in bytes.
     pub entry_size: u64,
 }
@@ -130,6 +132,11 @@ impl Section {
     /// True if it occupies memory at run time.
     pub fn is_alloc(&self) -> bool {
         self.flags & u64::from(SHF_ALLOC) != 0
+    }
+
+    /// True if it can be written at run time.
+    pub fn is_writable(&self) -> bool {
+        self.flags & u64::from(SHF_WRITE) != 0
     }
 
     /// True if it holds instructions.
@@ -326,6 +333,7 @@ fn section(header: &SectionHeader, strings: &[u8]) -> Section {
         offset: header.sh_offset,
         size: header.sh_size,
         link: header.sh_link,
+        info: header.sh_info,
         entry_size: header.sh_entsize,
     }
 }

@@ -28,6 +28,7 @@ mod naive_rules;
 mod ppdf_files;
 mod probes;
 mod records;
+mod sites;
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +77,16 @@ pub const TARGETS: &[Target] = &[
         name: "clause",
         promise: "any text after -n is refused in a sentence, or has descriptions and a source that the parser takes",
         run: probes::clause,
+    },
+    Target {
+        name: "notes",
+        promise: "any section of stapsdt notes is read or refused note by note; an argument is what it prints as",
+        run: sites::notes,
+    },
+    Target {
+        name: "sites",
+        promise: "of any ELF file each scanner of static probes takes what it can and refuses the rest",
+        run: sites::sites,
     },
 ];
 

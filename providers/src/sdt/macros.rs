@@ -1,0 +1,354 @@
+//! Macro-declared probes: global function pointers whose symbols hold prefix, argument types and name.
+//!
+//! `systemtap_probe_ns__request` is the pointer of the probe `request` with an integer and a string; `dtrace_probe_` is a
+//! prefix too. A pointer's points are found through the notes that `trapline/probe.h` leaves (owner `trapline`, type 1:
+//! address of the point, address of the pointer, symbol, `file:line`, the source text of each argument); a pointer that
+//! was declared otherwise has none. A point calls through its pointer when that is not 0, by the C calling convention.
+//! Source: US patent 8,739,135; reference/providers.md C.
+
+use super::elf::{Definitions, Homes, Segments, check_sections, word};
+use super::notes::Frame;
+use super::operand::{Argument, Format, Memory, Operand};
+use super::register::Register;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use trapline_emu::load::{ElfError, ElfView, Width};
+
+/// What a pointer's symbol begins with.
+const PREFIXES: [&str; 2] = ["systemtap_probe_", "dtrace_probe_"];
+/// Section, owner and type of the notes.
+const SECTION: &str = ".note.trapline";
+const OWNER: &[u8] = b"trapline\0";
+const TYPE: u32 = 1;
+/// Most arguments that a probe has: the registers of a call in 64-bit code.
+const MOST: usize = 6;
+/// Those registers.
+const REGISTERS: [&str; MOST] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+
+/// The type of an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letter {
+    /// `n`: a signed integer of the machine's word.
+    Integer,
+    /// `s`: the address of a string that ends with NUL.
+    Text,
+    /// `l`: a signed integer of 64 bits.
+    Long,
+    /// `p`: an address.
+    Pointer,
+}
+
+impl Letter {
+    /// The type of a letter.
+    pub fn of(letter: char) -> Option<Self> {
+        Some(match letter {
+            'n' => Self::Integer,
+            's' => Self::Text,
+            'l' => Self::Long,
+            'p' => Self::Pointer,
+            _ => return None,
+        })
+    }
+
+    /// How its value is read in code of `width`.
+    pub fn format(self, width: Width) -> Format {
+        let word = (width.bits() / 8) as u8;
+        match self {
+            Self::Integer => Format { bytes: word, signed: true, float: false },
+            Self::Long => Format { bytes: 8, signed: true, float: false },
+            Self::Text | Self::Pointer => Format::unsigned(word),
+        }
+    }
+}
+
+impl fmt::Display for Letter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Integer => "n",
+            Self::Text => "s",
+            Self::Long => "l",
+            Self::Pointer => "p",
+        })
+    }
+}
+
+/// A probe: a pointer and its points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MacroProbe {
+    /// Its name.
+    pub name: String,
+    /// Its arguments' types.
+    pub types: Vec<Letter>,
+    /// The pointer's symbol.
+    pub symbol: String,
+    /// Index of the pointer's section.
+    pub section: usize,
+    /// Address of the pointer as linked; in a relocatable file the offset in its section.
+    pub pointer: u64,
+    /// Width of pointer and code.
+    pub width: Width,
+    /// Where it is called, as far as notes tell.
+    pub points: Vec<Point>,
+}
+
+/// A place where a probe is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Address of the test, as linked.
+    pub address: u64,
+    /// The function that it lies in, empty if no symbol covers it.
+    pub function: String,
+    /// Source file and line, empty if not known.
+    pub source: String,
+    /// The source text of the arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A symbol or note that is no probe, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the macro-declared probe {symbol:?}: {kind}")]
+pub struct MacroError {
+    /// The symbol, or what a note has for one.
+    pub symbol: String,
+    /// What is wrong.
+    pub kind: MacroErrorKind,
+}
+
+/// What is wrong with a symbol or note.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MacroErrorKind {
+    /// A letter that is no type.
+    #[error("the argument type {0:?} is none; n, s, l or p would be right")]
+    Letter(char),
+    /// Too many.
+    #[error("{0} arguments are more than 6")]
+    TooMany(usize),
+    /// A name that no probe can have.
+    #[error("{0:?} is no name; letters, digits and punctuation without `:` would be right")]
+    Name(String),
+    /// No pointer can be there.
+    #[error(
+        "{size} bytes at {address:#x} are no pointer; {wanted} aligned bytes of writable memory would be right"
+    )]
+    NoPointer {
+        /// The symbol's value.
+        address: u64,
+        /// Its size.
+        size: u64,
+        /// The pointer's.
+        wanted: u64,
+    },
+    /// A note that is cut off.
+    #[error("its note at file offset {0:#x} is cut off")]
+    Note(u64),
+    /// A note whose place is not in code.
+    #[error("its point at {0:#x} is not in code")]
+    Point(u64),
+    /// A note for another pointer than the symbol's.
+    #[error("its note says that the pointer is at {0:#x}, where no pointer of that name is")]
+    OtherPointer(u64),
+}
+
+/// The probes of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MacroProbes {
+    /// The probes, by section and address of the pointer.
+    pub probes: Vec<MacroProbe>,
+    /// What is none.
+    pub refused: Vec<MacroError>,
+}
+
+impl MacroProbes {
+    /// Finds the probes of a program, kernel or module by its symbols, and their points by its notes. In a file whose
+    /// symbols were stripped the notes of a linked file suffice.
+    ///
+    /// # Errors
+    /// A table of the file lies outside it.
+    pub fn read(view: &ElfView<'_>) -> Result<Self, ElfError> {
+        check_sections(view)?;
+        let mut found = Self::default();
+        let definitions = Definitions::of(view)?;
+        let scanner = Scanner {
+            view,
+            segments: Segments::of(view),
+            homes: Homes::of(view),
+            definitions: &definitions,
+            named: definitions.iter().map(|definition| definition.name.as_str()).collect(),
+        };
+        for definition in definitions.iter().filter(|definition| !definition.function) {
+            let Some(rest) = suffix(&definition.name) else { continue };
+            let (section, address, size) = (definition.section, definition.address, definition.size);
+            match scanner.probe(&definition.name, rest, section, address, size) {
+                Ok(probe) => found.probes.push(probe),
+                Err(kind) => found.refused.push(MacroError { symbol: definition.name.clone(), kind }),
+            }
+        }
+        let probes = found.probes.iter().enumerate();
+        let mut known = probes.map(|(n, p)| ((p.pointer, p.symbol.clone()), n)).collect();
+        for section in view.sections().iter().filter(|section| section.name == SECTION) {
+            scanner.notes(view.section_bytes(section)?, section.offset, &mut found, &mut known);
+        }
+        found.probes.sort_by_key(|probe| (probe.section, probe.pointer));
+        for probe in &mut found.probes {
+            probe.points.sort();
+            probe.points.dedup();
+        }
+        Ok(found)
+    }
+}
+
+/// What follows a prefix, if it is that of a probe: letters, two underscores, a name. `dtrace_probe_` begins other names
+/// too.
+fn suffix(symbol: &str) -> Option<(&str, &str)> {
+    let rest = PREFIXES.iter().find_map(|prefix| symbol.strip_prefix(prefix))?;
+    let (letters, name) = rest.split_once("__")?;
+    // A static variable of a function has a number behind it.
+    let base = name.split_once('.').map_or(name, |(base, _)| base);
+    letters.chars().all(|c| c.is_ascii_lowercase()).then_some((letters, base))
+}
+
+/// Numbers of the probes that are known, by pointer and symbol.
+type Known = BTreeMap<(u64, String), usize>;
+
+struct Scanner<'a> {
+    view: &'a ElfView<'a>,
+    segments: Segments<'a>,
+    homes: Homes,
+    definitions: &'a Definitions,
+    /// All names of the symbol table.
+    named: BTreeSet<&'a str>,
+}
+
+impl Scanner<'_> {
+    fn probe(
+        &self,
+        symbol: &str,
+        (letters, name): (&str, &str),
+        section: usize,
+        address: u64,
+        size: u64,
+    ) -> Result<MacroProbe, MacroErrorKind> {
+        let letter = |c| Letter::of(c).ok_or(MacroErrorKind::Letter(c));
+        let types = letters.chars().map(letter).collect::<Result<Vec<_>, _>>()?;
+        if types.len() > MOST {
+            return Err(MacroErrorKind::TooMany(types.len()));
+        }
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic() && c != ':') {
+            return Err(MacroErrorKind::Name(name.to_owned()));
+        }
+        let wanted = u64::from(self.view.width().bits() / 8);
+        let right_size = size == 0 || size == wanted;
+        if !right_size || !address.is_multiple_of(wanted) || !self.is_writable(section, address, wanted) {
+            return Err(MacroErrorKind::NoPointer { address, size, wanted });
+        }
+        Ok(MacroProbe {
+            name: name.to_owned(),
+            types,
+            symbol: symbol.to_owned(),
+            section,
+            pointer: address,
+            width: self.view.width(),
+            points: Vec::new(),
+        })
+    }
+
+    fn is_writable(&self, section: usize, address: u64, len: u64) -> bool {
+        if !self.view.programs().is_empty() {
+            return self.segments.writable(address, len);
+        }
+        self.view.sections().get(section).is_some_and(|home| {
+            let inside = address.checked_add(len).is_some_and(|end| end <= home.size);
+            inside && home.is_writable() && !home.is_executable()
+        })
+    }
+
+    fn notes(&self, mut bytes: &[u8], offset: u64, found: &mut MacroProbes, known: &mut Known) {
+        let mut at = offset;
+        while !bytes.is_empty() {
+            let Some(note) = Frame::of(bytes) else {
+                let kind = MacroErrorKind::Note(at);
+                found.refused.push(MacroError { symbol: String::new(), kind });
+                return;
+            };
+            if note.owner == OWNER && note.kind == TYPE {
+                self.note(note.content, at, found, known);
+            }
+            at += note.len as u64;
+            bytes = bytes.get(note.len..).unwrap_or_default();
+        }
+    }
+
+    fn note(&self, content: &[u8], at: u64, found: &mut MacroProbes, known: &mut Known) {
+        let bytes = (self.view.width().bits() / 8) as usize;
+        let address = |n: usize| word(content.get(n * bytes..)?, self.view.width());
+        let mut texts: Vec<String> = content
+            .get(2 * bytes..)
+            .unwrap_or_default()
+            .split(|byte| *byte == 0)
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect();
+        // Behind the last NUL nothing is left, unless it is missing.
+        let whole = texts.pop().is_some_and(|rest| rest.is_empty()) && texts.len() >= 2;
+        let mut texts = texts.into_iter();
+        let (symbol, source) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+        let mut refuse =
+            |symbol: &str, kind| found.refused.push(MacroError { symbol: symbol.to_owned(), kind });
+        let (true, Some(point), Some(pointer)) = (whole, address(0), address(1)) else {
+            return refuse(&symbol, MacroErrorKind::Note(at));
+        };
+        // In a relocatable file the addresses are still to be filled in.
+        if self.view.programs().is_empty() {
+            return;
+        }
+        if self.segments.code(point).is_none() {
+            return refuse(&symbol, MacroErrorKind::Point(point));
+        }
+        let key = (pointer, symbol);
+        let index = match known.get(&key) {
+            Some(index) => *index,
+            None => match self.unnamed(&key.1, pointer) {
+                Ok(probe) => {
+                    found.probes.push(probe);
+                    known.insert(key, found.probes.len() - 1);
+                    found.probes.len() - 1
+                }
+                Err(kind) => return refuse(&key.1, kind),
+            },
+        };
+        let home = self.homes.at(point);
+        let function = home.and_then(|home| self.definitions.function(home, point)).unwrap_or_default();
+        let point =
+            Point { address: point, function: function.to_owned(), source, arguments: texts.collect() };
+        if let Some(probe) = found.probes.get_mut(index) {
+            probe.points.push(point);
+        }
+    }
+
+    /// The probe of a note whose symbol was stripped.
+    fn unnamed(&self, symbol: &str, pointer: u64) -> Result<MacroProbe, MacroErrorKind> {
+        match suffix(symbol).filter(|_| !self.named.contains(symbol)) {
+            Some(rest) => self.probe(symbol, rest, self.homes.at(pointer).unwrap_or_default(), pointer, 0),
+            None => Err(MacroErrorKind::OtherPointer(pointer)),
+        }
+    }
+}
+
+impl MacroProbe {
+    /// Where each argument is when the call has arrived, the return address on top of the stack, with its type.
+    pub fn arguments(&self) -> Vec<(Letter, Argument)> {
+        let mut slot = 1;
+        let place = |(letter, register): (&Letter, &&str)| {
+            let format = letter.format(self.width);
+            let operand = match (self.width, Register::named(register)) {
+                (Width::Bits64, Some(register)) => Operand::Register(register),
+                _ => {
+                    let displacement = 4 * slot;
+                    slot += i64::from(format.bytes / 4);
+                    Operand::Memory(Memory { displacement, base: Some(Register::ESP), ..Memory::default() })
+                }
+            };
+            (*letter, Argument { format, operand })
+        };
+        self.types.iter().zip(&REGISTERS).map(place).collect()
+    }
+}

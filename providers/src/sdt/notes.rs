@@ -1,0 +1,263 @@
+//! `.note.stapsdt`: the probe points that `<sys/sdt.h>` leaves in programs and libraries.
+//!
+//! Each is an ELF note, name `stapsdt`, type 3, aligned to 4 bytes in both classes: three addresses of the class's
+//! width (site, base, semaphore), then provider, name and arguments, each ended by NUL. When a tool has moved the file
+//! (prelink), its section `.stapsdt.base` moved along, and tells by how much. A note that cannot be a probe is refused
+//! alone; what is wrong with an argument is kept with that argument.
+//!
+//! Only the file is looked at; addresses are as linked. Source: the SystemTap wiki's UserSpaceProbeImplementation.
+
+use super::elf::{Segments, check_sections, word};
+use super::grammar::{ArgumentError, arguments};
+use super::operand::Argument;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use trapline_emu::load::{ElfError, ElfView, Width};
+
+/// The section, and the one whose address tells how far the file was moved.
+const SECTION: &str = ".note.stapsdt";
+const BASE: &str = ".stapsdt.base";
+/// Owner and type of the notes.
+const OWNER: &[u8] = b"stapsdt\0";
+const TYPE: u32 = 3;
+/// Bytes of a note's header: three words.
+const HEADER: usize = 12;
+/// Longest x86 instruction.
+const LONGEST: usize = 15;
+
+/// A probe point of a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StapProbe {
+    /// Its provider, as the program calls it.
+    pub provider: String,
+    /// Its name.
+    pub name: String,
+    /// Address of its NOP, as linked.
+    pub address: u64,
+    /// The same as an offset in the file.
+    pub offset: u64,
+    /// Address of its semaphore, as linked, a u16 that counts who is interested; `None` if it has none.
+    pub semaphore: Option<u64>,
+    /// Its arguments in order; those that cannot be read with the reason.
+    pub arguments: Vec<Result<Argument, ArgumentError>>,
+    /// What stood in the note.
+    pub note: RawNote,
+}
+
+/// A note as it stands in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RawNote {
+    /// Offset of the note in the file.
+    pub at: u64,
+    /// Bytes of its content.
+    pub size: u32,
+    /// Site.
+    pub site: u64,
+    /// Base at link time.
+    pub base: u64,
+    /// Semaphore, 0 for none.
+    pub semaphore: u64,
+    /// Arguments.
+    pub arguments: String,
+}
+
+/// A note that is no probe, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the probe note at file offset {at:#x}{}: {kind}", .name.as_ref().map(|n| format!(", {n}")).unwrap_or_default())]
+pub struct NoteError {
+    /// Offset of the note in the file.
+    pub at: u64,
+    /// `provider:name`, once that is known.
+    pub name: Option<String>,
+    /// What is wrong.
+    pub kind: NoteErrorKind,
+}
+
+/// What is wrong with a note.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoteErrorKind {
+    /// It does not fit its section. What follows cannot be found.
+    #[error("it needs {needs:#x} bytes, but its section has {has:#x} left; what follows it is lost")]
+    Framing {
+        /// Bytes that it says it has.
+        needs: u64,
+        /// Bytes that are left.
+        has: u64,
+    },
+    /// Its content ends too early.
+    #[error("its {size} bytes end before {what}")]
+    Short {
+        /// Bytes of its content.
+        size: usize,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A name that no probe description could have.
+    #[error("{what} {text:?} is no name; letters, digits and punctuation without `:` would be right")]
+    Name {
+        /// Provider or name.
+        what: &'static str,
+        /// It.
+        text: String,
+    },
+    /// The site is not in the file's code.
+    #[error("its site {0:#x} is not in an executable segment of the file")]
+    Site(u64),
+    /// Something else than a NOP is at the site.
+    #[error("at its site {at:#x} is {found:#04x}, not a NOP (90)")]
+    NotNop {
+        /// The site.
+        at: u64,
+        /// The byte there.
+        found: u8,
+    },
+    /// The semaphore is not in writable memory.
+    #[error("its semaphore {0:#x} is not in a writable segment")]
+    Semaphore(u64),
+}
+
+/// What the notes of a file say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StapNotes {
+    /// The probe points, in the order of the file.
+    pub probes: Vec<StapProbe>,
+    /// Notes that are none.
+    pub refused: Vec<NoteError>,
+}
+
+impl StapNotes {
+    /// Reads the notes of a program or library. A file without any has none.
+    ///
+    /// # Errors
+    /// The file is no program or library for x86, or the section lies outside it.
+    pub fn read(view: &ElfView<'_>) -> Result<Self, ElfError> {
+        view.check_type(true)?;
+        check_sections(view)?;
+        let mut found = Self::default();
+        let moved_to = view.sections().iter().find(|section| section.name == BASE).map(|base| base.addr);
+        let reader = Reader { width: view.width(), segments: Segments::of(view), moved_to };
+        for section in view.sections().iter().filter(|section| section.name == SECTION) {
+            reader.section(view.section_bytes(section)?, section.offset, &mut found);
+        }
+        Ok(found)
+    }
+}
+
+struct Reader<'a> {
+    width: Width,
+    segments: Segments<'a>,
+    moved_to: Option<u64>,
+}
+
+impl Reader<'_> {
+    fn section(&self, mut bytes: &[u8], offset: u64, found: &mut StapNotes) {
+        let mut at = offset;
+        while !bytes.is_empty() {
+            let Some(note) = Frame::of(bytes) else {
+                let needs = Frame::needs(bytes);
+                let kind = NoteErrorKind::Framing { needs, has: bytes.len() as u64 };
+                found.refused.push(NoteError { at, name: None, kind });
+                return;
+            };
+            if note.owner == OWNER && note.kind == TYPE {
+                let mut name = None;
+                match self.probe(note.content, at, &mut name) {
+                    Ok(probe) => found.probes.push(probe),
+                    Err(kind) => found.refused.push(NoteError { at, name, kind }),
+                }
+            }
+            at += note.len as u64;
+            bytes = bytes.get(note.len..).unwrap_or_default();
+        }
+    }
+
+    fn probe(
+        &self,
+        content: &[u8],
+        at: u64,
+        known_as: &mut Option<String>,
+    ) -> Result<StapProbe, NoteErrorKind> {
+        let short = |what| NoteErrorKind::Short { size: content.len(), what };
+        let bytes = (self.width.bits() / 8) as usize;
+        let address = |n: usize| word(content.get(n * bytes..)?, self.width);
+        let site = address(0).ok_or_else(|| short("the site"))?;
+        let base = address(1).ok_or_else(|| short("the base"))?;
+        let semaphore = address(2).ok_or_else(|| short("the semaphore"))?;
+        let mut texts = content.get(3 * bytes..).unwrap_or_default();
+        let mut text = |what| {
+            let end = texts.iter().position(|byte| *byte == 0).ok_or_else(|| short(what))?;
+            let text = String::from_utf8_lossy(texts.get(..end).unwrap_or_default()).into_owned();
+            texts = texts.get(end + 1..).unwrap_or_default();
+            Ok::<_, NoteErrorKind>(text)
+        };
+        let provider = named("the provider", text("the end of the provider")?)?;
+        let name = named("the name", text("the end of the name")?)?;
+        *known_as = Some(format!("{provider}:{name}"));
+        let written = text("the end of the arguments")?;
+        let moved = self.moved_to.filter(|_| base != 0).map_or(0, |to| to.wrapping_sub(base));
+        let moved = |address: u64| address.wrapping_add(moved) & self.width.max_addr();
+        let address = moved(site);
+        let (offset, code) = self.segments.code(address).ok_or(NoteErrorKind::Site(address))?;
+        let code = code.get(..LONGEST.min(code.len())).unwrap_or_default();
+        if Decoder::new(self.width.bits(), code, DecoderOptions::NONE).decode().mnemonic() != Mnemonic::Nop {
+            let found = code.first().copied().unwrap_or_default();
+            return Err(NoteErrorKind::NotNop { at: address, found });
+        }
+        let semaphore_at = (semaphore != 0).then(|| moved(semaphore));
+        if let Some(at) = semaphore_at.filter(|at| !self.segments.writable(*at, 2)) {
+            return Err(NoteErrorKind::Semaphore(at));
+        }
+        let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
+        Ok(StapProbe {
+            provider,
+            name,
+            address,
+            offset,
+            semaphore: semaphore_at,
+            arguments: arguments(&written, self.width),
+            note: RawNote { at, size, site, base, semaphore, arguments: written },
+        })
+    }
+}
+
+/// One note's header and parts.
+pub(crate) struct Frame<'a> {
+    pub owner: &'a [u8],
+    pub kind: u32,
+    pub content: &'a [u8],
+    /// Bytes up to the next note; the last one's padding may be missing.
+    pub len: usize,
+}
+
+impl<'a> Frame<'a> {
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+        let field = |n: usize| word(bytes.get(4 * n..)?, Width::Bits32);
+        let owner_size = usize::try_from(field(0)?).ok()?;
+        let content_size = usize::try_from(field(1)?).ok()?;
+        let content = HEADER.checked_add(owner_size)?.checked_next_multiple_of(4)?;
+        let end = content.checked_add(content_size)?;
+        Some(Self {
+            owner: bytes.get(HEADER..HEADER + owner_size)?,
+            kind: u32::try_from(field(2)?).ok()?,
+            content: bytes.get(content..end)?,
+            len: end.checked_next_multiple_of(4)?.min(bytes.len()),
+        })
+    }
+
+    /// Bytes that the note's header says it has.
+    fn needs(bytes: &[u8]) -> u64 {
+        let field = |n: usize| word(bytes.get(4 * n..)?, Width::Bits32);
+        match (field(0), field(1)) {
+            (Some(owner), Some(content)) => (HEADER as u64 + owner).next_multiple_of(4) + content,
+            _ => HEADER as u64,
+        }
+    }
+}
+
+fn named(what: &'static str, text: String) -> Result<String, NoteErrorKind> {
+    let plain = |c: char| c.is_ascii_graphic() && c != ':';
+    if !text.is_empty() && text.chars().all(plain) {
+        Ok(text)
+    } else {
+        Err(NoteErrorKind::Name { what, text })
+    }
+}
