@@ -95,7 +95,8 @@ fn check_routine(routine: &Routine, procs: &BTreeMap<String, &str>, sources: &So
         }
         let message =
             format!("there is no {what} `{name}`{}", if what == "label" { " in this routine" } else { "" });
-        match near_miss(name, known.values().copied()) {
+        let near = if sink.keeps() { near_miss(name, known.values().copied()) } else { None };
+        match near {
             Some(near) => {
                 sink.error_help(sources, instr.span, "undefined", message, format!("did you mean `{near}`?"));
             }

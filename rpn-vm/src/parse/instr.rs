@@ -111,7 +111,7 @@ impl Parser<'_> {
 
     fn unknown_instruction(&mut self, first: &Token, rest: &[Token]) {
         let words = forms().keys().copied().chain(["proc", "endproc"]);
-        let near = near_miss(&first.text, words);
+        let near = if self.sink.keeps() { near_miss(&first.text, words) } else { None };
         let message = format!("unknown instruction `{}`", first.text);
         match near {
             Some(near) => {
