@@ -29,7 +29,14 @@ pub fn variables(program: &Verified, seed: u64) -> (Vec<u64>, Vec<u64>) {
 pub type Left = (Ended, Hostile);
 
 pub fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
+    on_the_interpreter(vm, program, seed, Hostile::new(seed, program.limits().width))
+}
+
+pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
+    on_the_oracle(program, seed, Hostile::new(seed, program.limits().width))
+}
+
+fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Hostile) -> Left {
     let (mut lv, mut gv) = variables(program, seed);
     vm.set_max_steps(budget(seed));
     let out = vm.run(program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
@@ -52,8 +59,7 @@ pub fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {
     (ended, host)
 }
 
-pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
+fn on_the_oracle(program: &Verified, seed: u64, mut host: Hostile) -> Left {
     let (lv, gv) = variables(program, seed);
     let ended = naive::run(program.code(), *program.limits(), &mut host, (&lv, &gv), budget(seed));
     (ended, host)
@@ -61,5 +67,6 @@ pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
 
 pub fn differs(vm: &mut Vm, generated: &Generated, seed: u64) -> bool {
     let program = verify(generated.unverified()).unwrap();
-    of_the_interpreter(vm, &program, seed) != of_the_oracle(&program, seed)
+    let host = Hostile::new(seed, program.limits().width);
+    on_the_interpreter(vm, &program, seed, host.clone()) != on_the_oracle(&program, seed, host)
 }

@@ -410,10 +410,11 @@ impl Naive<'_> {
 
     /// `log <count>` and `log`: all `count` elements are popped, logged or not.
     fn log_elements(&mut self, count: u64, token: Option<u8>) -> Flow {
-        // More than this never fit a log of 65,535 bytes.
-        let (ring, tsp) = (self.stack.clone(), self.stack.tsp);
+        // More than these never fit a log of 65,535 bytes.
+        let words = count.min(u64::from(self.limits.logmax) / self.bytes() as u64 + 1) as i64;
+        let words: Vec<u64> = (0..words).map(|n| self.element(self.stack.tsp, -n)).collect();
         self.stack.discard(count);
-        self.log_words(token, (0..65_536).map(|n| ring.element(tsp, -n)), count)
+        self.log_words(token, words.into_iter(), count)
     }
 
     /// `range` variables from `index` on; the first that does not exist is the invalid operand.

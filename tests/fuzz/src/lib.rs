@@ -1,7 +1,7 @@
 //! Fuzz targets: what must neither panic, nor hang, nor disagree, whatever its bytes are.
 //!
 //! A target takes bytes and panics when a promise is broken; that is how a fuzzer is told. `make fuzz TARGET=NAME` runs
-//! one under libFuzzer, guided by coverage (`runner/`), and keeps what reached new code in `corpus/NAME/`; the tests of
+//! one under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps what reached new code in `corpus/NAME/`; the tests of
 //! this crate run every file that was kept. Not here: guests, which `tests/tests/hostile.rs` makes up.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
@@ -21,6 +21,45 @@ mod naive_rules;
 mod ppdf_files;
 mod records;
 
+use generate::mix;
+
+/// Parts of a promise that cost more than the rest together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What is refused is shown.
+    Shown,
+    /// The text is preprocessed alone.
+    Preprocessed,
+    /// What was read is printed, and read again.
+    Printed,
+    /// It runs, on a hostile guest.
+    Run,
+    /// Everything happens at the other width too.
+    OtherWidth,
+}
+
+/// Which parts of its promise a target checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checks(u64);
+
+impl Checks {
+    /// Every part.
+    pub const ALL: Self = Self(0);
+
+    /// Each part for one input in eight, which the input alone decides: many more inputs a second, and
+    /// whatever broke its promise breaks it again.
+    #[must_use]
+    pub fn sampled(input: &[u8]) -> Self {
+        let (eights, rest) = input.as_chunks::<8>();
+        let rest = rest.iter().fold(input.len() as u64, |hash, &byte| hash << 8 ^ u64::from(byte));
+        Self(eights.iter().fold(mix(rest), |hash, eight| mix(hash ^ u64::from_le_bytes(*eight))))
+    }
+
+    const fn have(self, part: Part) -> bool {
+        (self.0 >> (8 * part as u32)) & 7 == 0
+    }
+}
+
 /// A target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
@@ -29,45 +68,50 @@ pub struct Target {
     /// What it promises.
     pub promise: &'static str,
     /// Runs it.
-    pub run: fn(&[u8]),
+    pub run: fn(&[u8], Checks),
 }
+
+/// Program texts.
+pub const SOURCE: Target = Target {
+    name: "source",
+    promise: "any text compiles or is refused with findings; what compiles is printed as the same program",
+    run: language::source,
+};
+
+/// Compiled programs.
+pub const PPDF: Target = Target {
+    name: "ppdf",
+    promise: "any file is refused, or is a program that has this one file and whose disassembly builds it again",
+    run: language::ppdf,
+};
+
+/// Code and limits.
+pub const VERIFIER: Target = Target {
+    name: "verifier",
+    promise: "code that the verifier takes runs to its end on a hostile guest",
+    run: language::verifier,
+};
+
+/// Programs that the verifier takes.
+pub const INTERPRETER: Target = Target {
+    name: "interpreter",
+    promise: "a program made from the bytes does the same on the naive interpreter",
+    run: language::interpreter,
+};
+
+/// Template files and data.
+pub const TEMPLATES: Target = Target {
+    name: "templates",
+    promise: "any template is refused or formats any data, within bounds",
+    run: records::templates,
+};
+
+/// Trace files.
+pub const TRACE: Target = Target {
+    name: "trace",
+    promise: "of any trace file the whole records are read, then one error or the end",
+    run: records::trace,
+};
 
 /// All targets.
-pub const TARGETS: &[Target] = &[
-    Target {
-        name: "source",
-        promise: "any text compiles or is refused with findings; what compiles is printed as the same program",
-        run: language::source,
-    },
-    Target {
-        name: "ppdf",
-        promise: "any file is refused, or is a program that has this one file and whose disassembly builds it again",
-        run: language::ppdf,
-    },
-    Target {
-        name: "verifier",
-        promise: "code that the verifier takes runs to its end on a hostile guest",
-        run: language::verifier,
-    },
-    Target {
-        name: "interpreter",
-        promise: "a program made from the bytes does the same on the naive interpreter",
-        run: language::interpreter,
-    },
-    Target {
-        name: "templates",
-        promise: "any template is refused or formats any data, within bounds",
-        run: records::templates,
-    },
-    Target {
-        name: "trace",
-        promise: "of any trace file the whole records are read, then one error or the end",
-        run: records::trace,
-    },
-];
-
-/// The target of this name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Target> {
-    TARGETS.iter().find(|target| target.name == name)
-}
+pub const TARGETS: &[Target] = &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE];
