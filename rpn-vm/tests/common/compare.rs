@@ -8,7 +8,7 @@ use super::naive::{self, Ended};
 use trapline_rpn::{Termination, Vars, Verified, Vm, Width, verify};
 
 pub fn shape(width: Width) -> Shape {
-    Shape { width, tracing: false, items: 24 }
+    Shape { width, tracing: true, items: 24 }
 }
 
 /// The step budget of a seed: mostly enough, sometimes just too small.
@@ -55,6 +55,7 @@ fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Host
         remove: out.remove,
         major,
         minor,
+        trace: vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)),
     };
     (ended, host)
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use trapline_rpn::{CallkError, Context, Fault, Insn, Op, Reg, Shape, by_index};
+use trapline_rpn::{CallkError, Context, Fault, Group, Insn, Op, Reg, Shape, by_index};
 
 use super::naive::{Flow, Naive};
 
@@ -138,6 +138,7 @@ impl Naive<'_> {
                 let n = m.signed_pop();
                 m.set_element(if insn.op == CopySbp { m.sbp } else { m.stack.tsp }, n, m.tos());
             }),
+            _ if insn.op.row().group == Group::Tracing => self.tracing(insn),
             _ if insn.op.row().form.contains("lv") => self.variable(insn, false),
             _ if insn.op.row().form.contains("gv") => self.variable(insn, true),
             _ => self.outside(insn),

@@ -17,6 +17,8 @@ mod language;
 mod naive;
 #[path = "../../../rpn-vm/tests/common/naive_rules.rs"]
 mod naive_rules;
+#[path = "../../../rpn-vm/tests/common/naive_tracing.rs"]
+mod naive_tracing;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
 mod records;
