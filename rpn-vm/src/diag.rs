@@ -212,8 +212,13 @@ impl Sink {
         self.found.push((span, diagnostic));
     }
 
-    /// Whether another finding would be kept, and not only counted: what costs time to say is said of those.
-    pub fn keeps(&self) -> bool {
+    /// The [`near_miss`] for a finding that would be kept; what is only counted is not worth the search.
+    pub fn near_miss<'a>(&self, name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+        if self.keeps() { near_miss(name, known) } else { None }
+    }
+
+    /// Whether another finding would be kept.
+    fn keeps(&self) -> bool {
         self.found.len() < Diagnostics::LIMIT
     }
 
@@ -297,4 +302,43 @@ fn length_and_letters(name: &str) -> (u32, u32) {
         // A character has one byte that is no continuation.
         _ => (length + u32::from(byte >= 0xc0), letters),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::near_miss;
+    use crate::table::{TABLE, mnemonic_of};
+
+    /// By definition: the nearest of all.
+    fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+        let allowed = [1, 1, 1, 2, 2, 2].get(name.chars().count()).copied().unwrap_or(3);
+        let far = |k: &str| strsim::damerau_levenshtein(&name.to_ascii_lowercase(), &k.to_ascii_lowercase());
+        let near = known.iter().filter(|k| far(k) <= allowed && far(k) < k.chars().count());
+        near.copied().min_by_key(|k| far(k))
+    }
+
+    #[test]
+    fn no_near_miss_is_left_out_as_too_far() {
+        let known: Vec<&str> =
+            TABLE.iter().map(|row| mnemonic_of(row.form)).chain(["größe", "gröse", "GRÖSSE", "π"]).collect();
+        let mut found = 0;
+        for word in &known {
+            for cut in 0..=word.chars().count() {
+                let (head, tail): (String, String) =
+                    (word.chars().take(cut).collect(), word.chars().skip(cut).collect());
+                let shorter: String = tail.chars().skip(1).collect();
+                for name in [
+                    format!("{tail}{head}"),
+                    format!("{head}X{tail}"),
+                    format!("{head}é{shorter}"),
+                    head + &shorter,
+                ] {
+                    let near = near_miss(&name, known.iter().copied());
+                    assert_eq!(near, nearest(&name, &known), "{name}");
+                    found += u32::from(near.is_some());
+                }
+            }
+        }
+        assert!(found > 500, "{found}");
+    }
 }
