@@ -15,6 +15,8 @@ mod hostile;
 mod naive;
 #[path = "common/naive_rules.rs"]
 mod naive_rules;
+#[path = "common/naive_tracing.rs"]
+mod naive_tracing;
 
 use compare::{differs, of_the_interpreter, of_the_oracle, shape};
 use generate::{Choices, Generated, generate, mix};
@@ -52,7 +54,7 @@ fn compare_all(width: Width) -> BTreeMap<Op, u64> {
     let mut vm = Vm::new();
     let mut seen = BTreeMap::new();
     let mut ends = BTreeMap::<String, u64>::new();
-    let mut steps = 0;
+    let (mut steps, mut traced) = (0, 0);
     for seed in 0..programs() {
         let generated = generate(&mut Choices::Seed(mix(seed ^ u64::from(width.bits()) << 56)), shape(width));
         let program = verify(generated.unverified()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -68,12 +70,14 @@ fn compare_all(width: Width) -> BTreeMap<Op, u64> {
             );
         }
         steps += u64::from(ours.0.steps);
+        traced += u64::from(ours.0.trace.as_ref().is_some_and(|(_, records, _)| *records > 0));
         let end =
             ours.0.exception.map_or_else(|| format!("{:?}", ours.0.termination), |e| format!("{:#06x}", e.0));
         *ends.entry(end).or_default() += 1;
     }
     ends.retain(|_, n| *n > programs() / 1000);
-    println!("{} programs, {steps} instructions, ends {ends:?}", programs());
+    println!("{} programs, {steps} instructions, {traced} stack traces, ends {ends:?}", programs());
+    assert!(traced > programs() / 20, "{traced} stack traces of {} programs", programs());
     seen
 }
 
@@ -127,9 +131,12 @@ fn the_source_of_a_program_compiles_to_what_does_the_same() {
             // Procedures may lie in another order, and only those that are called.
             let place = |e: Option<(u64, u64, u64, u32)>| e.map(|(code, a, b, _)| (code, a, b));
             assert_eq!(place(from_source.exception), place(direct.exception), "{source}");
+            let size =
+                |e: &Ended| e.trace.as_ref().map(|(records, count, lost)| (records.len(), *count, *lost));
+            assert_eq!(size(&from_source), size(&direct), "{source}");
             assert_eq!(
-                (Ended { exception: None, ..from_source }, host),
-                (Ended { exception: None, ..direct }, same_host),
+                (Ended { exception: None, trace: None, ..from_source }, host),
+                (Ended { exception: None, trace: None, ..direct }, same_host),
                 "{source}"
             );
         }

@@ -107,6 +107,6 @@ impl Core {
         }
         let state = self.ram.pages.get((t.paddr / PAGE) as usize)?;
         let code = PageState::CODE | PageState::BOTH | PageState::ARMED;
-        (access != Access::Write || !state.is(code)).then_some(t.paddr | va % PAGE)
+        (access != Access::Write || !state.is(code)).then_some(t.paddr + va % PAGE)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Draft, Parser, operand_name};
 use crate::ast::{Operand, Routine};
-use crate::diag::{Sink, near_miss};
+use crate::diag::Sink;
 use crate::source::{Sources, Span};
 use crate::table::OperandKind;
 
@@ -97,7 +97,7 @@ fn check_routine(routine: &Routine, procs: &BTreeMap<String, &str>, sources: &So
         }
         let message =
             format!("there is no {what} `{name}`{}", if what == "label" { " in this routine" } else { "" });
-        match near_miss(name, known.values().copied()) {
+        match sink.near_miss(name, known.values().copied()) {
             Some(near) => {
                 sink.error_help(sources, instr.span, "undefined", message, format!("did you mean `{near}`?"));
             }

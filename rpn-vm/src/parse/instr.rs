@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use super::lex::{Kind, Token};
 use super::{Parser, span_of};
 use crate::ast::{Atom, Expr, Operand, Term};
-use crate::diag::near_miss;
 use crate::regs::{self, RegRow};
 use crate::source::Span;
 use crate::table::{ALIASES, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
@@ -111,7 +110,7 @@ impl Parser<'_> {
 
     fn unknown_instruction(&mut self, first: &Token, rest: &[Token]) {
         let words = forms().keys().copied().chain(["proc", "endproc"]);
-        let near = near_miss(&first.text, words);
+        let near = self.sink.near_miss(&first.text, words);
         let message = format!("unknown instruction `{}`", first.text);
         match near {
             Some(near) => {
@@ -140,7 +139,9 @@ impl Parser<'_> {
         }
         let words = candidates.iter().filter_map(|f| f.groups.first().copied()).filter(|g| *g != "%");
         let given = operands.first().and_then(|o| o.first());
-        if let (Some(given), Some(near)) = (given, given.and_then(|g| near_miss(&g.text, words.clone()))) {
+        if let (Some(given), Some(near)) =
+            (given, given.and_then(|g| self.sink.near_miss(&g.text, words.clone())))
+        {
             let same = given.text.eq_ignore_ascii_case(near);
             let inner: Vec<_> = candidates.iter().filter(|f| f.groups.first() == Some(&near)).collect();
             if same && operands.len() == 2 {
@@ -289,7 +290,7 @@ impl Parser<'_> {
             self.error(token.span, "unknown-register", message);
         } else {
             let message = format!("unknown register `{name}`");
-            match near_miss(name, regs::REGISTERS.iter().map(|r| r.name)) {
+            match self.sink.near_miss(name, regs::REGISTERS.iter().map(|r| r.name)) {
                 Some(near) => self.error_help(
                     token.span,
                     "unknown-register",

@@ -6,7 +6,6 @@
 use super::lex::{Kind, Token};
 use super::{Draft, Parser, Section, span_of};
 use crate::ast::{ModType, Watch};
-use crate::diag::near_miss;
 use crate::source::Span;
 
 /// Where a statement may stand.
@@ -53,7 +52,7 @@ impl Parser<'_> {
         let low = key.text.to_ascii_lowercase();
         let Some(&(_, name, place)) = STATEMENTS.iter().find(|(k, ..)| *k == low) else {
             let message = format!("unknown statement `{}`", key.text);
-            match near_miss(&low, STATEMENTS.iter().map(|s| s.0)) {
+            match self.sink.near_miss(&low, STATEMENTS.iter().map(|s| s.0)) {
                 Some(near) => self.error_help(
                     key.span,
                     "unknown-statement",
@@ -289,7 +288,9 @@ impl Parser<'_> {
             _ => (&self.header.types, "typedef"),
         };
         if !defined.iter().any(|d| d.eq_ignore_ascii_case(&one.text)) {
-            let near = near_miss(&one.text, defined.iter().map(String::as_str))
+            let near = self
+                .sink
+                .near_miss(&one.text, defined.iter().map(String::as_str))
                 .map(|n| format!("did you mean `{n}`?"));
             let message = format!("`{}` is not defined by `{statement} =` in the file header", one.text);
             let help = near.unwrap_or_else(|| format!("add it to `{statement} =`"));

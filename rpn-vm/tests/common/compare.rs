@@ -8,7 +8,7 @@ use super::naive::{self, Ended};
 use trapline_rpn::{Termination, Vars, Verified, Vm, Width, verify};
 
 pub fn shape(width: Width) -> Shape {
-    Shape { width, tracing: false, items: 24 }
+    Shape { width, tracing: true, items: 24 }
 }
 
 /// The step budget of a seed: mostly enough, sometimes just too small.
@@ -29,7 +29,14 @@ pub fn variables(program: &Verified, seed: u64) -> (Vec<u64>, Vec<u64>) {
 pub type Left = (Ended, Hostile);
 
 pub fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
+    on_the_interpreter(vm, program, seed, Hostile::new(seed, program.limits().width))
+}
+
+pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
+    on_the_oracle(program, seed, Hostile::new(seed, program.limits().width))
+}
+
+fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Hostile) -> Left {
     let (mut lv, mut gv) = variables(program, seed);
     vm.set_max_steps(budget(seed));
     let out = vm.run(program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
@@ -48,12 +55,12 @@ pub fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {
         remove: out.remove,
         major,
         minor,
+        trace: vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)),
     };
     (ended, host)
 }
 
-pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
-    let mut host = Hostile::new(seed, program.limits().width);
+fn on_the_oracle(program: &Verified, seed: u64, mut host: Hostile) -> Left {
     let (lv, gv) = variables(program, seed);
     let ended = naive::run(program.code(), *program.limits(), &mut host, (&lv, &gv), budget(seed));
     (ended, host)
@@ -61,5 +68,6 @@ pub fn of_the_oracle(program: &Verified, seed: u64) -> Left {
 
 pub fn differs(vm: &mut Vm, generated: &Generated, seed: u64) -> bool {
     let program = verify(generated.unverified()).unwrap();
-    of_the_interpreter(vm, &program, seed) != of_the_oracle(&program, seed)
+    let host = Hostile::new(seed, program.limits().width);
+    on_the_interpreter(vm, &program, seed, host.clone()) != on_the_oracle(&program, seed, host)
 }

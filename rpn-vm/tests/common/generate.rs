@@ -109,8 +109,14 @@ impl Generated {
         let modtype = if l.kernel { "kernel" } else { "user" };
         let mut out = format!(
             "name = generated\nmodtype = {modtype}\nvars = {}\ngvars = {}\nlogmax = {}\njmpmax = {}\n\
-             excpt_mask = {:#x}\n",
-            l.vars, l.gvars, l.logmax, l.jmpmax, l.excpt_mask
+             excpt_mask = {:#x}\nexcpt_log = {}\nautostacktrace = {}\n",
+            l.vars,
+            l.gvars,
+            l.logmax,
+            l.jmpmax,
+            l.excpt_mask,
+            l.excpt_log,
+            if l.autostacktrace { "yes" } else { "no" }
         );
         for (n, routine) in self.routines.iter().enumerate().skip(1) {
             let _ = writeln!(out, "proc p{n}");
@@ -140,7 +146,7 @@ fn body(out: &mut String, routine: &[Insn], end: &str) {
 pub struct Shape {
     /// The guest's word.
     pub width: Width,
-    /// Whether the instructions of stack tracing are among it, so far as they are available.
+    /// Whether stack tracing is among it.
     pub tracing: bool,
     /// Most items of a routine; an item is an instruction with what prepares it, or a loop.
     pub items: u64,
@@ -176,6 +182,11 @@ pub fn generate(choices: &mut Choices<'_>, shape: Shape) -> Generated {
     let mut routines: Vec<Vec<Insn>> = (0..=procedures).map(|_| maker.routine()).collect();
     maker.witness();
     routines[0].append(&mut maker.code);
+    let mut limits = limits;
+    if shape.tracing {
+        limits.excpt_log = maker.choices.pick(&[1024, 200, 36, 68, 0, 500, 65_535]);
+        limits.autostacktrace = maker.choices.once_in(3);
+    }
     Generated { routines, limits }
 }
 
@@ -198,6 +209,7 @@ enum Wanted {
     Place,
     Code,
     LogPointer,
+    TracePointer,
 }
 
 /// What the elements that an instruction pops are for, the top first.
@@ -223,7 +235,8 @@ fn wanted(op: Op) -> &'static [Wanted] {
         Op::Seg2lin => &[W::Any, W::Selector],
         Op::Callk => &[W::Service],
         Op::Rx => &[W::Code, W::Any, W::Any],
-        Op::PopLp | Op::PopStp => &[W::LogPointer],
+        Op::PopLp => &[W::LogPointer],
+        Op::PopStp => &[W::TracePointer],
         Op::RestoreSbp | Op::RestoreTsp => &[W::Place],
         Op::PushSbp | Op::CopySbp | Op::PushTsp | Op::CopyTsp => &[W::Displacement],
         Op::PopSbp | Op::PopTsp => &[W::Any, W::Displacement],
@@ -306,6 +319,7 @@ impl Maker<'_, '_> {
         match (what, self.choices.below(6)) {
             (Wanted::LogPointer, 0..=1) => self.emit(Op::PushLp, 0),
             (Wanted::LogPointer, 2..=3) => self.emit(Op::PushPlp, 0),
+            (Wanted::TracePointer, 0..=1) => self.emit(Op::PushStp, 0),
             (Wanted::Place, 0..=1) => self.emit(Op::SaveTsp, 0),
             (Wanted::Place, 2) => self.emit(Op::SaveSbp, 0),
             (Wanted::Any, 0) => {}
@@ -444,6 +458,7 @@ impl Maker<'_, '_> {
             Wanted::Place => c.pick(&[1, 0, 2, 15, 16, 40, 600, 1023, 1024, 1500]),
             Wanted::Code => c.pick(&[0x8000, 0, 1, 0x40, 0x1000, 0x8001, 0x12_8000, 0x0008, 0x1_0000]),
             Wanted::LogPointer => c.below(40),
+            Wanted::TracePointer => c.below(300),
         };
         value & mask
     }

@@ -10,14 +10,17 @@ use super::generate::{REGIONS, TOP, mix};
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Region {
     start: u64,
+    length: u64,
     writable: bool,
-    bytes: Vec<u8>,
+    /// Where its bytes begin among all.
+    at: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hostile {
     seed: u64,
-    regions: Vec<Region>,
+    regions: [Region; 4],
+    bytes: Vec<u8>,
     /// Addresses that fail though those around them do not.
     holes: Vec<u64>,
     /// Registers that were written.
@@ -28,24 +31,25 @@ pub struct Hostile {
 
 impl Hostile {
     pub fn new(seed: u64, width: Width) -> Self {
-        let regions = REGIONS.iter().copied().chain([(width.mask() - (TOP - 1), TOP)]);
-        let regions: Vec<Region> = regions
-            .enumerate()
-            .map(|(n, (start, length))| Region {
-                start,
-                writable: n != 1,
+        let [a, b, c] = REGIONS;
+        let mut bytes = Vec::with_capacity(2048);
+        let mut n = 0;
+        let regions = [a, b, c, (width.mask() - (TOP - 1), TOP)].map(|(start, length)| {
+            let at = bytes.len();
+            for group in 0..length / 8 {
                 // Strings: about one byte in sixteen is NUL.
-                bytes: (0..length)
-                    .map(|i| mix(seed ^ i >> 3 ^ start).rotate_left(i as u32 * 7) as u8 & 15)
-                    .collect(),
-            })
-            .collect();
+                let eight = mix(seed ^ group ^ start);
+                bytes.extend((0..8).map(|i| eight.rotate_left((group as u32 * 8 + i) * 7) as u8 & 15));
+            }
+            n += 1;
+            Region { start, length, writable: n != 2, at }
+        });
         let hole = |n: u64| {
             let region = &regions[(mix(seed ^ n) % 4) as usize];
-            region.start + mix(seed.wrapping_add(n)) % region.bytes.len() as u64
+            region.start + mix(seed.wrapping_add(n)) % region.length
         };
         let holes = (0..seed % 4).map(hole).collect();
-        Self { seed, regions, holes, registers: Vec::new(), effects: seed }
+        Self { seed, regions, bytes, holes, registers: Vec::new(), effects: seed }
     }
 
     fn odd(&self, n: u64) -> u64 {
@@ -63,10 +67,9 @@ impl Hostile {
         if self.holes.contains(&addr) {
             return None;
         }
-        self.regions.iter_mut().find_map(|r| {
-            let at = usize::try_from(addr.checked_sub(r.start)?).ok()?;
-            if write && !r.writable { None } else { r.bytes.get_mut(at) }
-        })
+        let region = self.regions.iter().find(|r| addr.wrapping_sub(r.start) < r.length)?;
+        let at = region.at + (addr - region.start) as usize;
+        if write && !region.writable { None } else { self.bytes.get_mut(at) }
     }
 }
 

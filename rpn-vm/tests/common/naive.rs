@@ -1,11 +1,11 @@
 //! The oracle: a second interpreter, slow and obvious, written from dprobes.lang(8) and `rpn.md` alone.
 //!
 //! It runs the instruction list, one function a rule, on vectors; memory goes byte by byte. It shares no code
-//! with the interpreter, not even constants. It leaves out stack tracing: add a module like `naive_rules` and
-//! an arm in [`Naive::execute`].
+//! with the interpreter, not even constants.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use super::naive_tracing::{Buffer, Wishes};
 use trapline_rpn::{CallkStack, Host, Insn, Limits, Op, Termination, Width};
 
 /// What a program did, besides to its guest and its variables.
@@ -24,6 +24,8 @@ pub struct Ended {
     pub remove: bool,
     pub major: Option<u32>,
     pub minor: Option<u32>,
+    /// Stack trace records, their number, and how many did not fit.
+    pub trace: Option<(Vec<u8>, u16, u32)>,
 }
 
 /// Where the flow goes after an instruction.
@@ -37,13 +39,16 @@ pub enum Flow {
     Maskable(u64, u64, u64),
 }
 
-/// A call: where it returns to, SBP, TSP and elements of the caller, its exception handler.
-struct Call {
-    back: usize,
+/// A call: what was called and where it returns to, SBP, TSP and elements of the caller, its exception handler; what the
+/// called one wants to have traced.
+pub struct Call {
+    pub called: usize,
+    pub back: usize,
     sbp: usize,
     tsp: usize,
     held: u64,
     handler: Option<usize>,
+    pub wishes: Wishes,
 }
 
 /// The circular stack of 1024 elements, zeroed at each run.
@@ -115,10 +120,15 @@ pub struct Naive<'a> {
     pub gv: Vec<u64>,
     pub log: Vec<u8>,
     pub plp: usize,
-    calls: Vec<Call>,
+    pub calls: Vec<Call>,
     handler: Option<usize>,
     /// The last exception generated.
-    last: (u64, u64, u64),
+    pub last: (u64, u64, u64),
+    /// Where it went.
+    pub last_handler: Option<usize>,
+    pub trace: Buffer,
+    /// What the handler itself wants to have traced.
+    pub wishes: Wishes,
     jumps: u64,
     steps: u32,
     pub major: Option<u32>,
@@ -146,6 +156,9 @@ pub fn run(
         calls: Vec::new(),
         handler: None,
         last: (0, 0, 0),
+        last_handler: None,
+        trace: Buffer::default(),
+        wishes: Wishes::default(),
         jumps: 0,
         steps: 0,
         major: None,
@@ -166,6 +179,7 @@ pub fn run(
         remove: naive.remove,
         major: naive.major,
         minor: naive.minor,
+        trace: naive.trace.left(),
     }
 }
 
@@ -177,7 +191,12 @@ impl Naive<'_> {
         loop {
             // The budget ends a handler as JMP_MAX does when nothing handles it (rpn.md 1).
             if self.steps == max_steps {
-                return (Termination::Exception, Some((0x0004, self.limits.jmpmax.into(), 0, at as u32)));
+                let jmpmax = self.limits.jmpmax.into();
+                if self.generated(0x0004) {
+                    self.last = (0x0004, jmpmax, 0);
+                    self.trace_exception(None);
+                }
+                return (Termination::Exception, Some((0x0004, jmpmax, 0, at as u32)));
             }
             self.steps += 1;
             match self.execute(code[at], at) {
@@ -210,6 +229,9 @@ impl Naive<'_> {
         }
         // Rule 5: the last exception is remembered.
         self.last = (code, parm1, parm2);
+        let handlers = self.calls.iter().map(|call| call.handler).chain([self.handler]);
+        let innermost = handlers.rev().find_map(|handler| handler);
+        self.trace_exception(innermost);
         // Rule 4: it propagates up the call chain; TSP and SBP are those of the call.
         while self.handler.is_none() && !self.calls.is_empty() {
             let call = self.calls.pop().unwrap();
@@ -292,7 +314,8 @@ impl Naive<'_> {
         }
         let handler = self.handler.take();
         let Ring { tsp, held, .. } = self.stack;
-        self.calls.push(Call { back: at + 1, sbp: self.sbp, tsp, held, handler });
+        let (called, wishes) = (target as usize, Wishes::default());
+        self.calls.push(Call { called, back: at + 1, sbp: self.sbp, tsp, held, handler, wishes });
         Flow::To(target as usize)
     }
 

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use trapline_rpn::{Argument, ArgumentError, CallkError, Context, Fault, Insn, Op, Reg, Shape, by_index};
+use trapline_rpn::{
+    Argument, ArgumentError, CallkError, Context, Fault, Group, Insn, Op, Reg, Shape, by_index,
+};
 
 use super::naive::{Flow, Naive};
 
@@ -138,6 +140,7 @@ impl Naive<'_> {
                 let n = m.signed_pop();
                 m.set_element(if insn.op == CopySbp { m.sbp } else { m.stack.tsp }, n, m.tos());
             }),
+            _ if insn.op.row().group == Group::Tracing => self.tracing(insn),
             _ if insn.op.row().form.contains("lv") => self.variable(insn, false),
             _ if insn.op.row().form.contains("gv") => self.variable(insn, true),
             _ => self.outside(insn),
@@ -423,10 +426,11 @@ impl Naive<'_> {
 
     /// `log <count>` and `log`: all `count` elements are popped, logged or not.
     fn log_elements(&mut self, count: u64, token: Option<u8>) -> Flow {
-        // More than this never fit a log of 65,535 bytes.
-        let (ring, tsp) = (self.stack.clone(), self.stack.tsp);
+        // More than these never fit a log of 65,535 bytes.
+        let words = count.min(u64::from(self.limits.logmax) / self.bytes() as u64 + 1) as i64;
+        let words: Vec<u64> = (0..words).map(|n| self.element(self.stack.tsp, -n)).collect();
         self.stack.discard(count);
-        self.log_words(token, (0..65_536).map(|n| ring.element(tsp, -n)), count)
+        self.log_words(token, words.into_iter(), count)
     }
 
     /// `range` variables from `index` on; the first that does not exist is the invalid operand.

@@ -1,22 +1,15 @@
 //! Fuzz targets: what must neither panic, nor hang, nor disagree, whatever its bytes are.
 //!
 //! A target takes bytes and panics when a promise is broken; that is how a fuzzer is told. `make fuzz TARGET=NAME` runs
-//! one under libFuzzer, guided by coverage (`runner/`), and keeps what reached new code in `corpus/NAME/`; the tests of
+//! one under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps what reached new code in `corpus/NAME/`; the tests of
 //! this crate run every file that was kept. Not here: guests, which `tests/tests/hostile.rs` makes up.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
 
-#[path = "../../../providers/src/clause.rs"]
-mod clause;
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
-#[path = "../../../providers/src/description.rs"]
-#[allow(dead_code, reason = "the target does not match names of every kind")]
-mod description;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
-#[path = "../../../providers/src/glob.rs"]
-mod glob;
 #[path = "../../../rpn-vm/tests/common/hostile.rs"]
 mod hostile;
 mod language;
@@ -24,11 +17,52 @@ mod language;
 mod naive;
 #[path = "../../../rpn-vm/tests/common/naive_rules.rs"]
 mod naive_rules;
+#[path = "../../../rpn-vm/tests/common/naive_tracing.rs"]
+mod naive_tracing;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
 mod probes;
 mod records;
 mod sites;
+
+use generate::mix;
+
+/// Parts of a promise that cost more than the rest together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What is refused is shown.
+    Shown,
+    /// The text is preprocessed alone.
+    Preprocessed,
+    /// What was read is printed, and read again.
+    Printed,
+    /// It runs, on a hostile guest.
+    Run,
+    /// Everything happens at the other width too.
+    OtherWidth,
+}
+
+/// Which parts of its promise a target checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checks(u64);
+
+impl Checks {
+    /// Every part.
+    pub const ALL: Self = Self(0);
+
+    /// Each part for one input in eight, which the input alone decides: many more inputs a second, and
+    /// whatever broke its promise breaks it again.
+    #[must_use]
+    pub fn sampled(input: &[u8]) -> Self {
+        let (eights, rest) = input.as_chunks::<8>();
+        let rest = rest.iter().fold(input.len() as u64, |hash, &byte| hash << 8 ^ u64::from(byte));
+        Self(eights.iter().fold(mix(rest), |hash, eight| mix(hash ^ u64::from_le_bytes(*eight))))
+    }
+
+    const fn have(self, part: Part) -> bool {
+        (self.0 >> (8 * part as u32)) & 7 == 0
+    }
+}
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -38,60 +72,71 @@ pub struct Target {
     /// What it promises.
     pub promise: &'static str,
     /// Runs it.
-    pub run: fn(&[u8]),
+    pub run: fn(&[u8], Checks),
 }
+
+/// Program texts.
+pub const SOURCE: Target = Target {
+    name: "source",
+    promise: "any text compiles or is refused with findings; what compiles is printed as the same program",
+    run: language::source,
+};
+
+/// Compiled programs.
+pub const PPDF: Target = Target {
+    name: "ppdf",
+    promise: "any file is refused, or is a program that has this one file and whose disassembly builds it again",
+    run: language::ppdf,
+};
+
+/// Code and limits.
+pub const VERIFIER: Target = Target {
+    name: "verifier",
+    promise: "code that the verifier takes runs to its end on a hostile guest",
+    run: language::verifier,
+};
+
+/// Programs that the verifier takes.
+pub const INTERPRETER: Target = Target {
+    name: "interpreter",
+    promise: "a program made from the bytes does the same on the naive interpreter",
+    run: language::interpreter,
+};
+
+/// Template files and data.
+pub const TEMPLATES: Target = Target {
+    name: "templates",
+    promise: "any template is refused or formats any data, within bounds",
+    run: records::templates,
+};
+
+/// Trace files.
+pub const TRACE: Target = Target {
+    name: "trace",
+    promise: "of any trace file the whole records are read, then one error or the end",
+    run: records::trace,
+};
+
+/// What stands after `-n`.
+pub const CLAUSE: Target = Target {
+    name: "clause",
+    promise: "any text after -n is refused in a sentence, or has descriptions and a source that the parser takes",
+    run: probes::clause,
+};
+
+/// Notes of `<sys/sdt.h>`.
+pub const NOTES: Target = Target {
+    name: "notes",
+    promise: "any section of stapsdt notes is read or refused note by note; an argument is what it prints as",
+    run: sites::notes,
+};
+
+/// ELF files with static probes.
+pub const SITES: Target = Target {
+    name: "sites",
+    promise: "of any ELF file each scanner of static probes takes what it can and refuses the rest",
+    run: sites::sites,
+};
 
 /// All targets.
-pub const TARGETS: &[Target] = &[
-    Target {
-        name: "source",
-        promise: "any text compiles or is refused with findings; what compiles is printed as the same program",
-        run: language::source,
-    },
-    Target {
-        name: "ppdf",
-        promise: "any file is refused, or is a program that has this one file and whose disassembly builds it again",
-        run: language::ppdf,
-    },
-    Target {
-        name: "verifier",
-        promise: "code that the verifier takes runs to its end on a hostile guest",
-        run: language::verifier,
-    },
-    Target {
-        name: "interpreter",
-        promise: "a program made from the bytes does the same on the naive interpreter",
-        run: language::interpreter,
-    },
-    Target {
-        name: "templates",
-        promise: "any template is refused or formats any data, within bounds",
-        run: records::templates,
-    },
-    Target {
-        name: "trace",
-        promise: "of any trace file the whole records are read, then one error or the end",
-        run: records::trace,
-    },
-    Target {
-        name: "clause",
-        promise: "any text after -n is refused in a sentence, or has descriptions and a source that the parser takes",
-        run: probes::clause,
-    },
-    Target {
-        name: "notes",
-        promise: "any section of stapsdt notes is read or refused note by note; an argument is what it prints as",
-        run: sites::notes,
-    },
-    Target {
-        name: "sites",
-        promise: "of any ELF file each scanner of static probes takes what it can and refuses the rest",
-        run: sites::sites,
-    },
-];
-
-/// The target of this name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Target> {
-    TARGETS.iter().find(|target| target.name == name)
-}
+pub const TARGETS: &[Target] = &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES];

@@ -1,10 +1,10 @@
 //! The target of what names probes on the command line.
 
-use crate::clause::Clause;
-use crate::description::Description;
+use crate::Checks;
+use trapline_providers::{Clause, Description};
 
 /// A `-n`: its frame, its descriptions, its source.
-pub fn clause(bytes: &[u8]) {
+pub fn clause(bytes: &[u8], _: Checks) {
     let text = String::from_utf8_lossy(bytes);
     let clause = match Clause::parse(&text) {
         Ok(clause) => clause,

@@ -1,5 +1,6 @@
 //! Targets of what looks for statically defined probes in files.
 
+use crate::Checks;
 use trapline_emu::load::{ElfView, Width};
 use trapline_emu::symbols::Symbols;
 use trapline_providers::sdt::{
@@ -92,7 +93,7 @@ fn program(width: Width, notes: &[u8]) -> Vec<u8> {
 }
 
 /// The section's bytes, of either width; and, as text, one argument.
-pub fn notes(bytes: &[u8]) {
+pub fn notes(bytes: &[u8], _: Checks) {
     for width in [Width::Bits32, Width::Bits64] {
         let file = program(width, bytes);
         let view = ElfView::parse(&file).unwrap();
@@ -121,7 +122,7 @@ fn look(read: &trapline_providers::sdt::Argument, width: Width) {
 }
 
 /// A whole file.
-pub fn sites(bytes: &[u8]) {
+pub fn sites(bytes: &[u8], _: Checks) {
     let Ok(view) = ElfView::parse(bytes) else { return };
     let _ = StapNotes::read(&view);
     if let Ok(found) = MacroProbes::read(&view) {

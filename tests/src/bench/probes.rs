@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
-use trapline_emu::{CpuModel, Machine, MachineConfig};
+use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig};
 use trapline_providers::{Clause, Target, enable, find};
 use trapline_tests::interposer;
 
@@ -57,7 +57,7 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
             return Err(format!("{} entries, {} returns", found.len(), left.len()).into());
         }
         let mut machine = Machine::new(&MachineConfig { mem_size: 64 << 20, model: CpuModel::Ia32 })?;
-        machine.load(&image, "", &[])?;
+        machine.load(&image, &BootFiles::default())?;
         let mut probes = interposer();
         let start = cpu_seconds();
         let (resolved, _) = enable(&target, &Clause::parse("fbt:::entry")?)?;

@@ -6,7 +6,7 @@ use super::super::lex::{Kind, Token};
 use super::condition::evaluate;
 use super::macros::{BUILT_IN, Macro, macro_name};
 use super::{Condition, MAX_BYTES, MAX_FILES, MAX_INCLUDES, Preprocessor, is_name};
-use crate::diag::{Finding, near_miss};
+use crate::diag::Finding;
 use crate::library;
 use crate::source::Span;
 
@@ -53,7 +53,7 @@ impl Preprocessor<'_> {
             _ if matches!(name.kind, Kind::Num(_)) => self.line_mark(name, &tokens[1..]),
             word => {
                 let message = format!("unknown directive `#{word}`");
-                let near = near_miss(word, DIRECTIVES.iter().copied()).filter(|_| is_name(name));
+                let near = self.sink.near_miss(word, DIRECTIVES.iter().copied()).filter(|_| is_name(name));
                 let help = near.map(|near| format!("did you mean `#{near}`?"));
                 let code = "bad-directive";
                 self.report(Finding { span: name.span, code, message, help, ..Finding::default() });

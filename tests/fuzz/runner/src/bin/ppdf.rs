@@ -1,0 +1,8 @@
+//! Fuzzes the target `ppdf`.
+
+#![no_main]
+
+use trapline_fuzz::{Checks, PPDF};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (PPDF.run)(input, Checks::sampled(input)));
