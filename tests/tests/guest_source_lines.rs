@@ -20,7 +20,7 @@ fn target() -> Target {
 fn place(target: &Target, offset: &str, opcode: u8) -> Result<u64, String> {
     let text = format!("name = gnumach\nmodtype = kernel\noffset = {offset}\nopcode = {opcode:#x}\nexit\n");
     let resolved = resolve(target, &parse("p.rpn", &text).unwrap()).map_err(|error| error.to_string())?;
-    match resolved.places.first() {
+    match resolved.points.first().map(|point| &point.place) {
         Some(Place::Kernel { linear, .. }) => Ok(*linear),
         other => panic!("{other:?}"),
     }
