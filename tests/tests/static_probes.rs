@@ -100,7 +100,7 @@ impl Guest {
         let mode = if self.bits == 64 { CpuMode::Long64 { cr3: 0x8000 } } else { CpuMode::Flat32 };
         // As a call leaves it.
         let sp = self.symbols.lookup("stack").unwrap().addr + 4096 - u64::from(self.bits / 8);
-        machine.boot(&BootState { mode, ip: view.entry(), ax: 0, bx: 0, sp });
+        machine.boot(&BootState { mode, ip: view.entry(), ax: 0, bx: 0, sp, si: 0 });
         machine
     }
 
