@@ -26,7 +26,7 @@ fn machine(wide: bool) -> Machine {
         }
     }
     let mode = if wide { CpuMode::Long64 { cr3: CR3 } } else { CpuMode::Flat32 };
-    machine.boot(&BootState { mode, ip: 0x1000, ax: 0, bx: 0, sp: SP });
+    machine.boot(&BootState { mode, ip: 0x1000, ax: 0, bx: 0, sp: SP, si: 0 });
     let env = machine.core_mut().env();
     for (register, value) in [(0, 10), (1, 11), (2, 12), (6, 16), (7, 17)] {
         env.set_gpr(register, value);
