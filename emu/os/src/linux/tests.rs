@@ -131,6 +131,7 @@ impl Kernel {
             mode: EntryMode::Flat32,
             width,
             multiboot: None,
+            linux: None,
             sections: vec![text],
         }
     }
