@@ -221,10 +221,11 @@ fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
     Place::Watch(trapline_emu::Watch { kind, low, high: probe.location.end.unwrap_or(low) })
 }
 
-/// The description that stands in place of a symbol: a text with a colon, which no symbol has.
+/// The description that stands in place of a symbol: a text with a colon, which no symbol has, but a source line.
 fn description(probe: &LinkedProbe) -> Option<&str> {
     let location = &probe.location;
-    location.symbol.as_deref().filter(|text| text.contains(':') && location.form == LocationForm::Offset)
+    let is_one = |text: &&str| text.contains(':') && SourcePlace::parse(text).is_none();
+    location.symbol.as_deref().filter(|text| location.form == LocationForm::Offset && is_one(text))
 }
 
 impl From<crate::code::Refusal> for LocationError {

@@ -21,7 +21,7 @@ impl<'a> SourcePlace<'a> {
         let (file, line) = text.rsplit_once(':')?;
         let digits = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
         let line = line.parse().ok().filter(|line| digits && *line > 0)?;
-        (!file.is_empty()).then_some(Self { file, line })
+        (!file.is_empty() && !file.contains(':')).then_some(Self { file, line })
     }
 }
 

@@ -201,13 +201,14 @@ fn build(
 ) -> Result<Guest, Failure> {
     let image = Image::parse(&parts.image, &parts.kernel)
         .map_err(|error| Failure::Image { image: name.to_owned(), error })?;
-    let mut symbols = Symbols::new(&parts.kernel);
+    let kernel = image.plan().name.clone();
+    let mut symbols = Symbols::new(&kernel);
     if image.is_elf() {
-        symbols = Symbols::from_elf(image.bytes(), &parts.kernel)
+        symbols = Symbols::from_elf(image.bytes(), &kernel)
             .map_err(|error| Failure::Symbols { file: name.to_owned(), error })?;
     }
     if symbols.is_empty() && ElfView::recognises(&image.plan().image) {
-        match Symbols::from_kallsyms(&image.plan().image, &parts.kernel) {
+        match Symbols::from_kallsyms(&image.plan().image, &kernel) {
             Ok(found) => symbols = found,
             // Another system's kernel, without symbols.
             Err(SymbolError::Kallsyms(KallsymsError::NoTokens)) => {}
@@ -217,7 +218,7 @@ fn build(
     let mut debug = Vec::new();
     for path in sym {
         let bytes = read_file(path)?;
-        symbols = symbols.merged(read_symbols(path, &bytes, &parts.kernel)?);
+        symbols = symbols.merged(read_symbols(path, &bytes, &kernel)?);
         debug.push(Arc::<[u8]>::from(bytes));
     }
     let mut users = Vec::new();

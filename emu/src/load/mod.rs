@@ -173,7 +173,7 @@ fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
     match multiboot::find_header(bytes) {
         Ok(Some(header)) if header.addresses.is_some() || !is_elf => plan::from_kludge(bytes, header, name),
         Ok(Some(header)) => plan::from_elf(bytes, Some(header), None, name),
-        Ok(None) if is_elf && linux::is_vmlinux(bytes) => linux::from_vmlinux(bytes, name),
+        Ok(None) if is_elf && linux::is_vmlinux(bytes) => linux::from_vmlinux(bytes),
         Ok(None) if is_elf => plan::from_elf(bytes, None, None, name),
         Ok(None) => Err(unknown(bytes)),
         Err(error) => {

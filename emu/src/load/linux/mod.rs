@@ -131,6 +131,9 @@ pub struct LinuxPlan {
     pub payload: Option<&'static str>,
 }
 
+/// What Linux's kernel is called as a module, whatever its file is called.
+const KERNEL: &str = "vmlinux";
+
 /// True if the file has a setup header.
 pub(super) fn recognises(bytes: &[u8]) -> bool {
     bytes.get(0x202..0x206) == Some(b"HdrS")
@@ -153,17 +156,17 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
                 return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
             }
             let linux = LinuxPlan { header, payload: Some(format) };
-            plan::from_elf(&kernel.into(), None, Some(linux), name)
+            plan::from_elf(&kernel.into(), None, Some(linux), KERNEL)
         }
         None => protected_mode(bytes, header, name),
     }
 }
 
 /// A plan for a bare `vmlinux`.
-pub(super) fn from_vmlinux(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
+pub(super) fn from_vmlinux(bytes: &Arc<[u8]>) -> Result<LoadPlan, LoadError> {
     let wide = ElfView::parse(bytes)?.width() == Width::Bits64;
     let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None };
-    plan::from_elf(bytes, None, Some(linux), name)
+    plan::from_elf(bytes, None, Some(linux), KERNEL)
 }
 
 /// The image's own protected-mode code at `code32_start` (1.1.4), with its 64-bit entry at 0x200 where it has one.
