@@ -132,11 +132,20 @@ impl Expr {
         })
     }
 
-    /// The probe description that stands in place of a symbol: a text with a colon, which no symbol has.
+    /// The probe description that stands in place of a symbol: a text with a colon, which no symbol has. `file.c:123`, a
+    /// name and a number, is a source line.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
+        let source_line = |name: &str| {
+            let parts = name.split_once(':');
+            parts.is_some_and(|(file, line)| !file.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))
+        };
         match self.terms.as_slice() {
-            [Term { negative: false, atom: Atom::Symbol(name), .. }] if name.contains(':') => Some(name),
+            [Term { negative: false, atom: Atom::Symbol(name), .. }]
+                if name.contains(':') && !source_line(name) =>
+            {
+                Some(name)
+            }
             _ => None,
         }
     }
