@@ -148,6 +148,7 @@ impl Core {
             self.env.set_dr_raw(7, 0x400);
             let _ = self.engine.set_dr7(dr7);
         }
+        self.follow_debug_registers();
     }
 
     fn restore_page(&mut self, page: u32, s: &Snapshot) {
