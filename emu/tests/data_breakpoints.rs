@@ -450,3 +450,41 @@ fn a_page_is_slow_only_while_a_breakpoint_is_enabled() {
         assert!(steps(control(0, WRITES, 4)) >= plain + 1000, "{bits}-bit, enabled");
     }
 }
+
+#[test]
+fn execute_breakpoints_come_and_go_with_snapshots() {
+    for bits in WIDTHS {
+        let s = Setup::bits(bits).asm(|a| {
+            a.mov(eax, (CODE + 17) as u32).unwrap();
+            if bits == 64 {
+                a.mov(dr0, rax).unwrap()
+            } else {
+                a.mov(dr0, eax).unwrap()
+            }
+            a.mov(eax, 0x402).unwrap();
+            if bits == 64 {
+                a.mov(dr7, rax).unwrap()
+            } else {
+                a.mov(dr7, eax).unwrap()
+            }
+            a.nop().unwrap();
+            a.nop().unwrap();
+            a.nop().unwrap();
+            a.int(0x40).unwrap();
+        });
+        let site = starts(&s)[5];
+        let mut g = s.boot();
+        let unarmed = g.m.snapshot(None);
+        assert_eq!(g.run_to(4), Stop::Limit);
+        let armed = g.m.snapshot(Some(&unarmed));
+        for _ in 0..2 {
+            let caught = g.caught();
+            assert_eq!((caught.vector, caught.ip), (1, site), "{bits}-bit, armed");
+            g.m.restore(&unarmed).unwrap();
+            // The same code without arming it.
+            g.core().env().set_eip(starts(&s)[4]);
+            assert_eq!(g.caught().vector, 0x40, "{bits}-bit, not armed");
+            g.m.restore(&armed).unwrap();
+        }
+    }
+}

@@ -13,8 +13,7 @@ const LIMIT: &str = "100000000000";
 
 /// Boots a kernel with its stress initramfs, and compares what the script says.
 fn stress(flavour: &str, more: &[&str]) -> Ran {
-    let (kernel, initrd) =
-        (format!(".guests/linux-{flavour}"), format!(".guests/stress-{flavour}.cpio.gz"));
+    let (kernel, initrd) = (format!(".guests/linux-{flavour}"), format!(".guests/stress-{flavour}.cpio.gz"));
     let mut args = vec!["run", kernel.as_str(), "--initrd", initrd.as_str(), "--append", "panic=-1"];
     args.extend(["--limit-insns", LIMIT]);
     args.extend(more);
