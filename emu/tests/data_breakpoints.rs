@@ -378,7 +378,7 @@ fn a_repeated_instruction_traps_after_the_iteration() {
             let ip = if left == 0 { next } else { site };
             assert_eq!((caught.vector, caught.ip, g.gpr(1)), (1, ip, left), "{bits}-bit R/W {kind}");
             assert_eq!(g.mem(DATA + 16 - 4 * left, 4), 0x1111_1111, "the iteration is done");
-            assert_eq!(left == 0 || g.mem(DATA + 20 - 4 * left, 4) == 0, true, "the next is not");
+            assert!(left == 0 || g.mem(DATA + 20 - 4 * left, 4) == 0, "the next is not");
             assert_eq!(g.core().env().dr(6) & STATUS, 1);
         }
     }
