@@ -43,6 +43,7 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        M::Mov if i.op0_register().is_dr() => Kind::Sensitive,
         // The engine runs what such a prefix stands before as if it were not there; neither model has any.
         _ if has_vector_prefix(i) => Kind::Sensitive,
         // The engine loses the flags of the instruction before in its block when the count runs out.

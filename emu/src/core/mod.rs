@@ -13,6 +13,7 @@ mod access;
 mod blocks;
 mod cell;
 mod cpuid;
+mod debug;
 mod decode;
 mod deliver;
 mod fill;

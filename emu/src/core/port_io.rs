@@ -181,6 +181,7 @@ impl Core {
         if self.watches.any_port() {
             self.note_port(port, size, value, out);
         }
+        self.note_port_for_guest(port, size);
     }
 
     fn string_base(&self, i: &Instruction, input: bool) -> u64 {

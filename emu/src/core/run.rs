@@ -4,6 +4,7 @@
 //! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
 //! itself, it advances one instruction at a time.
 
+use super::debug::BS;
 use super::decode::{self, Kind, LONGEST};
 use super::deliver::{Fault, Origin, Vector};
 use super::{Core, Halt, Mode, Refusal};
@@ -14,9 +15,6 @@ use crate::ram::PAGE;
 
 /// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
-
-/// DR6.BS: the #DB is a single step's.
-const BS: u64 = 1 << 14;
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -442,7 +440,8 @@ impl Core {
     /// An exception that is the guest's own.
     #[cold]
     fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
-        let linear = self.env.cs_base().wrapping_add(eip);
+        let env = self.env;
+        let linear = env.cs_base().wrapping_add(eip);
         if software {
             let at = self.software_interrupt_ip(vector, eip);
             self.active_slot = None;
@@ -450,13 +449,14 @@ impl Core {
             self.rewind(linear);
             self.deliver(vector, None, Origin::Software, eip, at);
         } else if vector == Vector::Debug as u8 && self.single_stepped() {
-            self.tell_watched();
+            let met = self.tell_watched();
+            env.set_dr_raw(6, env.dr(6) | met);
             self.deliver(vector, None, Origin::Trap, eip, eip);
         } else {
             self.leave_slot_on_fault();
             self.rewind(linear);
-            let ip = self.env.eip();
-            let error = self.env.error_code() as u32;
+            let ip = env.eip();
+            let error = env.error_code() as u32;
             self.deliver(vector, Some(error), Origin::Fault, ip, ip);
         }
         self.after_hook();
@@ -526,9 +526,9 @@ impl Core {
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
-                self.tell_watched();
-                if shadow || tf {
-                    self.resumed_specially(shadow, tf);
+                let met = self.tell_watched();
+                if shadow || tf || met != 0 {
+                    self.resumed_specially(shadow, tf, met);
                 }
             }
             Verdict::Slot(slot) if !tf => {
@@ -542,16 +542,16 @@ impl Core {
         }
     }
 
-    /// An emulated instruction stood in an interrupt shadow, or was single-stepped.
+    /// An emulated instruction stood in an interrupt shadow, was single-stepped, or met breakpoints of the guest's.
     #[cold]
-    fn resumed_specially(&mut self, shadow: bool, tf: bool) {
+    fn resumed_specially(&mut self, shadow: bool, tf: bool, met: u64) {
         // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
         // does, begins.
         if shadow {
             self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
         }
-        if tf {
-            self.single_step_trap();
+        if tf || met != 0 {
+            self.debug_trap(met, tf);
         }
     }
 
@@ -581,16 +581,6 @@ impl Core {
             self.hot.clock.icount -= 1;
             self.deliver_declined(Vector::InvalidOpcode as u8, None, Origin::Fault, trap.ip, trap.ip);
         }
-    }
-
-    /// #DB after an instruction that the machine executed with TF set.
-    pub(super) fn single_step_trap(&mut self) {
-        // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.
-        let here = |n: &usize| self.env.dr(7) >> (16 + 4 * n) & 3 == 0 && self.env.dr(*n) == self.env.eip();
-        let met = (0..4).filter(here).fold(0, |bits, n| bits | 1 << n);
-        self.env.set_dr_raw(6, self.env.dr(6) & !0xf | met | BS);
-        let ip = self.env.eip();
-        self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
     }
 
     /// After an exception hook changed the state: leave the engine if the run loop is needed.

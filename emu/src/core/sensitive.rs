@@ -2,7 +2,7 @@
 //!
 //! They need what the engine cannot give: the exact count of their own instruction (RDTSC, port I/O), a
 //! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
-//! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR).
+//! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
 
 use super::cpuid::cpuid;
 use super::decode;
@@ -59,9 +59,9 @@ impl Core {
         }
         self.hot.clock.icount += 1;
         self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
-        self.tell_watched();
-        if tf {
-            self.single_step_trap();
+        let met = self.tell_watched();
+        if tf || met != 0 {
+            self.debug_trap(met, tf);
         }
     }
 
@@ -91,6 +91,11 @@ impl Core {
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
             M::Ret => self.near_return(i),
+            M::Mov if i.op0_register().is_dr() => {
+                self.natively(i);
+                self.follow_debug_registers();
+                Ok(Done::Natively)
+            }
             M::Loope | M::Loopne => {
                 self.natively(i);
                 Ok(Done::Natively)

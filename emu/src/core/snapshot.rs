@@ -136,18 +136,15 @@ impl Core {
 
     /// The CPU state. Execute breakpoints live in the engine's lists, so DR7 is disarmed and armed again.
     fn restore_cpu(&mut self, s: &Snapshot) {
-        const ENABLED: u64 = 0xff;
-        if self.env.dr(7) & ENABLED != 0 {
-            let _ = self.engine.set_dr7(0x400);
-        }
+        const DISARMED: u64 = 0x400;
+        self.env.arm_dr7(DISARMED);
         let breakpoints = self.env.breakpoints();
         self.env.restore(&s.cpu);
         self.env.set_breakpoints(breakpoints);
         let dr7 = self.env.dr(7);
-        if dr7 & ENABLED != 0 {
-            self.env.set_dr_raw(7, 0x400);
-            let _ = self.engine.set_dr7(dr7);
-        }
+        self.env.set_dr_raw(7, DISARMED);
+        self.env.arm_dr7(dr7);
+        self.follow_debug_registers();
     }
 
     fn restore_page(&mut self, page: u32, s: &Snapshot) {

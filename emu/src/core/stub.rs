@@ -73,9 +73,9 @@ impl Core {
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
-                self.tell_watched();
-                if tf {
-                    self.single_step_trap();
+                let met = self.tell_watched();
+                if tf || met != 0 {
+                    self.debug_trap(met, tf);
                 }
             }
             Verdict::Raise(fault) => self.raise_fault(fault),

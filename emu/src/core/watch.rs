@@ -4,7 +4,7 @@
 //! never given a TLB entry with which it could make a watched access by itself: a data fill for a page that holds a
 //! watched byte is refused, the instruction is stepped alone with that page open for it, and what it accessed is
 //! worked out from the state of before it (`operands`). All other pages are filled as ever. An address whose execution
-//! is watched cuts the block before it.
+//! is watched cuts the block before it. The guest's own data breakpoints (`debug`) close pages in the same way.
 //!
 //! Invariant: outside of a step of [`Core::step_watched`] no TLB entry of the engine lets an access of a watched kind
 //! through to a page with a watched byte.
@@ -85,6 +85,8 @@ pub struct WatchHit {
 #[derive(Default)]
 pub(super) struct Watches {
     data: Vec<(u32, Watch)>,
+    /// Data breakpoints that the guest has enabled in its DR7.
+    guest: Vec<Watch>,
     ports: Vec<(u32, Watch)>,
     code: Vec<(u32, Watch)>,
     /// Pages, first and last, of which no read may be made unseen; ascending, apart.
@@ -99,6 +101,8 @@ pub(super) struct Watches {
     seen: Vec<WatchHit>,
     /// Where the value of each of `seen` is read.
     values: Vec<u64>,
+    /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
+    met: u64,
     /// The linear address whose execution has been told of, and which runs now.
     passing: Option<u64>,
     /// Ranges whose blocks must be looked at anew.
@@ -124,7 +128,7 @@ fn covers(pages: &[(u64, u64)], page: u64) -> bool {
 }
 
 /// The first byte of `[address, address + size)`, which wraps at `mask`, that lies in the range.
-fn first_watched(watch: &Watch, address: u64, size: u32, mask: u64) -> Option<u64> {
+pub(super) fn first_watched(watch: &Watch, address: u64, size: u32, mask: u64) -> Option<u64> {
     let last = address.wrapping_add(u64::from(size) - 1) & mask;
     if last >= address {
         return (address <= watch.high && last >= watch.low).then_some(address.max(watch.low));
@@ -144,21 +148,26 @@ impl Watches {
 
     fn work_out_pages(&mut self) {
         let page = |w: &Watch| (w.low & !(PAGE - 1), w.high & !(PAGE - 1));
-        self.write_pages = joined(self.data.iter().map(|(_, w)| page(w)).collect());
-        let reads = self.data.iter().filter(|(_, w)| w.kind == WatchKind::ReadWrite);
-        self.read_pages = joined(reads.map(|(_, w)| page(w)).collect());
+        let all = || self.data.iter().map(|(_, w)| w).chain(&self.guest);
+        self.write_pages = joined(all().map(page).collect());
+        self.read_pages = joined(all().filter(|w| w.kind == WatchKind::ReadWrite).map(page).collect());
     }
 
     /// Whether any data is watched.
     #[inline(always)]
     pub fn any_data(&self) -> bool {
-        !self.data.is_empty()
+        !self.write_pages.is_empty()
     }
 
     /// Whether any port is watched.
     #[inline]
     pub fn any_port(&self) -> bool {
         !self.ports.is_empty()
+    }
+
+    /// Notes that the instruction in progress meets a breakpoint of the guest's.
+    pub fn meet(&mut self, breakpoint: usize) {
+        self.met |= 1 << breakpoint;
     }
 
     /// Whether any execution is watched.
@@ -188,6 +197,14 @@ impl Core {
         let (_, watch) = list.remove(at);
         self.watch_changed(&watch);
         true
+    }
+
+    /// Sets the data breakpoints that the guest has enabled.
+    pub(super) fn watch_for_guest(&mut self, now: Vec<Watch>) {
+        if now != self.watches.guest {
+            let before = std::mem::replace(&mut self.watches.guest, now.clone());
+            before.iter().chain(&now).for_each(|watch| self.watch_changed(watch));
+        }
     }
 
     fn watch_changed(&mut self, watch: &Watch) {
@@ -260,6 +277,9 @@ impl Core {
             let Some(first) = first_watched(&watch, operand.address, operand.size, mask) else { continue };
             self.note(ip, id, &watch, operand, first);
         }
+        if !self.watches.guest.is_empty() {
+            self.note_for_guest(operand, mask);
+        }
     }
 
     fn note(&mut self, ip: u64, id: u32, watch: &Watch, operand: &Operand, first: u64) {
@@ -322,18 +342,26 @@ impl Core {
     /// Forgets what was noted: the instruction has faulted.
     #[inline]
     pub(super) fn forget_noted(&mut self) {
+        self.watches.met = 0;
         if !self.watches.seen.is_empty() {
             self.watches.seen.clear();
             self.watches.values.clear();
         }
     }
 
-    /// The instruction has retired: tells of what it accessed. The state is that after it.
+    /// The instruction has retired: tells of what it accessed. The state is that after it. What is returned are the
+    /// condition bits for [`Core::debug_trap`]: 0 when the guest has no #DB to get for it.
     #[inline]
-    pub(super) fn tell_watched(&mut self) {
+    #[must_use]
+    pub(super) fn tell_watched(&mut self) -> u64 {
         if !self.watches.seen.is_empty() {
             self.tell();
         }
+        if self.watches.met == 0 {
+            return 0;
+        }
+        let met = std::mem::take(&mut self.watches.met);
+        self.due(met)
     }
 
     #[cold]
@@ -386,7 +414,10 @@ impl Core {
             self.engine.drop_tlb(page);
         }
         if self.hot.clock.icount == expected {
-            self.tell_watched();
+            let met = self.tell_watched();
+            if met != 0 {
+                self.debug_trap(met, false);
+            }
         } else {
             self.forget_noted();
         }

@@ -204,6 +204,16 @@ impl Env {
         unsafe { self.0.add(off::DR).cast::<u64>().add(index & 7).write(value) }
     }
 
+    /// Writes DR7 as MOV to DR7 does: the engine's execute breakpoints follow, and when one changes all translations go.
+    /// Not while translated code runs. The engine's API writes the bare register.
+    pub(crate) fn arm_dr7(self, value: u64) {
+        unsafe extern "C" {
+            fn cpu_x86_update_dr7_x86_64(env: *mut std::ffi::c_void, value: u32);
+        }
+        // SAFETY: the CPU state of a live engine, of the pinned build that has this function.
+        unsafe { cpu_x86_update_dr7_x86_64(self.0.cast(), value as u32) }
+    }
+
     /// x87 tag bytes, 1 = empty.
     pub fn fptags(self) -> [u8; 8] {
         // SAFETY: verified layout.

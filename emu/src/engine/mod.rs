@@ -404,11 +404,6 @@ impl Engine {
     pub fn eflags(&self) -> u64 {
         self.reg_read(sys::RegisterX86::EFLAGS as i32) & 0xffff_ffff
     }
-
-    /// Writes DR7 with its side effects (arms execute breakpoints).
-    pub fn set_dr7(&self, value: u64) -> Result<(), EngineError> {
-        self.reg_write(sys::RegisterX86::DR7 as i32, value)
-    }
 }
 
 /// A copyable handle to a live engine.
