@@ -138,7 +138,8 @@ impl Expr {
     pub fn description(&self) -> Option<&str> {
         let source_line = |name: &str| {
             let parts = name.split_once(':');
-            parts.is_some_and(|(file, line)| !file.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            parts.is_some_and(|(file, line)| !file.is_empty() && is_number(line))
         };
         match self.terms.as_slice() {
             [Term { negative: false, atom: Atom::Symbol(name), .. }]
