@@ -25,7 +25,7 @@ const BEYOND_RAM: u64 = 160 << 20;
 /// What qemu may take on the wall.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// The section's title, and what `--only` calls it.
+/// The kernel's file, and what `--only` calls its sections.
 pub fn title(linux: &Linux) -> String {
     format!("linux-{}", linux.flavour)
 }
@@ -140,21 +140,27 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     Ok(row.against(median(ratios), "unprobed boot", Target::AtMost(ARMED_BOUND)))
 }
 
-/// Rows of one kernel, and remarks.
+/// Rows of one kernel's boot.
 ///
 /// # Errors
 /// When a guest is missing or does not come to where it should.
-pub fn rows(linux: &Linux, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<dyn Error>> {
-    let (shell, stress) = (LinuxBoot::shell(linux)?, LinuxBoot::stress(linux)?);
-    let end = STRESS_LINES.1;
-    let memory = resident(&stress, end)?;
+pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
+    let boot = LinuxBoot::shell(linux)?;
     let initrd = format!("initramfs-{}.cpio.gz", linux.arch);
-    let mut rows = against_qemu(linux, &shell, &initrd, BOOTED, rounds)?;
-    rows.extend(against_qemu(linux, &stress, &format!("stress-{}.cpio.gz", linux.flavour), end, rounds)?);
-    rows.extend([memory, armed(&shell, rounds)?]);
-    let mut notes = Vec::new();
-    if rows.iter().all(|row| row.of != "qemu's time") {
-        notes.push(format!("no comparison with {}: it is not installed", emulator(linux).0));
-    }
-    Ok((rows, notes))
+    let mut rows = against_qemu(linux, &boot, &initrd, BOOTED, rounds)?;
+    rows.push(armed(&boot, rounds)?);
+    Ok(rows)
+}
+
+/// Rows of the stress script on one kernel.
+///
+/// # Errors
+/// As [`boot`].
+pub fn stress(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
+    let boot = LinuxBoot::stress(linux)?;
+    let memory = resident(&boot, STRESS_LINES.1)?;
+    let initrd = format!("stress-{}.cpio.gz", linux.flavour);
+    let mut rows = against_qemu(linux, &boot, &initrd, STRESS_LINES.1, rounds)?;
+    rows.push(memory);
+    Ok(rows)
 }

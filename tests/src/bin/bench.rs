@@ -28,7 +28,7 @@ use clap::{Parser, ValueEnum};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
-use trapline_tests::linux::KERNELS;
+use trapline_tests::linux::{KERNELS, Linux};
 
 /// What `--only` calls the section of opcode forms.
 const FORMS: &str = "forms";
@@ -43,7 +43,7 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `linux`: only the
-    /// boots of Linux, `linux-686` and so on: of one kernel
+    /// boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -82,16 +82,22 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     Ok(())
 }
 
-/// The boots of the kernels whose section begins with `only`.
+/// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
-    for kernel in KERNELS.iter().filter(|kernel| linux::title(kernel).starts_with(only)) {
-        if kernel.kernel().is_err() {
-            table.note(&format!("{}: skipped, it is missing (make guests)", linux::title(kernel)));
-            continue;
+    type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
+    let parts: [(&str, Rows); 2] = [("boot", linux::boot), ("stress", linux::stress)];
+    for kernel in &KERNELS {
+        for (part, rows) in parts {
+            let title = format!("{}-{part}", linux::title(kernel));
+            if !title.starts_with(only) {
+                continue;
+            }
+            if kernel.kernel().is_err() {
+                table.note(&format!("{title}: skipped, the kernel is missing (make guests)"));
+                continue;
+            }
+            table.section(&title, &rows(kernel, options.boots.max(1))?);
         }
-        let (rows, notes) = linux::rows(kernel, options.boots.max(1))?;
-        table.section(&linux::title(kernel), &rows);
-        notes.iter().for_each(|n| table.note(n));
     }
     Ok(())
 }
