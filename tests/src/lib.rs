@@ -1,5 +1,6 @@
 //! Whole-system tests of Trapline: what the tests share.
 
+pub mod boot;
 pub mod linux;
 
 use std::path::{Path, PathBuf};

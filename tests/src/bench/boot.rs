@@ -91,51 +91,48 @@ fn used(child: &Child) -> Option<f64> {
     Some((ticks()? + ticks()?) / 100.0)
 }
 
-fn start_qemu(guest: &Path, serial: &Path) -> std::io::Result<Child> {
-    Command::new(QEMU)
-        .args([
-            "-accel",
-            "tcg",
-            "-icount",
-            "shift=0,sleep=off",
-            "-m",
-            "256",
-            "-display",
-            "none",
-            "-no-reboot",
-        ])
-        .args(["-append", CMDLINE, "-kernel"])
-        .arg(guest)
-        .arg("-serial")
-        .arg(format!("file:{}", serial.display()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-}
-
-/// CPU seconds of qemu from its start until its serial file shows the prompt; `None` without qemu.
-fn qemu(guest: &Path) -> Result<Option<f64>, Box<dyn Error>> {
+/// CPU seconds of qemu from its start until its serial port, which is added to the command, has said `text`; `None`
+/// without qemu.
+///
+/// # Errors
+/// When it ends before or takes longer than `patience` on the wall.
+pub fn qemu_until(
+    command: &mut Command,
+    text: &str,
+    patience: Duration,
+) -> Result<Option<f64>, Box<dyn Error>> {
     let serial = std::env::temp_dir().join(format!("trapline-bench-{}.serial", std::process::id()));
     // There is none as a rule.
     let _ = std::fs::remove_file(&serial);
-    let Ok(child) = start_qemu(guest, &serial) else { return Ok(None) };
+    command.arg("-serial").arg(format!("file:{}", serial.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else { return Ok(None) };
     let mut child = Killed(child);
     let start = Instant::now();
     let seconds = loop {
         std::thread::sleep(Duration::from_millis(5));
-        let text = std::fs::read_to_string(&serial).unwrap_or_default();
-        if text.contains(PROMPT) {
+        let said = std::fs::read(&serial).unwrap_or_default();
+        if String::from_utf8_lossy(&said).contains(text) {
             break used(&child.0);
         }
-        if start.elapsed().as_secs() > 300 || child.0.try_wait()?.is_some() {
+        if start.elapsed() > patience || child.0.try_wait()?.is_some() {
             break None;
         }
     };
     drop(child);
     // It may not have been made.
     let _ = std::fs::remove_file(&serial);
-    seconds.map(Some).ok_or_else(|| "qemu ended, or ran for 300 s, without GNU Mach's prompt".into())
+    seconds.map(Some).ok_or_else(|| {
+        format!("qemu ended, or ran for {} s, without saying {text:?}", patience.as_secs()).into()
+    })
+}
+
+/// CPU seconds of GNU Mach's boot under qemu.
+fn qemu(guest: &Path) -> Result<Option<f64>, Box<dyn Error>> {
+    let mut command = Command::new(QEMU);
+    command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-m", "256", "-display", "none"]);
+    command.args(["-no-reboot", "-append", CMDLINE, "-kernel"]).arg(guest);
+    qemu_until(&mut command, PROMPT, Duration::from_secs(300))
 }
 
 /// Seconds of each boot, round by round.

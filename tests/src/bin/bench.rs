@@ -11,6 +11,8 @@ mod boot;
 mod forms;
 #[path = "../bench/hits.rs"]
 mod hits;
+#[path = "../bench/linux.rs"]
+mod linux;
 #[path = "../bench/probes.rs"]
 mod probes;
 #[path = "../bench/snapshot.rs"]
@@ -26,24 +28,28 @@ use clap::{Parser, ValueEnum};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
+use trapline_tests::linux::{KERNELS, Linux};
 
 /// What `--only` calls the section of opcode forms.
 const FORMS: &str = "forms";
+/// What `--only` calls the boots of Linux.
+const LINUX: &str = "linux";
 
 /// Measures Trapline against bare Unicorn, qemu and rbpf.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Options {
-    /// About a minute: fewer rounds, and no boot of GNU Mach
+    /// About a minute: fewer rounds, and no boot of GNU Mach and Linux
     #[arg(long)]
     quick: bool,
-    /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms
+    /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `linux`: only the
+    /// boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     format: Format,
-    /// Rounds of the boot of GNU Mach
+    /// Rounds of the boots of GNU Mach and Linux
     #[arg(long, default_value_t = 3)]
     boots: usize,
 }
@@ -76,9 +82,34 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     Ok(())
 }
 
+/// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
+fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
+    type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
+    let parts: [(&str, Rows); 2] = [("boot", linux::boot), ("stress", linux::stress)];
+    for kernel in &KERNELS {
+        for (part, rows) in parts {
+            let title = format!("{}-{part}", linux::title(kernel));
+            if !title.starts_with(only) {
+                continue;
+            }
+            if kernel.kernel().is_err() {
+                table.note(&format!("{title}: skipped, the kernel is missing (make guests)"));
+                continue;
+            }
+            table.section(&title, &rows(kernel, options.boots.max(1))?);
+        }
+    }
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut table = table::Table::new(options.format == Format::Json);
+    if let Some(only) = options.only.as_deref().filter(|only| only.starts_with(LINUX)) {
+        linux_sections(options, &mut table, only)?;
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
@@ -88,13 +119,16 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {
-        table.note("GNU Mach's boot: left out by --quick");
+        table.note("the boots of GNU Mach and Linux: left out by --quick");
     } else if let Some(guest) = boot::guest() {
         let (rows, notes) = boot::rows(&guest, options.boots.max(1))?;
         table.section("GNU Mach from its entry to db>", &rows);
         notes.iter().for_each(|n| table.note(n));
     } else {
         table.note("GNU Mach's boot: skipped, .guests/gnumach is missing (make guests)");
+    }
+    if !options.quick {
+        linux_sections(options, &mut table, LINUX)?;
     }
     table.end(start.elapsed().as_secs_f64());
     Ok(())

@@ -1,0 +1,166 @@
+//! Debian's Linux to `Run /init` and through the stress script: Trapline and qemu, resident memory, and what armed
+//! functions cost that never run.
+
+use super::boot::qemu_until;
+use super::table::{Row, Target, cpu_seconds, median};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use trapline_emu::{Machine, Stop, TrapInterposer};
+use trapline_interposer::Interposer;
+use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, MEM};
+use trapline_tests::linux::{Linux, STRESS_LINES};
+use trapline_tests::root;
+
+/// What the kernel says when it has booted.
+const BOOTED: &str = "Run /init";
+/// Functions that are armed and never run.
+const ARMED: usize = 10_000;
+/// What they may make of a boot's time.
+const ARMED_BOUND: f64 = 1.05;
+/// Resident memory beyond guest RAM, bytes.
+const BEYOND_RAM: u64 = 160 << 20;
+/// What qemu may take on the wall.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// The kernel's file, and what `--only` calls its sections.
+pub fn title(linux: &Linux) -> String {
+    format!("linux-{}", linux.flavour)
+}
+
+/// The time that Trapline may take as a multiple of qemu's.
+fn bound(linux: &Linux) -> f64 {
+    if linux.arch == "i386" { 1.4 } else { 1.3 }
+}
+
+/// CPU seconds of a run to the text that the machine watches for.
+fn timed(machine: &mut Machine, probes: Option<&mut Interposer>) -> Result<f64, Box<dyn Error>> {
+    let start = cpu_seconds();
+    match machine.run(probes.map(|p| p as &mut dyn TrapInterposer), LINUX_LIMIT) {
+        Stop::Text(_) => Ok(cpu_seconds() - start),
+        other => Err(format!("Linux ended with {other:?}").into()),
+    }
+}
+
+/// CPU seconds of qemu's run to the same text, on a PC with a serial port alone; `None` without qemu. Its clock is the
+/// host's: counting instructions, it takes three times as long.
+fn qemu(linux: &Linux, boot: &LinuxBoot, initrd: &Path, until: &str) -> Result<Option<f64>, Box<dyn Error>> {
+    let (qemu, cpu) = emulator(linux);
+    let mut command = Command::new(qemu);
+    command.args(["-accel", "tcg", "-cpu", cpu, "-m"]);
+    command.arg((MEM >> 20).to_string()).args(["-nodefaults", "-display", "none", "-no-reboot"]);
+    command.args(["-append", boot.cmdline(), "-kernel"]);
+    command.arg(root().join(".guests").join(title(linux))).arg("-initrd").arg(initrd);
+    qemu_until(&mut command, until, PATIENCE)
+}
+
+/// qemu's program and CPU model for a kernel, as `scripts/qemu-oracle` has them.
+fn emulator(linux: &Linux) -> (&'static str, &'static str) {
+    match linux.arch {
+        "i386" => ("qemu-system-i386", "pentium3"),
+        _ => ("qemu-system-x86_64", "Nehalem"),
+    }
+}
+
+/// Rounds of runs to a text, Trapline's and qemu's in turn.
+fn against_qemu(
+    linux: &Linux,
+    boot: &LinuxBoot,
+    initrd: &str,
+    until: &str,
+    rounds: usize,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let initrd = root().join(".guests").join(initrd);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(timed(&mut boot.machine(until)?, None)?);
+        theirs.extend(qemu(linux, boot, &initrd, until)?);
+    }
+    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(o, t)| o / t).collect();
+    let row = Row::plain(format!("   Trapline to {until:?}"), median(ours), "s");
+    if theirs.is_empty() {
+        return Ok(vec![row]);
+    }
+    let yardstick = Row::plain(format!("   {} to {until:?}", emulator(linux).0), median(theirs), "s");
+    Ok(vec![yardstick, row.against(median(ratios), "qemu's time", Target::AtMost(bound(linux)))])
+}
+
+/// The greatest resident memory of this process since [`forget_peak`], bytes (proc(5), `VmHWM`).
+fn peak() -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|kib| kib.parse().ok());
+    Ok(kib.ok_or("/proc/self/status has no VmHWM")? << 10)
+}
+
+/// Begins a new measurement of resident memory (proc(5), `clear_refs`).
+fn forget_peak() -> std::io::Result<()> {
+    std::fs::write("/proc/self/clear_refs", "5")
+}
+
+fn resident(boot: &LinuxBoot, until: &str) -> Result<Row, Box<dyn Error>> {
+    forget_peak()?;
+    timed(&mut boot.machine(until)?, None)?;
+    let peak = peak()?;
+    let row = Row::plain("   resident memory through the stress script", (peak >> 20) as f64, "MiB");
+    Ok(row.against(peak as f64 / (MEM + BEYOND_RAM) as f64, "RAM + 160 MiB", Target::AtMost(1.0)))
+}
+
+/// Functions that the boot never executes, spread evenly over the kernel.
+fn unexecuted(boot: &LinuxBoot) -> Result<Vec<Function>, Box<dyn Error>> {
+    let mut machine = boot.machine(BOOTED)?;
+    machine.core_mut().collect_coverage();
+    timed(&mut machine, None)?;
+    let ran: BTreeSet<u64> = machine.core().coverage().collect();
+    let idle: Vec<Function> = boot.functions().into_iter().filter(|f| !ran.contains(&f.paddr)).collect();
+    if idle.len() < ARMED {
+        return Err(format!("{} functions never run, fewer than {ARMED}", idle.len()).into());
+    }
+    Ok((0..ARMED).filter_map(|n| idle.get(n * idle.len() / ARMED).cloned()).collect())
+}
+
+/// A boot with functions armed that never run, against one without, in turn.
+fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
+    let functions = unexecuted(boot)?;
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let plain = timed(&mut boot.machine(BOOTED)?, None)?;
+        let mut machine = boot.machine(BOOTED)?;
+        let (mut probes, _) = boot.probe(&mut machine, &functions)?;
+        let seconds = timed(&mut machine, Some(&mut probes))?;
+        if probes.stats().hits > 0 {
+            return Err(format!("{} hits of functions that never run", probes.stats().hits).into());
+        }
+        times.push(seconds);
+        ratios.push(seconds / plain);
+    }
+    let row = Row::plain("   10,000 functions armed that never run", median(times), "s");
+    Ok(row.against(median(ratios), "unprobed boot", Target::AtMost(ARMED_BOUND)))
+}
+
+/// Rows of one kernel's boot.
+///
+/// # Errors
+/// When a guest is missing or does not come to where it should.
+pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
+    let boot = LinuxBoot::shell(linux)?;
+    let initrd = format!("initramfs-{}.cpio.gz", linux.arch);
+    let mut rows = against_qemu(linux, &boot, &initrd, BOOTED, rounds)?;
+    rows.push(armed(&boot, rounds)?);
+    Ok(rows)
+}
+
+/// Rows of the stress script on one kernel.
+///
+/// # Errors
+/// As [`boot`].
+pub fn stress(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
+    let boot = LinuxBoot::stress(linux)?;
+    let memory = resident(&boot, STRESS_LINES.1)?;
+    let initrd = format!("stress-{}.cpio.gz", linux.flavour);
+    let mut rows = against_qemu(linux, &boot, &initrd, STRESS_LINES.1, rounds)?;
+    rows.push(memory);
+    Ok(rows)
+}

@@ -1,0 +1,165 @@
+//! Debian's Linux on the machine: loaded, and run until it says something.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use crate::interposer;
+use crate::linux::Linux;
+use trapline_emu::load::{Image, Width};
+use trapline_emu::platform::PlatformConfig;
+use trapline_emu::symbols::Symbols;
+use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Watch, WatchKind};
+use trapline_interposer::{InsertError, Interposer, Place, ProgramId};
+use trapline_rpn::{LinkedProgram, NoSymbols, parse};
+
+/// What `trapline run` tells Linux on the platform `pc`.
+const CMDLINE: &str =
+    "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
+/// Bytes of guest RAM, which is also what `trapline run` gives.
+pub const MEM: u64 = 256 << 20;
+/// Instructions, far beyond what any of the boots takes.
+pub const LINUX_LIMIT: u64 = 200_000_000_000;
+/// The shell's prompt.
+pub const PROMPT: &str = "/ # ";
+
+/// A kernel with an initramfs, read once for any number of machines.
+pub struct LinuxBoot {
+    image: Image,
+    symbols: Symbols,
+    initrd: Vec<u8>,
+    cmdline: String,
+}
+
+/// A function of the kernel.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Its name, of several the preferred one.
+    pub name: String,
+    /// Linear address.
+    pub linear: u64,
+    /// Physical address.
+    pub paddr: u64,
+    /// Its first byte as the image has it.
+    pub byte: u8,
+}
+
+impl LinuxBoot {
+    /// A kernel that ends in a shell.
+    ///
+    /// # Errors
+    /// When a file is missing or no kernel.
+    pub fn shell(linux: &Linux) -> Result<Self, Box<dyn Error>> {
+        Self::new(linux, linux.shell()?, CMDLINE.to_owned())
+    }
+
+    /// A kernel that runs the stress script and stops.
+    ///
+    /// # Errors
+    /// When a file is missing or no kernel.
+    pub fn stress(linux: &Linux) -> Result<Self, Box<dyn Error>> {
+        Self::new(linux, linux.stress()?, format!("{CMDLINE} panic=-1"))
+    }
+
+    fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {
+        let name = format!("linux-{}", linux.flavour);
+        let image = Image::parse(&linux.kernel()?, &name)?;
+        let symbols = Symbols::from_kallsyms(&image.plan().image, &name)?;
+        Ok(LinuxBoot { image, symbols, initrd, cmdline })
+    }
+
+    /// The bytes of its initramfs.
+    pub fn initrd(&self) -> &[u8] {
+        &self.initrd
+    }
+
+    /// What the kernel is told.
+    pub fn cmdline(&self) -> &str {
+        &self.cmdline
+    }
+
+    /// A machine at the kernel's entry, whose run ends where the console says `until`.
+    ///
+    /// # Errors
+    /// When it cannot be built or loaded.
+    pub fn machine(&self, until: &str) -> Result<Machine, Box<dyn Error>> {
+        let model = match self.image.plan().width {
+            Width::Bits32 => CpuModel::Ia32,
+            Width::Bits64 => CpuModel::X86_64,
+        };
+        let mut machine =
+            Machine::with_platform(&MachineConfig { mem_size: MEM, model }, &PlatformConfig::pc(MEM))?;
+        let files = BootFiles { cmdline: &self.cmdline, modules: &[], initrd: &self.initrd };
+        machine.load(&self.image, &files)?;
+        machine.watch_console(vec![until.as_bytes().to_vec()]);
+        Ok(machine)
+    }
+
+    /// Every function of the image, once an address, in their order.
+    pub fn functions(&self) -> Vec<Function> {
+        let plan = self.image.plan();
+        let mut found: Vec<Function> = Vec::new();
+        for s in self.symbols.functions() {
+            let again = found.last().is_some_and(|f| f.linear == s.addr);
+            let first = plan.bytes_at(s.addr, 1).and_then(|b| b.first().copied());
+            if let (false, Some(byte), Some(paddr)) = (again, first, plan.vaddr_to_paddr(s.addr)) {
+                found.push(Function { name: s.name.to_string(), linear: s.addr, paddr, byte });
+            }
+        }
+        found
+    }
+
+    /// Arms an observing probe, which logs two registers, at each function.
+    ///
+    /// # Errors
+    /// When the program is bad or one cannot be armed.
+    pub fn probe(
+        &self,
+        machine: &mut Machine,
+        functions: &[Function],
+    ) -> Result<(Interposer, ProgramId), Box<dyn Error>> {
+        let places = functions.iter().map(|f| Place::Kernel { linear: f.linear, paddr: f.paddr }).collect();
+        Ok(insert(machine, self.observer(functions, "")?, places)?)
+    }
+
+    /// Counts the executions of each function by a watch, which puts no byte into the guest.
+    ///
+    /// # Errors
+    /// When the program is bad or one cannot be armed.
+    pub fn count(
+        &self,
+        machine: &mut Machine,
+        functions: &[Function],
+    ) -> Result<(Interposer, ProgramId), Box<dyn Error>> {
+        let watch = |f: &Function| Watch { kind: WatchKind::Execute, low: f.linear, high: f.linear };
+        let places = functions.iter().map(|f| Place::Watch(watch(f))).collect();
+        Ok(insert(machine, self.observer(functions, "watchpoint = x\n")?, places)?)
+    }
+
+    fn observer(&self, functions: &[Function], kind: &str) -> Result<LinkedProgram, Box<dyn Error>> {
+        let (width, ax, sp) = match self.image.plan().width {
+            Width::Bits32 => (trapline_rpn::Width::W32, "eax", "esp"),
+            Width::Bits64 => (trapline_rpn::Width::W64, "rax", "rsp"),
+        };
+        let mut text = String::from("name = vmlinux\nmodtype = kernel\n");
+        for f in functions {
+            let opcode = if kind.is_empty() { format!("opcode = {:#x}\n", f.byte) } else { String::new() };
+            let _ = write!(
+                text,
+                "address = {:#x}\n{opcode}{kind}push r, {ax}\npush r, {sp}\nlog 2\nexit\n",
+                f.linear
+            );
+        }
+        Ok(parse("functions.rpn", &text)?.link(width, &NoSymbols)?)
+    }
+}
+
+fn insert(
+    machine: &mut Machine,
+    program: LinkedProgram,
+    places: Vec<Place>,
+) -> Result<(Interposer, ProgramId), InsertError> {
+    let mut probes = interposer();
+    probes.set_watch_unlimited(true);
+    let id = probes.insert(machine.core_mut(), "functions", program, places)?;
+    Ok((probes, id))
+}

