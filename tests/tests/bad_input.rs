@@ -62,7 +62,10 @@ fn empty_image() {
 
 #[test]
 fn foreign_image() {
-    bad_image(b"#!/bin/sh\n", "this is no ELF, Multiboot 1 or gzip file: it begins with 23 21 2f 62");
+    bad_image(
+        b"#!/bin/sh\n",
+        "this is no ELF, Multiboot 1, bzImage or gzip file: it begins with 23 21 2f 62",
+    );
 }
 
 #[test]
