@@ -29,14 +29,18 @@ fn typing(lines: &[&str]) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// Boots a kernel with an initrd under a script, in a folder of its own.
+/// Boots a kernel with an initrd under a script. What the console showed is the output.
 fn boot(folder: &Path, linux: &Linux, initrd: &str, script: &str, more: &[&str]) -> Ran {
     std::fs::write(folder.join("s.script"), script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
     let mut args = vec!["run", kernel.as_str(), "--initrd", initrd, "--script", "s.script"];
-    args.extend(["--console", "stdio", "--limit-insns", "20000000000"]);
+    args.extend(["--console", "console", "--limit-insns", "20000000000"]);
     args.extend(more);
-    trapline(folder, &args)
+    let mut ran = trapline(folder, &args);
+    if let Ok(console) = std::fs::read(folder.join("console")) {
+        ran.out = String::from_utf8_lossy(&console).into_owned();
+    }
+    ran
 }
 
 /// The same with the shell.
