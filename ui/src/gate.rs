@@ -56,8 +56,24 @@ pub enum Command {
         /// Its name.
         label: String,
     },
+    /// Types at the guest.
+    Type {
+        /// Where.
+        line: InputLine,
+        /// What.
+        bytes: Vec<u8>,
+    },
     /// Ends the run.
     Stop,
+}
+
+/// Where typed input arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputLine {
+    /// The first serial port.
+    Com1,
+    /// The virtio console.
+    Virtio,
 }
 
 /// Probe points: those that everything given holds for.
@@ -147,6 +163,9 @@ pub enum GateError {
         /// Those there are.
         known: String,
     },
+    /// There is nothing to type at.
+    #[error("the machine has no virtio console; --virtio-console would give it one")]
+    NoVirtioConsole,
     /// A snapshot of another machine.
     #[error(transparent)]
     Mismatch(#[from] SnapshotMismatch),
@@ -205,6 +224,15 @@ pub fn apply(session: &mut Session, target: &Target, command: &Command) -> Resul
             Ok(noted(session, "snapshot", label, format!("snapshot {label}")))
         }
         Command::Restore { label } => restore(session, label),
+        Command::Type { line, bytes } => {
+            match line {
+                InputLine::Com1 => session.machine.console_input(bytes),
+                InputLine::Virtio if session.machine.virtio_console_input(bytes) => {}
+                InputLine::Virtio => return Err(GateError::NoVirtioConsole),
+            }
+            let text = bytes.escape_ascii().to_string();
+            Ok(noted(session, "type", &text, format!("typed \"{text}\"")))
+        }
         Command::Stop => Ok(Done { stop: true, ..noted(session, "stop", "", "stopped".to_owned()) }),
     }
 }

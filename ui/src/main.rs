@@ -6,6 +6,7 @@
 
 mod cli;
 mod cmd;
+mod crash;
 mod devices;
 mod errors;
 mod failure;

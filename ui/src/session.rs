@@ -10,6 +10,7 @@ use trapline_interposer::{Interposer, ProbeNames, Stats};
 use trapline_providers::Target;
 use trapline_trace::{Counts, NamedProbe, Symbolize};
 
+use crate::crash::CrashWatch;
 use crate::failure::{Exit, Failure};
 use crate::gate::{self, Snapshots};
 use crate::output::Outputs;
@@ -71,6 +72,8 @@ pub enum Ending {
     Until(String),
     /// A text of `--crash-on`.
     CrashText(String),
+    /// The kernel says so: a panic or an oops.
+    KernelCrashed(String),
     /// A triple fault.
     TripleFault(Box<CrashReport>),
     /// The machine cannot go on.
@@ -95,7 +98,9 @@ impl Ending {
         match self {
             Self::Halted | Self::PoweredOff | Self::Reset(_) | Self::Until(_) | Self::Stopped => Exit::Ok,
             Self::HandlerStopped(_) | Self::EnoughHits(_) => Exit::Ok,
-            Self::CrashText(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => Exit::Crashed,
+            Self::CrashText(_) | Self::KernelCrashed(_) | Self::TripleFault(_) | Self::CannotGoOn(_) => {
+                Exit::Crashed
+            }
             Self::Limit => Exit::Limit,
             Self::Interrupted => Exit::Interrupted,
             Self::ScriptFailed(_) => Exit::Usage,
@@ -110,6 +115,7 @@ impl Ending {
             Self::Reset(how) => format!("the guest asked for a reset ({how})"),
             Self::Until(text) => format!("the console showed {text:?}"),
             Self::CrashText(text) => format!("the guest crashed: the console showed {text:?}"),
+            Self::KernelCrashed(how) => format!("the guest crashed: {how}"),
             Self::TripleFault(report) => {
                 let vectors: Vec<String> = report.vectors.iter().map(u8::to_string).collect();
                 let list = vectors.join(", ");
@@ -126,13 +132,28 @@ impl Ending {
     }
 }
 
-/// Texts on the console that end a run.
+/// What on the console ends a run.
 #[derive(Debug, Clone, Default)]
 pub struct Watch<'a> {
     /// Those that are good.
     pub until: &'a [String],
     /// Those that are a crash.
     pub crash_on: &'a [String],
+    /// How the kernel says that it crashed.
+    pub crash: CrashWatch,
+}
+
+impl Watch<'_> {
+    /// All texts at which the machine stops: those of `until`, of `crash_on`, the kernel's, the script's.
+    fn texts(&self, script: &Script) -> Vec<Vec<u8>> {
+        let given = self.until.iter().chain(self.crash_on).map(String::as_bytes);
+        given.chain(self.crash.text()).chain(script.texts()).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Whether text `n` of them is one that the run was told to end at.
+    fn ends_at(&self, n: usize) -> bool {
+        n < self.until.len() + self.crash_on.len()
+    }
 }
 
 impl Session {
@@ -156,8 +177,7 @@ impl Session {
         script: &mut Script,
         outputs: &mut Outputs<'_>,
     ) -> Result<Ending, Failure> {
-        let texts = watch.until.iter().chain(watch.crash_on);
-        self.machine.watch_console(texts.map(|text| text.as_bytes().to_vec()).collect());
+        self.machine.watch_console(watch.texts(script));
         if outputs.console.wires().is_some() {
             self.machine.keep_sent();
         }
@@ -165,7 +185,7 @@ impl Session {
         let mut due = Vec::new();
         let mut stopped = None;
         loop {
-            let (ending, moved) = self.act(target, script, due, outputs)?;
+            let (ending, moved) = self.act(target, watch, script, due, outputs)?;
             match (ending, stopped.take()) {
                 (Some(ending), _) => return Ok(ending),
                 (None, Some(stop)) if !moved => return Ok(self.why_ended(stop, watch)),
@@ -184,10 +204,13 @@ impl Session {
                 return Ok(Ending::Interrupted);
             }
             due = self.due_hits();
+            script.look(self.machine.console());
+            let crashed = matches!(stop, Stop::Text(_)) && watch.crash.ended(&self.machine);
             let by_handler = self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler);
             let goes_on = match stop {
                 Stop::Limit => self.machine.icount() < limit,
                 Stop::Requested => !by_handler,
+                Stop::Text(n) => !watch.ends_at(n) && !crashed,
                 _ => false,
             };
             stopped = (!goes_on).then_some(stop);
@@ -199,6 +222,7 @@ impl Session {
     fn act(
         &mut self,
         target: &Target,
+        watch: &Watch<'_>,
         script: &mut Script,
         mut due: Vec<DueHit>,
         outputs: &mut Outputs<'_>,
@@ -225,9 +249,11 @@ impl Session {
                 moved = true;
                 due.clear();
                 script.moved(self.machine.icount());
+                script.look(self.machine.console());
             }
         }
         if acted {
+            self.machine.watch_console(watch.texts(script));
             self.watch_hits(script);
         }
         Ok((None, moved))
@@ -334,6 +360,10 @@ impl Session {
     fn why_ended(&mut self, stop: Stop, watch: &Watch<'_>) -> Ending {
         let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
         let enough = self.interposer.as_ref().and_then(Interposer::enough_hits);
+        let by_itself = matches!(stop, Stop::Text(_) | Stop::Halted | Stop::PoweredOff | Stop::Reset(_));
+        if let Some(how) = by_itself.then(|| watch.crash.found(&self.machine)).flatten() {
+            return Ending::KernelCrashed(how);
+        }
         match (stop, stopped_by) {
             (Stop::Requested, Some(_)) if enough.is_some() => Ending::EnoughHits(enough.unwrap_or_default()),
             (Stop::Requested, Some(name)) => Ending::HandlerStopped(name),

@@ -10,8 +10,9 @@ use trapline_providers::{Target, resolve};
 use trapline_trace::{End, RunInfo};
 
 use crate::cli::{RecordFormat, RunArgs};
+use crate::crash::{self, CrashWatch};
 use crate::failure::{Exit, Failure};
-use crate::gate::{self, Command, Selection};
+use crate::gate::{self, Command, GateError, InputLine, Selection};
 use crate::guest::Guest;
 use crate::output::{Outputs, choose};
 use crate::script::{self, Script};
@@ -28,7 +29,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let mut machine = guest.machine(args.mem, &args.cmdline, &args.devices)?;
     let mut interposer = insert_all(args, &guest, &mut machine, talk)?;
     let mut script = script(args)?;
-    let observe_only = check_script(&script, &guest, talk)?;
+    let observe_only = check_script(&script, &guest, args, talk)?;
     if let Some(interposer) = &mut interposer {
         select(args, interposer, &mut machine)?;
     }
@@ -41,7 +42,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     let mut session = Session::new(machine, interposer, args.core_dir.clone());
     interrupt::listen();
-    let watch = Watch { until: &args.until, crash_on: &args.crash_on };
+    let crash = CrashWatch::new(&guest.target);
+    let watch = Watch { until: &args.until, crash_on: &args.crash_on, crash };
     let limit = args.limit_insns.unwrap_or(u64::MAX);
     let ending = session.run(&guest.target, &watch, limit, &mut script, &mut outputs)?;
     for line in script.left().into_iter().filter(|_| ending.exit() != Exit::Usage) {
@@ -85,10 +87,14 @@ fn script(args: &RunArgs) -> Result<Script, Failure> {
     script::parse(path, &inserted, &args.source)
 }
 
-/// Checks the programs that a script inserts against the guest's files; whether all of them only observe.
-fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Failure> {
+/// Checks a script against the guest: its files, and what there is to type at. Whether all programs only observe.
+fn check_script(script: &Script, guest: &Guest, args: &RunArgs, talk: &Talk) -> Result<bool, Failure> {
     let mut observe_only = true;
     for command in script.commands() {
+        let at_virtio = matches!(command, Command::Type { line: InputLine::Virtio, .. });
+        if at_virtio && !args.devices.virtio_console {
+            return Err(Failure::Usage(GateError::NoVirtioConsole.to_string()));
+        }
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
             let resolved = resolve(&guest.target, program).map_err(Failure::Compile)?;
@@ -233,6 +239,7 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
     } else if ending.exit() == Exit::Crashed {
         talk.line(&format!("trapline: {summary}"));
         talk.line(session.machine.core().dump_registers().trim_end());
+        show_tail(session, ending, talk);
     } else {
         talk.note(&summary);
     }
@@ -261,6 +268,16 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             }
         }
     }
+}
+
+/// The console's last lines, of a guest that crashed in its own way.
+fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
+    let tail = crash::tail(session.machine.console());
+    if tail.is_empty() || !matches!(ending, Ending::KernelCrashed(_) | Ending::TripleFault(_)) {
+        return;
+    }
+    talk.line("trapline: the console's last lines:");
+    tail.iter().for_each(|line| talk.line(&format!("  {line}")));
 }
 
 /// What handlers asked for and did not get.

@@ -23,6 +23,31 @@ enum When {
     },
     /// When the displaced instruction of this hit of a program has completed.
     Hit { n: u64, name: String },
+    /// When the console has shown a text this many times.
+    Console { text: Vec<u8>, nth: u64, seen: Sightings },
+}
+
+/// How often a text is on the console, as far as that was looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Sightings {
+    /// Bytes of the console that were looked at.
+    looked: usize,
+    /// Places at which the text ends in them.
+    count: u64,
+}
+
+impl Sightings {
+    /// Looks at what is new of the console; all of it when that has become shorter.
+    fn look(&mut self, text: &[u8], console: &[u8]) {
+        if console.len() < self.looked {
+            *self = Self::default();
+        }
+        // The text may have begun in what was looked at before.
+        let from = (self.looked + 1).saturating_sub(text.len());
+        let fresh = console.get(from..).unwrap_or_default();
+        self.count += fresh.windows(text.len().max(1)).filter(|window| *window == text).count() as u64;
+        self.looked = console.len();
+    }
 }
 
 /// One line.
@@ -72,7 +97,25 @@ impl Script {
         self.rules.iter().filter_map(stop).filter(|n| *n > icount).min().unwrap_or(u64::MAX)
     }
 
-    /// The first line that is due at this count, or by one of these hits; it is not due again.
+    /// The texts that lines wait for.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.rules.iter().filter(|rule| !rule.done).filter_map(|rule| match &rule.when {
+            When::Console { text, .. } => Some(text.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// What the console has shown up to here.
+    pub fn look(&mut self, console: &[u8]) {
+        for rule in self.rules.iter_mut().filter(|rule| !rule.done) {
+            if let When::Console { text, seen, .. } = &mut rule.when {
+                seen.look(text, console);
+            }
+        }
+    }
+
+    /// The first line that is due at this count, by what the console has shown, or by one of these hits; it is not due
+    /// again.
     pub fn take_due(&mut self, icount: u64, hits: &[DueHit]) -> Option<(u32, Command)> {
         let due = |rule: &&mut Rule| match &rule.when {
             When::At(n) => !rule.done && *n == icount,
@@ -80,6 +123,7 @@ impl Script {
             When::Hit { n, name } => {
                 !rule.done && hits.iter().any(|hit| hit.n == *n && names(name, &hit.name))
             }
+            When::Console { nth, seen, .. } => !rule.done && seen.count >= *nth,
         };
         let rule = self.rules.iter_mut().find(due)?;
         match &mut rule.when {
@@ -124,5 +168,31 @@ impl Script {
     pub fn left(&self) -> Vec<u32> {
         let once = |rule: &&Rule| !rule.done && !matches!(rule.when, When::Every { .. });
         self.rules.iter().filter(once).map(|rule| rule.line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_counted_once_a_place_however_the_console_grows() {
+        let console = b"abababa ab";
+        for step in 1..=console.len() {
+            let mut seen = Sightings::default();
+            for end in (0..=console.len()).step_by(step).chain([console.len()]) {
+                seen.look(b"aba", &console[..end]);
+            }
+            assert_eq!(seen.count, 3, "steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_console_that_went_back_is_counted_anew() {
+        let mut seen = Sightings::default();
+        seen.look(b"# ", b"/ # ls\n/ # ");
+        assert_eq!(seen.count, 2);
+        seen.look(b"# ", b"/ # ");
+        assert_eq!(seen.count, 1);
     }
 }

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
-use super::{Rule, Script, When, names};
+use super::{Rule, Script, Sightings, When, names};
 use crate::cli::SourceArgs;
 use crate::failure::Failure;
-use crate::gate::{Command, Selection, file_name};
+use crate::gate::{Command, InputLine, Selection, file_name};
 use crate::guest::read_file;
 use crate::programs;
 
 /// What a line may begin with.
-const STARTS: &str = "`at insns=N`, `every insns=N` or `on hit N of NAME`";
+const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
 /// What a line may do.
 const ACTIONS: &str =
-    "insert, remove, enable, disable, query, getvars, snapshot, restore and stop are what can be done";
+    "insert, remove, enable, disable, query, getvars, snapshot, restore, type and stop are what can be done";
 
 /// A word and its place in the line.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,7 @@ fn wrong(word: Word<'_>, message: String, help: &str) -> Wrong {
     Wrong { col: word.col, len: word.len, message, help: help.to_owned() }
 }
 
-/// `at insns=N`, `every insns=N`, `on hit N of NAME`.
+/// `at insns=N`, `every insns=N`, `on hit N of NAME`, `on console TEXT [N]`.
 fn when(line: &mut Line<'_>) -> Parsed<When> {
     let first = line.next("when", STARTS)?;
     match first.text {
@@ -208,9 +208,13 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
             )),
             step => Ok(When::Every { step, next: step }),
         },
+        "on" if line.peek().is_some_and(|word| word.text == "console") => {
+            line.at += 1;
+            on_console(line)
+        }
         "on" => {
             const FORM: &str = "on hit N of NAME";
-            keyword(line, "hit", FORM)?;
+            keyword(line, "hit", "on hit N of NAME or on console TEXT")?;
             let word = line.next("the number of the hit", FORM)?;
             let n = number(word, word.text, word.col)?;
             if n == 0 {
@@ -225,6 +229,55 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
             &format!("{STARTS} would be right"),
         )),
     }
+}
+
+/// What follows `on console`: a text, and which of its appearances if not the first.
+fn on_console(line: &mut Line<'_>) -> Parsed<When> {
+    let word = line.next("the text", "on console TEXT")?;
+    let text = unescape(word)?;
+    if text.is_empty() {
+        return Err(wrong(word, "no text at all is always there".to_owned(), "a text would be right"));
+    }
+    let counts = |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit());
+    let nth = match line.peek().filter(counts) {
+        Some(word) => {
+            line.at += 1;
+            number(word, word.text, word.col)?
+        }
+        None => 1,
+    };
+    if nth == 0 {
+        return Err(wrong(word, "there is no appearance 0".to_owned(), "the first one is 1"));
+    }
+    Ok(When::Console { text, nth, seen: Sightings::default() })
+}
+
+/// The bytes that a text stands for: `\n`, `\r`, `\t`, `\e`, `\\` and `\xNN` as in C, all else as it is.
+fn unescape(word: Word<'_>) -> Parsed<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = word.text;
+    while let Some((plain, escape)) = rest.split_once('\\') {
+        bytes.extend(plain.bytes());
+        let mut chars = escape.chars();
+        let hex = escape.get(1..3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (byte, len) = match (chars.next(), hex) {
+            (Some('n'), _) => (b'\n', 1),
+            (Some('r'), _) => (b'\r', 1),
+            (Some('t'), _) => (b'\t', 1),
+            (Some('e'), _) => (0x1b, 1),
+            (Some('\\'), _) => (b'\\', 1),
+            (Some('x'), Some(byte)) if !escape.starts_with("x+") => (byte, 3),
+            (other, _) => {
+                let shown = other.map_or_else(|| "the end".to_owned(), |c| format!("`{c}`"));
+                let help = "\\n, \\r, \\t, \\e, \\\\ or \\x and two hexadecimal digits would be right";
+                return Err(wrong(word, format!("{shown} behind `\\` stands for nothing"), help));
+            }
+        };
+        bytes.push(byte);
+        rest = escape.get(len..).unwrap_or_default();
+    }
+    bytes.extend(rest.bytes());
+    Ok(bytes)
 }
 
 fn keyword(line: &mut Line<'_>, expected: &str, form: &str) -> Parsed<()> {
@@ -289,9 +342,26 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Comma
             }
             Command::Restore { label: line.next("the snapshot's name", "restore LABEL")?.text.to_owned() }
         }
+        "type" => typed(line)?,
         "stop" => Command::Stop,
         other => return Err(wrong(word, format!("`{other}` is nothing that can be done"), ACTIONS).into()),
     })
+}
+
+/// What follows `type`: a text, with `hvc0` before it for the virtio console.
+fn typed(line: &mut Line<'_>) -> Parsed<Command> {
+    const FORM: &str = "type TEXT or type hvc0 TEXT";
+    let first = line.next("what to type", FORM)?;
+    let (line, text) = match (first.text, line.optional()) {
+        ("hvc0", Some(text)) => (InputLine::Virtio, text),
+        ("ttyS0", Some(text)) => (InputLine::Com1, text),
+        (_, None) => (InputLine::Com1, first),
+        (other, Some(_)) => {
+            let help = "hvc0, or quotation marks around a text with blanks, would be right";
+            return Err(wrong(first, format!("`{other}` is no console to type at"), help));
+        }
+    };
+    Ok(Command::Type { line, bytes: unescape(text)? })
 }
 
 fn program(file: Word<'_>, source: &SourceArgs) -> Result<trapline_rpn::Program, Bad> {
