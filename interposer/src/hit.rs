@@ -97,7 +97,8 @@ impl TrapInterposer for Interposer {
     }
 
     fn wants_code_pages(&self) -> bool {
-        self.probes.iter().any(|p| p.enabled && matches!(p.place, crate::table::Place::User { .. }))
+        self.has_user_points
+            && self.probes.iter().any(|p| p.enabled && matches!(p.place, crate::table::Place::User { .. }))
     }
 }
 

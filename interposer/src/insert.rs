@@ -144,6 +144,7 @@ impl Interposer {
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
+        self.has_user_points |= points.iter().any(|point| matches!(point.place, Place::User { .. }));
         for (linked, point) in program.probes.iter().zip(points) {
             self.probes.push(Probe {
                 program: id,

@@ -254,6 +254,8 @@ pub struct Interposer {
     pub(crate) gv: Vec<u64>,
     pub(crate) programs: Vec<Program>,
     pub(crate) probes: Vec<Probe>,
+    /// Whether a point was ever put into a user module: all are looked through after each slice then.
+    pub(crate) has_user_points: bool,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Sites that are watches of execution, by their range.
@@ -326,6 +328,7 @@ impl Interposer {
             gv: Vec::new(),
             programs: Vec::new(),
             probes: Vec::new(),
+            has_user_points: false,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),

@@ -8,6 +8,7 @@ use crate::description::{Description, DescriptionError};
 use crate::fbt::{Fbt, Rules};
 use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
+use crate::statics::Static;
 use crate::target::Target;
 
 /// Near misses named when nothing matches.
@@ -64,6 +65,8 @@ impl Catalog {
     /// The providers that a target has.
     pub fn new(target: &Target) -> Self {
         let mut providers: Vec<Box<dyn Provider>> = vec![Box::new(Fbt::new(target)), Box::new(Profile)];
+        let statics = Static::all(target).into_iter();
+        providers.extend(statics.map(|provider| Box::new(provider) as Box<dyn Provider>));
         providers.sort_by(|a, b| a.name().cmp(b.name()));
         Self { providers }
     }
@@ -74,17 +77,19 @@ impl Catalog {
     /// See [`MatchError`].
     pub fn find(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
         let mut found = Vec::new();
-        let mut base = 0;
-        for provider in &self.providers {
-            if wanted.provider(provider.name()) {
-                let first = found.len();
-                provider.find(target, wanted, &mut found)?;
-                let ids = provider.ids();
-                for (n, probe) in (1..).zip(found.iter_mut().skip(first)) {
-                    probe.id = if ids > 0 { base + probe.id } else { self.ids() + n };
-                }
+        for (number, provider) in self.providers.iter().enumerate() {
+            if !wanted.provider(provider.name()) {
+                continue;
             }
-            base += provider.ids();
+            let first = found.len();
+            provider.find(target, wanted, &mut found)?;
+            let Some(found) = found.get_mut(first..).filter(|found| !found.is_empty()) else { continue };
+            // Counted only now: what nobody asks for is not read.
+            let before = if provider.ids(target) > 0 { number } else { self.providers.len() };
+            let base: u32 = self.providers.iter().take(before).map(|other| other.ids(target)).sum();
+            for (n, probe) in (1..).zip(found) {
+                probe.id = base + if probe.id > 0 { probe.id } else { n };
+            }
         }
         let description = || wanted.to_string();
         if found.is_empty() {
@@ -94,11 +99,6 @@ impl Catalog {
             return Err(MatchError::TooMany { description: description() });
         }
         Ok(found)
-    }
-
-    /// Identifiers that providers have of their own.
-    fn ids(&self) -> u32 {
-        self.providers.iter().map(|provider| provider.ids()).sum()
     }
 
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {

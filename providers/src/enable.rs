@@ -103,6 +103,8 @@ pub(crate) fn expand(
         if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
             linked.location.value = linear;
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
+        } else if let Place::User { offset, .. } = site.place {
+            (linked.location.value, linked.location.offset) = (offset, offset);
         }
         probes.push(linked);
         let provided = Provided {

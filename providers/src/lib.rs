@@ -4,7 +4,8 @@
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
 //! `trapline list` shows), [`disassemble`] (what `trapline dis` shows) and [`sdt`] (statically defined probes);
-//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`. [`Description`] says which are
+//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`, `sdt`,
+//! `tracepoint` and those of user programs. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
 //! Not here: handling a trap, guest memory while it runs.
 //!
@@ -30,6 +31,7 @@ mod profile;
 mod provider;
 pub mod sdt;
 mod source;
+mod statics;
 mod target;
 
 pub use abi::{Abi, AbiError, AtEntry, AtReturn};
@@ -45,4 +47,5 @@ pub use glob::{FunctionGlob, GlobError};
 pub use list::{Function, functions};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
+pub use statics::user_probes;
 pub use target::Target;

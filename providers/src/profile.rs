@@ -48,7 +48,7 @@ impl Provider for Profile {
         PROFILE
     }
 
-    fn ids(&self) -> u32 {
+    fn ids(&self, _: &Target) -> u32 {
         0
     }
 
@@ -71,6 +71,8 @@ impl Provider for Profile {
             opcode: 0,
             rule: "clock",
             arguments: Arc::new(AtTick),
+            within: None,
+            shown: Vec::new(),
             at_call: false,
         };
         let empty: Arc<str> = "".into();

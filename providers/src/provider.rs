@@ -14,6 +14,8 @@ use crate::target::Target;
 pub struct Site {
     /// Where: `int3` in the kernel or in a user module, `lock nop`, the clock.
     pub place: Place,
+    /// The function that it is in, if that is not the probe's own: a tracepoint's is its system.
+    pub within: Option<Arc<str>>,
     /// Bytes from the start of the function.
     pub offset: u64,
     /// The byte there; 0 where there is none.
@@ -22,6 +24,8 @@ pub struct Site {
     pub rule: &'static str,
     /// What a handler's `push arg` and `push ret` mean there.
     pub arguments: Arc<dyn Arguments>,
+    /// Those arguments in words, in order, for `list -v`: types, operands; empty where they are not known.
+    pub shown: Vec<String>,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
 }
@@ -60,7 +64,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// How many identifiers are its own. A provider whose probes are made by being asked for has none; its probes are
     /// numbered behind all others.
-    fn ids(&self) -> u32;
+    fn ids(&self, target: &Target) -> u32;
 
     /// Adds the probes that are meant to `found`, by identifier, as counted from 1 within the provider; of a provider
     /// without identifiers of its own they are 0.

@@ -37,6 +37,9 @@ pub struct Guest {
     linux: Option<Linux>,
 }
 
+/// Type of the program header that names a dynamic linker.
+const PT_INTERP: u32 = 3;
+
 /// What a Linux kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it
 /// was linked, so that symbols hold, and no detour for defects that this CPU does not have.
 const LINUX_CMDLINE: &str =
@@ -56,6 +59,14 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::TooLarge { path: path.to_owned(), limit: MAX_IMAGE });
     }
     Ok(bytes)
+}
+
+/// The program or library that an image is instead of a kernel: it is linked to go anywhere, or asks for a dynamic linker.
+pub fn user_module(path: &str) -> Option<UserModule> {
+    let bytes = read_file(Path::new(path)).ok()?;
+    let view = ElfView::parse(&bytes).ok()?;
+    let program = view.is_dynamic() || view.programs().iter().any(|header| header.p_type == PT_INTERP);
+    if program { UserModule::parse(&bytes, file_name(path)).ok() } else { None }
 }
 
 fn file_name(path: &str) -> &str {

@@ -269,6 +269,10 @@ impl Session {
     fn due_hits(&mut self) -> Vec<DueHit> {
         let Some(interposer) = &mut self.interposer else { return Vec::new() };
         let due = interposer.take_due();
+        // Asked after each slice: the views of many thousand probe points cost more than the slice.
+        if due.is_empty() {
+            return Vec::new();
+        }
         let programs = interposer.programs();
         let hit = |id| {
             let name = programs.iter().find(|program| program.id == id)?.name.to_owned();

@@ -95,6 +95,8 @@ impl Fbt {
             opcode: found.byte,
             rule: found.rule,
             arguments,
+            within: None,
+            shown: Vec::new(),
             // Not at a `leave` or `pop ebp`, where the frame still stands.
             at_call: found.at == found.offset,
         })
@@ -121,7 +123,7 @@ impl Provider for Fbt {
         &self.provider
     }
 
-    fn ids(&self) -> u32 {
+    fn ids(&self, _: &Target) -> u32 {
         2 * self.functions.len() as u32
     }
 

@@ -1,6 +1,7 @@
 //! `trapline list`: the functions that can be probed, by address.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use serde_json::json;
 use trapline_providers::{Function, FunctionGlob, functions};
@@ -10,7 +11,7 @@ use crate::cli::{Format, ListArgs};
 use crate::cmd::list_probes;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
-use crate::guest::Guest;
+use crate::guest::{self, Guest};
 use crate::talk::{Talk, counted};
 
 /// Near misses named when nothing matches.
@@ -21,8 +22,12 @@ const SUGGESTIONS: usize = 3;
 /// # Errors
 /// Bad files or pattern, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let description = args.glob.as_ref().filter(|text| text.contains(':'));
+    if let (Some(description), Some(module)) = (description, guest::user_module(&args.guest.image)) {
+        return list_probes::of_module(args, &Arc::new(module), description, out, talk);
+    }
     let guest = Guest::open(&args.guest, talk)?;
-    if let Some(description) = args.glob.as_ref().filter(|text| text.contains(':')) {
+    if let Some(description) = description {
         return list_probes::run(args, &guest, description, out, talk);
     }
     let glob = args.glob.as_deref().map(FunctionGlob::new).transpose()?;
