@@ -10,7 +10,7 @@ use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::provided::HandlerError;
 use crate::service::kernel_stack;
-use crate::table::{Interposer, Pending};
+use crate::table::{Interposer, Pending, Place};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
@@ -94,10 +94,15 @@ impl TrapInterposer for Interposer {
 
     fn code_page(&mut self, core: &mut Core, paddr: u64) {
         self.arm_page(core, paddr);
+        // A user program has no part in the kernel's modules.
+        if core.env().cpl() == 0 {
+            self.arm_modules(core);
+        }
     }
 
     fn wants_code_pages(&self) -> bool {
-        self.probes.iter().any(|p| p.enabled && matches!(p.place, crate::table::Place::User { .. }))
+        let comes_and_goes = |place: &Place| matches!(place, Place::User { .. } | Place::Module { .. });
+        self.probes.iter().any(|p| p.enabled && comes_and_goes(&p.place))
     }
 }
 

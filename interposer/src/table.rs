@@ -13,7 +13,7 @@ use crate::timer::Timer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
-use trapline_emu::symbols::UserModule;
+use trapline_emu::symbols::{KernelModule, UserModule};
 use trapline_os::OsProfile;
 use trapline_rpn::{Verified, Vm};
 use trapline_trace::{ChannelConfig, Channels, HeaderItems};
@@ -59,6 +59,13 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
+    Module {
+        /// The module.
+        module: Arc<KernelModule>,
+        /// Offset in the module's file.
+        offset: u64,
+    },
     /// A time, again and again; nothing is patched.
     Timer(Timer),
     /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
@@ -100,6 +107,10 @@ pub struct Stats {
     pub dropped: u64,
     /// Sites whose bytes the guest rewrote while they were armed.
     pub rewritten: u64,
+    /// Pages of user modules that were armed while their process had them mapped from the module's path.
+    pub by_mapping: u64,
+    /// Pages of user modules that were armed for their content alone.
+    pub by_content: u64,
     /// Hits that a probe's `ignore` passed over.
     pub ignored: u64,
     /// Handlers whose RPN stack wrapped.
