@@ -326,5 +326,6 @@ impl Interposer {
         for page in core.code_pages() {
             self.arm_page(core, page);
         }
+        self.arm_modules(core);
     }
 }

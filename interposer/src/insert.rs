@@ -1,14 +1,17 @@
 //! Arming and disarming.
 
 use crate::displace::Displaced;
+use crate::module;
 use crate::provided::Point;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
+use crate::user::holds;
 use std::sync::Arc;
+use trapline_emu::symbols::UserModule;
 use trapline_emu::{Core, PAGE, PatchError, WatchKind};
 use trapline_rpn::LinkedProgram;
 
 /// The patch of a breakpoint probe.
-const INT3: u8 = 0xcc;
+pub(crate) const INT3: u8 = 0xcc;
 /// The patch of a `lock nop` site: the prefix, before a NOP.
 const LOCK: u8 = 0xf0;
 /// What stands at a `lock nop` site: where a call was, and where a tail call was.
@@ -144,7 +147,7 @@ impl Interposer {
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        self.has_user_points |= points.iter().any(|point| matches!(point.place, Place::User { .. }));
+        self.has_wandering_points |= points.iter().any(|point| point.place.comes_and_goes());
         for (linked, point) in program.probes.iter().zip(points) {
             self.probes.push(Probe {
                 program: id,
@@ -232,11 +235,16 @@ impl Interposer {
             }
             Place::Pointer { linear, paddr, wide } => self.enable_pointer(core, (linear, paddr, wide), probe),
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
+            Place::Module { .. } => {
+                self.arm_modules(core);
+                Ok(())
+            }
             Place::User { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
                 let Some(content) = module.page(file_page) else { return Ok(()) };
                 for paddr in core.code_pages() {
                     if holds(core, paddr, content) {
+                        self.count_found(core, &module, offset, (paddr, probe as u32));
                         self.attach(core, paddr + offset % PAGE, INT3, probe)?;
                     }
                 }
@@ -255,7 +263,7 @@ impl Interposer {
                 self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
             }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
-            Place::User { .. } => 0..self.sites.len(),
+            Place::User { .. } | Place::Module { .. } => 0..self.sites.len(),
             Place::Timer(_) => {
                 self.stop_timer(core, probe);
                 return;
@@ -280,7 +288,7 @@ impl Interposer {
     }
 
     /// Puts a probe on a physical address.
-    fn attach(
+    pub(crate) fn attach(
         &mut self,
         core: &mut Core,
         paddr: u64,
@@ -328,11 +336,15 @@ impl Interposer {
 
     /// A site's bytes changed: probes of a user module leave when the page is no longer that module's.
     pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
-        let probes = &self.probes;
+        let (probes, profile) = (&self.probes, self.config.profile.as_deref());
         let (index, site) = (site, &mut self.sites[site]);
+        let at = site.paddr;
         let stays = |p: u32| match &probes[p as usize].place {
             Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } | Place::Watch(_) => true,
             Place::Timer(_) => true,
+            Place::Module { module, offset } => {
+                profile.is_some_and(|profile| module::place(core, profile, module, *offset) == Some(at))
+            }
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
@@ -341,28 +353,6 @@ impl Interposer {
             site.disarm(core, index);
         }
     }
-
-    /// A physical page is about to be executed: arms the user probes whose module page it holds.
-    pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
-        for probe in 0..self.probes.len() {
-            if !self.probes[probe].enabled {
-                continue;
-            }
-            let Place::User { module, offset } = self.probes[probe].place.clone() else { continue };
-            let Some(content) = module.page((offset / PAGE) as usize) else { continue };
-            if holds(core, page, content) {
-                // A clash with another patch leaves this page without the probe; it cannot happen between
-                // breakpoint probes, which share sites.
-                let _ = self.attach(core, page + offset % PAGE, INT3, probe);
-            }
-        }
-    }
-}
-
-/// Whether the physical page holds this content. The last page of a file is short; what follows is not compared.
-fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
-    let at = page as usize;
-    core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
 }
 
 /// The bytes at a physical address, as many as its page has.
@@ -396,6 +386,15 @@ impl Site {
     }
 }
 
+/// The byte at an offset in a module's file, and what to call that place.
+fn file_byte(module: &UserModule, offset: u64) -> Result<(u8, String), InsertErrorKind> {
+    let at = format!("offset {offset:#x} of {}", module.name());
+    match module.bytes_at(offset, 1) {
+        Some([byte]) => Ok((*byte, at)),
+        _ => Err(InsertErrorKind::NotMapped(at)),
+    }
+}
+
 fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertErrorKind> {
     let (found, at) = match place {
         Place::Kernel { linear, paddr } => {
@@ -416,13 +415,8 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             (found[0], at)
         }
         Place::Pointer { .. } | Place::Watch(_) | Place::Timer(_) => return Ok(()),
-        Place::User { module, offset } => {
-            let at = format!("offset {offset:#x} of {}", module.name());
-            match module.bytes_at(*offset, 1) {
-                Some(b) => (b[0], at),
-                None => return Err(InsertErrorKind::NotMapped(at)),
-            }
-        }
+        Place::User { module, offset } => file_byte(module, *offset)?,
+        Place::Module { module, offset } => file_byte(module.file(), *offset)?,
     };
     if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }
 }

@@ -20,11 +20,13 @@ mod displace;
 mod hit;
 mod host;
 mod insert;
+mod module;
 mod pointer;
 mod provided;
 mod service;
 mod table;
 mod timer;
+mod user;
 mod watch;
 
 pub use control::{PointView, ProgramView, SavedTable};

@@ -13,7 +13,7 @@ use crate::timer::Timer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
-use trapline_emu::symbols::UserModule;
+use trapline_emu::symbols::{KernelModule, UserModule};
 use trapline_os::OsProfile;
 use trapline_rpn::{Verified, Vm};
 use trapline_trace::{ChannelConfig, Channels, HeaderItems};
@@ -59,6 +59,13 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
+    Module {
+        /// The module.
+        module: Arc<KernelModule>,
+        /// Offset in the module's file.
+        offset: u64,
+    },
     /// A time, again and again; nothing is patched.
     Timer(Timer),
     /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
@@ -73,6 +80,13 @@ pub enum Place {
     },
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
+}
+
+impl Place {
+    /// Whether it is in a module, whose pages come in and are dropped again.
+    pub(crate) fn comes_and_goes(&self) -> bool {
+        matches!(self, Self::User { .. } | Self::Module { .. })
+    }
 }
 
 /// Counters of everything that happened at probes.
@@ -100,6 +114,10 @@ pub struct Stats {
     pub dropped: u64,
     /// Sites whose bytes the guest rewrote while they were armed.
     pub rewritten: u64,
+    /// Pages of user modules that were armed while their process had them mapped from the module's path.
+    pub by_mapping: u64,
+    /// Pages of user modules that were armed for their content alone.
+    pub by_content: u64,
     /// Hits that a probe's `ignore` passed over.
     pub ignored: u64,
     /// Handlers whose RPN stack wrapped.
@@ -254,8 +272,8 @@ pub struct Interposer {
     pub(crate) gv: Vec<u64>,
     pub(crate) programs: Vec<Program>,
     pub(crate) probes: Vec<Probe>,
-    /// Whether a point was ever put into a user module: all are looked through after each slice then.
-    pub(crate) has_user_points: bool,
+    /// Whether a point ever was in a module: all are looked through after each slice then.
+    pub(crate) has_wandering_points: bool,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Sites that are watches of execution, by their range.
@@ -328,7 +346,7 @@ impl Interposer {
             gv: Vec::new(),
             programs: Vec::new(),
             probes: Vec::new(),
-            has_user_points: false,
+            has_wandering_points: false,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),

@@ -3,13 +3,13 @@
 //! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text, and a quoted
 //! `"file.c:123"` is where that source line's code begins.
 //! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
-//! address of the kernel. A watchpoint takes any address: it need not be of the kernel's image, nor mapped yet. Kernel
-//! modules (`modtype = kmod`) are refused for now.
+//! address of the kernel. A watchpoint takes any address: it need not be of the kernel's image, nor mapped yet.
+//! `modtype = kmod`: a symbol is that of the module's file, a plain number counts from the start of its `.text`.
 
 use std::sync::Arc;
 
 use trapline_emu::WatchKind;
-use trapline_emu::symbols::UserModule;
+use trapline_emu::symbols::{KernelModule, UserModule};
 use trapline_interposer::{Place, Point};
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
@@ -77,18 +77,25 @@ pub(crate) struct Scope<'a> {
     target: &'a Target,
     /// The module of a user program.
     module: Option<&'a Arc<UserModule>>,
+    /// The module of a kernel module's program.
+    kernel_module: Option<&'a Arc<KernelModule>>,
 }
 
 impl<'a> Scope<'a> {
     /// The address of a source line; `None` for other names, and but in the location of a kernel's probe point.
     fn source_line(&self, module: Option<&str>, name: &str) -> Option<Result<u64, SourceError>> {
-        let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.module.is_none())?;
+        let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.file().is_none())?;
         Some(self.target.lines().address(place, self.target.symbols()))
     }
 
     /// The names of the kernel.
     pub fn kernel_of(target: &'a Target) -> Self {
-        Self { target, module: None }
+        Self { target, module: None, kernel_module: None }
+    }
+
+    /// The file that names and offsets are of, if they are not the kernel's.
+    fn file(&self) -> Option<&'a UserModule> {
+        self.module.map(Arc::as_ref).or(self.kernel_module.map(|module| module.file()))
     }
 
     /// Adds a probe point's place, or the sites of the probes that its description names.
@@ -104,14 +111,18 @@ impl<'a> Scope<'a> {
             if let (Place::Kernel { linear, .. }, Some(base)) = (&place, self.target.text_base()) {
                 probe.location.offset = linear.wrapping_sub(base) & self.target.width().mask();
             }
+            if let Place::Module { module, offset } = &place {
+                probe.location.offset = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());
+            }
             probes.push(probe);
             points.push(place.into());
             return Ok(());
         };
         let refused = |code, message| LocationError { code, message, help: None };
-        if let Some(module) = self.module {
+        if let Some(module) = self.file() {
+            let what = if self.module.is_some() { "user" } else { "kernel" };
             let message =
-                format!("\"{text}\" names probes of the kernel, and {} is a user module", module.name());
+                format!("\"{text}\" names probes of the kernel, and {} is a {what} module", module.name());
             let help = Some("modtype = kernel makes this a program of the kernel".to_owned());
             return Err(LocationError { code: "not-kernel", message, help });
         }
@@ -126,15 +137,13 @@ impl<'a> Scope<'a> {
     fn find(target: &'a Target, program: &Program) -> Result<Self, Diagnostics> {
         let name = &program.header.name;
         match program.header.modtype {
-            ModType::Kernel => Ok(Self { target, module: None }),
-            ModType::Kmod => {
-                let help = "modtype = kernel names the kernel's own image".to_owned();
-                let message =
-                    format!("`{name}` is a kernel module, and probes on kernel modules are not supported");
-                Err(about_name(program, "unknown-module", message, Some(help)))
-            }
+            ModType::Kernel => Ok(Self::kernel_of(target)),
+            ModType::Kmod => match target.kernel_module_named(name) {
+                Some(module) => Ok(Self { target, module: None, kernel_module: Some(module) }),
+                None => Err(unknown_kernel_module(target, program)),
+            },
             ModType::User => match target.module(name) {
-                Some(module) => Ok(Self { target, module: Some(module) }),
+                Some(module) => Ok(Self { target, module: Some(module), kernel_module: None }),
                 None => Err(unknown_module(target, program)),
             },
         }
@@ -153,14 +162,23 @@ impl<'a> Scope<'a> {
                 help: Some("give one address, or add watchpoint =".to_owned()),
             });
         }
-        match (self.module, location.form) {
-            (None, _) => self.kernel(probe),
-            (Some(module), LocationForm::Offset) => self.user(module, probe),
-            (Some(_), LocationForm::Address) => Err(LocationError {
+        match (self.module, self.kernel_module, location.form) {
+            (None, None, _) => self.kernel(probe),
+            (Some(module), _, LocationForm::Offset) => self.user(module, probe),
+            (_, Some(module), LocationForm::Offset) => kernel_module(module, probe),
+            (Some(_), _, LocationForm::Address) => Err(LocationError {
                 code: "address-in-user",
                 message: "address = is for kernel programs; a probe in a user module has an offset"
                     .to_owned(),
                 help: Some("write offset = SYMBOL, or offset = and a file offset".to_owned()),
+            }),
+            (_, Some(_), LocationForm::Address) => Err(LocationError {
+                code: "address-in-user",
+                message: "address = is for kernel programs; a kernel module is where the guest loads it"
+                    .to_owned(),
+                help: Some(
+                    "write offset = SYMBOL, or offset = and a number from the start of .text".to_owned(),
+                ),
             }),
         }
     }
@@ -209,6 +227,22 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// A place in a kernel module's file. A symbol stands for its file offset.
+fn kernel_module(module: &Arc<KernelModule>, probe: &LinkedProbe) -> Result<Place, LocationError> {
+    let location = &probe.location;
+    let offset = match location.symbol {
+        Some(_) => Some(location.value),
+        None => module.text_offset(location.value),
+    };
+    let offset = offset.ok_or_else(|| LocationError {
+        code: "no-text",
+        message: format!("{} has no section .text that a number could count from", module.name()),
+        help: Some("write offset = and a symbol of the module".to_owned()),
+    })?;
+    Code::User(module.file()).check(offset, probe.opcode)?;
+    Ok(Place::Module { module: Arc::clone(module), offset })
+}
+
 /// The place of a watchpoint; whether the hardware could watch it is the interposer's to say.
 fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
     let kind = match watch {
@@ -236,6 +270,9 @@ impl From<crate::code::Refusal> for LocationError {
 
 impl SymbolResolver for Scope<'_> {
     fn resolve(&self, module: Option<&str>, name: &str) -> Option<u64> {
+        if let (Some(_), Some(module)) = (module, self.kernel_module) {
+            return module.file().symbols().lookup(name).map(|symbol| symbol.addr);
+        }
         match (module, self.module) {
             (Some(_), Some(module)) => {
                 let symbol = module.symbols().lookup(name)?;
@@ -255,12 +292,25 @@ impl SymbolResolver for Scope<'_> {
     }
 
     fn suggest(&self, module: Option<&str>, name: &str) -> Vec<String> {
-        let symbols = match (module, self.module) {
+        let symbols = match (module, self.file()) {
             (Some(_), Some(module)) => module.symbols(),
             _ => self.target.symbols(),
         };
         symbols.near_misses(name, SUGGESTIONS).into_iter().map(str::to_owned).collect()
     }
+}
+
+fn unknown_kernel_module(target: &Target, program: &Program) -> Diagnostics {
+    let name = &program.header.name;
+    let known: Vec<String> = target.kernel_modules().iter().map(|m| format!("`{}`", m.name())).collect();
+    let message = if known.is_empty() {
+        format!("no kernel module `{name}`: no file of one is known")
+    } else {
+        format!("no kernel module `{name}`; there is {}", known.join(", "))
+    };
+    let help = "--file /PATH/NAME.ko=FILE gives its file; those of an initial RAM disk are known. modtype = kernel \
+                names the kernel's own image";
+    about_name(program, "unknown-module", message, Some(help.to_owned()))
 }
 
 fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
@@ -274,7 +324,7 @@ fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
     let help = if basename(name) == basename(&target.image().plan().name) || name == "vmlinux" {
         "modtype = kernel makes this a probe on the kernel; without modtype it is on a user program"
     } else {
-        "--module FILE adds a user program; the file's name must be the module's"
+        "--module FILE adds a user program, --file /PATH/IN/GUEST=FILE one that the guest has; the name must be its"
     };
     about_name(program, "unknown-module", message, Some(help.to_owned()))
 }

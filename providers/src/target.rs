@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use trapline_emu::load::{Image, Width as FileWidth};
-use trapline_emu::symbols::{SourceLine, Symbols, UserModule};
+use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
+use trapline_emu::symbols::{KernelModule, SourceLine, SymbolError, Symbols, UserModule};
 use trapline_rpn::Width;
 
 use crate::catalog::{Catalog, ProbeOptions};
@@ -15,6 +15,8 @@ pub struct Target {
     image: Image,
     symbols: Symbols,
     modules: Vec<Arc<UserModule>>,
+    kernel_modules: Vec<Arc<KernelModule>>,
+    files: Files,
     lines: SourceLines,
     options: ProbeOptions,
     /// Made when it is first asked for.
@@ -31,7 +33,26 @@ impl Target {
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
         let (options, catalog) = (ProbeOptions::default(), OnceLock::new());
-        Self { image, symbols, modules, lines, options, catalog }
+        let (kernel_modules, files) = (Vec::new(), Files::default());
+        Self { image, symbols, modules, kernel_modules, files, lines, options, catalog }
+    }
+
+    /// With the programs, libraries and kernel modules among the files that the guest has, under their paths. `refused`
+    /// is told of each ELF file that is none of them, and why.
+    #[must_use]
+    pub fn with_files(mut self, files: Files, refused: &mut dyn FnMut(&str, &SymbolError)) -> Self {
+        for (path, bytes) in files.iter().filter(|(_, bytes)| ElfView::recognises(bytes)) {
+            let added = if KernelModule::recognises(bytes) {
+                KernelModule::parse(bytes, path).map(|module| self.kernel_modules.push(Arc::new(module)))
+            } else {
+                UserModule::parse(bytes, path).map(|module| self.modules.push(Arc::new(module)))
+            };
+            if let Err(error) = added {
+                refused(path, &error);
+            }
+        }
+        self.files = files;
+        self
     }
 
     /// With the debugging information of the ELF file `file`, if it has any, before the image's own.
@@ -90,9 +111,24 @@ impl Target {
         }
     }
 
-    /// The user module called `name`: the file names, without their folders, are equal.
+    /// The user module called `name`: a path in the guest that leads to it, through symbolic links, or one whose last
+    /// part is the module's.
     pub fn module(&self, name: &str) -> Option<&Arc<UserModule>> {
-        self.modules.iter().find(|module| basename(module.name()) == basename(name))
+        let path = self.files.resolve(name);
+        let by_path = path.and_then(|path| self.modules.iter().find(|module| module.name() == path));
+        by_path.or_else(|| self.modules.iter().find(|module| basename(module.name()) == basename(name)))
+    }
+
+    /// The kernel modules in the order of their paths.
+    pub fn kernel_modules(&self) -> &[Arc<KernelModule>] {
+        &self.kernel_modules
+    }
+
+    /// The kernel module called `name`: `loop`, `loop.ko`, or a path whose last part is one of them. `-` and `_` are
+    /// the same.
+    pub fn kernel_module_named(&self, name: &str) -> Option<&Arc<KernelModule>> {
+        let wanted = KernelModule::name_of(name);
+        self.kernel_modules.iter().find(|module| module.name() == wanted)
     }
 
     /// Where the kernel's text begins, from which a plain number in `offset =` counts: the symbol `_text`, else the

@@ -220,7 +220,7 @@ fn unknown_module() {
     bad_probe(
         "name = aplpn\nmajor = 1\noffset = main\nopcode = 0x55\nminor = 1\nexit\n",
         "p.rpn:1:8: error: no user module `aplpn`; there is `appln`\n  name = aplpn\n         ^^^^^\n  help: \
-         --module FILE adds a user program; the file's name must be the module's\n",
+         --module FILE adds a user program, --file /PATH/IN/GUEST=FILE one that the guest has; the name must be its\n",
     );
 }
 

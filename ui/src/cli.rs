@@ -63,6 +63,10 @@ pub struct GuestArgs {
     /// Initial RAM disk of a Linux kernel
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
+    /// A file that the guest has, for probes on it: its path in the guest, and where it is here; those of an initial
+    /// RAM disk (cpio, also gzipped) are known
+    #[arg(long, value_name = "GUEST=FILE")]
+    pub file: Vec<String>,
     /// More kernel symbols: a System.map or an ELF file
     #[arg(long, value_name = "FILE")]
     pub sym: Vec<PathBuf>,

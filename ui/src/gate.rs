@@ -367,6 +367,10 @@ fn place(point: &PointView<'_>) -> String {
         trapline_interposer::Place::User { module, offset } => {
             format!("{}+{offset:#x}", file_name(module.name()))
         }
+        trapline_interposer::Place::Module { module, offset } => match module.section_at(*offset) {
+            Some((section, into)) => format!("{}:{section}+{into:#x}", module.name()),
+            None => module.name().to_owned(),
+        },
     }
 }
 

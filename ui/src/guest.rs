@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trapline_emu::load::{ElfView, Image, MAX_IMAGE, Width as FileWidth};
+use trapline_emu::load::{ElfView, Files, Image, MAX_IMAGE, Width as FileWidth};
 use trapline_emu::platform::PlatformKind;
 use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
@@ -100,6 +100,7 @@ impl Guest {
         if let Some(initrd) = &args.initrd {
             parts.initrd = read_file(initrd)?;
         }
+        parts.files = guest_files(&parts.initrd, &args.file, talk)?;
         let fbt = match args.fbt {
             FbtRules::Full => Rules::Full,
             FbtRules::Strict => Rules::Strict,
@@ -171,6 +172,7 @@ struct Parts {
     cmdline: String,
     modules: Vec<BootModule>,
     initrd: Vec<u8>,
+    files: Files,
 }
 
 fn embedded(name: &str) -> Result<Parts, Failure> {
@@ -186,8 +188,27 @@ fn embedded(name: &str) -> Result<Parts, Failure> {
         kernel: kernel.to_owned(),
         cmdline: cmdline.to_owned(),
         modules: modules.map(|(s, b)| BootModule { string: (*s).to_owned(), bytes: b.to_vec() }).collect(),
-        initrd: Vec::new(),
+        ..Parts::default()
     })
+}
+
+/// The files that the guest is known to have: those of the initial RAM disk, then those of `--file`.
+fn guest_files(initrd: &[u8], named: &[String], talk: &Talk) -> Result<Files, Failure> {
+    let mut files = Files::of_initramfs(initrd).unwrap_or_else(|error| {
+        talk.note(&format!("programs of the initial RAM disk are not known: {error}"));
+        Files::default()
+    });
+    for text in named {
+        let (guest, here) = text.split_once('=').filter(|(guest, here)| {
+            guest.starts_with('/') && !guest.ends_with('/') && !here.is_empty()
+        }).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--file {text} names no file of the guest; /bin/busybox=FILE, a path in the guest and a file here, would be right"
+            ))
+        })?;
+        files.insert(guest, read_file(Path::new(here))?);
+    }
+    Ok(files)
 }
 
 /// `FILE` or `FILE ARGUMENTS`; the module's string is the file's name and the arguments.
@@ -232,8 +253,9 @@ fn build(
         symbols = symbols.merged(read_symbols(path, &bytes, &kernel)?);
         debug.push(Arc::<[u8]>::from(bytes));
     }
+    let Parts { modules, initrd, cmdline, files, .. } = parts;
     let mut users = Vec::new();
-    for module in &parts.modules {
+    for module in &modules {
         // A module may be anything; only a program can be probed.
         if !ElfView::recognises(&module.bytes) {
             continue;
@@ -245,7 +267,10 @@ fn build(
         }
     }
     let linux = linux(&image, &symbols, talk);
-    let target = Target::new(image, symbols, users).with_options(options);
+    let mut refused = |path: &str, error: &SymbolError| {
+        talk.note(&format!("the guest's file {path} cannot be probed: {error}"));
+    };
+    let target = Target::new(image, symbols, users).with_options(options).with_files(files, &mut refused);
     if let Some(abi) = options.abi.filter(|abi| abi.width() != target.width()) {
         let (abi, right) = (abi.width(), target.width());
         return Err(Failure::Usage(format!(
@@ -253,7 +278,6 @@ fn build(
         )));
     }
     let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
-    let Parts { modules, initrd, cmdline, .. } = parts;
     Ok(Guest { name: name.to_owned(), target, modules, initrd, cmdline, linux })
 }
 

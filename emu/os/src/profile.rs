@@ -93,6 +93,17 @@ pub trait OsProfile {
     /// All modules in the guest's own order, unreadable ones left out.
     fn modules(&self, core: &Core) -> Vec<Module>;
 
+    /// The sections of the loaded kernel module `name` and the virtual addresses where they are now, by address; those
+    /// that only serve its start while it is starting. Empty when there is no such module or it cannot be read.
+    fn module_sections(&self, _core: &Core, _name: &str) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    /// The physical address that the kernel's virtual address `va` has now, if it has one.
+    fn kernel_paddr(&self, _core: &Core, _va: u64) -> Option<u64> {
+        None
+    }
+
     /// Path of the program that the task at `task` runs; `None` when it runs none or it cannot be read.
     fn executable(&self, _core: &Core, _task: u64) -> Option<String> {
         None

@@ -221,6 +221,11 @@ impl<'a> ElfView<'a> {
         self.kind == ET_DYN
     }
 
+    /// True for ET_REL: an object that is yet to be linked, as a Linux kernel module is.
+    pub fn is_relocatable(&self) -> bool {
+        self.kind == ET_REL
+    }
+
     /// Refuses what is not ET_EXEC, or ET_DYN where `or_dynamic`.
     ///
     /// # Errors

@@ -8,11 +8,13 @@ use std::io::Read;
 use std::sync::Arc;
 
 pub mod elf;
+mod initramfs;
 pub mod linux;
 pub mod multiboot;
 mod plan;
 
 pub use elf::{ElfError, ElfView, Width};
+pub use initramfs::{Files, InitramfsError};
 pub use linux::{LinuxError, LinuxPlan};
 pub use multiboot::{BootImage, MultibootError, MultibootHeader, build_multiboot};
 pub use plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};

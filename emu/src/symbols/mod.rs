@@ -10,12 +10,14 @@ use std::sync::Arc;
 mod btf;
 mod dwarf;
 mod kallsyms;
+mod kmod;
 mod read;
 mod user;
 
 pub use btf::{Btf, BtfError, Member, Parameter};
 pub use dwarf::{Dwarf, DwarfError, LinePlaces, SourceLine};
 pub use kallsyms::KallsymsError;
+pub use kmod::KernelModule;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
 
 /// Why symbols or a module cannot be read.
@@ -222,6 +224,12 @@ impl Symbols {
             Symbol { name: name.into(), addr, size, kind, binding, sized: size > 0 }
         };
         Self::build(module, entries.into_iter().map(symbol).collect())
+    }
+
+    /// One label of the module `module`.
+    fn label(module: &str, name: &str, addr: u64) -> Self {
+        let (kind, binding) = (SymbolKind::Label, Binding::Local);
+        Self::build(module, vec![Symbol { name: name.into(), addr, size: 0, kind, binding, sized: false }])
     }
 
     /// Adds the symbols of `other`. Where both have a name at an address, the one with a size is kept.

@@ -1,6 +1,6 @@
 //! Readers of symbol tables: ELF `.symtab` and `.dynsym`, and System.map text.
 
-use goblin::elf::section_header::{SHN_ABS, SHN_COMMON, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB};
+use goblin::elf::section_header::{SHN_ABS, SHN_COMMON, SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB};
 use goblin::elf::sym::{
     STB_GLOBAL, STB_GNU_UNIQUE, STB_LOCAL, STT_COMMON, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT,
     STT_SECTION, STT_TLS, Sym,
@@ -20,7 +20,27 @@ pub(super) fn elf(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
     Ok(found)
 }
 
+/// The symbols of a relocatable object, each at the file offset of what it names; those without bytes in the file are
+/// left out.
+pub(super) fn relocatable(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
+    let mut found = Vec::new();
+    for section in view.sections().iter().filter(|section| section.kind == SHT_SYMTAB) {
+        for (entry, symbol) in entries(view, section)? {
+            let home = view.sections().get(entry.st_shndx).filter(|home| home.kind != SHT_NOBITS);
+            let addr = home.and_then(|home| home.offset.checked_add(entry.st_value));
+            found.extend(addr.map(|addr| Symbol { addr, ..symbol }));
+        }
+    }
+    Ok(found)
+}
+
 fn table(view: &ElfView<'_>, section: &Section, found: &mut Vec<Symbol>) -> Result<(), SymbolError> {
+    found.extend(entries(view, section)?.into_iter().map(|(_, symbol)| symbol));
+    Ok(())
+}
+
+/// The entries of a symbol table that name something.
+fn entries(view: &ElfView<'_>, section: &Section) -> Result<Vec<(Sym, Symbol)>, SymbolError> {
     let wanted: usize = match view.width() {
         Width::Bits32 => 16,
         Width::Bits64 => 24,
@@ -35,8 +55,7 @@ fn table(view: &ElfView<'_>, section: &Section, found: &mut Vec<Symbol>) -> Resu
         None => &[],
     };
     let entries = Sym::parse(bytes, 0, bytes.len() / wanted, view.ctx()).unwrap_or_default();
-    found.extend(entries.iter().filter_map(|entry| symbol(view, entry, strings)));
-    Ok(())
+    Ok(entries.into_iter().filter_map(|entry| Some((entry, symbol(view, &entry, strings)?))).collect())
 }
 
 fn symbol(view: &ElfView<'_>, entry: &Sym, strings: &[u8]) -> Option<Symbol> {

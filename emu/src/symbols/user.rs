@@ -13,6 +13,9 @@ use crate::load::{ElfView, Width};
 /// Bytes of a file page.
 pub const PAGE_SIZE: usize = 4096;
 
+/// The linkers' name of a program's entry point.
+const START: &str = "_start";
+
 /// One PT_LOAD header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModuleSegment {
@@ -49,7 +52,10 @@ impl UserModule {
         let view = ElfView::parse(bytes)?;
         view.check_type(true)?;
         view.check_complete()?;
-        let symbols = Symbols::from_elf(bytes, name)?;
+        let mut symbols = Symbols::from_elf(bytes, name)?;
+        if view.entry() != 0 && symbols.lookup(START).is_none() {
+            symbols = symbols.merged(Symbols::label(name, START, view.entry()));
+        }
         let segments = view
             .programs()
             .iter()
@@ -64,6 +70,17 @@ impl UserModule {
             .collect();
         let (width, dynamic, entry) = (view.width(), view.is_dynamic(), view.entry());
         Ok(Self { name: name.to_owned(), bytes: bytes.into(), width, dynamic, entry, segments, symbols })
+    }
+
+    /// An object that is not linked, each of whose addresses is a file offset.
+    pub(super) fn of_object(
+        view: &ElfView<'_>,
+        name: &str,
+        segments: Vec<ModuleSegment>,
+        symbols: Symbols,
+    ) -> Self {
+        let (bytes, width) = (view.bytes().into(), view.width());
+        Self { name: name.to_owned(), bytes, width, dynamic: true, entry: 0, segments, symbols }
     }
 
     /// The module's name.
@@ -96,7 +113,7 @@ impl UserModule {
         &self.segments
     }
 
-    /// Its symbols, at linked virtual addresses.
+    /// Its symbols, at linked virtual addresses; a program without the symbol `_start` has it as a label at its entry.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }

@@ -97,7 +97,9 @@ impl Static {
 
     /// Sites of one name are one probe.
     fn number(&self, found: Vec<Found>) -> Vec<Probe> {
-        let mut named: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), (u8, Vec<Site>)> = BTreeMap::new();
+        /// Module, function and name.
+        type Key = (Arc<str>, Arc<str>, Arc<str>);
+        let mut named: BTreeMap<Key, (u8, Vec<Site>)> = BTreeMap::new();
         for Found { function, name, module, site, logged } in found {
             let (most, sites) = named.entry((module, function, name)).or_default();
             *most = if sites.is_empty() { logged } else { logged.min(*most) };

@@ -483,7 +483,7 @@ pub const CODES: &[CodeRow] = &[
         severity: Severity::Error,
         stage: Stage::Arm,
         title: "the module of name = is not there",
-        explanation: "A user program needs its module (`--module FILE`), under the name that the file has. Kernel modules (`modtype = kmod`) are not supported.",
+        explanation: "A user program needs its file, of the same name: `--module FILE` for a Multiboot module, `--file /PATH/IN/GUEST=FILE` for a file of a Linux guest; those of an initial RAM disk are known. So does a kernel module (`modtype = kmod`).",
         wrong: "name = aplpn\noffset = main\nopcode = 0x55\nexit",
         right: "name = appln\noffset = main\nopcode = 0x55\nexit",
     },

@@ -312,6 +312,8 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("dropped", stats.dropped),
         ("traces_dropped", stats.traces_dropped),
         ("rewritten", stats.rewritten),
+        ("pages_by_mapping", stats.by_mapping),
+        ("pages_by_content", stats.by_content),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
         ("frozen", stats.frozen),

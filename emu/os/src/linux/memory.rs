@@ -78,17 +78,36 @@ impl Memory<'_> {
         let mut done = 0;
         while done < to.len() {
             let at = self.add(va, done as u64);
-            let sign = at >> 47;
-            if self.paging.long() && sign != 0 && sign != 0x1_ffff {
-                return None;
-            }
-            let page = look(self.core.ram(), self.paging, at & !(PAGE - 1), Access::Read, false).ok()?;
             let n = ((PAGE - at % PAGE) as usize).min(to.len() - done);
             let part = to.get_mut(done..done + n)?;
-            self.core.ram().read(page.paddr | (at % PAGE), part).then_some(())?;
+            self.core.ram().read(self.mapped(at)?, part).then_some(())?;
             done += n;
         }
         Some(())
+    }
+
+    /// Where the kernel's page tables put `va`.
+    fn mapped(&self, va: u64) -> Option<u64> {
+        let sign = va >> 47;
+        if self.paging.long() && sign != 0 && sign != 0x1_ffff {
+            return None;
+        }
+        let page = look(self.core.ram(), self.paging, va & !(PAGE - 1), Access::Read, false).ok()?;
+        Some(page.paddr | (va % PAGE))
+    }
+
+    /// The physical address of `va`; `None` when nothing is mapped there, or no RAM.
+    pub(super) fn paddr(&self, va: u64) -> Option<u64> {
+        let fixed = self.map.fixed.iter().find_map(|fixed| {
+            let offset = va.checked_sub(fixed.vaddr).filter(|offset| *offset < fixed.size)?;
+            Some(fixed.paddr + offset)
+        });
+        let paddr = match fixed {
+            Some(paddr) => paddr,
+            None if self.paging.enabled() => self.mapped(va)?,
+            None => return None,
+        };
+        (paddr < self.core.ram().size()).then_some(paddr)
     }
 
     /// `len` bytes at `va`.

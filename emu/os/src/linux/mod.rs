@@ -265,6 +265,16 @@ impl OsProfile for Linux {
         self.module.list(&memory, head).iter().map(|at| at.module.clone()).collect()
     }
 
+    fn module_sections(&self, core: &Core, name: &str) -> Vec<(String, u64)> {
+        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return Vec::new() };
+        let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
+        found.map(|found| self.module.placed(&memory, &found)).unwrap_or_default()
+    }
+
+    fn kernel_paddr(&self, core: &Core, va: u64) -> Option<u64> {
+        self.memory(core)?.paddr(va)
+    }
+
     fn executable(&self, core: &Core, task: u64) -> Option<String> {
         let memory = self.memory(core)?;
         let mm = self.mm(&memory, task)?;

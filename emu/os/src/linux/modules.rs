@@ -15,6 +15,8 @@ pub(super) const MAX_SYMBOLS: u64 = 1 << 18;
 const MAX_NAME: usize = 512;
 /// Largest module, bytes.
 const MAX_SIZE: u64 = 256 << 20;
+/// `state` of a module that is starting (MODULE_STATE_COMING); it is the first member.
+const COMING: u32 = 1;
 /// Largest `struct module` looked through, bytes.
 const MODULE_SIZE: u64 = 0x600;
 
@@ -103,13 +105,45 @@ impl ModuleLayout {
         ModuleDetails { symbols: symbols.unwrap_or_else(|| Symbols::new(&module.name)), module, sections }
     }
 
-    /// `core_kallsyms`: once a module is loaded, the pointer `kallsyms` before it points to it.
+    /// The sections where they are now: those of its start (`.init*`) are freed when it has started.
+    pub(super) fn placed(&self, memory: &Memory<'_>, found: &Found) -> Vec<(String, u64)> {
+        let starting = memory.u32(found.at) == Some(COMING);
+        let core = self.core_kallsyms(memory, found);
+        let sections = core.and_then(|core| self.sections(memory, core)).unwrap_or_default();
+        let Module { base, size, .. } = found.module;
+        let here = |section: &ModuleSection| {
+            let resident = section.address.checked_sub(base).is_some_and(|into| into < size);
+            resident || (starting && section.name.starts_with(".init"))
+        };
+        sections.into_iter().filter(here).map(|section| (section.name, section.address)).collect()
+    }
+
+    /// `core_kallsyms`: once a module has started, the pointer `kallsyms` before it points to it. Until then it is known
+    /// by what it holds.
     fn core_kallsyms(&self, memory: &Memory<'_>, found: &Found) -> Option<u64> {
         let w = memory.word_size();
-        (0..MODULE_SIZE / w).map(|word| memory.add(found.at, word * w)).find_map(|place| {
+        let places = || (0..MODULE_SIZE / w).map(|word| memory.add(found.at, word * w));
+        let started = places().find_map(|place| {
             let next = memory.add(place, w);
             (memory.word(place)? == next).then_some(next)
-        })
+        });
+        started.or_else(|| places().find(|place| self.is_core_kallsyms(memory, &found.module, *place)))
+    }
+
+    /// Whether a `struct mod_kallsyms` of the module's own memory is at `place`: a symbol table that begins with the
+    /// empty symbol, the names and the letters, one behind the other.
+    fn is_core_kallsyms(&self, memory: &Memory<'_>, module: &Module, place: u64) -> bool {
+        let w = memory.word_size();
+        let word = |n: u64| memory.word(memory.add(place, n * w));
+        let (Some(table), Some(strings), Some(letters)) = (word(0), word(2), word(3)) else { return false };
+        let Some(count) = memory.u32(memory.add(place, w)).map(u64::from) else { return false };
+        let entry = if self.width == Width::Bits32 { 16 } else { 24 };
+        let end = module.base.saturating_add(module.size);
+        let ordered = table.checked_add(count * entry).is_some_and(|behind| behind <= strings)
+            && strings < letters
+            && letters.checked_add(count).is_some_and(|behind| behind <= end);
+        let ours = count > 0 && table >= module.base && ordered;
+        ours && memory.bytes(table, entry as usize).is_some_and(|first| first.iter().all(|byte| *byte == 0))
     }
 
     /// `struct mod_kallsyms`: symbol table, number, names, and type letters.
