@@ -204,7 +204,8 @@ fn careful_programs_give_no_warning() {
         let program = parse_with(&name, &text, &ParseOptions::default(), &mut FileLoader::default());
         let program = program.unwrap_or_else(|d| panic!("{d}"));
         assert!(program.warnings.list.is_empty(), "{name}\n{}", program.warnings);
-        assert!(program.link(Width::W32, &AnySymbol).is_ok());
+        // A program may name registers that only one of the widths has.
+        assert!([Width::W32, Width::W64].iter().any(|width| program.link(*width, &AnySymbol).is_ok()), "{name}");
         checked += 1;
     }
     assert!(checked >= 7);
