@@ -205,7 +205,10 @@ fn careful_programs_give_no_warning() {
         let program = program.unwrap_or_else(|d| panic!("{d}"));
         assert!(program.warnings.list.is_empty(), "{name}\n{}", program.warnings);
         // A program may name registers that only one of the widths has.
-        assert!([Width::W32, Width::W64].iter().any(|width| program.link(*width, &AnySymbol).is_ok()), "{name}");
+        assert!(
+            [Width::W32, Width::W64].iter().any(|width| program.link(*width, &AnySymbol).is_ok()),
+            "{name}"
+        );
         checked += 1;
     }
     assert!(checked >= 7);
