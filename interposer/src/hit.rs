@@ -42,7 +42,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
-        self.watch_hit(core, hit);
+        self.hit_without_site(core, hit.id, Some(hit));
     }
 
     fn faulted(&mut self, core: &mut Core) {

@@ -1,9 +1,7 @@
 //! Probes on time: what is due when, and a handler's run between two instructions.
 
-use crate::host::Guest;
 use crate::table::{Interposer, Place};
 use trapline_emu::Core;
-use trapline_rpn::Vars;
 
 /// What a timer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,43 +90,9 @@ impl Interposer {
             let Place::Timer(timer) = probe.place else { continue };
             if self.timers.get(&number).is_some_and(|due| timer.now(core) >= *due) {
                 self.timers.insert(number, timer.next(core));
-                self.timer_hit(core, number);
+                self.hit_without_site(core, number, None);
             }
         }
         self.set_alarm(core);
-    }
-
-    /// One probe at one tick.
-    fn timer_hit(&mut self, core: &mut Core, number: u32) {
-        let Some(probe) = self.probes.get_mut(number as usize).filter(|p| p.enabled) else { return };
-        probe.seen += 1;
-        if probe.seen <= probe.ignore {
-            self.stats.ignored += 1;
-            return;
-        }
-        probe.run += 1;
-        let exhausted = probe.run >= probe.limit;
-        self.stats.hits += 1;
-        let Some(program) = self.programs.get_mut(probe.program) else { return };
-        let mut guest = Guest {
-            core,
-            profile: &self.config.profile,
-            stats: &mut self.stats,
-            asked: &mut self.asked,
-            ip: None,
-            arguments: probe.arguments.as_deref(),
-            at_call: false,
-        };
-        let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        if self.is_odd(&outcome) {
-            self.oddities(core, number, None, &outcome);
-        }
-        if outcome.recorded() {
-            let ip = core.env().eip();
-            self.record(core, number, ip, None, &outcome);
-        }
-        if outcome.remove || exhausted {
-            self.last_watch_hit(core, number, outcome.remove);
-        }
     }
 }

@@ -128,9 +128,9 @@ impl Interposer {
         watches.collect()
     }
 
-    /// One probe at one access, which has been made.
-    pub(crate) fn watch_hit(&mut self, core: &mut Core, hit: &WatchHit) {
-        let Some(probe) = self.probes.get_mut(hit.id as usize).filter(|p| p.enabled) else { return };
+    /// One hit of a probe that has no site: at an access, which has been made, or at a tick of its timer.
+    pub(crate) fn hit_without_site(&mut self, core: &mut Core, number: u32, access: Option<&WatchHit>) {
+        let Some(probe) = self.probes.get_mut(number as usize).filter(|p| p.enabled) else { return };
         probe.seen += 1;
         if probe.seen <= probe.ignore {
             self.stats.ignored += 1;
@@ -145,25 +145,26 @@ impl Interposer {
             profile: &self.config.profile,
             stats: &mut self.stats,
             asked: &mut self.asked,
-            ip: Some(hit.ip),
-            arguments: None,
+            ip: access.map(|hit| hit.ip),
+            arguments: probe.arguments.as_deref(),
             at_call: false,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
-            self.oddities(core, hit.id, None, &outcome);
+            self.oddities(core, number, None, &outcome);
         }
         if outcome.recorded() {
-            self.record(core, hit.id, hit.ip, Some(&item(hit)), &outcome);
+            let ip = access.map_or_else(|| core.env().eip(), |hit| hit.ip);
+            self.record(core, number, ip, access.map(item).as_ref(), &outcome);
         }
         if outcome.remove || exhausted {
-            self.last_watch_hit(core, hit.id, outcome.remove);
+            self.last_hit_without_site(core, number, outcome.remove);
         }
     }
 
     /// A hit that reached its probe's limit, or whose handler asked to be removed.
     #[cold]
-    pub(crate) fn last_watch_hit(&mut self, core: &mut Core, index: u32, remove: bool) {
+    fn last_hit_without_site(&mut self, core: &mut Core, index: u32, remove: bool) {
         let Some(probe) = self.probes.get(index as usize) else { return };
         let id = ProgramId(probe.program);
         if remove || probe.run >= probe.rest.maxhits {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::interposer;
 use crate::linux::Linux;
+use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::symbols::Symbols;
@@ -12,9 +13,6 @@ use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Watch, WatchKind
 use trapline_interposer::{InsertError, Interposer, Place, ProgramId};
 use trapline_rpn::{LinkedProgram, NoSymbols, parse};
 
-/// What `trapline run` tells Linux on the platform `pc`.
-const CMDLINE: &str =
-    "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
 /// Bytes of guest RAM, which is also what `trapline run` gives.
 pub const MEM: u64 = 256 << 20;
 /// Instructions, far beyond what any of the boots takes.
@@ -49,7 +47,7 @@ impl LinuxBoot {
     /// # Errors
     /// When a file is missing or no kernel.
     pub fn shell(linux: &Linux) -> Result<Self, Box<dyn Error>> {
-        Self::new(linux, linux.shell()?, CMDLINE.to_owned())
+        Self::new(linux, linux.shell()?, DEFAULT_CMDLINE.to_owned())
     }
 
     /// A kernel that runs the stress script and stops.
@@ -57,7 +55,7 @@ impl LinuxBoot {
     /// # Errors
     /// When a file is missing or no kernel.
     pub fn stress(linux: &Linux) -> Result<Self, Box<dyn Error>> {
-        Self::new(linux, linux.stress()?, format!("{CMDLINE} panic=-1"))
+        Self::new(linux, linux.stress()?, format!("{DEFAULT_CMDLINE} panic=-1"))
     }
 
     fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trapline_emu::load::linux::{CMDLINE_ON_MINIMAL, DEFAULT_CMDLINE};
 use trapline_emu::load::{ElfView, Files, Image, MAX_IMAGE, Width as FileWidth};
 use trapline_emu::platform::PlatformKind;
 use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule};
@@ -39,13 +40,6 @@ pub struct Guest {
 
 /// Type of the program header that names a dynamic linker.
 const PT_INTERP: u32 = 3;
-
-/// What a Linux kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it
-/// was linked, so that symbols hold, and no detour for defects that this CPU does not have.
-const LINUX_CMDLINE: &str =
-    "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
-/// And on a platform that has neither APIC nor ACPI nor PCI.
-const LINUX_ON_MINIMAL: &str = "nolapic noapic acpi=off nosmp pci=off";
 
 /// A file's content, at most [`MAX_IMAGE`] bytes.
 ///
@@ -147,8 +141,8 @@ impl Guest {
     /// What the kernel is told when nothing else is given.
     fn default_cmdline(&self, platform: PlatformKind) -> String {
         match (self.target.image().plan().linux.is_some(), platform) {
-            (true, PlatformKind::Pc) => LINUX_CMDLINE.to_owned(),
-            (true, PlatformKind::Minimal) => format!("{LINUX_CMDLINE} {LINUX_ON_MINIMAL}"),
+            (true, PlatformKind::Pc) => DEFAULT_CMDLINE.to_owned(),
+            (true, PlatformKind::Minimal) => format!("{DEFAULT_CMDLINE} {CMDLINE_ON_MINIMAL}"),
             (false, _) => self.cmdline.clone(),
         }
     }

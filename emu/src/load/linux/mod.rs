@@ -131,6 +131,13 @@ pub struct LinuxPlan {
     pub payload: Option<&'static str>,
 }
 
+/// What a kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it was
+/// linked, so that symbols hold, and no detour for defects that this CPU does not have.
+pub const DEFAULT_CMDLINE: &str =
+    "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
+/// And on a platform that has neither APIC nor ACPI nor PCI.
+pub const CMDLINE_ON_MINIMAL: &str = "nolapic noapic acpi=off nosmp pci=off";
+
 /// What Linux's kernel is called as a module, whatever its file is called.
 const KERNEL: &str = "vmlinux";
 
