@@ -2,10 +2,6 @@
 
 use crate::{fetched, root};
 
-/// The command line that Linux is booted with here, and under qemu by `scripts/qemu-oracle stress`.
-pub const CMDLINE: &str = "console=ttyS0 earlyprintk=serial,ttyS0 nolapic noapic acpi=off nosmp nokaslr pci=off \
-                           tsc=reliable no_timer_check mitigations=off panic=-1";
-
 /// What the shell's initramfs prints before its first prompt, which is `/ # `.
 pub const SHELL_BANNER: &str = "initramfs: a shell of busybox";
 
