@@ -28,11 +28,12 @@ impl Core {
             }
         }
         match self.resolve(page, access) {
-            // A read must not let the engine fetch from there.
-            Ok(t) if self.is_stub_page(page) => {
-                self.grant(page, &t, access).map(|(paddr, perms)| (paddr, perms & !X))
+            Ok(t) => {
+                let granted = self.grant(page, &t, access)?;
+                self.fills.note(page, t.global);
+                // A read must not let the engine fetch from a page of stubs.
+                Some(if self.is_stub_page(page) { (granted.0, granted.1 & !X) } else { granted })
             }
-            Ok(t) => self.grant(page, &t, access),
             Err(refusal) => {
                 self.refusal = Some((refusal, page, access));
                 None

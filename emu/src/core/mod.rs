@@ -12,6 +12,7 @@
 mod access;
 mod blocks;
 mod cell;
+mod control;
 mod cpuid;
 mod debug;
 mod decode;
@@ -130,6 +131,7 @@ pub struct Core {
     pub(crate) hot: HotBox,
     pub(crate) ram: Ram,
     pub(crate) tlb: Tlb,
+    fills: control::Fills,
     pub(crate) platform: Platform,
     pub(crate) console: Vec<u8>,
     /// What went out of the serial ports, while someone asks for it.
@@ -224,6 +226,7 @@ impl Core {
             hot,
             ram,
             tlb: Tlb::default(),
+            fills: control::Fills::default(),
             platform,
             console: Vec::new(),
             sent: None,

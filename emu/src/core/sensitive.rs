@@ -4,13 +4,13 @@
 //! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
 //! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
 
+use super::control::{CR0_PE, CR0_PG};
 use super::cpuid::cpuid;
 use super::decode;
 use super::deliver::Fault;
 use super::{Core, Mode};
 use crate::engine::{Model, Seg, Segment, hflags};
-use crate::ram::PAGE;
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, Register};
 
 /// How an instruction ended.
 pub(super) enum Done {
@@ -27,11 +27,7 @@ const MISC_ENABLE: u64 = 1;
 const IA32_MISC_ENABLE: u32 = 0x1a0;
 const APIC_BASE_MSR: u32 = 0x1b;
 const EFER_SCE: u64 = 1;
-const CR0_PE: u64 = 1;
-const CR0_PG: u64 = 1 << 31;
 const CR4_TSD: u64 = 4;
-const CR4_PAE: u64 = 0x20;
-const CR4_PGE: u64 = 0x80;
 
 impl Core {
     /// Executes one sensitive instruction at EIP.
@@ -106,16 +102,16 @@ impl Core {
                 self.flags_before = None;
                 Ok(Done::Natively)
             }
-            _ => self.control_write(i),
+            _ => self.control_move(i),
         }
     }
 
-    fn privileged(&self) -> Result<(), Fault> {
+    pub(super) fn privileged(&self) -> Result<(), Fault> {
         if self.env.cpl() == 0 { Ok(()) } else { Err(Fault::gp(0)) }
     }
 
     /// Lets the engine execute the instruction; whether it retired.
-    fn natively(&mut self, i: &Instruction) -> bool {
+    pub(super) fn natively(&mut self, i: &Instruction) -> bool {
         let before = self.hot.clock.icount;
         self.step_unpatched(i.len());
         self.hot.clock.icount > before
@@ -204,12 +200,25 @@ impl Core {
                 if address && self.model == Model::X86_64 && !super::access::canonical(value) {
                     return Err(Fault::gp(0));
                 }
-                self.natively(i);
-                return Ok(Done::Natively);
+                match index {
+                    // What a switch of tasks writes.
+                    0xc000_0100 => self.set_base(Seg::Fs, value),
+                    0xc000_0101 => self.set_base(Seg::Gs, value),
+                    0xc000_0102 => self.env.set_kernel_gs_base(value),
+                    _ => {
+                        self.natively(i);
+                        return Ok(Done::Natively);
+                    }
+                }
             }
             _ => return Err(Fault::gp(0)),
         }
         Ok(Done::Next)
+    }
+
+    fn set_base(&self, seg: Seg, base: u64) {
+        let old = self.env.seg(seg);
+        self.env.set_seg_raw(seg, Segment::new(old.selector as u16, base, old.limit, old.flags));
     }
 
     /// IA32_APIC_BASE: enables and disables the local APIC, which is then no device at its address any more.
@@ -237,11 +246,6 @@ impl Core {
             self.flush_paging();
         }
         Ok(Done::Natively)
-    }
-
-    fn flush_paging(&mut self) {
-        self.tlb.flush_all();
-        self.engine.flush_tlb();
     }
 
     fn syscall(&mut self, i: &Instruction) -> Result<Done, Fault> {
@@ -315,16 +319,6 @@ impl Core {
         (self.env.seg(Seg::Ss).base, if wide { 0xffff_ffff } else { 0xffff })
     }
 
-    fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        self.privileged()?;
-        let va = self.wrap_linear(self.effective_address(i));
-        if self.natively(i) && self.tlb.invalidate(va & !(PAGE - 1)) {
-            // The engine drops one 4 KiB entry only (engine hazard h2).
-            self.engine.flush_tlb();
-        }
-        Ok(Done::Natively)
-    }
-
     /// Linear address of an instruction's memory operand.
     pub(super) fn effective_address(&self, i: &Instruction) -> u64 {
         let value = i.virtual_address(0, 0, |register, _, _| Some(self.register(register)));
@@ -358,70 +352,6 @@ impl Core {
             }
             _ => full & 0xff,
         }
-    }
-
-    /// MOV to and from control registers, CLTS, LMSW: the engine executes, the TLB follows.
-    fn control_write(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        self.privileged()?;
-        if let Some(priority) = self.platform.task_priority()
-            && [i.op0_register(), i.op1_register()].contains(&Register::CR8)
-        {
-            return self.move_cr8(i, priority);
-        }
-        let writes =
-            i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && i.op0_register().is_cr();
-        let before = self.paging();
-        if writes {
-            let value = self.register(i.op1_register());
-            self.check_control(i.op0_register(), value)?;
-        }
-        if !self.natively(i) {
-            return Ok(Done::Natively);
-        }
-        let after = self.paging();
-        if before.cr0 != after.cr0 || before.cr4 != after.cr4 || before.efer != after.efer {
-            self.flush_paging();
-        } else if writes && i.op0_register() == Register::CR3 {
-            if after.cr4 & CR4_PGE != 0 { self.tlb.flush_local() } else { self.tlb.flush_all() }
-        }
-        Ok(Done::Natively)
-    }
-
-    /// MOV to and from CR8: bits 7 to 4 of the local APIC's task priority (SDM volume 3, 11.8.6).
-    fn move_cr8(&mut self, i: &Instruction, priority: u8) -> Result<Done, Fault> {
-        if i.op0_register() != Register::CR8 {
-            self.env.set_gpr(i.op0_register().number(), u64::from(priority >> 4));
-            return Ok(Done::Next);
-        }
-        let value = self.register(i.op1_register());
-        if value > 0xf {
-            return Err(Fault::gp(0));
-        }
-        self.platform.set_task_priority((value as u8) << 4);
-        self.update_irq();
-        Ok(Done::Next)
-    }
-
-    /// Values that MOV to CR refuses with #GP(0) (SDM volume 3, 2.5).
-    fn check_control(&self, register: Register, value: u64) -> Result<(), Fault> {
-        let bad = match register {
-            Register::CR0 => {
-                let high = value >> 32 != 0;
-                let pg = value & CR0_PG != 0;
-                let long = pg && self.env.efer() & 0x100 != 0 && self.env.cr(4) & CR4_PAE == 0;
-                let leaving = !pg && self.env.code64();
-                let nw_without_cd = value & (1 << 29) != 0 && value & (1 << 30) == 0;
-                high || (pg && value & CR0_PE == 0) || long || leaving || nw_without_cd
-            }
-            Register::CR4 => {
-                // VME PVI TSD DE PSE PAE MCE PGE PCE OSFXSR OSXMMEXCPT: both models have the same.
-                const KNOWN: u64 = 0x7ff;
-                value & !KNOWN != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
-            }
-            Register::CR3 => self.env.long_mode() && value >> self.phys_bits != 0,
-            _ => false,
-        };
-        if bad { Err(Fault::gp(0)) } else { Ok(()) }
     }
 
     /// The count register of a string instruction after one iteration; whether it is done.

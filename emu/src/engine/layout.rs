@@ -29,6 +29,12 @@ pub(super) mod cpu {
     pub const CFLAGS_NEXT_TB: usize = 24;
     /// `void *env_ptr`.
     pub const ENV_PTR: usize = 296;
+    /// `TranslationBlock *tb_jmp_cache[]`: the blocks found last, by a hash of their linear address.
+    pub const JUMP_CACHE: usize = 312;
+    /// log2 of its entries; one page's lie together, and are as many as half of these bits count.
+    pub const JUMP_CACHE_BITS: u32 = 12;
+    /// `struct uc_struct *uc`: behind it.
+    pub const UC: usize = 33192;
 }
 
 /// `struct hook`.
@@ -39,12 +45,16 @@ pub(super) mod hook {
 
 /// The softmmu TLB, at negative offsets from `CPUX86State`.
 pub(super) mod tlb {
-    /// Number of MMU indices (user, kernel, kernel with SMAP override).
+    /// Number of MMU indices (kernel with SMAP, user, kernel without).
     pub const MODES: usize = 3;
+    /// That of supervisor accesses: neither CPU model has SMAP.
+    pub const SUPERVISOR: isize = 2;
     /// `CPUTLBDesc d[0]` relative to env.
     pub const DESC: isize = -2160;
     /// Size of one `CPUTLBDesc`.
     pub const DESC_SIZE: isize = 696;
+    /// `size_t n_used_entries` inside a `CPUTLBDesc`.
+    pub const USED: isize = 32;
     /// `CPUTLBEntry vtable[8]` inside a `CPUTLBDesc`.
     pub const VTABLE: isize = 48;
     /// Entries of the victim table.

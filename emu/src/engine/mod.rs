@@ -132,6 +132,9 @@ impl Engine {
                 return Err(LayoutMismatch { what: "uc->cpu", offset: uc_off::CPU }.into());
             }
             self.env = Env(self.cpu.add(cpu::ENV_PTR).cast::<*mut u8>().read());
+            if self.cpu.add(cpu::UC).cast::<*mut uc_engine>().read() != self.uc {
+                return Err(LayoutMismatch { what: "cpu->uc", offset: cpu::UC }.into());
+            }
         }
         self.verify()?;
         // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
@@ -367,7 +370,8 @@ impl Engine {
         unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + 4096) };
     }
 
-    /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included.
+    /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and what the jump cache
+    /// has of it.
     pub fn drop_tlb(&self, va: u64) {
         let page = va & !0xfff;
         for mode in 0..tlb::MODES {
@@ -377,13 +381,37 @@ impl Engine {
                 let mask = fast.cast::<usize>().read();
                 let table = fast.add(8).cast::<*mut u8>().read();
                 let index = ((page >> 12) as usize) << tlb::ENTRY_BITS & mask;
-                drop_entry(table.add(index), page);
                 let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                if drop_entry(table.add(index), page) {
+                    let used = desc.offset(tlb::USED).cast::<usize>();
+                    used.write(used.read().saturating_sub(1));
+                }
                 for slot in 0..tlb::VTABLE_LEN {
                     drop_entry(desc.offset(tlb::VTABLE).add(slot * tlb::ENTRY_SIZE), page);
                 }
             }
         }
+        self.drop_jumps(page);
+        // A block that begins on the page before may end on this one.
+        self.drop_jumps(page.wrapping_sub(0x1000));
+    }
+
+    /// Empties the part of the jump cache that blocks on a linear page are found in (qemu's `exec/tb-hash.h`).
+    fn drop_jumps(&self, page: u64) {
+        const LOW_BITS: u32 = cpu::JUMP_CACHE_BITS / 2;
+        const FOLD: u32 = 12 - LOW_BITS;
+        const OF_PAGE: usize = 1 << LOW_BITS;
+        let first = ((page ^ page >> FOLD) >> FOLD) as usize & ((1 << cpu::JUMP_CACHE_BITS) - OF_PAGE);
+        // SAFETY: verified layout; the index is masked to a multiple of `OF_PAGE` inside the cache.
+        unsafe { self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(first).write_bytes(0, OF_PAGE) }
+    }
+
+    /// Entries of the TLB that supervisor accesses use; it can change with every flush.
+    pub fn tlb_entries(&self) -> usize {
+        // SAFETY: verified layout.
+        let mask =
+            unsafe { self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * tlb::SUPERVISOR).cast::<usize>().read() };
+        (mask >> tlb::ENTRY_BITS) + 1
     }
 
     /// Reads a register through the engine's API (for lazily kept ones: EFLAGS).
@@ -429,11 +457,11 @@ impl Handle {
     }
 }
 
-/// Empties a TLB entry if any of its three addresses is of `page`.
+/// Empties a TLB entry if any of its three addresses is of `page`; whether one was.
 ///
 /// # Safety
 /// `entry` points to a `CPUTLBEntry`.
-unsafe fn drop_entry(entry: *mut u8, page: u64) {
+unsafe fn drop_entry(entry: *mut u8, page: u64) -> bool {
     let fields = entry.cast::<u64>();
     for i in 0..3 {
         // SAFETY: the first three words of an entry are its read, write and code addresses.
@@ -443,9 +471,10 @@ unsafe fn drop_entry(entry: *mut u8, page: u64) {
                 // SAFETY: as above.
                 unsafe { fields.add(j).write(u64::MAX) };
             }
-            return;
+            return true;
         }
     }
+    false
 }
 
 impl Drop for Engine {
