@@ -8,7 +8,8 @@ const PARAMS_AT: u64 = 0x1_0000;
 const CMDLINE_AT: u64 = 0x1_1000;
 /// Six pages for the identity tables of a 64-bit entry.
 const TABLES_AT: u64 = 0x1_8000;
-const LOW_END: u64 = 0x1_e000;
+const SEED_AT: u64 = 0x1_e000;
+const LOW_END: u64 = 0x1_f000;
 
 const E820_COUNT_AT: usize = 0x1e8;
 const E820_AT: usize = 0x2d0;
@@ -17,6 +18,10 @@ const RESERVED: u32 = 2;
 /// First byte that a PC's conventional memory leaves to the extended BIOS data.
 const CONVENTIONAL_END: u64 = 0x9_fc00;
 const HIGH_MEMORY: u64 = 0x10_0000;
+
+/// What the kernel's random numbers begin from. A kernel without a seed waits for a second, and counts ticks; this one is no
+/// secret: every run is to draw the same numbers.
+const SEED: &[u8; 32] = b"Trapline: the same in every run.";
 
 /// What there is to boot with.
 pub(crate) struct Layout<'a> {
@@ -63,9 +68,20 @@ pub(crate) fn build<'a>(plan: &LoadPlan, layout: &Layout<'a>) -> Result<BootPara
     if !layout.initrd.is_empty() {
         writes.push((u64::from(initrd), layout.initrd.into()));
     }
-    let header = header.filled(CMDLINE_AT as u32, initrd, layout.initrd.len() as u32);
+    writes.push((SEED_AT, seed_node().into()));
+    let header = header.filled(CMDLINE_AT as u32, initrd, layout.initrd.len() as u32, SEED_AT);
     writes.push((PARAMS_AT, zero_page(&header, layout).into()));
     Ok(BootParams { writes, params: PARAMS_AT, tables: TABLES_AT })
+}
+
+/// `struct setup_data` of type SETUP_RNG_SEED: no next one, type, length, and the seed.
+fn seed_node() -> Vec<u8> {
+    const SETUP_RNG_SEED: u32 = 9;
+    let mut node = vec![0; 8];
+    node.extend(SETUP_RNG_SEED.to_le_bytes());
+    node.extend((SEED.len() as u32).to_le_bytes());
+    node.extend(SEED);
+    node
 }
 
 /// As high as the kernel and RAM allow, at a page's start.

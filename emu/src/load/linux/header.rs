@@ -135,9 +135,11 @@ impl SetupHeader {
         found.map(Some).ok_or(LinuxError::Truncated { what: "payload", end, len })
     }
 
-    /// The header as a loader hands it on: with its own type, and the command line and initrd it has placed.
-    pub(super) fn filled(&self, cmdline: u32, initrd: u32, initrd_len: u32) -> Vec<u8> {
+    /// The header as a loader hands it on: with its own type, and the command line, initrd and list of
+    /// `setup_data` that it has placed.
+    pub(super) fn filled(&self, cmdline: u32, initrd: u32, initrd_len: u32, data: u64) -> Vec<u8> {
         const UNDEFINED_LOADER: u8 = 0xff;
+        const WITH_SETUP_DATA: u16 = 0x209;
         let mut bytes = self.bytes.clone();
         let mut put = |at: usize, value: &[u8]| {
             if let Some(field) = bytes.get_mut(at - HEADER_AT..).and_then(|rest| rest.get_mut(..value.len()))
@@ -150,6 +152,9 @@ impl SetupHeader {
         put(0x218, &initrd.to_le_bytes());
         put(0x21c, &initrd_len.to_le_bytes());
         put(0x228, &cmdline.to_le_bytes());
+        if self.version() >= WITH_SETUP_DATA {
+            put(0x250, &data.to_le_bytes());
+        }
         bytes
     }
 }
