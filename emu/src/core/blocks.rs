@@ -426,9 +426,9 @@ impl Core {
         }
         self.after_flags_load();
         self.hot.last = std::ptr::null_mut();
-        if self.tentative.take().is_some() {
+        if let Some(page) = self.tentative.take() {
             // The block that the page was looked up for did not run: let it be looked up again.
-            self.engine.flush_tlb();
+            self.engine.drop_tlb(page);
         }
     }
 }
