@@ -20,7 +20,8 @@ const KNOWN_VAS: usize = 3;
 pub(crate) struct PageState {
     /// `PageState::*` bits.
     pub flags: u8,
-    /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it stays both.
+    /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it is given both permissions. Of one that
+    /// has them, how often it was fetched from since, and more where it need not keep them long.
     pub flips: u8,
     known: u8,
     vas: [u64; KNOWN_VAS],
@@ -43,6 +44,8 @@ impl PageState {
     pub const UNPATCHED: u8 = 64;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;
+    /// Fetches after which a page loses both permissions that has written to itself: kernels do so once, at boot.
+    pub const OWN_FETCHES: u8 = 8;
 
     /// Whether any of `bits` is set.
     #[inline]

@@ -303,3 +303,46 @@ fn flags_that_the_engine_computes_early_are_those_of_before_in_the_frame_and_in_
         }
     }
 }
+
+/// What leaves flags for a SETcc to see: the instructions, for EAX and ECX.
+const SETTERS: [(&str, &[u8]); 8] = [
+    ("cmp", &[0x39, 0xc8]),
+    ("cmp, and a move", &[0x39, 0xc8, 0x89, 0xc2]),
+    ("cmp, and a SETcc of a register", &[0x39, 0xc8, 0x0f, 0x96, 0xc2]),
+    ("test", &[0x85, 0xc8]),
+    ("add", &[0x01, 0xc8]),
+    ("cmp, inc", &[0x39, 0xc8, 0x40]),
+    ("shl", &[0xd3, 0xe0]),
+    ("a jump behind cmp", &[0x39, 0xc8, 0xeb, 0x00]),
+];
+
+#[test]
+fn a_set_that_faults_has_lost_no_flags() {
+    const ARITHMETIC: u64 = 0x8d5;
+    const ABSENT: u64 = 0x4_0000;
+    for (bits, (name, setter)) in [32, 64].iter().flat_map(|b| SETTERS.map(|s| (*b, s))) {
+        // INC's one byte is a prefix in 64-bit code.
+        let setter: Vec<u8> = if bits == 64 && setter.ends_with(&[0x40]) {
+            [&setter[..setter.len() - 1], &[0xff, 0xc0]].concat()
+        } else {
+            setter.to_vec()
+        };
+        for (condition, (ax, cx)) in (0u8..16).flat_map(|c| VALUES.map(|v| (c, v))) {
+            let boot = |tail: &[u8]| {
+                let code = [setter.as_slice(), tail].concat();
+                let mut g = Setup::bits(bits).pte(ABSENT, 0).code(&code).boot();
+                g.set(0, ax).set(1, cx).set(3, ABSENT);
+                g
+            };
+            let mut plain = boot(&[0xf4]);
+            assert_eq!(plain.run(), trapline_emu::Stop::Halted);
+            let flags = plain.core().eflags() & ARITHMETIC;
+            let caught = boot(&[0x0f, 0x90 | condition, 0x03, 0xf4]).caught();
+            let found = (caught.vector, caught.cr2, caught.flags & ARITHMETIC);
+            assert_eq!(found, (14, ABSENT, flags), "{bits} bits, {name}, set{condition:x}, {ax:#x}, {cx:#x}");
+        }
+    }
+}
+
+const VALUES: [(u64, u64); 5] =
+    [(0, 0), (5, 9), (0x8000_0000, 1), (0xffff_ffff, 1), (0x7fff_ffff, 0xffff_ffff)];

@@ -440,3 +440,56 @@ fn a_write_to_where_no_memory_is_sets_the_dirty_bit_also_after_a_read() {
         assert_eq!(guest.mem(at, 1) & (A | D), A | D, "{bits} bits, after the write");
     }
 }
+
+/// Calls VA, points its entry at another page, does `flush`, calls it again: EBX of both calls. The code begins `before`
+/// bytes before VA, in a page that stays, with MOV EBX, imm32.
+fn recall(s: Setup, entry: u64, before: u64, flush: impl FnOnce(&mut CodeAssembler)) -> (u64, u64) {
+    let at = s.pte_at(VA);
+    let wide = s.wide();
+    let code = |value: u8| [0xbb, value, value, 0, 0, 0xc3];
+    let split = before as usize;
+    let start = VA - before;
+    let s = s.pte(VA, PA | entry).at(start, &code(1)[..split]);
+    let s = s.at(PA, &code(1)[split..]).at(PB, &code(2)[split..]).asm(|a| {
+        a.mov(edi, start as u32).unwrap();
+        a.mov(esi, at as u32).unwrap();
+        if wide {
+            a.call(rdi).unwrap()
+        } else {
+            a.call(edi).unwrap()
+        }
+        a.mov(ebp, ebx).unwrap();
+        let low = (PB | entry) as u32 as i32;
+        if wide {
+            a.mov(dword_ptr(rsi), low).unwrap()
+        } else {
+            a.mov(dword_ptr(esi), low).unwrap()
+        }
+        flush(a);
+        if wide {
+            a.call(rdi).unwrap()
+        } else {
+            a.call(edi).unwrap()
+        }
+        a.hlt().unwrap();
+    });
+    let mut g = s.boot();
+    assert_eq!(g.run(), Stop::Halted, "{}", g.core().dump_registers());
+    (g.gpr(5), g.gpr(3))
+}
+
+#[test]
+fn code_is_fetched_through_the_translation_of_its_time() {
+    for s in paged() {
+        let wide = s.wide();
+        let invlpg = |a: &mut CodeAssembler| a.invlpg(ptr(VA)).unwrap();
+        for (before, old, new) in [(0, 0x101, 0x202), (2, 0x101, 0x201)] {
+            let run = |entry, flush: &dyn Fn(&mut CodeAssembler)| recall(s.clone(), entry, before, flush);
+            assert_eq!(run(P | RW, &|_| ()), (old, old), "{:?}: stale", s.tables);
+            assert_eq!(run(P | RW, &|a| reload_cr3(wide)(a)), (old, new), "{:?}: CR3", s.tables);
+            assert_eq!(run(P | RW, &invlpg), (old, new), "{:?}: INVLPG", s.tables);
+            assert_eq!(run(P | RW | G, &|a| reload_cr3(wide)(a)), (old, old), "{:?}: global, CR3", s.tables);
+            assert_eq!(run(P | RW | G, &invlpg), (old, new), "{:?}: global, INVLPG", s.tables);
+        }
+    }
+}

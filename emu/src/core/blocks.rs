@@ -3,7 +3,7 @@
 //! Invariant: no result depends on where the engine cuts its blocks.
 
 use super::cell::BlockCell;
-use super::decode::{self, Kind, LONGEST};
+use super::decode::{self, Compared, Kind, LONGEST};
 use super::strings::Repeat;
 use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
 use crate::engine::hflags;
@@ -231,6 +231,7 @@ impl Core {
         let wanted = b.icount;
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
+        let mut compared = Compared::default();
         while at < end && (wanted == 0 || n < wanted) {
             if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
                 b.flags |= BlockCell::WATCHED;
@@ -253,6 +254,7 @@ impl Core {
             };
             self.cover(at);
             match decode::kind(&i) {
+                Kind::Sensitive if compared.keeps_flags(&i) => {}
                 Kind::Sensitive if b.flags & BlockCell::SENSITIVE == 0 => {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
@@ -278,6 +280,7 @@ impl Core {
                 Kind::Sysret => b.flags |= BlockCell::FLAGS_TAIL,
                 _ => {}
             }
+            compared = compared.after(&i);
             at = at.saturating_add(i.len() as u64);
             n += 1;
         }

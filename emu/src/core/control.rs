@@ -15,26 +15,19 @@ pub(super) const CR0_PG: u64 = 1 << 31;
 const CR4_PAE: u64 = 0x20;
 const CR4_PGE: u64 = 0x80;
 
-/// What the fill hook has given the engine since its TLB was last empty.
+/// Linear pages that are not global and that the fill hook has given the engine since it dropped the last of them, some of
+/// them more than once.
 #[derive(Debug, Default)]
-pub(super) struct Fills {
-    /// Linear pages that are not global, some of them more than once.
-    local: Vec<u64>,
-    /// Fills of global pages.
-    global: usize,
-}
+pub(super) struct LocalPages(Vec<u64>);
 
-impl Fills {
-    /// More than this is not worth dropping one by one.
+impl LocalPages {
+    /// More are not worth dropping one by one.
     const MOST: usize = 1024;
 
-    /// A fill is answered.
     #[inline]
-    pub fn note(&mut self, page: u64, global: bool) {
-        if global {
-            self.global += 1;
-        } else if self.local.len() <= Self::MOST {
-            self.local.push(page);
+    pub fn note(&mut self, page: u64) {
+        if self.0.len() <= Self::MOST {
+            self.0.push(page);
         }
     }
 }
@@ -63,6 +56,7 @@ impl Core {
             return Ok(Done::Next);
         }
         let before = self.paging();
+        self.engine.bound_tlb();
         if !self.natively(i) {
             return Ok(Done::Natively);
         }
@@ -80,24 +74,20 @@ impl Core {
             self.tlb.flush_all();
         } else {
             self.tlb.flush_local();
-            // Where global pages displace one another, the engine is to look whether its table is large enough: it does
-            // when it drops all.
-            let crowded = self.fills.global > 4 * self.engine.tlb_entries();
-            if self.fills.local.len() <= Fills::MOST && !crowded {
+            if self.local_pages.0.len() <= LocalPages::MOST {
                 return self.drop_local();
             }
         }
         self.engine.flush_tlb();
-        self.fills = Fills::default();
+        self.local_pages.0.clear();
     }
 
     fn drop_local(&mut self) {
-        self.fills.local.sort_unstable();
-        self.fills.local.dedup();
-        for &page in &self.fills.local {
+        self.local_pages.0.sort_unstable();
+        self.local_pages.0.dedup();
+        for page in self.local_pages.0.drain(..) {
             self.engine.drop_tlb(page);
         }
-        self.fills.local.clear();
     }
 
     /// Everything that is cached of the page tables goes.

@@ -3,7 +3,8 @@
 use super::Core;
 use super::deliver::Fault;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpCodeTableKind, OpKind, Register,
+    Code, ConditionCode, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic,
+    OpCodeTableKind, OpKind, Register,
 };
 
 /// Bytes of the longest instruction.
@@ -65,15 +66,38 @@ pub(super) fn has_vector_prefix(i: &Instruction) -> bool {
 
 /// Whether the engine has lost the flags of before the instruction when its access to memory faults.
 pub(super) fn loses_flags(i: &Instruction) -> bool {
-    use Mnemonic as M;
-    let sets = matches!(
-        i.mnemonic(),
-        M::Seta | M::Setae | M::Setb | M::Setbe | M::Sete | M::Setg | M::Setge | M::Setl
-    ) || matches!(
-        i.mnemonic(),
-        M::Setle | M::Setne | M::Setno | M::Setnp | M::Setns | M::Seto | M::Setp | M::Sets
-    );
-    (sets || matches!(i.mnemonic(), M::Rcl | M::Rcr)) && i.op0_kind() == OpKind::Memory
+    (is_set(i) || matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr)) && i.op0_kind() == OpKind::Memory
+}
+
+fn is_set(i: &Instruction) -> bool {
+    i.condition_code() != ConditionCode::None && i.op_count() == 1 && i.flow_control() == FlowControl::Next
+}
+
+/// The CMP or TEST whose flags an instruction of a block sees.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Compared(Option<Mnemonic>);
+
+impl Compared {
+    /// After instruction `i` of the same block.
+    pub fn after(self, i: &Instruction) -> Self {
+        match i.mnemonic() {
+            _ if i.rflags_modified() == 0 => self,
+            m @ (Mnemonic::Cmp | Mnemonic::Test) => Self(Some(m)),
+            _ => Self(None),
+        }
+    }
+
+    /// Whether the engine works out the condition of SETcc `i` from what was compared, and so leaves the flags alone (its
+    /// `gen_prepare_cc`). Where it does not know what set them, or for other conditions, it makes EFLAGS of them first.
+    pub fn keeps_flags(self, i: &Instruction) -> bool {
+        use ConditionCode as C;
+        match self.0 {
+            _ if !is_set(i) => false,
+            Some(Mnemonic::Cmp) => !matches!(i.condition_code(), C::o | C::no | C::p | C::np),
+            Some(_) => matches!(i.condition_code(), C::e | C::ne | C::s | C::ns | C::b | C::ae),
+            None => false,
+        }
+    }
 }
 
 fn is_control(r: Register) -> bool {

@@ -30,7 +30,9 @@ impl Core {
         match self.resolve(page, access) {
             Ok(t) => {
                 let granted = self.grant(page, &t, access)?;
-                self.fills.note(page, t.global);
+                if !t.global {
+                    self.local_pages.note(page);
+                }
                 // A read must not let the engine fetch from a page of stubs.
                 Some(if self.is_stub_page(page) { (granted.0, granted.1 & !X) } else { granted })
             }
@@ -215,6 +217,7 @@ impl Core {
     }
 
     fn grant_fetch(&mut self, index: u32, t: &Translation) -> (u64, u32) {
+        self.end_both(index);
         let state = self.ram.pages[index as usize];
         if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
             self.forget_mappings(index);
@@ -235,6 +238,20 @@ impl Core {
             }
         }
         (t.paddr, R | X)
+    }
+
+    /// A page with both permissions loses them after many fetches: its code is slower, and it may have become quiet.
+    fn end_both(&mut self, index: u32) {
+        let state = &mut self.ram.pages[index as usize];
+        if !state.is(PageState::BOTH) {
+            return;
+        }
+        state.flips = state.flips.saturating_add(1);
+        if state.flips == u8::MAX {
+            state.flips = 0;
+            state.flags &= !PageState::BOTH;
+            self.drop_page_blocks(index);
+        }
     }
 
     /// A store into the page that the storing instruction itself lies on must be seen by the very next fetch: it is
@@ -258,7 +275,9 @@ impl Core {
             if !armed && t.executable && (own || flipping) {
                 // Its blocks are analysed anew: see `may_restart`.
                 self.drop_page_blocks(index);
-                self.ram.pages[index as usize].flags |= PageState::BOTH;
+                let state = &mut self.ram.pages[index as usize];
+                state.flags |= PageState::BOTH;
+                state.flips = if own { u8::MAX - PageState::OWN_FETCHES } else { 0 };
             } else {
                 self.drop_page_blocks(index);
                 self.forget_mappings(index);

@@ -131,7 +131,7 @@ pub struct Core {
     pub(crate) hot: HotBox,
     pub(crate) ram: Ram,
     pub(crate) tlb: Tlb,
-    fills: control::Fills,
+    local_pages: control::LocalPages,
     pub(crate) platform: Platform,
     pub(crate) console: Vec<u8>,
     /// What went out of the serial ports, while someone asks for it.
@@ -226,7 +226,7 @@ impl Core {
             hot,
             ram,
             tlb: Tlb::default(),
-            fills: control::Fills::default(),
+            local_pages: control::LocalPages::default(),
             platform,
             console: Vec::new(),
             sent: None,

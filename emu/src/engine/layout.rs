@@ -47,8 +47,6 @@ pub(super) mod hook {
 pub(super) mod tlb {
     /// Number of MMU indices (kernel with SMAP, user, kernel without).
     pub const MODES: usize = 3;
-    /// That of supervisor accesses: neither CPU model has SMAP.
-    pub const SUPERVISOR: isize = 2;
     /// `CPUTLBDesc d[0]` relative to env.
     pub const DESC: isize = -2160;
     /// Size of one `CPUTLBDesc`.

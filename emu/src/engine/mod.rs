@@ -360,8 +360,28 @@ impl Engine {
 
     /// Drops all TLB entries.
     pub fn flush_tlb(&self) {
+        self.bound_tlb();
         // SAFETY: live handle.
         unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TLB, 0)) };
+    }
+
+    /// Keeps the next flush from making the TLB larger than is good. The engine looks through all of it for each block
+    /// that it translates; and it takes an entry that is kept for long, or filled again, for a sign that it is too small.
+    pub fn bound_tlb(&self) {
+        const LARGE: usize = 1024;
+        for mode in 0..tlb::MODES {
+            // SAFETY: verified layout.
+            unsafe {
+                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
+                let entries = (fast.cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
+                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                let used = desc.offset(tlb::USED).cast::<usize>();
+                if entries >= LARGE {
+                    // Half of it in use is where the engine leaves the size as it is.
+                    used.write(used.read().min(entries / 2));
+                }
+            }
+        }
     }
 
     /// Drops the translations of the page that the fill hook maps at linear address `va`.
@@ -404,14 +424,6 @@ impl Engine {
         let first = ((page ^ page >> FOLD) >> FOLD) as usize & ((1 << cpu::JUMP_CACHE_BITS) - OF_PAGE);
         // SAFETY: verified layout; the index is masked to a multiple of `OF_PAGE` inside the cache.
         unsafe { self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(first).write_bytes(0, OF_PAGE) }
-    }
-
-    /// Entries of the TLB that supervisor accesses use; it can change with every flush.
-    pub fn tlb_entries(&self) -> usize {
-        // SAFETY: verified layout.
-        let mask =
-            unsafe { self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * tlb::SUPERVISOR).cast::<usize>().read() };
-        (mask >> tlb::ENTRY_BITS) + 1
     }
 
     /// Reads a register through the engine's API (for lazily kept ones: EFLAGS).
