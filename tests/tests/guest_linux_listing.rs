@@ -8,10 +8,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use std::sync::Arc;
+
 use cli::trapline;
 use serde_json::Value;
 use tempfile::TempDir;
-use trapline_tests::root;
+use trapline_emu::TrapInterposer;
+use trapline_emu::load::Image;
+use trapline_emu::symbols::{Symbols, UserModule};
+use trapline_interposer::Place;
+use trapline_os::Linux as Profile;
+use trapline_providers::{Present, Process};
+use trapline_rpn::{NoSymbols, Width, parse};
+use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
+use trapline_tests::linux::KERNELS;
+use trapline_tests::{fetched, interposer, root};
 
 /// Loads a module, keeps a process asleep, and shows what there is.
 const INIT: &str = "\
@@ -157,4 +168,40 @@ fn guest_linux_has_the_modules_processes_and_functions_that_it_says_it_has() {
     };
     let nops = all.iter().filter(|probe| is(probe, "0xe8", "0f1f44")).count();
     assert!(nops > 20_000 && all.len() > 40_000, "{nops} of {}", all.len());
+}
+
+#[test]
+fn guest_a_probe_in_a_program_is_where_its_process_has_it_mapped() {
+    let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
+    let image = Image::parse(&linux.kernel().unwrap(), "vmlinux").unwrap();
+    let symbols = Symbols::from_kallsyms(&image.plan().image, "vmlinux").unwrap();
+    let profile = Profile::find(image.plan(), &symbols, None).unwrap();
+    let busybox = UserModule::parse(&fetched("busybox-amd64").unwrap(), "/bin/busybox").unwrap();
+    let start = busybox.entry();
+    let place = Place::User { offset: busybox.vaddr_to_offset(start).unwrap(), module: Arc::new(busybox) };
+    let mut machine = LinuxBoot::shell(linux).unwrap().machine(PROMPT).unwrap();
+    let now = |machine: &trapline_emu::Machine| Present::new(machine.core(), Some(&profile)).spots(&place);
+    assert_eq!(now(&machine), [], "nobody runs yet");
+    let mut probes = interposer();
+    let text = "name = busybox\nmodtype = user\noffset = 0\nopcode = 0xf3\nlog 0\nexit\n";
+    let byte = match &place {
+        Place::User { module, offset } => module.bytes_at(*offset, 5).unwrap().to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let text = text.replace("0xf3", &format!("{:#x}", byte[0]));
+    let program = parse("start.rpn", &text).unwrap().link(Width::W64, &NoSymbols).unwrap();
+    let id = probes.insert(machine.core_mut(), "start", program, vec![place.clone()]).unwrap();
+    machine.run(Some(&mut probes as &mut dyn TrapInterposer), LINUX_LIMIT);
+    assert!(probes.stats().hits > 0);
+    let armed = now(&machine);
+    let process = |pid, name: &str| Some(Process { pid, name: name.to_owned() });
+    let [init, shell] = armed.as_slice() else { panic!("{armed:?}") };
+    assert_eq!(init.process, process(1, "init"));
+    assert!(shell.process.as_ref().is_some_and(|process| process.name == "sh"), "{shell:?}");
+    for spot in [init, shell] {
+        assert_eq!((spot.linear, &spot.data), (Some(start), &byte));
+        assert_eq!((spot.code[0], &spot.code[1..]), (0xcc, &byte[1..]));
+    }
+    probes.remove(machine.core_mut(), id);
+    assert_eq!(now(&machine)[0].code, byte);
 }
