@@ -12,7 +12,6 @@ use trapline_emu::{
 };
 use trapline_interposer::{Interposer, Place};
 use trapline_os::TrapOs;
-use trapline_providers::sdt::ANSWER;
 use trapline_providers::{Present, Spot, Target, find};
 use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::{embedded_guest, interposer};
@@ -23,6 +22,8 @@ const AT: u64 = 0x1_0000;
 const FUNCTION: usize = 0x110;
 /// What the instruction pointer was.
 const LOG: &str = "push r, eip\nlog 1\nexit\n";
+/// AX is 1, and nothing is recorded.
+const ANSWER: &str = "push 1\npop r, eax\nabort\n";
 
 /// How a site is armed.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -237,6 +238,41 @@ fn a_site_that_the_guest_rewrites_while_it_is_armed_is_armed_anew_and_keeps_what
     assert!(probes.stats().hits > 10 && probes.stats().rewritten > 0, "{:?}", probes.stats());
     probes.remove(machine.core_mut(), id);
     assert_eq!(views(&machine, site, 5), (vec![0xe9, 0, 0, 0, 0], vec![0xe9, 0, 0, 0, 0]));
+}
+
+#[test]
+fn two_probes_at_one_site_are_disabled_one_by_one() {
+    let kinds = ["fbt entry, mov ebp,esp as 89 e5", "pid return", "sdt, a tail call", "stapsdt, 64 bits"];
+    for (kind, bits, function, offset, patched, how) in SITES.iter().filter(|row| kinds.contains(&row.0)) {
+        for first_goes in [true, false] {
+            let (mut machine, mut probes) = (machine(*bits, &file(*bits, function)), interposer());
+            let module = Arc::new(UserModule::parse(&file(*bits, function), "program").unwrap());
+            let (site, at) = (AT + (FUNCTION + offset) as u64, (FUNCTION + offset) as u64);
+            let insert = |probes: &mut Interposer, machine: &mut Machine| {
+                let place = match how {
+                    How::Kernel => Place::Kernel { linear: site, paddr: site },
+                    How::LockNop => Place::LockNop { linear: site, paddr: site },
+                    _ => Place::User { module: Arc::clone(&module), offset: at },
+                };
+                let program = program(*bits, function[*offset], *how);
+                probes.insert(machine.core_mut(), kind, program, vec![place]).unwrap()
+            };
+            let one = insert(&mut probes, &mut machine);
+            let other = insert(&mut probes, &mut machine);
+            run(&mut machine, &mut probes, 100);
+            let both = (probes.runs(one)[0], probes.runs(other)[0]);
+            assert!(both.0 > 10 && both.0 == both.1, "{kind}: {both:?}");
+            let (goes, stays) = if first_goes { (one, other) } else { (other, one) };
+            probes.set_enabled(machine.core_mut(), goes, 0, false).unwrap();
+            run(&mut machine, &mut probes, 100);
+            assert_eq!(probes.runs(goes)[0], both.0, "{kind}: disabled");
+            assert!(probes.runs(stays)[0] > both.0 + 10, "{kind}: the other goes on");
+            let function_at = AT + FUNCTION as u64;
+            assert_eq!(views(&machine, function_at, function.len()), (function.to_vec(), patched.to_vec()));
+            probes.set_enabled(machine.core_mut(), stays, 0, false).unwrap();
+            assert_eq!(views(&machine, function_at, function.len()), (function.to_vec(), function.to_vec()));
+        }
+    }
 }
 
 /// What is seen of a place of an embedded guest: kernel, or a page of its user program in whatever process has it.
