@@ -288,9 +288,9 @@ fn programs_with_random_bytes_never_end_the_listing_of_a_guest() {
             let at = noise(&mut seed) as usize % changed.len();
             changed[at] = [0, 0xff, 0x7f, noise(&mut seed) as u8][noise(&mut seed) as usize % 4];
         }
-        for at in 0..64 {
-            if noise(&mut seed) % 40 == 0 {
-                changed[at] = noise(&mut seed) as u8;
+        for byte in changed.iter_mut().take(64) {
+            if noise(&mut seed).is_multiple_of(40) {
+                *byte = noise(&mut seed) as u8;
             }
         }
         std::fs::write(folder.path().join("noise"), &changed).unwrap();
