@@ -4,7 +4,7 @@
 
 mod cli;
 
-use cli::{Ran, trapline};
+use cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::root;
@@ -91,4 +91,22 @@ fn a_listing_changes_nothing() {
     };
     assert!(listed.iter().filter(|line| line["type"] == "list").count() > 20);
     assert_eq!(hits(listed), hits(plain));
+}
+
+#[test]
+fn a_guest_whose_system_is_not_known_has_functions_and_no_processes() {
+    let folder = TempDir::new().unwrap();
+    let mut command = patient("objcopy");
+    command.args(["--strip-symbol=trapline_os_info"]);
+    command.arg(root().join("guest-images/prebuilt/vmlinux-ia32")).arg(folder.path().join("kernel"));
+    assert_eq!(finish(command).code, 0);
+    let list = |more: &[&str]| {
+        trapline(folder.path(), &[&["list", "kernel", "--at", "insns=100K", "-q"][..], more].concat())
+    };
+    assert_eq!(list(&["do_fork"]).out, "0xc0100f91     277  kernel  do_fork\n");
+    let sentence = "the guest's system is not known, so neither its modules nor its processes can be read";
+    for option in ["--modules", "--processes"] {
+        let ran = list(&[option]);
+        assert_eq!((ran.code, ran.err), (2, format!("trapline: error: {sentence}\n")));
+    }
 }

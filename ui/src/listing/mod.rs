@@ -70,6 +70,9 @@ pub enum ListError {
     /// The description is none, or names nothing.
     #[error(transparent)]
     Probes(#[from] MatchError),
+    /// Nobody can tell.
+    #[error("the guest's system is not known, so neither its modules nor its processes can be read")]
+    UnknownSystem,
 }
 
 /// What was found.
@@ -88,7 +91,7 @@ impl Listing {
     /// Finds it: by the files, and with `present` of that what is there now.
     ///
     /// # Errors
-    /// A pattern or description that is none, or a description that names nothing.
+    /// A pattern or description that is none, a description that names nothing, or a guest whose system is not known.
     pub fn find(
         target: &Target,
         present: Option<&mut Present<'_>>,
@@ -103,8 +106,14 @@ impl Listing {
                 let glob = FunctionGlob::new(glob)?;
                 Ok(Self::Functions(functions::find(target, present, Some(&glob))))
             }
-            Wanted::Modules => Ok(Self::Modules(system::modules(target, present))),
-            Wanted::Processes => Ok(Self::Processes(system::processes(present))),
+            Wanted::Modules | Wanted::Processes => {
+                let present = present.and_then(|present| Some((present.core(), present.profile()?)));
+                let (core, profile) = present.ok_or(ListError::UnknownSystem)?;
+                Ok(match wanted {
+                    Wanted::Modules => Self::Modules(system::modules(target, core, profile)),
+                    _ => Self::Processes(system::processes(core, profile)),
+                })
+            }
         }
     }
 

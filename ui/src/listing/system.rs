@@ -1,8 +1,9 @@
 //! What a guest that has run says of itself: modules and processes.
 
 use serde_json::{Value, json};
-use trapline_os::{Module, ModuleKind, Task};
-use trapline_providers::{Present, Target};
+use trapline_emu::Core;
+use trapline_os::{Module, ModuleKind, OsProfile, Task};
+use trapline_providers::Target;
 
 use super::How;
 
@@ -21,11 +22,8 @@ pub struct Running {
 }
 
 /// The modules, by address.
-pub fn modules(target: &Target, present: Option<&mut Present<'_>>) -> Vec<Loaded> {
-    let Some((present, profile)) = present.and_then(|p| Some((p.core(), p.profile()?))) else {
-        return Vec::new();
-    };
-    let mut found = profile.modules(present);
+pub fn modules(target: &Target, core: &Core, profile: &dyn OsProfile) -> Vec<Loaded> {
+    let mut found = profile.modules(core);
     found.sort_by(|a, b| (a.base, &a.name).cmp(&(b.base, &b.name)));
     let with_file = |module: Module| {
         let file = match module.kind {
@@ -38,10 +36,7 @@ pub fn modules(target: &Target, present: Option<&mut Present<'_>>) -> Vec<Loaded
 }
 
 /// The tasks in the guest's own order.
-pub fn processes(present: Option<&mut Present<'_>>) -> Vec<Running> {
-    let Some((core, profile)) = present.and_then(|p| Some((p.core(), p.profile()?))) else {
-        return Vec::new();
-    };
+pub fn processes(core: &Core, profile: &dyn OsProfile) -> Vec<Running> {
     let running = |task: Task| {
         let program = profile.executable(core, task.task);
         let modules = profile.user_modules(core, task.task);
