@@ -274,6 +274,21 @@ fn noise(seed: &mut u64) -> u64 {
     *seed
 }
 
+/// The file with some bytes changed, the ELF header's more often than others.
+fn damaged(bytes: &[u8], seed: &mut u64) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    for _ in 0..1 + noise(seed) % 24 {
+        let at = noise(seed) as usize % changed.len();
+        changed[at] = [0, 0xff, 0x7f, noise(seed) as u8][noise(seed) as usize % 4];
+    }
+    for byte in changed.iter_mut().take(64) {
+        if noise(seed).is_multiple_of(40) {
+            *byte = noise(seed) as u8;
+        }
+    }
+    changed
+}
+
 #[test]
 fn programs_with_random_bytes_never_end_the_listing_of_a_guest() {
     let folder = TempDir::new().unwrap();
@@ -282,22 +297,79 @@ fn programs_with_random_bytes_never_end_the_listing_of_a_guest() {
     let bytes = program(folder.path(), &notes);
     let mut seed = 0x5eed_5eed_5eed_5eed;
     for _ in 0..60 {
-        let mut changed = bytes.clone();
-        for _ in 0..1 + noise(&mut seed) % 24 {
-            // The headers, the notes and the tables; the padding between them tells nothing.
-            let at = noise(&mut seed) as usize % changed.len();
-            changed[at] = [0, 0xff, 0x7f, noise(&mut seed) as u8][noise(&mut seed) as usize % 4];
-        }
-        for byte in changed.iter_mut().take(64) {
-            if noise(&mut seed).is_multiple_of(40) {
-                *byte = noise(&mut seed) as u8;
-            }
-        }
-        std::fs::write(folder.path().join("noise"), &changed).unwrap();
+        std::fs::write(folder.path().join("noise"), damaged(&bytes, &mut seed)).unwrap();
         let ran =
             trapline(folder.path(), &["list", "embedded:x86_64", "--module", "noise", ":::", "-v", "-q"]);
         unharmed(&ran, &["noise"]);
         assert!(ran.code == 0 && ran.out.contains("do_fork return"), "{}", ran.err);
         unharmed(&trapline(folder.path(), &["list", "noise", ":::", "-v", "-q"]), &["noise"]);
+    }
+}
+
+#[test]
+fn kernels_with_random_bytes_are_listed_or_refused_with_one_sentence() {
+    // Calls of functions that do not exist, with their relocations, and the pointer of a macro-declared probe.
+    let source = "
+        .text
+        .globl _start
+        .type _start, @function
+        _start: push %ebp
+        mov %esp, %ebp
+        call __dtrace_probe_one__more
+        call work
+        leave
+        ret
+        .size _start, . - _start
+        .type work, @function
+        work: jmp __dtrace_probe_last
+        .size work, . - work
+        .data
+        .globl systemtap_probe_ns__request
+        .type systemtap_probe_ns__request, @object
+        systemtap_probe_ns__request: .4byte 0
+        .size systemtap_probe_ns__request, 4
+    ";
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("kernel.s"), source).unwrap();
+    let mut command = patient("gcc");
+    let flags = "-m32 -nostdlib -static -no-pie -Wl,-q -Wl,--unresolved-symbols=ignore-all -Wl,-Ttext-segment=0x100000 \
+                 -Wl,-z,noexecstack -o kernel kernel.s";
+    command.args(flags.split_whitespace()).current_dir(folder.path());
+    let made = finish(command);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let sound = trapline(folder.path(), &["list", "kernel", ":::", "-q"]);
+    let names = ["entry", "return", "entry", "return", "request", "one-more", "last"];
+    let mut listed = listed(&sound.out);
+    listed.sort();
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    assert_eq!(listed, names, "{}", sound.out);
+    let bytes = std::fs::read(folder.path().join("kernel")).unwrap();
+    let (mut seed, mut refused) = (0x0dd_5eed, 0);
+    for _ in 0..150 {
+        std::fs::write(folder.path().join("noise"), damaged(&bytes, &mut seed)).unwrap();
+        let ran = trapline(folder.path(), &["list", "noise", ":::", "-v", "-q"]);
+        unharmed(&ran, &["noise"]);
+        assert!(ran.code == 0 || ran.err.lines().count() == 1, "{}", ran.err);
+        refused += i32::from(ran.code != 0);
+    }
+    assert!(
+        (20..130).contains(&refused),
+        "{refused} of 150 were refused: too much or too little was damaged"
+    );
+}
+
+#[test]
+fn guest_kernel_modules_with_random_bytes_never_end_the_listing_of_a_guest() {
+    let bytes = trapline_tests::fetched("modules-cloud-amd64/dummy.ko").unwrap();
+    let folder = TempDir::new().unwrap();
+    let mut seed = 0xbad_5eed;
+    for _ in 0..100 {
+        std::fs::write(folder.path().join("dummy.ko"), damaged(&bytes, &mut seed)).unwrap();
+        let file = ["--file", "/lib/dummy.ko=dummy.ko"];
+        let ran =
+            trapline(folder.path(), &[&["list", "embedded:x86_64", ":::", "-v", "-q"][..], &file].concat());
+        unharmed(&ran, &["dummy.ko"]);
+        assert!(ran.code == 0 && ran.out.contains("do_fork return"), "{}", ran.err);
     }
 }
