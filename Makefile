@@ -42,6 +42,7 @@ lint: bootstrap
 	$(CARGO) clippy --profile ci --workspace --all-targets -- -D warnings
 
 bench: guests
+	@$(CARGO) build --release --quiet --package trapline
 	@$(CARGO) run --release --quiet --package trapline-tests --bin bench
 
 doc: bootstrap

@@ -373,6 +373,11 @@ impl Interposer {
         }
     }
 
+    /// What reads tasks and modules of the guest, if its system is known.
+    pub fn profile(&self) -> Option<&dyn OsProfile> {
+        self.config.profile.as_deref()
+    }
+
     /// The records committed so far.
     pub fn channels(&mut self) -> &mut Channels {
         &mut self.channels

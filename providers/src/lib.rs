@@ -7,10 +7,10 @@
 //! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`, `sdt`,
 //! `tracepoint` and those of user programs. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
-//! Not here: handling a trap, guest memory while it runs.
+//! Not here: handling a trap.
 //!
 //! Everything is judged by the files, before the guest runs: the same program on the same files gives the same
-//! places.
+//! places. What of it is there in a guest that has run, [`Present`] says.
 //!
 //! [`Place`]: trapline_interposer::Place
 
@@ -27,6 +27,7 @@ mod enable;
 mod fbt;
 mod glob;
 mod list;
+mod present;
 mod profile;
 mod provider;
 pub mod sdt;
@@ -44,7 +45,8 @@ pub use dprobes::{Resolved, insert_error, resolve};
 pub use enable::{ArgumentRefused, EnableError, Matched, enable, find};
 pub use fbt::Rules;
 pub use glob::{FunctionGlob, GlobError};
-pub use list::{Function, functions};
+pub use list::{Function, functions, present_functions};
+pub use present::{Present, Process, Spot};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
 pub use statics::user_probes;

@@ -1,9 +1,11 @@
-//! Functions of a target by glob.
+//! Functions of a target by glob, as the files have them or as a guest that has run has.
 
-use trapline_emu::symbols::Symbol;
+use trapline_emu::symbols::{Symbol, UserModule};
+use trapline_os::ModuleKind;
 
 use crate::code::Code;
 use crate::glob::FunctionGlob;
+use crate::present::Present;
 use crate::target::{Target, basename};
 
 /// Bytes of a function that are shown.
@@ -28,38 +30,92 @@ pub struct Function {
 
 /// The functions that `glob` matches: the kernel's, then each module's, by address and name.
 pub fn functions(target: &Target, glob: Option<&FunctionGlob>) -> Vec<Function> {
-    let wanted = |symbol: &&Symbol| glob.is_none_or(|glob| glob.matches(&symbol.name));
+    let mut found = of_kernel(target, glob);
+    found.extend(target.modules().iter().flat_map(|module| of_user(module, glob)));
+    found
+}
+
+/// The functions that `glob` matches and that are there now: the kernel's with the bytes that are in memory, those of each
+/// kernel module that is loaded, where it is and as the guest names them, and those of the user modules that run.
+pub fn present_functions(
+    target: &Target,
+    present: &mut Present<'_>,
+    glob: Option<&FunctionGlob>,
+) -> Vec<Function> {
+    let plan = target.image().plan();
+    let mut found = of_kernel(target, glob);
+    for function in &mut found {
+        let paddr = plan.vaddr_to_paddr(function.address);
+        if let Some(paddr) = paddr.filter(|_| !function.bytes.is_empty()) {
+            present.core().ram().read(paddr, &mut function.bytes);
+        }
+    }
+    found.extend(of_loaded(present, basename(&plan.name), glob));
+    let modules = target.modules().iter().filter(|module| present.runs(module));
+    found.extend(modules.flat_map(|module| of_user(module, glob)));
+    found
+}
+
+fn wanted(glob: Option<&FunctionGlob>, symbol: &Symbol) -> bool {
+    glob.is_none_or(|glob| glob.matches(&symbol.name))
+}
+
+fn of_kernel(target: &Target, glob: Option<&FunctionGlob>) -> Vec<Function> {
     let plan = target.image().plan();
     let code = Code::Kernel { plan, symbols: target.symbols() };
+    let bytes = |symbol: &Symbol| code.bytes(symbol.addr, shown(symbol));
+    let own = target.symbols().functions().filter(|symbol| wanted(glob, symbol));
+    sorted(own.map(|symbol| function(basename(&plan.name), symbol, bytes(symbol), None)).collect())
+}
+
+fn of_user(module: &UserModule, glob: Option<&FunctionGlob>) -> Vec<Function> {
+    let own = module.symbols().functions().filter(|symbol| wanted(glob, symbol));
+    let one = |symbol: &Symbol| {
+        let offset = module.vaddr_to_offset(symbol.addr);
+        let bytes = offset.map(|at| Code::User(module).bytes(at, shown(symbol))).unwrap_or_default();
+        function(basename(module.name()), symbol, bytes, offset)
+    };
+    sorted(own.map(one).collect())
+}
+
+/// Those of the loaded kernel modules, by the modules' names.
+fn of_loaded(present: &Present<'_>, kernel: &str, glob: Option<&FunctionGlob>) -> Vec<Function> {
+    let (Some(profile), core) = (present.profile(), present.core()) else { return Vec::new() };
+    let mut modules = profile.modules(core);
+    modules.retain(|module| module.kind == ModuleKind::Kernel && module.name != kernel);
+    modules.sort_by(|a, b| a.name.cmp(&b.name));
     let mut found = Vec::new();
-    for symbol in target.symbols().functions().filter(wanted) {
-        found.push(function(basename(&plan.name), symbol, code, Some(symbol.addr), None));
-    }
-    sort(&mut found);
-    for module in target.modules() {
-        let mut own = Vec::new();
-        for symbol in module.symbols().functions().filter(wanted) {
-            let offset = module.vaddr_to_offset(symbol.addr);
-            own.push(function(basename(module.name()), symbol, Code::User(module), offset, offset));
-        }
-        sort(&mut own);
-        found.extend(own);
+    for module in modules {
+        let symbols = profile.module_symbols(core, &module.name);
+        let one = |symbol: &Symbol| {
+            let mut bytes = vec![0; shown(symbol)];
+            let paddr = profile.kernel_paddr(core, symbol.addr);
+            let read = paddr.is_some_and(|paddr| core.ram().read(paddr, &mut bytes));
+            function(&module.name, symbol, if read { bytes } else { Vec::new() }, None)
+        };
+        let own = symbols.functions().filter(|symbol| wanted(glob, symbol));
+        found.extend(sorted(own.map(one).collect()));
     }
     found
 }
 
-fn function(module: &str, symbol: &Symbol, code: Code<'_>, at: Option<u64>, offset: Option<u64>) -> Function {
-    let shown = usize::try_from(symbol.size).unwrap_or(FIRST_BYTES).clamp(1, FIRST_BYTES);
+/// Bytes that are shown of a function.
+fn shown(symbol: &Symbol) -> usize {
+    usize::try_from(symbol.size).unwrap_or(FIRST_BYTES).clamp(1, FIRST_BYTES)
+}
+
+fn function(module: &str, symbol: &Symbol, bytes: Vec<u8>, offset: Option<u64>) -> Function {
     Function {
         module: module.to_owned(),
         name: symbol.name.to_string(),
         address: symbol.addr,
         offset,
         size: symbol.size,
-        bytes: at.map(|at| code.bytes(at, shown)).unwrap_or_default(),
+        bytes,
     }
 }
 
-fn sort(list: &mut [Function]) {
+fn sorted(mut list: Vec<Function>) -> Vec<Function> {
     list.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+    list
 }

@@ -7,7 +7,7 @@ use trapline_providers::Abi;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
-use crate::size::{parse_channel, parse_memory};
+use crate::size::{parse_at, parse_channel, parse_memory};
 use crate::talk::Color;
 
 const EXIT_CODES: &str = "\
@@ -199,7 +199,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ITEMS", default_value = "none")]
     pub header: HeaderItems,
     /// How to print records
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
     pub format: RecordFormat,
     /// Put instruction count and symbol before each text record
     #[arg(long)]
@@ -208,7 +208,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub templates: Option<PathBuf>,
     /// Write records to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long = "output-file", value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Where records go: file (with -o), stdout, or out of a serial port of the guest, com1 or com2
     /// [default: file with -o, else stdout]
@@ -254,6 +254,53 @@ impl RunArgs {
     }
 }
 
+/// Bytes of guest memory when nothing else is said.
+pub const DEFAULT_MEMORY: u64 = 256 << 20;
+
+/// How a guest is run before something is done with it.
+#[derive(Debug, Default, Args)]
+pub struct FirstArgs {
+    /// Run the guest first, for so many instructions: insns=N
+    #[arg(long, value_name = "insns=N", value_parser = parse_at, conflicts_with = "until")]
+    pub at: Option<u64>,
+    /// Run the guest first, until the console shows this text
+    #[arg(long, value_name = "TEXT")]
+    pub until: Vec<String>,
+    /// With --until: wait for so many instructions at most, exit 124
+    #[arg(long, value_name = "N", requires = "until")]
+    pub limit_insns: Option<u64>,
+    /// The kernel command line.
+    #[command(flatten)]
+    pub cmdline: CmdlineArgs,
+    /// Guest memory [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub mem: Option<u64>,
+    /// Devices.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
+}
+
+impl FirstArgs {
+    /// Whether the guest is to run.
+    pub fn runs(&self) -> bool {
+        self.at.is_some() || !self.until.is_empty()
+    }
+
+    /// An option that says how it runs, if one was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let devices = &self.devices;
+        let all = [
+            (self.mem.is_some(), "--mem"),
+            (self.cmdline.cmdline.is_some(), "--cmdline"),
+            (!self.cmdline.append.is_empty(), "--append"),
+            (devices.platform.is_some(), "--platform"),
+            (devices.disk.is_some(), "--disk"),
+            (devices.virtio_console, "--virtio-console"),
+        ];
+        all.into_iter().find_map(|(given, option)| given.then_some(option))
+    }
+}
+
 /// `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
@@ -264,17 +311,26 @@ pub struct ListArgs {
     /// provider:module:function:name
     #[arg(value_name = "GLOB|SPEC")]
     pub glob: Option<String>,
+    /// What is there when the guest has run.
+    #[command(flatten)]
+    pub first: FirstArgs,
+    /// The modules that the guest has loaded, instead
+    #[arg(long, conflicts_with_all = ["glob", "processes", "opcode", "bytes"])]
+    pub modules: bool,
+    /// The tasks of the guest, instead; with -v what they have mapped
+    #[arg(long, conflicts_with_all = ["glob", "opcode", "bytes"])]
+    pub processes: bool,
     /// Show the sites of each probe, and by which rule they were found
     #[arg(short, long)]
     pub verbose: bool,
-    /// Show the first byte, as `opcode =` wants it
+    /// Show the first byte, as `opcode =` wants it; of a guest that has run what is there now
     #[arg(long)]
     pub opcode: bool,
     /// Show the first bytes
     #[arg(long)]
     pub bytes: bool,
     /// How to print them
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
     pub format: Format,
 }
 
@@ -296,7 +352,7 @@ pub struct DisArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     /// How to print it
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
     pub format: Format,
 }
 
@@ -322,7 +378,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"])]
     pub explain: Option<String>,
     /// How to print findings and programs
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
     pub format: Format,
 }
 
@@ -336,7 +392,7 @@ pub struct BuildArgs {
     #[arg(long, hide = true, value_name = "FILE.rpn", conflicts_with = "file")]
     pub build_ppdf: Option<PathBuf>,
     /// The file to write [default: FILE.ppdf]
-    #[arg(short, long, value_name = "FILE.ppdf")]
+    #[arg(short, long = "output-file", alias = "output", value_name = "FILE.ppdf")]
     pub output: Option<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
@@ -384,7 +440,7 @@ pub struct CatArgs {
     /// The trace file
     pub file: PathBuf,
     /// How to print records
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
     pub format: RecordFormat,
     /// Put instruction count and symbol before each text record
     #[arg(long)]
@@ -393,6 +449,6 @@ pub struct CatArgs {
     #[arg(long, value_name = "FILE")]
     pub templates: Option<PathBuf>,
     /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long = "output-file", value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

@@ -12,6 +12,8 @@ use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, PpdfError, UnwritableError, VerifyingKey};
 use trapline_trace::{TemplateErrors, TraceFileError};
 
+use crate::listing::ListError;
+
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -188,6 +190,16 @@ pub enum Failure {
     /// The machine cannot be built or loaded.
     #[error("cannot build the machine: {0}")]
     Machine(MachineError),
+}
+
+impl From<ListError> for Failure {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Glob(error) => Self::Glob(error),
+            ListError::Probes(error) => Self::Probes(error),
+            ListError::UnknownSystem => Self::Usage(error.to_string()),
+        }
+    }
 }
 
 impl From<EnableError> for Failure {

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use trapline_emu::{Snapshot, SnapshotMismatch};
 use trapline_interposer::{Clock, Interposer, PointView, ProgramId, ProgramView, SavedTable};
-use trapline_providers::{Target, resolve};
+use trapline_providers::{MatchError, Present, Target, resolve};
 use trapline_rpn::Program;
 use trapline_trace::Reply;
 
+use crate::listing::{How, ListError, Listing, Wanted};
 use crate::session::Session;
 use crate::talk::counted;
 
@@ -45,6 +46,13 @@ pub enum Command {
     GetVars {
         /// The program.
         name: Option<String>,
+    },
+    /// What is there now: functions, probes, modules, processes.
+    List {
+        /// Which.
+        wanted: Wanted,
+        /// What is shown of them.
+        how: How,
     },
     /// Saves machine and probe table.
     Snapshot {
@@ -166,6 +174,9 @@ pub enum GateError {
     /// There is nothing to type at.
     #[error("the machine has no virtio console; --virtio-console would give it one")]
     NoVirtioConsole,
+    /// Nothing can be listed.
+    #[error(transparent)]
+    List(ListError),
     /// A snapshot of another machine.
     #[error(transparent)]
     Mismatch(#[from] SnapshotMismatch),
@@ -216,6 +227,7 @@ pub fn apply(session: &mut Session, target: &Target, command: &Command) -> Resul
         Command::Switch { points, on } => switch(session, points, *on),
         Command::Query => Ok(query(session)),
         Command::GetVars { name } => get_vars(session, name.as_deref()),
+        Command::List { wanted, how } => list(session, target, wanted, *how),
         Command::Snapshot { label } => {
             let snapshot = session.machine.snapshot(session.snapshots.newest.as_ref());
             let table = session.interposer.as_ref().map(Interposer::save);
@@ -372,6 +384,21 @@ fn place(point: &PointView<'_>) -> String {
             None => module.name().to_owned(),
         },
     }
+}
+
+/// What is there now. That nothing is, is an answer.
+fn list(session: &Session, target: &Target, wanted: &Wanted, how: How) -> Result<Done, GateError> {
+    let icount = session.machine.icount();
+    let profile = session.interposer.as_ref().and_then(Interposer::profile);
+    let mut present = Present::new(session.machine.core(), profile);
+    let found = match Listing::find(target, Some(&mut present), wanted) {
+        Err(ListError::Probes(MatchError::Nothing { .. })) => Listing::probes(Vec::new(), None),
+        found => found.map_err(GateError::List)?,
+    };
+    let how = How { digits: 2 + 2 * target.width().bytes(), ..how };
+    let lines = found.text(how).iter().map(|line| format!("list {icount} {line}")).collect();
+    let object = json!({"type": "list", "icount": icount, found.plural(): found.objects()});
+    Ok(Done { reply: Reply { lines, object }, ..Done::default() })
 }
 
 fn get_vars(session: &Session, name: Option<&str>) -> Result<Done, GateError> {

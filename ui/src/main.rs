@@ -14,6 +14,7 @@ mod gate;
 mod guest;
 mod interrupt;
 mod keys;
+mod listing;
 mod output;
 mod programs;
 mod script;

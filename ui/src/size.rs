@@ -1,4 +1,4 @@
-//! Sizes on the command line: `256M`, `64K`, `4096`, and sub-buffers, `64Kx8`.
+//! Sizes and counts on the command line: `256M`, `64K`, `4096`, sub-buffers, `64Kx8`, instructions, `insns=2M`.
 
 use trapline_trace::ChannelConfig;
 
@@ -17,6 +17,30 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| "a number such as 256M would be right".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "the size does not fit 64 bits".to_owned())
+}
+
+/// A count of instructions: decimal or `0x..`, with `_`, and K, M or G for thousands, millions and thousand millions.
+pub fn parse_count(text: &str) -> Option<u64> {
+    let plain = text.replace('_', "");
+    let (digits, unit) = match plain.char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (plain.get(..at), 1_000),
+        Some((at, 'M' | 'm')) => (plain.get(..at), 1_000_000),
+        Some((at, 'G' | 'g')) => (plain.get(..at), 1_000_000_000),
+        _ => (Some(plain.as_str()), 1),
+    };
+    let digits = digits.unwrap_or_default();
+    let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
+    let value = if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() };
+    value?.checked_mul(unit)
+}
+
+/// `insns=N`, as a script has it.
+///
+/// # Errors
+/// One sentence, for clap.
+pub fn parse_at(text: &str) -> Result<u64, String> {
+    let count = text.strip_prefix("insns=").and_then(parse_count);
+    count.ok_or_else(|| "insns=N, a count of instructions such as insns=1500K, would be right".to_owned())
 }
 
 /// The size of guest memory: whole pages, at least 1 MiB.

@@ -62,6 +62,13 @@ fn list() {
         &["list", "embedded:ia32", "[a"],
         &["list", "embedded:pdp11"],
         &["list", "nothere"],
+        &["list", "embedded:ia32", "--modules"],
+        &["list", "embedded:ia32", "--mem", "64M"],
+        &["list", "embedded:ia32", "--at", "3M"],
+        &["list", "embedded:ia32", "--at", "insns=3M", "--until", "x"],
+        &["list", "embedded:ia32", "--limit-insns", "3"],
+        &["list", "embedded:ia32", "do_fork", "--processes", "--at", "insns=3M"],
+        &["run", "embedded:ia32", "--output", "records.txt"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }
@@ -269,6 +276,11 @@ at
         ("insert-misfit.script", b"at insns=5 insert misfit.rpn\n"),
         ("labels.script", b"at insns=5 snapshot one\nat insns=9 restore two\n"),
         ("binary.script", b"at \xff"),
+        (
+            "lists.script",
+            b"at insns=5 list\nat insns=5 list --bytes main\nat insns=5 list -v fbt::: main\n\
+              at insns=5 list a:b:c:d:e\nat insns=5 list [a\nat insns=5 list --modules --processes\n",
+        ),
     ]);
     let cases: &[&[&str]] = &[
         &["run", "embedded:ia32", "-p", "good.rpn", "--script", "wrong.script"],
@@ -277,6 +289,7 @@ at
         &["run", "embedded:ia32", "--script", "labels.script"],
         &["run", "embedded:ia32", "--script", "binary.script"],
         &["run", "embedded:ia32", "--script", "nothere.script"],
+        &["run", "embedded:ia32", "--script", "lists.script"],
     ];
     insta::assert_snapshot!(session(&folder, cases));
 }

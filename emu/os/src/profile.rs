@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use trapline_emu::Core;
+use trapline_emu::symbols::Symbols;
 
 /// A task of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +98,12 @@ pub trait OsProfile {
     /// that only serve its start while it is starting. Empty when there is no such module or it cannot be read.
     fn module_sections(&self, _core: &Core, _name: &str) -> Vec<(String, u64)> {
         Vec::new()
+    }
+
+    /// The symbols of the loaded kernel module `name` where they are now; none when there is no such module or it cannot
+    /// be read.
+    fn module_symbols(&self, _core: &Core, name: &str) -> Symbols {
+        Symbols::new(name)
     }
 
     /// The physical address that the kernel's virtual address `va` has now, if it has one.

@@ -217,6 +217,25 @@ impl Core {
         pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
     }
 
+    /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
+    /// any byte lies outside RAM.
+    pub fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
+        if !self.ram.read(paddr, to) {
+            return false;
+        }
+        let pages = (paddr / PAGE) as u32..(paddr + to.len() as u64).div_ceil(PAGE) as u32;
+        for (page, list) in pages.filter_map(|page| Some((page, self.patches.get(&page)?))) {
+            for patch in list {
+                let at = u64::from(page) * PAGE + u64::from(patch.offset);
+                for (n, byte) in (0..).zip(&patch.bytes[..usize::from(patch.len)]) {
+                    let to = (at + n).checked_sub(paddr).and_then(|into| to.get_mut(into as usize));
+                    to.into_iter().for_each(|to| *to = *byte);
+                }
+            }
+        }
+        true
+    }
+
     /// The patch at exactly `paddr`.
     pub(super) fn patch_at(&self, paddr: u64) -> Option<u32> {
         let list = self.patches.get(&((paddr / PAGE) as u32))?;

@@ -33,6 +33,8 @@ fn kernel() -> (Vec<u8>, String) {
         // Writing to a string cannot fail.
         let _ = writeln!(map, "{:08x} T subsystem_{}_function_{n}", AT + n * SIZE, n % 97);
     }
+    // Where the last one ends.
+    let _ = writeln!(map, "{:08x} D _end", AT + FUNCTIONS * SIZE);
     (elf, map)
 }
 

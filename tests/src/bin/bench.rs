@@ -15,6 +15,8 @@ mod hits;
 mod linux;
 #[path = "../bench/probes.rs"]
 mod probes;
+#[path = "../bench/providers.rs"]
+mod providers;
 #[path = "../bench/snapshot.rs"]
 mod snapshot;
 #[path = "../bench/table.rs"]
@@ -32,6 +34,8 @@ use trapline_tests::linux::{KERNELS, Linux};
 
 /// What `--only` calls the section of opcode forms.
 const FORMS: &str = "forms";
+/// What `--only` calls all of the probes by name.
+const PROVIDERS: &str = "providers";
 /// What `--only` calls the boots of Linux.
 const LINUX: &str = "linux";
 
@@ -42,8 +46,8 @@ struct Options {
     /// About a minute: fewer rounds, and no boot of GNU Mach and Linux
     #[arg(long)]
     quick: bool,
-    /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `linux`: only the
-    /// boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
+    /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `providers`: only
+    /// the probes by name; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -69,7 +73,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     if only != FORMS {
         let title = "One hit: the paper's experiments, loop dec eax; nop; jnz";
         table.section(title, &hits::paper(rounds, scale, only)?);
-        table.section("Probes by name", &hits::arguments(rounds, scale, only)?);
+        table.section("Arguments of probes by name", &hits::arguments(rounds, scale, only)?);
         table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
         table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
         table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
@@ -79,6 +83,24 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
         let lines = forms::lines(if options.quick { 1 } else { 5 })?;
         table.forms(&lines, hits::bare_iteration(rounds, scale)?);
     }
+    Ok(())
+}
+
+/// What probes by name cost: to find, to list, to arm, and while they are not enabled.
+fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<dyn Error>> {
+    let rounds = if options.quick { 3 } else { 9 };
+    table.section("A kernel of 45,000 functions", &probes::rows(rounds)?);
+    let kernel = KERNELS.iter().find(|linux| linux.flavour == "amd64");
+    match kernel.filter(|linux| linux.kernel().is_ok()) {
+        Some(linux) => {
+            table.section("Debian's amd64 kernel, 49,665 functions", &providers::linux(linux, rounds)?)
+        }
+        None => table.note("probes by name on Linux: skipped, the kernel is missing (make guests)"),
+    }
+    table.section(
+        "Probes that are not enabled",
+        &providers::dormant(rounds, if options.quick { 1 } else { 5 })?,
+    );
     Ok(())
 }
 
@@ -110,12 +132,19 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    if options.only.as_deref() == Some(PROVIDERS) {
+        let (rounds, scale) = if options.quick { (7, 2) } else { (15, 5) };
+        table.section("Arguments of probes by name", &hits::arguments(rounds, scale, "")?);
+        provider_sections(options, &mut table)?;
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
-    table.section("A kernel of 45,000 functions", &probes::rows(if options.quick { 3 } else { 9 })?);
+    provider_sections(options, &mut table)?;
     table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {

@@ -1,18 +1,25 @@
-//! `trapline list`: the functions that can be probed, by address.
+//! `trapline list`: functions, and the probes of providers; of the files, or of a guest that was run first.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::json;
-use trapline_providers::{Function, FunctionGlob, functions};
-use trapline_trace::{HexStyle, hex};
+use trapline_emu::symbols::UserModule;
+use trapline_providers::{Description, MatchError, Present, user_probes};
+use trapline_trace::{HeaderItems, TextSink};
 
-use crate::cli::{Format, ListArgs};
-use crate::cmd::list_probes;
+use crate::cli::{DEFAULT_MEMORY, FirstArgs, Format, ListArgs};
 use crate::cmd::run::{bits, digits};
+use crate::crash::CrashWatch;
 use crate::failure::{Exit, Failure};
 use crate::guest::{self, Guest};
-use crate::talk::{Talk, counted};
+use crate::interrupt;
+use crate::listing::{How, Listing, Wanted};
+use crate::output::{Console, Outputs};
+use crate::script::Script;
+use crate::session::{Ending, Session, Watch};
+use crate::talk::Talk;
 
 /// Near misses named when nothing matches.
 const SUGGESTIONS: usize = 3;
@@ -20,28 +27,102 @@ const SUGGESTIONS: usize = 3;
 /// Runs the command.
 ///
 /// # Errors
-/// Bad files or pattern, nothing that matches, output that cannot be written.
+/// Bad files, pattern or options, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    let description = args.glob.as_ref().filter(|text| text.contains(':'));
-    if let (Some(description), Some(module)) = (description, guest::user_module(&args.guest.image)) {
-        return list_probes::of_module(args, &Arc::new(module), description, out, talk);
+    let wanted = wanted(args);
+    check(args, &wanted)?;
+    let program = wanted.description().and_then(|_| guest::user_module(&args.guest.image));
+    if let Some((module, description)) = program.map(Arc::new).zip(wanted.description()) {
+        if args.first.runs() {
+            let image = &args.guest.image;
+            return Err(Failure::Usage(format!("{image} is a program, not a kernel that can be run")));
+        }
+        let bits = module.width().bits() as u8;
+        let found = Listing::probes(of_module(&module, description)?, None);
+        return write(args, (2 + usize::from(bits) / 4, bits), &found, &wanted, Exit::Ok, out, talk);
     }
     let guest = Guest::open(&args.guest, talk)?;
-    if let Some(description) = description {
-        return list_probes::run(args, &guest, description, out, talk);
-    }
-    let glob = args.glob.as_deref().map(FunctionGlob::new).transpose()?;
-    let found = functions(&guest.target, glob.as_ref());
-    if let (true, Some(pattern)) = (found.is_empty(), &args.glob) {
+    let ran = args.first.runs().then(|| run_first(&args.first, &guest, talk)).transpose()?;
+    let profile = guest.profile();
+    let mut present =
+        ran.as_ref().map(|(session, _)| Present::new(session.machine.core(), profile.as_deref()));
+    let found = Listing::find(&guest.target, present.as_mut(), &wanted)?;
+    // That what the files have is not there now is an answer.
+    if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
+        && (ran.is_none() || Listing::find(&guest.target, None, &wanted)?.len() == 0)
+    {
         return Err(nothing(&guest, pattern));
     }
-    let written = match args.format {
-        Format::Text => text(args, &guest, &found, out),
-        Format::Json => json_lines(&guest, &found, out),
+    let exit = ran.as_ref().map_or(Exit::Ok, |(_, exit)| *exit);
+    write(args, (digits(&guest), bits(&guest)), &found, &wanted, exit, out, talk)
+}
+
+fn wanted(args: &ListArgs) -> Wanted {
+    match (args.modules, args.processes, &args.glob) {
+        (true, ..) => Wanted::Modules,
+        (_, true, _) => Wanted::Processes,
+        (.., Some(text)) => Wanted::Named(text.clone()),
+        _ => Wanted::Functions,
+    }
+}
+
+/// Refuses options that do not go together, where clap cannot know.
+fn check(args: &ListArgs, wanted: &Wanted) -> Result<(), Failure> {
+    let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+    if args.bytes && wanted.description().is_some() {
+        return usage("--bytes goes with functions; of probes --opcode shows the byte");
+    }
+    if args.first.runs() {
+        return Ok(());
+    }
+    if args.modules || args.processes {
+        return usage(
+            "--modules and --processes show what a guest has when it runs; --at or --until would run it",
+        );
+    }
+    match args.first.given() {
+        Some(option) => usage(&format!(
+            "{option} says how the guest runs before the listing; --at or --until would run it"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The probes of a user program or library that was given as the image.
+fn of_module(
+    module: &Arc<UserModule>,
+    description: &str,
+) -> Result<Vec<trapline_providers::Probe>, MatchError> {
+    let wanted = Description::parse(description)?;
+    let found = user_probes(module, &wanted);
+    if found.is_empty() {
+        return Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new() });
+    }
+    Ok(found)
+}
+
+/// Runs the guest to where its listing is wanted, and the exit code if that was not reached.
+fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, Exit), Failure> {
+    let machine = guest.machine(args.mem.unwrap_or(DEFAULT_MEMORY), &args.cmdline, &args.devices)?;
+    let mut session = Session::new(machine, None, PathBuf::from("."));
+    interrupt::listen();
+    let watch = Watch { until: &args.until, crash_on: &[], crash: CrashWatch::new(&guest.target) };
+    let limit = args.at.or(args.limit_insns).unwrap_or(u64::MAX);
+    let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));
+    let mut outputs = Outputs { sink, records: None, console: Console::None, talk: *talk };
+    let ending = session.run(&guest.target, &watch, limit, &mut Script::default(), &mut outputs)?;
+    let icount = session.machine.icount();
+    let exit = match ending {
+        Ending::Limit if args.at.is_some() => {
+            talk.note(&format!("the guest ran for {icount} instructions"));
+            Exit::Ok
+        }
+        ending => {
+            talk.note(&format!("{} after {icount} instructions", ending.sentence()));
+            ending.exit()
+        }
     };
-    written.and_then(|()| out.flush()).map_err(Failure::Output)?;
-    talk.note(&counted(found.len() as u64, "function"));
-    Ok(Exit::Ok)
+    Ok((session, exit))
 }
 
 fn nothing(guest: &Guest, pattern: &str) -> Failure {
@@ -59,35 +140,27 @@ fn nothing(guest: &Guest, pattern: &str) -> Failure {
     Failure::Usage(sentence)
 }
 
-fn text(args: &ListArgs, guest: &Guest, found: &[Function], out: &mut dyn Write) -> std::io::Result<()> {
-    let digits = digits(guest);
-    let modules = found.iter().map(|function| function.module.len()).max().unwrap_or(0);
-    for function in found {
-        write!(out, "{:#0digits$x} {:>7}  ", function.address, function.size)?;
-        if args.opcode {
-            let opcode = function.bytes.first().map_or_else(|| "-".to_owned(), |byte| format!("{byte:#04x}"));
-            write!(out, "{opcode:4}  ")?;
-        }
-        if args.bytes {
-            write!(out, "{:23}  ", hex(&function.bytes, HexStyle::Spaced))?;
-        }
-        writeln!(out, "{:modules$}  {}", function.module, function.name)?;
-    }
-    Ok(())
+fn write(
+    args: &ListArgs,
+    (digits, bits): (usize, u8),
+    found: &Listing,
+    wanted: &Wanted,
+    exit: Exit,
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let how = How { verbose: args.verbose, opcode: args.opcode, bytes: args.bytes, digits };
+    let written = match args.format {
+        Format::Text => found.text(how).iter().try_for_each(|line| writeln!(out, "{line}")),
+        Format::Json => json_lines(&args.guest.image, bits, found, exit, out),
+    };
+    written.and_then(|()| out.flush()).map_err(Failure::Output)?;
+    talk.note(&found.sentence(wanted));
+    Ok(exit)
 }
 
-fn json_lines(guest: &Guest, found: &[Function], out: &mut dyn Write) -> std::io::Result<()> {
-    let header = json!({"type": "header", "version": 1, "image": guest.name, "width": bits(guest)});
-    writeln!(out, "{header}")?;
-    for function in found {
-        let line = json!({
-            "type": "function", "address": format!("{:#x}", function.address), "size": function.size,
-            "module": function.module, "name": function.name,
-            "offset": function.offset.map(|offset| format!("{offset:#x}")),
-            "opcode": function.bytes.first().map(|byte| format!("{byte:#04x}")),
-            "bytes": hex(&function.bytes, HexStyle::Pairs),
-        });
-        writeln!(out, "{line}")?;
-    }
-    writeln!(out, "{}", json!({"type": "end", "functions": found.len(), "exit": 0}))
+fn json_lines(image: &str, bits: u8, found: &Listing, exit: Exit, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", json!({"type": "header", "version": 1, "image": image, "width": bits}))?;
+    found.objects().iter().try_for_each(|object| writeln!(out, "{object}"))?;
+    writeln!(out, "{}", json!({"type": "end", found.plural(): found.len(), "exit": exit.code()}))
 }

@@ -8,6 +8,5 @@ pub mod dis_ppdf;
 mod explain;
 mod finding;
 pub mod list;
-mod list_probes;
 pub mod run;
 pub mod trace;

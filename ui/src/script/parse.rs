@@ -9,13 +9,14 @@ use crate::cli::SourceArgs;
 use crate::failure::Failure;
 use crate::gate::{Command, InputLine, Selection, file_name};
 use crate::guest::read_file;
+use crate::listing::{How, Wanted};
 use crate::programs;
+use crate::size::parse_count;
 
 /// What a line may begin with.
 const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
 /// What a line may do.
-const ACTIONS: &str =
-    "insert, remove, enable, disable, query, getvars, snapshot, restore, type and stop are what can be done";
+const ACTIONS: &str = "insert, remove, enable, disable, query, getvars, list, snapshot, restore, type and stop are what can be done";
 
 /// A word and its place in the line.
 #[derive(Debug, Clone, Copy)]
@@ -302,17 +303,7 @@ fn insns(line: &mut Line<'_>, form: &str) -> Parsed<u64> {
 
 /// Decimal or `0x..`, with `_`, and K, M or G for thousands, millions and thousand millions.
 fn number(word: Word<'_>, text: &str, col: usize) -> Parsed<u64> {
-    let plain = text.replace('_', "");
-    let (digits, unit) = match plain.char_indices().next_back() {
-        Some((at, 'K' | 'k')) => (plain.get(..at), 1_000),
-        Some((at, 'M' | 'm')) => (plain.get(..at), 1_000_000),
-        Some((at, 'G' | 'g')) => (plain.get(..at), 1_000_000_000),
-        _ => (Some(plain.as_str()), 1),
-    };
-    let digits = digits.unwrap_or_default();
-    let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
-    let value = if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() };
-    value.and_then(|value| value.checked_mul(unit)).ok_or_else(|| Wrong {
+    parse_count(text).ok_or_else(|| Wrong {
         col,
         len: text.chars().count().max(1).min(word.len),
         message: format!("`{text}` is no number of 64 bits"),
@@ -332,6 +323,7 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Comma
         "disable" => Command::Switch { points: selection(line, word)?, on: false },
         "query" => Command::Query,
         "getvars" => Command::GetVars { name: line.optional().map(|name| name.text.to_owned()) },
+        "list" => listing(line)?,
         "snapshot" => {
             Command::Snapshot { label: line.next("the snapshot's name", "snapshot LABEL")?.text.to_owned() }
         }
@@ -346,6 +338,47 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Comma
         "stop" => Command::Stop,
         other => return Err(wrong(word, format!("`{other}` is nothing that can be done"), ACTIONS).into()),
     })
+}
+
+/// What follows `list`: what `trapline list` takes, as far as it goes with a guest that runs.
+fn listing(line: &mut Line<'_>) -> Parsed<Command> {
+    const FORM: &str = "list [-v] [--opcode] SPEC, list --modules or list [-v] --processes";
+    let (mut how, mut wanted) = (How::default(), None);
+    let end = line.end;
+    while let Some(word) = line.optional() {
+        let named = match word.text {
+            "-v" | "--verbose" => {
+                how.verbose = true;
+                continue;
+            }
+            "--opcode" => {
+                how.opcode = true;
+                continue;
+            }
+            "--modules" => Wanted::Modules,
+            "--processes" => Wanted::Processes,
+            text if text.starts_with('-') => {
+                return Err(wrong(
+                    word,
+                    format!("`{text}` is no option of list"),
+                    &format!("{FORM} would be right"),
+                ));
+            }
+            text => Wanted::Named(text.to_owned()),
+        };
+        named.check().map_err(|error| wrong(word, error.to_string(), &format!("{FORM} would be right")))?;
+        if wanted.replace(named).is_some() {
+            let message = format!("`{}` is more than one line can list", word.text);
+            return Err(wrong(word, message, &format!("{FORM} would be right")));
+        }
+    }
+    let wanted = wanted.ok_or_else(|| Wrong {
+        col: end,
+        len: 1,
+        message: "what to list is missing".to_owned(),
+        help: FORM.to_owned(),
+    })?;
+    Ok(Command::List { wanted, how })
 }
 
 /// What follows `type`: a text, with `hvc0` before it for the virtio console.

@@ -271,6 +271,16 @@ impl OsProfile for Linux {
         found.map(|found| self.module.placed(&memory, &found)).unwrap_or_default()
     }
 
+    fn module_symbols(&self, core: &Core, name: &str) -> Symbols {
+        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else {
+            return Symbols::new(name);
+        };
+        let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
+        let mut budget = modules::MAX_SYMBOLS;
+        let details = found.map(|found| self.module.details(&memory, &found, &mut budget));
+        details.map_or_else(|| Symbols::new(name), |details| details.symbols)
+    }
+
     fn kernel_paddr(&self, core: &Core, va: u64) -> Option<u64> {
         self.memory(core)?.paddr(va)
     }

@@ -323,6 +323,8 @@ fn a_module_is_read() {
         assert_eq!(found[0].sections, [ModuleSection { name: ".text".into(), address: kernel.p(0x3_0000) }]);
         let symbols: Vec<_> = found[0].symbols.iter().map(|s| (s.name.as_ref(), s.addr, s.size)).collect();
         assert_eq!(symbols, [("init", kernel.p(0x3_0000), 0x10), ("buffer", kernel.p(0x3_1800), 0x10)]);
+        assert_eq!(os.module_symbols(machine.core(), "e1000").len(), 2);
+        assert!(os.module_symbols(machine.core(), "e100").is_empty(), "no such module");
     }
 }
 

@@ -1,0 +1,185 @@
+//! What `trapline list` and a script's `list` show: functions, probes with their sites, modules and processes; of the
+//! files, or of a guest that has run. As lines, and as JSON objects. Not here: where they go.
+
+mod functions;
+mod probes;
+mod system;
+
+use serde_json::Value;
+use trapline_providers::{Description, FunctionGlob, GlobError, MatchError, Present, Probe, Target};
+
+pub use probes::Listed;
+use system::{Loaded, Running};
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// All functions.
+    Functions,
+    /// Probes by a description, which has a colon; else functions by a glob.
+    Named(String),
+    /// What the guest says that it has loaded.
+    Modules,
+    /// What the guest runs.
+    Processes,
+}
+
+impl Wanted {
+    /// The description of probes that it is, if it is one.
+    pub fn description(&self) -> Option<&str> {
+        match self {
+            Self::Named(text) if text.contains(':') => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it can be asked for at all.
+    ///
+    /// # Errors
+    /// A pattern or a description that is none.
+    pub fn check(&self) -> Result<(), ListError> {
+        match self {
+            Self::Named(text) if text.contains(':') => {
+                Description::parse(text).map(|_| ()).map_err(|error| ListError::Probes(error.into()))
+            }
+            Self::Named(text) => Ok(FunctionGlob::new(text).map(|_| ())?),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How it is shown as text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct How {
+    /// The sites of probes, what processes have mapped.
+    pub verbose: bool,
+    /// First bytes: of functions as `opcode =` wants them, of sites as they are now.
+    pub opcode: bool,
+    /// First bytes of functions.
+    pub bytes: bool,
+    /// Characters of an address with its `0x`.
+    pub digits: usize,
+}
+
+/// Why there is no listing.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The pattern is none.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
+    /// The description is none, or names nothing.
+    #[error(transparent)]
+    Probes(#[from] MatchError),
+    /// Nobody can tell.
+    #[error("the guest's system is not known, so neither its modules nor its processes can be read")]
+    UnknownSystem,
+}
+
+/// What was found.
+pub enum Listing {
+    /// Functions.
+    Functions(Vec<trapline_providers::Function>),
+    /// Probes that are there, of so many that have such names.
+    Probes(Vec<Listed>, usize),
+    /// Modules.
+    Modules(Vec<Loaded>),
+    /// Processes and their threads.
+    Processes(Vec<Running>),
+}
+
+impl Listing {
+    /// Finds it: by the files, and with `present` of that what is there now.
+    ///
+    /// # Errors
+    /// A pattern or description that is none, a description that names nothing, or a guest whose system is not known.
+    pub fn find(
+        target: &Target,
+        present: Option<&mut Present<'_>>,
+        wanted: &Wanted,
+    ) -> Result<Self, ListError> {
+        match wanted {
+            Wanted::Functions => Ok(Self::Functions(functions::find(target, present, None))),
+            Wanted::Named(description) if wanted.description().is_some() => {
+                Ok(Self::probes(trapline_providers::find(target, description)?, present))
+            }
+            Wanted::Named(glob) => {
+                let glob = FunctionGlob::new(glob)?;
+                Ok(Self::Functions(functions::find(target, present, Some(&glob))))
+            }
+            Wanted::Modules | Wanted::Processes => {
+                let present = present.and_then(|present| Some((present.core(), present.profile()?)));
+                let (core, profile) = present.ok_or(ListError::UnknownSystem)?;
+                Ok(match wanted {
+                    Wanted::Modules => Self::Modules(system::modules(target, core, profile)),
+                    _ => Self::Processes(system::processes(core, profile)),
+                })
+            }
+        }
+    }
+
+    /// These probes, and with `present` those that are there now.
+    pub fn probes(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Self {
+        let matched = found.len();
+        Self::Probes(probes::there(found, present), matched)
+    }
+
+    /// Lines.
+    pub fn text(&self, how: How) -> Vec<String> {
+        match self {
+            Self::Functions(list) => functions::text(list, how),
+            Self::Probes(list, _) => probes::text(list, how),
+            Self::Modules(list) => system::modules_text(list, how),
+            Self::Processes(list) => system::processes_text(list, how),
+        }
+    }
+
+    /// One JSON object an item.
+    pub fn objects(&self) -> Vec<Value> {
+        match self {
+            Self::Functions(list) => list.iter().map(functions::object).collect(),
+            Self::Probes(list, _) => list.iter().map(probes::object).collect(),
+            Self::Modules(list) => list.iter().map(system::module_object).collect(),
+            Self::Processes(list) => list.iter().map(system::process_object).collect(),
+        }
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Functions(list) => list.len(),
+            Self::Probes(list, _) => list.len(),
+            Self::Modules(list) => list.len(),
+            Self::Processes(list) => list.len(),
+        }
+    }
+
+    /// What several of them are called.
+    pub fn plural(&self) -> &'static str {
+        match self {
+            Self::Functions(_) => "functions",
+            Self::Probes(..) => "probes",
+            Self::Modules(_) => "modules",
+            Self::Processes(_) => "processes",
+        }
+    }
+
+    /// How many there are, as a sentence.
+    pub fn sentence(&self, wanted: &Wanted) -> String {
+        let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+        match self {
+            Self::Functions(list) => count(list.len(), "function", "functions"),
+            Self::Modules(list) => count(list.len(), "module", "modules"),
+            Self::Processes(list) => count(list.len(), "task", "tasks"),
+            Self::Probes(list, matched) => {
+                let description = wanted.description().unwrap_or_default();
+                let there = list.len();
+                let rest = match there {
+                    _ if there == *matched => String::new(),
+                    1 => ", of which 1 is there now".to_owned(),
+                    _ => format!(", of which {there} are there now"),
+                };
+                format!("description '{description}' matched {}{rest}", count(*matched, "probe", "probes"))
+            }
+        }
+    }
+}

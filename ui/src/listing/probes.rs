@@ -1,0 +1,140 @@
+//! Probes, as `dtrace -l` lists them, with their sites if wanted.
+
+use serde_json::{Value, json};
+use trapline_interposer::Place;
+use trapline_providers::{Present, Probe, Site, Spot};
+use trapline_trace::{HexStyle, hex};
+
+use super::How;
+
+/// A probe, and where its sites are now if the guest has run.
+pub struct Listed {
+    probe: Probe,
+    /// Of each site.
+    spots: Option<Vec<Vec<Spot>>>,
+}
+
+/// The probes; with `present` those of which a site is there now.
+pub fn there(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Vec<Listed> {
+    let Some(present) = present else {
+        return found.into_iter().map(|probe| Listed { probe, spots: None }).collect();
+    };
+    let mut there = Vec::new();
+    for probe in found {
+        let spots: Vec<Vec<Spot>> = probe.sites.iter().map(|site| present.spots(&site.place)).collect();
+        // A time and a watch are nowhere and always there.
+        let nowhere = probe.sites.iter().any(|site| address(site).is_none());
+        if nowhere || spots.iter().any(|spots| !spots.is_empty()) {
+            there.push(Listed { probe, spots: Some(spots) });
+        }
+    }
+    there
+}
+
+/// A heading and a line each, with a line a site or more.
+pub fn text(found: &[Listed], how: How) -> Vec<String> {
+    let mut lines = vec![format!("{:>5} {:>10} {:>17} {:>33} NAME", "ID", "PROVIDER", "MODULE", "FUNCTION")];
+    for Listed { probe, spots } in found {
+        let name = &probe.name;
+        lines.push(format!(
+            "{:>5} {:>10} {:>17} {:>33} {}",
+            probe.id, name.provider, name.module, name.function, name.name
+        ));
+        if !how.verbose && !how.opcode {
+            continue;
+        }
+        for (n, site) in probe.sites.iter().enumerate() {
+            match spots.as_ref().and_then(|spots| spots.get(n)) {
+                None => lines.extend(address(site).map(|at| line(probe, site, Some(at), how, None))),
+                Some(spots) => {
+                    lines.extend(spots.iter().map(|spot| line(probe, site, spot.linear, how, Some(spot))));
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// A line of a site: `      0xc010116a  do_exit+0x0  0x55  push ebp; mov ebp,esp`.
+fn line(probe: &Probe, site: &Site, at: Option<u64>, how: How, spot: Option<&Spot>) -> String {
+    let digits = how.digits;
+    let at = at.map_or_else(|| format!("{:digits$}", "-"), |at| format!("{at:#0digits$x}"));
+    let within = site.within.as_ref().unwrap_or(&probe.name.function);
+    let mut line = format!("      {at}  {within}+{:#x}", site.offset);
+    if how.opcode {
+        let now = spot.map_or_else(|| format!("{:#04x}", site.opcode), |spot| now(site, spot));
+        line.push_str(&format!("  {now}"));
+    }
+    line.push_str(&format!("  {}{}", site.rule, arguments(site)));
+    if let Some(process) = spot.and_then(|spot| spot.process.as_ref()) {
+        line.push_str(&format!("  in process {} ({})", process.pid, process.name));
+    }
+    line
+}
+
+/// What is at a site now: the byte that loads see, that of the file if it was another, what fetches see if a probe is armed.
+fn now(site: &Site, spot: &Spot) -> String {
+    let Some(first) = spot.data.first() else { return "not in memory".to_owned() };
+    if let Place::Pointer { .. } = site.place {
+        let value = spot.data.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+        return format!("holds {value:#x}");
+    }
+    let mut text = format!("{first:#04x}");
+    if *first != site.opcode {
+        text.push_str(&format!(" ({:#04x} in the file)", site.opcode));
+    }
+    let differing = spot.data.iter().zip(&spot.code).rposition(|(data, code)| data != code);
+    if let Some(code) = differing.and_then(|last| spot.code.get(..=last)) {
+        text.push_str(&format!(" armed: {}", hex(code, HexStyle::Spaced)));
+    }
+    text
+}
+
+/// What is known of the arguments at a site.
+fn arguments(site: &Site) -> String {
+    if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
+}
+
+/// The linear address of a site by the files; of a user or kernel module the offset in its file. `None` without a place in
+/// memory.
+fn address(site: &Site) -> Option<u64> {
+    match site.place {
+        Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
+            Some(linear)
+        }
+        Place::User { offset, .. } | Place::Module { offset, .. } => Some(offset),
+        Place::Timer(_) | Place::Watch(_) => None,
+    }
+}
+
+/// One as JSON.
+pub fn object(Listed { probe, spots }: &Listed) -> Value {
+    let sites = probe.sites.iter().enumerate();
+    let sites = sites.map(|(n, site)| site_object(site, spots.as_ref().and_then(|spots| spots.get(n))));
+    let name = &probe.name;
+    json!({
+        "type": "probe", "id": probe.id, "provider": *name.provider, "module": *name.module,
+        "function": *name.function, "name": *name.name, "sites": sites.collect::<Vec<Value>>(),
+    })
+}
+
+fn site_object(site: &Site, spots: Option<&Vec<Spot>>) -> Value {
+    let at = address(site);
+    let mut object = json!({
+        "address": at.map(|at| format!("{at:#x}")), "offset": site.offset,
+        "opcode": format!("{:#04x}", site.opcode), "rule": site.rule, "arguments": site.shown,
+    });
+    if let (Some(spots), Some(object)) = (spots, object.as_object_mut()) {
+        object.insert("now".to_owned(), spots.iter().map(spot_object).collect());
+    }
+    object
+}
+
+fn spot_object(spot: &Spot) -> Value {
+    json!({
+        "address": spot.linear.map(|at| format!("{at:#x}")),
+        "pid": spot.process.as_ref().map(|process| process.pid),
+        "process": spot.process.as_ref().map(|process| &process.name),
+        "bytes": hex(&spot.data, HexStyle::Pairs), "fetched": hex(&spot.code, HexStyle::Pairs),
+    })
+}

@@ -1,0 +1,101 @@
+//! What a guest that has run says of itself: modules and processes.
+
+use serde_json::{Value, json};
+use trapline_emu::Core;
+use trapline_os::{Module, ModuleKind, OsProfile, Task};
+use trapline_providers::Target;
+
+use super::How;
+
+/// A module that the guest has loaded.
+pub struct Loaded {
+    module: Module,
+    /// The file that it is known by, if it is.
+    file: Option<String>,
+}
+
+/// A task, and what its process has mapped.
+pub struct Running {
+    task: Task,
+    program: Option<String>,
+    modules: Vec<Module>,
+}
+
+/// The modules, by address.
+pub fn modules(target: &Target, core: &Core, profile: &dyn OsProfile) -> Vec<Loaded> {
+    let mut found = profile.modules(core);
+    found.sort_by(|a, b| (a.base, &a.name).cmp(&(b.base, &b.name)));
+    let with_file = |module: Module| {
+        let file = match module.kind {
+            ModuleKind::Kernel => target.kernel_module_named(&module.name).map(|known| known.file().name()),
+            ModuleKind::User => target.module(&module.name).map(|known| known.name()),
+        };
+        Loaded { file: file.map(str::to_owned), module }
+    };
+    found.into_iter().map(with_file).collect()
+}
+
+/// The tasks in the guest's own order.
+pub fn processes(core: &Core, profile: &dyn OsProfile) -> Vec<Running> {
+    let running = |task: Task| {
+        let program = profile.executable(core, task.task);
+        let modules = profile.user_modules(core, task.task);
+        Running { task, program, modules }
+    };
+    profile.tasks(core).into_iter().map(running).collect()
+}
+
+fn kind(module: &Module) -> &'static str {
+    match module.kind {
+        ModuleKind::Kernel => "kernel",
+        ModuleKind::User => "user",
+    }
+}
+
+/// A heading and a line each.
+pub fn modules_text(found: &[Loaded], how: How) -> Vec<String> {
+    let digits = how.digits;
+    let mut lines = vec![format!("{:digits$} {:>9}  {:6}  {:24}  FILE", "ADDRESS", "SIZE", "KIND", "NAME")];
+    lines.extend(found.iter().map(|Loaded { module, file }| {
+        let file = file.as_deref().unwrap_or("-");
+        let Module { base, size, name, .. } = module;
+        format!("{base:#0digits$x} {size:>9}  {:6}  {name:24}  {file}", kind(module))
+    }));
+    lines
+}
+
+/// A heading and a line each, with a line a module if wanted.
+pub fn processes_text(found: &[Running], how: How) -> Vec<String> {
+    let digits = how.digits;
+    let mut lines = vec![format!("{:>7} {:>7} {:>7}  {:16}  PROGRAM", "PID", "TGID", "UID", "NAME")];
+    for Running { task, program, modules } in found {
+        let Task { pid, tgid, uid, name, .. } = task;
+        let program = program.as_deref().unwrap_or("-");
+        lines.push(format!("{pid:>7} {tgid:>7} {uid:>7}  {name:16}  {program}"));
+        let mapped = modules.iter().filter(|_| how.verbose);
+        lines.extend(
+            mapped
+                .map(|Module { base, size, name, .. }| format!("      {base:#0digits$x} {size:>9}  {name}")),
+        );
+    }
+    lines
+}
+
+/// A module as JSON.
+pub fn module_object(Loaded { module, file }: &Loaded) -> Value {
+    json!({
+        "type": "module", "address": format!("{:#x}", module.base), "size": module.size, "kind": kind(module),
+        "name": module.name, "file": file,
+    })
+}
+
+/// A task as JSON.
+pub fn process_object(Running { task, program, modules }: &Running) -> Value {
+    let modules = modules.iter().map(
+        |module| json!({"address": format!("{:#x}", module.base), "size": module.size, "name": module.name}),
+    );
+    json!({
+        "type": "process", "pid": task.pid, "tgid": task.tgid, "uid": task.uid, "name": task.name,
+        "program": program, "modules": modules.collect::<Vec<Value>>(),
+    })
+}
