@@ -37,6 +37,8 @@ impl SetupHeader {
     fields! {
         /// Sectors of 512 bytes of real-mode code behind the first.
         setup_sects: u8 = 0x1f1, since 0x200, else 4;
+        /// Size of the protected-mode code in units of 16 bytes.
+        syssize: u32 = 0x1f4, since 0x204, else 0;
         /// LOADED_HIGH and others.
         loadflags: u8 = 0x211, since 0x200, else 0;
         /// Physical address of the protected-mode code.
@@ -107,13 +109,23 @@ impl SetupHeader {
         self.xloadflags() & KERNEL_64 != 0
     }
 
-    /// Where the protected-mode code lies in the file.
-    pub(super) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
+    /// Where the protected-mode code begins in the file.
+    fn protected_mode_start(&self) -> u64 {
         let sectors = match self.setup_sects() {
             0 => 4,
             sectors => u64::from(sectors),
         };
-        let start = (sectors + 1) * SECTOR;
+        (sectors + 1) * SECTOR
+    }
+
+    /// Where the file ends that the header was built with: what comes later was appended to it.
+    pub(super) fn built_end(&self) -> u64 {
+        self.protected_mode_start() + u64::from(self.syssize()) * 16
+    }
+
+    /// Where the protected-mode code lies in the file.
+    pub(super) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
+        let start = self.protected_mode_start();
         let len = file.len() as u64;
         match usize::try_from(start) {
             Ok(start) if start < file.len() => Ok(start..file.len()),
