@@ -131,28 +131,7 @@ fn guest_linux_text_of_a_panic_that_a_program_prints_is_none() {
 
 /// An initramfs with busybox, modules of a kernel and this script as `/init`.
 fn image(folder: &Path, linux: &Linux, modules: &[&str], script: &str) -> String {
-    let busybox = guest(&format!("busybox-{}", linux.arch));
-    std::fs::write(
-        folder.join("init"),
-        format!("#!/bin/busybox sh\n/bin/busybox --install -s /bin\n{script}"),
-    )
-    .unwrap();
-    let mut list = format!(
-        "dir /bin 755\ndir /dev 755\ndir /proc 755\ndir /sys 755\nnod /dev/console 600 c 5 1\n\
-         file /bin/busybox {busybox} 755\nslink /bin/sh busybox 777\nfile /init init 755\n"
-    );
-    for module in modules {
-        let file = guest(&format!("modules-{}/{module}.ko", linux.flavour));
-        list += &format!("file /{module}.ko {file} 644\n");
-    }
-    std::fs::write(folder.join("list"), list).unwrap();
-    let ran = Command::new(root().join("scripts/guests/newc"))
-        .args(["--root", ".", "list", "initrd.gz"])
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    folder.join("initrd.gz").display().to_string()
+    linux.image(folder, modules, &[], script).unwrap().display().to_string()
 }
 
 const MOUNTS: &str = "export PATH=/bin\nmount -t proc proc /proc\nmount -t sysfs sysfs /sys\n\
