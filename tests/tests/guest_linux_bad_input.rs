@@ -10,6 +10,7 @@ use std::path::Path;
 use cli::{Ran, trapline};
 use tempfile::TempDir;
 use trapline_emu::load::Image;
+use trapline_tests::linux::KERNELS;
 use trapline_tests::{fetched, root};
 
 fn kernel(flavour: &str) -> Vec<u8> {
@@ -280,4 +281,33 @@ fn guest_linux_with_programs_of_another_architecture() {
     assert_eq!(ran.code, 4, "{}", ran.err);
     assert!(ran.err.contains("the guest crashed: kernel panic: No working init found."), "{}", ran.err);
     assert!(ran.err.contains("Failed to execute /init (error -8)"), "{}", ran.err);
+}
+
+/// What the guest says of its modules is overwritten while one of them is probed.
+#[test]
+fn guest_linux_with_a_damaged_list_of_modules() {
+    const INIT: &str =
+        "insmod /loop.ko\necho the module is in\n(exit 0) & wait\n(exit 0) & wait\npoweroff -f\n";
+    const HOSTILE: &str = "name = vmlinux\nmodtype = kernel\noffset = kernel_clone\nopcode = 0xe8\nmaxhits = 1\n\
+                           push modules\npush 0xdead0000\npop mem, u64\nexit\n";
+    let folder = TempDir::new().unwrap();
+    KERNELS[1].image(folder.path(), &["loop"], &[], &format!("export PATH=/bin\n{INIT}")).unwrap();
+    std::fs::write(folder.path().join("hostile.rpn"), HOSTILE).unwrap();
+    std::fs::write(folder.path().join("s"), "on console \"the module is in\" insert hostile.rpn\n").unwrap();
+    let image = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let probe = root().join("examples/linux/loop.rpn").display().to_string();
+    let args = ["run", &image, "--initrd", "initrd.gz", "-p", &probe, "--limit-insns", "20000000000"];
+    let whole = trapline(folder.path(), &args);
+    assert_eq!((whole.code, whole.err.contains("damaged")), (0, false), "{}", whole.err);
+    assert!(whole.err.contains("trapline: 9 hits, 0 records lost"), "{}", whole.err);
+    let ran = trapline(folder.path(), &[&args[..], &["--script", "s"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("the guest powered off after "), "{}", ran.err);
+    assert!(ran.err.contains("trapline: 10 hits, 0 records lost"), "{}", ran.err);
+    let said = ran
+        .err
+        .lines()
+        .find_map(|line| line.strip_prefix("trapline: the guest's list of kernel modules at "));
+    let why = " is damaged: behind 1 entries the link at 0xdead0000 leads nowhere";
+    assert!(said.is_some_and(|said| said.ends_with(why)), "{}", ran.err);
 }

@@ -12,6 +12,8 @@ const SECTOR: u64 = 512;
 
 /// The kernel takes the command line at an address of its own choice (CAN_USE_HEAP and LOADED_HIGH of `loadflags`).
 const LOADED_HIGH: u8 = 1;
+/// KASLR_FLAG: the image's own decompressor has moved the kernel.
+const KASLR: u8 = 1 << 1;
 const CAN_USE_HEAP: u8 = 1 << 7;
 /// XLF_KERNEL_64 of `xloadflags`.
 const KERNEL_64: u16 = 1;
@@ -158,7 +160,7 @@ impl SetupHeader {
             }
         };
         put(0x210, &[UNDEFINED_LOADER]);
-        put(0x211, &[self.loadflags() & !CAN_USE_HEAP]);
+        put(0x211, &[self.loadflags() & !(CAN_USE_HEAP | KASLR)]);
         put(0x218, &initrd.to_le_bytes());
         put(0x21c, &initrd_len.to_le_bytes());
         put(0x228, &cmdline.to_le_bytes());
