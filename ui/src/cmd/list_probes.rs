@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
-use trapline_providers::{Description, MatchError, Probe, Site, find, user_probes};
+use trapline_providers::{Description, MatchError, Probe, Site, find, show_parameters, user_probes};
 
 use crate::cli::{Format, ListArgs};
 use crate::cmd::run::{bits, digits};
@@ -27,7 +27,10 @@ pub fn run(
             "--bytes goes with functions; of probes --opcode shows the byte".to_owned(),
         ));
     }
-    let found = find(&guest.target, description)?;
+    let mut found = find(&guest.target, description)?;
+    if args.verbose || args.format == Format::Json {
+        show_parameters(&guest.target, &mut found);
+    }
     write(args, (digits(guest), bits(guest)), description, &found, out, talk)
 }
 
