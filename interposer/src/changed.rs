@@ -53,11 +53,15 @@ fn has_instruction(core: &Core, module: &UserModule, offset: u64, page: u64) -> 
     let into = (offset % PAGE) as usize;
     let content = module.page((offset / PAGE) as usize).and_then(|content| content.get(into..));
     let Some(content) = content.filter(|content| !content.is_empty()) else { return false };
+    let at = page as usize + into;
+    // Most pages differ here: nothing is decoded for them.
+    if core.ram().bytes().get(at) != content.first() {
+        return false;
+    }
     let bits = if module.width() == Width::Bits64 { 64 } else { 32 };
     let instruction = Decoder::new(bits, content, DecoderOptions::NONE).decode();
     // One that crosses the end of the page does not decode: all that there is of it counts.
     let length = if instruction.is_invalid() { content.len().min(LONGEST) } else { instruction.len() };
-    let at = page as usize + into;
     let found = core.ram().bytes().get(at..at + length);
     found.is_some_and(|found| content.get(..length) == Some(found))
 }
