@@ -1,5 +1,6 @@
 //! Arming and disarming.
 
+use crate::changed::is_changed_page;
 use crate::displace::Displaced;
 use crate::module;
 use crate::provided::Point;
@@ -243,7 +244,8 @@ impl Interposer {
                 let file_page = (offset / PAGE) as usize;
                 let Some(content) = module.page(file_page) else { return Ok(()) };
                 for paddr in core.code_pages() {
-                    if holds(core, paddr, content) {
+                    let profile = self.config.profile.as_deref();
+                    if holds(core, paddr, content) || is_changed_page(core, profile, &module, offset, paddr) {
                         self.count_found(core, &module, offset, (paddr, probe as u32));
                         self.attach(core, paddr + offset % PAGE, INT3, probe)?;
                     }
@@ -347,6 +349,7 @@ impl Interposer {
             }
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
+                    || is_changed_page(core, profile, module, *offset, page)
             }
         };
         if site.change(|here| here.retain(|&p| stays(p))) && site.armed {
@@ -401,6 +404,10 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             let mut byte = [0];
             if !core.ram().read(*paddr, &mut byte) {
                 return Err(InsertErrorKind::NotMapped(format!("linear address {linear:#x}")));
+            }
+            // `opcode` is of the file. A guest that runs may have changed its code, as Linux does where it can trace.
+            if core.icount() > 0 {
+                return Ok(());
             }
             (byte[0], format!("{linear:#x}"))
         }

@@ -33,6 +33,14 @@ fn placed(
 }
 
 impl Interposer {
+    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules, if
+    /// there is an enabled probe that needs it and the list cannot be believed.
+    pub fn modules_damage(&self, core: &Core) -> Option<String> {
+        let needs = |place: &Place| matches!(place, Place::Module { .. });
+        self.probes.iter().find(|probe| probe.enabled && needs(&probe.place))?;
+        self.config.profile.as_deref()?.damage(core)
+    }
+
     /// Disarms the sites of module probes where the module no longer is.
     fn leave_modules(&mut self, core: &mut Core, found: &[(usize, u64)]) {
         let probes = &self.probes;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use trapline_emu::symbols::{Dwarf, LinePlaces, SourceLine, Symbols};
+use trapline_emu::symbols::{Dwarf, LinePlaces, Parameter, SourceLine, Symbols};
 
 /// Most places that an error names.
 const SHOWN: usize = 4;
@@ -124,6 +124,11 @@ impl SourceLines {
     /// The source line of the instruction at `addr`.
     pub(crate) fn line_at(&self, addr: u64) -> Option<SourceLine> {
         self.dwarf().ok()??.line_at(addr)
+    }
+
+    /// The functions that are wanted by name, with what they take.
+    pub(crate) fn functions(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<Parameter>)> {
+        self.dwarf().ok().flatten().map(|dwarf| dwarf.functions(wanted)).unwrap_or_default()
     }
 
     /// Where the line's code is: in a function the lowest address of the line. What is inlined into several functions

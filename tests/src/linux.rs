@@ -1,6 +1,9 @@
 //! The Linux guests that `make guests` fetches and makes. Only their files: it neither loads nor runs them.
 
 use crate::{fetched, root};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What the shell's initramfs prints before its first prompt, which is `/ # `.
 pub const SHELL_BANNER: &str = "initramfs: a shell of busybox";
@@ -55,6 +58,43 @@ impl Linux {
     /// A sentence with the command that fetches it, also when this kernel has no such module.
     pub fn module(&self, name: &str) -> Result<Vec<u8>, String> {
         fetched(&format!("modules-{}/{name}.ko", self.flavour))
+    }
+
+    /// Makes an initramfs in `folder`: busybox, these modules of the kernel and these files of the folder, all of them at
+    /// the top, and a shell script as `/init`, which finds busybox's names in `/bin`.
+    ///
+    /// # Errors
+    /// A file is missing.
+    pub fn image(
+        &self,
+        folder: &Path,
+        modules: &[&str],
+        files: &[&str],
+        script: &str,
+    ) -> Result<PathBuf, Box<dyn Error>> {
+        let init = format!("#!/bin/busybox sh\n/bin/busybox --install -s /bin\n{script}");
+        std::fs::write(folder.join("init"), init)?;
+        let mut list = String::from(
+            "dir /bin 755\ndir /dev 755\ndir /proc 755\ndir /sys 755\nnod /dev/console 600 c 5 1\n\
+             slink /bin/sh busybox 777\nfile /init init 755\n",
+        );
+        let guests = root().join(".guests");
+        let busybox = guests.join(format!("busybox-{}", self.arch));
+        list += &format!("file /bin/busybox {} 755\n", busybox.display());
+        for module in modules {
+            let file = guests.join(format!("modules-{}/{module}.ko", self.flavour));
+            list += &format!("file /{module}.ko {} 644\n", file.display());
+        }
+        for file in files {
+            list += &format!("file /{file} {file} 755\n");
+        }
+        std::fs::write(folder.join("list"), list)?;
+        let mut newc = Command::new(root().join("scripts/guests/newc"));
+        let made = newc.args(["--root", ".", "list", "initrd.gz"]).current_dir(folder).output()?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into());
+        }
+        Ok(folder.join("initrd.gz"))
     }
 }
 

@@ -226,6 +226,11 @@ fn guest_linux_cloud_amd64_does_not_notice_10_000_probes() {
     does_not_notice("cloud-amd64");
 }
 
+#[test]
+fn guest_linux_amd64_does_not_notice_10_000_probes() {
+    does_not_notice("amd64");
+}
+
 /// The guest's own function tracer, kprobes, jump labels and loaded modules work where we have probes.
 #[test]
 fn guest_linux_stress_script_does_not_notice_10_000_probes() {

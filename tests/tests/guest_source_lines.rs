@@ -5,7 +5,7 @@
 use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
 use trapline_interposer::Place;
-use trapline_providers::{Target, resolve};
+use trapline_providers::{Target, find, resolve, show_parameters};
 use trapline_rpn::parse;
 use trapline_tests::root;
 
@@ -62,4 +62,32 @@ fn guest_a_line_that_is_no_place_is_refused() {
 
 fn refused_or_empty(target: &Target, line: u32) -> String {
     place(target, &format!("\"kern/list.h:{line}\""), 0x55).err().unwrap_or_default()
+}
+
+#[test]
+fn guest_what_a_function_takes_is_shown_at_its_entry() {
+    let target = target();
+    let shown = |description: &str| {
+        let mut found = find(&target, description).unwrap();
+        show_parameters(&target, found.iter_mut());
+        found.remove(0).sites.remove(0).shown
+    };
+    // As gdb's `info scope` and `ptype` have it.
+    assert_eq!(shown("fbt::thread_create:entry"), ["task_t parent_task", "thread_t *child_thread"]);
+    assert_eq!(shown("fbt::Panic:entry").last().unwrap(), "...");
+    assert!(shown("fbt::thread_create:return").is_empty());
+}
+
+#[test]
+fn guest_what_a_function_of_linux_takes_is_shown_at_its_entry() {
+    let file = std::fs::read(root().join(".guests/linux-cloud-amd64")).expect("run `make guests`");
+    let image = Image::parse(&file, "vmlinux").unwrap();
+    let symbols = Symbols::from_kallsyms(image.bytes(), "vmlinux").unwrap();
+    let target = Target::new(image, symbols, Vec::new());
+    let mut found = find(&target, "fbt::{kernel_clone,vfs_read}:entry").unwrap();
+    show_parameters(&target, found.iter_mut());
+    let shown =
+        |name: &str| &found.iter().find(|probe| *probe.name.function == *name).unwrap().sites[0].shown;
+    assert_eq!(*shown("kernel_clone"), ["struct kernel_clone_args *args"]);
+    assert_eq!(*shown("vfs_read"), ["struct file *file", "char *buf", "size_t count", "loff_t *pos"]);
 }

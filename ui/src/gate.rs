@@ -391,10 +391,13 @@ fn list(session: &Session, target: &Target, wanted: &Wanted, how: How) -> Result
     let icount = session.machine.icount();
     let profile = session.interposer.as_ref().and_then(Interposer::profile);
     let mut present = Present::new(session.machine.core(), profile);
-    let found = match Listing::find(target, Some(&mut present), wanted) {
+    let mut found = match Listing::find(target, Some(&mut present), wanted) {
         Err(ListError::Probes(MatchError::Nothing { .. })) => Listing::probes(Vec::new(), None),
         found => found.map_err(GateError::List)?,
     };
+    if how.verbose {
+        found.show_parameters(target);
+    }
     let how = How { digits: 2 + 2 * target.width().bytes(), ..how };
     let lines = found.text(how).iter().map(|line| format!("list {icount} {line}")).collect();
     let object = json!({"type": "list", "icount": icount, found.plural(): found.objects()});

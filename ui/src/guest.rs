@@ -237,7 +237,7 @@ fn build(
         match Symbols::from_kallsyms(&image.plan().image, &kernel) {
             Ok(found) => symbols = found,
             // Another system's kernel, without symbols.
-            Err(SymbolError::Kallsyms(KallsymsError::NoTokens)) => {}
+            Err(SymbolError::Kallsyms(KallsymsError::NoTokens)) if image.plan().linux.is_none() => {}
             Err(error) => talk.note(&format!("{name} has no symbols: {error}")),
         }
     }

@@ -94,6 +94,12 @@ pub trait OsProfile {
     /// All modules in the guest's own order, unreadable ones left out.
     fn modules(&self, core: &Core) -> Vec<Module>;
 
+    /// What of the guest's own list of modules cannot be believed, in a sentence; `None` when nothing is wrong with it.
+    /// What can be read of a damaged list is what [`OsProfile::modules`] has.
+    fn damage(&self, _core: &Core) -> Option<String> {
+        None
+    }
+
     /// The sections of the loaded kernel module `name` and the virtual addresses where they are now, by address; those
     /// that only serve its start while it is starting. Empty when there is no such module or it cannot be read.
     fn module_sections(&self, _core: &Core, _name: &str) -> Vec<(String, u64)> {

@@ -126,7 +126,21 @@ impl Dwarf {
 
     /// What the function `name` takes; of several functions of the name the first.
     pub fn parameters(&self, name: &str) -> Option<Vec<Parameter>> {
-        self.units().find_map(|unit| parameters(unit.unit_ref(&self.sections), name).ok()?)
+        self.units().find_map(|unit| {
+            let mut found = Vec::new();
+            unit_functions(unit.unit_ref(&self.sections), |other| other == name, &mut found).ok()?;
+            Some(found.into_iter().next()?.1)
+        })
+    }
+
+    /// Every function that is wanted by its name, with its parameters, in the order of the units; a damaged unit up to the
+    /// damage.
+    pub fn functions(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<Parameter>)> {
+        let mut found = Vec::new();
+        for unit in self.units() {
+            let _ = unit_functions(unit.unit_ref(&self.sections), &wanted, &mut found);
+        }
+        found
     }
 
     /// All units up to the first that is damaged.
@@ -243,35 +257,48 @@ fn is_called(path: &str, name: &str) -> bool {
     path.strip_suffix(name).is_some_and(|rest| !name.is_empty() && (rest.is_empty() || rest.ends_with('/')))
 }
 
-fn parameters(unit: UnitRef<'_, Reader>, name: &str) -> Result<Option<Vec<Parameter>>, gimli::Error> {
+/// Adds the functions of one unit that are wanted and of which there is code.
+fn unit_functions(
+    unit: UnitRef<'_, Reader>,
+    wanted: impl Fn(&str) -> bool,
+    found: &mut Vec<(String, Vec<Parameter>)>,
+) -> Result<(), gimli::Error> {
     let mut entries = unit.entries();
-    let mut found: Option<(isize, Vec<Parameter>)> = None;
+    // The depth of the function whose entries come; its parameters lie right below it.
+    let mut within: Option<isize> = None;
     while let Some(entry) = entries.next_dfs()? {
-        if let Some((depth, list)) = &mut found {
-            if entry.depth() <= *depth {
-                break;
+        if let Some(depth) = within.filter(|depth| entry.depth() > *depth) {
+            if let Some((_, list)) = found.last_mut()
+                && entry.depth() == depth + 1
+            {
+                list.extend(parameter(unit, entry));
             }
-            if entry.depth() > *depth + 1 {
-                continue;
-            }
-            match entry.tag() {
-                dw::DW_TAG_formal_parameter => list.push(Parameter {
-                    name: entry_name(unit, entry).unwrap_or_default(),
-                    type_name: type_name(unit, entry, DEPTH),
-                }),
-                dw::DW_TAG_unspecified_parameters => {
-                    list.push(Parameter { name: String::new(), type_name: "...".to_owned() });
-                }
-                _ => {}
-            }
-        } else if entry.tag() == dw::DW_TAG_subprogram
+            continue;
+        }
+        within = None;
+        if entry.tag() == dw::DW_TAG_subprogram
             && entry.attr_value(dw::DW_AT_declaration).is_none()
-            && entry_name(unit, entry).as_deref() == Some(name)
+            && let Some(name) = entry_name(unit, entry).filter(|name| wanted(name))
         {
-            found = Some((entry.depth(), Vec::new()));
+            within = Some(entry.depth());
+            found.push((name, Vec::new()));
         }
     }
-    Ok(found.map(|(_, list)| list))
+    Ok(())
+}
+
+/// What an entry right below a function's says that it takes.
+fn parameter(unit: UnitRef<'_, Reader>, entry: &Entry) -> Option<Parameter> {
+    match entry.tag() {
+        dw::DW_TAG_formal_parameter => Some(Parameter {
+            name: entry_name(unit, entry).unwrap_or_default(),
+            type_name: type_name(unit, entry, DEPTH),
+        }),
+        dw::DW_TAG_unspecified_parameters => {
+            Some(Parameter { name: String::new(), type_name: "...".to_owned() })
+        }
+        _ => None,
+    }
 }
 
 type Entry = gimli::DebuggingInformationEntry<Reader>;

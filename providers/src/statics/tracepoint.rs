@@ -13,6 +13,7 @@ use trapline_interposer::Place;
 
 use super::operands::Operands;
 use super::{Found, kernel_module};
+use crate::parameters::declaration;
 use crate::provider::Site;
 use crate::sdt::{Format, KernelFile, LinuxSites, Tracepoint, tracepoint_arguments};
 use crate::target::Target;
@@ -115,10 +116,4 @@ fn format(type_name: &str, width: Width) -> Format {
         _ => ((width.bits() / 8) as u8, false),
     };
     Format { bytes, signed, float: false }
-}
-
-/// As C declares it.
-fn declaration(parameter: &Parameter) -> String {
-    let space = if parameter.type_name.ends_with('*') { "" } else { " " };
-    format!("{}{space}{}", parameter.type_name, parameter.name)
 }

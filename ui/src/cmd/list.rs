@@ -46,7 +46,10 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     let profile = guest.profile();
     let mut present =
         ran.as_ref().map(|(session, _)| Present::new(session.machine.core(), profile.as_deref()));
-    let found = Listing::find(&guest.target, present.as_mut(), &wanted)?;
+    let mut found = Listing::find(&guest.target, present.as_mut(), &wanted)?;
+    if args.verbose || args.format == Format::Json {
+        found.show_parameters(&guest.target);
+    }
     // That what the files have is not there now is an answer.
     if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
         && (ran.is_none() || Listing::find(&guest.target, None, &wanted)?.len() == 0)

@@ -255,6 +255,9 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         talk.note(&text);
         if let Some(interposer) = &session.interposer {
             errors::totals(interposer, talk);
+            if let Some(damage) = interposer.modules_damage(session.machine.core()) {
+                talk.note(&damage);
+            }
         }
         unanswered(&stats, talk);
     }

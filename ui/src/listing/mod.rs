@@ -123,6 +123,14 @@ impl Listing {
         Self::Probes(probes::there(found, present), matched)
     }
 
+    /// Says of the kernel's functions among the probes what they take; for verbose listings, since it has the kernel's
+    /// types read.
+    pub fn show_parameters(&mut self, target: &Target) {
+        if let Self::Probes(found, _) = self {
+            trapline_providers::show_parameters(target, found.iter_mut().map(|listed| &mut listed.probe));
+        }
+    }
+
     /// Lines.
     pub fn text(&self, how: How) -> Vec<String> {
         match self {

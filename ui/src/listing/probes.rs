@@ -9,7 +9,7 @@ use super::How;
 
 /// A probe, and where its sites are now if the guest has run.
 pub struct Listed {
-    probe: Probe,
+    pub(super) probe: Probe,
     /// Of each site.
     spots: Option<Vec<Vec<Spot>>>,
 }

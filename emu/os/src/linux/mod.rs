@@ -2,7 +2,7 @@
 //!
 //! The current task is per-CPU data: `current_task` at the distance `__per_cpu_offset[0]`, which holds in user mode and
 //! in the kernel alike, before and after `swapgs`. Memory is read through the kernel's own page tables (`memory.rs`).
-//! The kernel must be where it was linked (`nokaslr`); where it is not, as the name of `init_task` shows, every answer
+//! The kernel must be where it was linked, as the loader puts it; where it is not, as the name of `init_task` shows, every answer
 //! is "unknown".
 //!
 //! Not here: namespaces (ids are those of the first one), deleted files, other CPUs.
@@ -199,19 +199,41 @@ impl Linux {
     }
 }
 
+/// How a walk through a list ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListEnd {
+    /// At its head, as it should.
+    Head,
+    /// At a link that leads nowhere; its address.
+    Nowhere(u64),
+    /// At one that leads back into the list; its address.
+    Inside(u64),
+    /// After as many as there may be.
+    Most,
+}
+
 /// The objects of the circular list at `head`, whose links lie `link` bytes into them: at most `most`, none twice.
 fn listed(memory: &Memory<'_>, head: u64, link: u64, most: usize) -> Vec<u64> {
+    walked(memory, head, link, most).0
+}
+
+/// The same, and how the list ends.
+fn walked(memory: &Memory<'_>, head: u64, link: u64, most: usize) -> (Vec<u64>, ListEnd) {
     let mut seen = BTreeSet::from([head]);
     let mut found = Vec::new();
     let mut at = head;
-    while found.len() < most
-        && let Some(next) = memory.pointer(at)
-        && seen.insert(next)
-    {
+    while found.len() < most {
+        let Some(next) = memory.pointer(at) else { return (found, ListEnd::Nowhere(at)) };
+        if next == head {
+            return (found, ListEnd::Head);
+        }
+        if !seen.insert(next) {
+            return (found, ListEnd::Inside(at));
+        }
         found.push(memory.add(next, link.wrapping_neg()));
         at = next;
     }
-    found
+    (found, ListEnd::Most)
 }
 
 impl OsProfile for Linux {
@@ -263,6 +285,11 @@ impl OsProfile for Linux {
     fn modules(&self, core: &Core) -> Vec<Module> {
         let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return Vec::new() };
         self.module.list(&memory, head).iter().map(|at| at.module.clone()).collect()
+    }
+
+    fn damage(&self, core: &Core) -> Option<String> {
+        let (memory, head) = self.memory(core).zip(self.modules_head)?;
+        self.module.damage(&memory, head)
     }
 
     fn module_sections(&self, core: &Core, name: &str) -> Vec<(String, u64)> {

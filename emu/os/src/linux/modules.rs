@@ -3,8 +3,8 @@
 use trapline_emu::load::Width;
 use trapline_emu::symbols::{Btf, Symbols, TableEntry};
 
-use super::listed;
 use super::memory::Memory;
+use super::{ListEnd, listed, walked};
 use crate::profile::{Module, ModuleKind};
 
 /// Most modules, sections of one, and symbols of all.
@@ -71,6 +71,26 @@ impl ModuleLayout {
     pub(super) fn list(&self, memory: &Memory<'_>, head: u64) -> Vec<Found> {
         let all = listed(memory, head, self.list, MAX_MODULES);
         all.into_iter().filter_map(|at| self.module(memory, at)).collect()
+    }
+
+    /// What is wrong with the list at `head`, in a sentence; `None` when each of its entries is a module.
+    pub(super) fn damage(&self, memory: &Memory<'_>, head: u64) -> Option<String> {
+        let (all, end) = walked(memory, head, self.list, MAX_MODULES);
+        let entries = all.len();
+        let what = match end {
+            ListEnd::Head => {
+                let bad = all.into_iter().position(|at| self.module(memory, at).is_none())?;
+                format!("entry {} of {entries} is no module", bad + 1)
+            }
+            ListEnd::Nowhere(at) => format!("behind {entries} entries the link at {at:#x} leads nowhere"),
+            ListEnd::Inside(at) => {
+                format!(
+                    "behind {entries} entries the link at {at:#x} leads back into the list, not to its head"
+                )
+            }
+            ListEnd::Most => format!("it has more than {MAX_MODULES} entries"),
+        };
+        Some(format!("the guest's list of kernel modules at {head:#x} is damaged: {what}"))
     }
 
     /// A module lies in its own memory, so its base and size are the words that enclose it: a page, then

@@ -388,6 +388,29 @@ fn circles_end() {
 }
 
 #[test]
+fn a_list_of_modules_that_is_damaged_is_told() {
+    for w in [4, 8] {
+        let (os, kernel) = Kernel::full(w);
+        let (head, link) = (kernel.p(MODULES), 0x3_1000 + w);
+        assert_eq!(os.damage(kernel.machine().core()), None);
+        let told = |at: u64, word: u64| {
+            let mut kernel = Kernel::full(w).1;
+            kernel.put(at, &[word]);
+            let machine = kernel.machine();
+            assert!(os.modules(machine.core()).len() <= 1);
+            os.damage(machine.core()).unwrap()
+        };
+        let begin = format!("the guest's list of kernel modules at {head:#x} is damaged: ");
+        let link_at = kernel.p(link);
+        assert_eq!(told(MODULES, 0), format!("{begin}behind 0 entries the link at {head:#x} leads nowhere"));
+        assert_eq!(told(link, 8), format!("{begin}behind 2 entries the link at 0x8 leads nowhere"));
+        let back = "leads back into the list, not to its head";
+        assert_eq!(told(link, link_at), format!("{begin}behind 1 entries the link at {link_at:#x} {back}"));
+        assert_eq!(told(0x3_1000 + 40 * w, 0), format!("{begin}entry 1 of 1 is no module"));
+    }
+}
+
+#[test]
 fn a_kernel_that_is_not_there_answers_nothing() {
     let (os, kernel) = Kernel::full(4);
     let mut machine = kernel.machine();

@@ -12,6 +12,8 @@ const SECTOR: u64 = 512;
 
 /// The kernel takes the command line at an address of its own choice (CAN_USE_HEAP and LOADED_HIGH of `loadflags`).
 const LOADED_HIGH: u8 = 1;
+/// KASLR_FLAG: the image's own decompressor has moved the kernel.
+const KASLR: u8 = 1 << 1;
 const CAN_USE_HEAP: u8 = 1 << 7;
 /// XLF_KERNEL_64 of `xloadflags`.
 const KERNEL_64: u16 = 1;
@@ -37,6 +39,8 @@ impl SetupHeader {
     fields! {
         /// Sectors of 512 bytes of real-mode code behind the first.
         setup_sects: u8 = 0x1f1, since 0x200, else 4;
+        /// Size of the protected-mode code in units of 16 bytes.
+        syssize: u32 = 0x1f4, since 0x204, else 0;
         /// LOADED_HIGH and others.
         loadflags: u8 = 0x211, since 0x200, else 0;
         /// Physical address of the protected-mode code.
@@ -107,13 +111,23 @@ impl SetupHeader {
         self.xloadflags() & KERNEL_64 != 0
     }
 
-    /// Where the protected-mode code lies in the file.
-    pub(super) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
+    /// Where the protected-mode code begins in the file.
+    fn protected_mode_start(&self) -> u64 {
         let sectors = match self.setup_sects() {
             0 => 4,
             sectors => u64::from(sectors),
         };
-        let start = (sectors + 1) * SECTOR;
+        (sectors + 1) * SECTOR
+    }
+
+    /// Where the file ends that the header was built with: what comes later was appended to it.
+    pub(super) fn built_end(&self) -> u64 {
+        self.protected_mode_start() + u64::from(self.syssize()) * 16
+    }
+
+    /// Where the protected-mode code lies in the file.
+    pub(super) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
+        let start = self.protected_mode_start();
         let len = file.len() as u64;
         match usize::try_from(start) {
             Ok(start) if start < file.len() => Ok(start..file.len()),
@@ -148,7 +162,7 @@ impl SetupHeader {
             }
         };
         put(0x210, &[UNDEFINED_LOADER]);
-        put(0x211, &[self.loadflags() & !CAN_USE_HEAP]);
+        put(0x211, &[self.loadflags() & !(CAN_USE_HEAP | KASLR)]);
         put(0x218, &initrd.to_le_bytes());
         put(0x21c, &initrd_len.to_le_bytes());
         put(0x228, &cmdline.to_le_bytes());

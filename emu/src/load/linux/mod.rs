@@ -11,6 +11,7 @@ use super::plan::{self, EntryMode, LoadPlan, Perms, Segment};
 use super::{ElfView, LoadError, Width};
 
 mod boot_params;
+mod checksum;
 mod header;
 mod payload;
 
@@ -83,6 +84,17 @@ pub enum LinuxError {
     PayloadNotElf {
         /// The first bytes in hexadecimal.
         first: String,
+    },
+    /// The file is not the one that was built.
+    #[error(
+        "the bzImage is damaged: the CRC-32 of its {end:#x} bytes with the checksum at their end is {found:#010x}; \
+         0xffffffff would be right (the vmlinux inside, taken out, is loaded without that check)"
+    )]
+    Checksum {
+        /// Bytes that the checksum covers, its own included.
+        end: u64,
+        /// Their CRC-32.
+        found: u32,
     },
     /// The command line does not fit.
     #[error("the kernel command line has {len} bytes, but this kernel takes at most {most}")]
@@ -162,8 +174,11 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
             if !ElfView::recognises(&kernel) {
                 return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
             }
-            let linux = LinuxPlan { header, payload: Some(format) };
-            plan::from_elf(&kernel.into(), None, Some(linux), KERNEL)
+            let linux = LinuxPlan { header: header.clone(), payload: Some(format) };
+            let plan = plan::from_elf(&kernel.into(), None, Some(linux), KERNEL)?;
+            // Last, since every other check says more of what is wrong.
+            checksum::check(bytes, &header)?;
+            Ok(plan)
         }
         None => protected_mode(bytes, header, name),
     }

@@ -1,0 +1,67 @@
+//! Pages of a program that the guest has changed, and that are the program's still.
+//!
+//! A page is a module's if its content is (`user.rs`). That misses those that a dynamic linker has relocated, in which a
+//! debugger has set a breakpoint, or to which the program itself has written: a private copy differs somewhere from the
+//! file. The profile says of which file it is a copy. It need not be the file that is known here, and what differs may be
+//! the very instruction: so the instruction at the probe's place has to be the file's, as `opcode =` has to be its first
+//! byte. Where the profile knows nothing of the current process, content alone counts.
+
+use trapline_emu::load::Width;
+use trapline_emu::symbols::UserModule;
+use trapline_emu::{Access, Core, PAGE, look};
+use trapline_os::OsProfile;
+
+use iced_x86::{Decoder, DecoderOptions};
+
+/// Longest instruction, bytes.
+const LONGEST: usize = 15;
+
+/// Whether the current process has the physical page mapped as that of `offset` in the file at the module's path.
+pub(crate) fn is_mapped(
+    core: &Core,
+    profile: &dyn OsProfile,
+    module: &UserModule,
+    offset: u64,
+    page: u64,
+) -> bool {
+    let mappings = profile.mappings(core, profile.current_task(core));
+    mappings.iter().filter(|mapping| mapping.path == module.name()).any(|mapping| {
+        let into = (offset & !(PAGE - 1)).checked_sub(mapping.offset);
+        let va = into.and_then(|into| mapping.start.checked_add(into)).filter(|va| *va < mapping.end);
+        va.is_some_and(|va| {
+            look(core.ram(), core.paging(), va, Access::Read, true).is_ok_and(|found| found.paddr == page)
+        })
+    })
+}
+
+/// Whether the physical page is a copy of the module's page around `offset`, changed elsewhere than in the instruction
+/// there.
+pub(crate) fn is_changed_page(
+    core: &Core,
+    profile: Option<&dyn OsProfile>,
+    module: &UserModule,
+    offset: u64,
+    page: u64,
+) -> bool {
+    let Some(profile) = profile else { return false };
+    // The look at memory is cheap and nearly always says no; the profile's walk through the mappings is not.
+    has_instruction(core, module, offset, page) && is_mapped(core, profile, module, offset, page)
+}
+
+/// Whether the physical page has the file's instruction at the place of `offset`, as much of it as lies on that page.
+fn has_instruction(core: &Core, module: &UserModule, offset: u64, page: u64) -> bool {
+    let into = (offset % PAGE) as usize;
+    let content = module.page((offset / PAGE) as usize).and_then(|content| content.get(into..));
+    let Some(content) = content.filter(|content| !content.is_empty()) else { return false };
+    let at = page as usize + into;
+    // Most pages differ here: nothing is decoded for them.
+    if core.ram().bytes().get(at) != content.first() {
+        return false;
+    }
+    let bits = if module.width() == Width::Bits64 { 64 } else { 32 };
+    let instruction = Decoder::new(bits, content, DecoderOptions::NONE).decode();
+    // One that crosses the end of the page does not decode: all that there is of it counts.
+    let length = if instruction.is_invalid() { content.len().min(LONGEST) } else { instruction.len() };
+    let found = core.ram().bytes().get(at..at + length);
+    found.is_some_and(|found| content.get(..length) == Some(found))
+}
