@@ -99,13 +99,13 @@ fn arguments(site: &Site) -> String {
     if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
 }
 
-/// The linear address of a site that has one; of a user module's the offset in its file.
+/// The linear address of a site that has one; of a module's the offset in its file.
 fn address(site: &Site) -> Option<u64> {
     match site.place {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
             Some(linear)
         }
-        Place::User { offset, .. } => Some(offset),
+        Place::User { offset, .. } | Place::Module { offset, .. } => Some(offset),
         _ => None,
     }
 }
