@@ -18,6 +18,8 @@ use crate::target::Target;
 
 /// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.
 const LONGEST: u64 = 1 << 24;
+/// The section of Linux that is executed until alternatives are applied: each `static_cpu_has` jumps there, and back.
+const TESTS: &str = ".altinstr_aux";
 /// R_386_32 and R_X86_64_64: an address of the word's width.
 const ADDRESS: u32 = 1;
 /// R_386_PC32 and R_X86_64_PC32, then PLT32 of both: four bytes, from their own place.
@@ -54,7 +56,16 @@ impl Home {
             Self::Kernel => target.image().plan().is_executable(at),
             Self::Module(module) => module.module.file().is_executable_offset(at),
         };
-        executable == Some(true)
+        executable == Some(true) && !self.is_test(target, at)
+    }
+
+    /// Whether an address is in the section of tests.
+    fn is_test(&self, target: &Target, at: u64) -> bool {
+        let section = match self {
+            Self::Kernel => target.image().plan().section_at(at).map(|section| section.name.as_str()),
+            Self::Module(module) => module.module.section_at(at).map(|(name, _)| name),
+        };
+        section == Some(TESTS)
     }
 
     /// The bytes of a function, as many as there are of it.
@@ -89,7 +100,7 @@ impl Home {
 
     /// What is known of the targets of jumps.
     pub fn targets<'a>(&'a self, target: &'a Target) -> JumpTargets<'a> {
-        JumpTargets { home: self, symbols: self.symbols(target) }
+        JumpTargets { home: self, target, symbols: self.symbols(target) }
     }
 }
 
@@ -105,6 +116,7 @@ fn kernel_bytes(plan: &LoadPlan, start: u64, size: usize) -> Option<Vec<u8>> {
 /// What the symbols of a kernel or a module say of jump targets.
 pub(super) struct JumpTargets<'a> {
     home: &'a Home,
+    target: &'a Target,
     symbols: &'a Symbols,
 }
 
@@ -135,6 +147,10 @@ impl Targets for JumpTargets<'_> {
             Home::Kernel => self.symbols.names_at(to).any(|symbol| thunk(&symbol.name)),
             Home::Module(module) => module.linked().undefined(to).is_some_and(thunk),
         }
+    }
+
+    fn is_test(&self, to: u64) -> bool {
+        self.home.is_test(self.target, self.own(to))
     }
 }
 
