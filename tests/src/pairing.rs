@@ -2,8 +2,9 @@
 //!
 //! A function is left with the stack pointer that it was entered with, and no two functions that run have the same one,
 //! whichever tasks they are of. So an entry is open from its hit until the return of the same function at the same stack
-//! pointer, and one that is entered again there has been left in another way. The part that a compiler has split off a
-//! function (`.cold`) returns for it. Only counts are kept, so a whole boot can be paired.
+//! pointer. A hit of any function on the same stack at a higher stack pointer, or an entry at the same one, says that it
+//! has been left in another way. The part that a compiler has split off a function (`.cold`) is not called, and returns
+//! for it. Only counts are kept, so a whole boot can be paired.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -24,9 +25,9 @@ const LAST: &str = "do_task_dead";
 /// What of a function's hits had no counterpart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unpaired {
-    /// Entries that no return followed before the function was entered again at the same place.
+    /// Entries without a return whose frame was gone later.
     pub left: u64,
-    /// Entries that the task did not survive.
+    /// Entries that the task did not outlive.
     pub ended: u64,
     /// Entries that still had no return when the run ended.
     pub running: u64,
@@ -34,12 +35,32 @@ pub struct Unpaired {
     pub returns: u64,
 }
 
-/// A probe: its function, whether it is an entry, whether it is that of a task's last function.
+/// A probe: its function, and which of its hits it has.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     function: u32,
-    entry: bool,
-    last: bool,
+    at: At,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Entry,
+    /// The entry of a task's last function.
+    LastEntry,
+    /// Where the function jumps to a part of its own.
+    Part,
+    Return,
+}
+
+impl At {
+    fn of(name: &ProbeName) -> Self {
+        match (&*name.name, &*name.function) {
+            ("return", _) => Self::Return,
+            (_, LAST) => Self::LastEntry,
+            (_, function) if function.contains(COLD) => Self::Part,
+            _ => Self::Entry,
+        }
+    }
 }
 
 /// How the entries and returns of a run go together.
@@ -48,8 +69,8 @@ pub struct Pairing {
     /// By number.
     probes: Vec<Known>,
     functions: Vec<String>,
-    /// Functions that run, by the stack pointer that they were entered with.
-    open: BTreeMap<u64, Vec<u32>>,
+    /// Functions that run, and where they begin, by the stack pointer that they were entered with.
+    open: BTreeMap<u64, Vec<(u32, u64)>>,
     /// Bytes of a task's stack, which begins at a multiple of it.
     stack: u64,
     pairs: u64,
@@ -61,53 +82,60 @@ impl Pairing {
         let mut pairing = Self { stack, ..Self::default() };
         let mut numbers: HashMap<String, u32> = HashMap::new();
         for name in names {
-            let entry = &*name.name == "entry";
-            let whole = name.function.split(COLD).next().filter(|_| !entry).unwrap_or(&name.function);
+            let whole = name.function.split(COLD).next().unwrap_or(&name.function);
             let function =
                 if *name.module == *kernel { whole.to_owned() } else { format!("{}`{whole}", name.module) };
             let function = *numbers.entry(function).or_insert_with_key(|function| {
                 pairing.functions.push(function.clone());
                 pairing.functions.len() as u32 - 1
             });
-            pairing.probes.push(Known { function, entry, last: &*name.function == LAST });
+            pairing.probes.push(Known { function, at: At::of(name) });
         }
         pairing.unpaired = vec![Unpaired::default(); pairing.functions.len()];
         pairing
     }
 
-    /// A hit of the probe `number` with this stack pointer.
-    fn hit(&mut self, number: u32, sp: u64) {
-        let Some(&Known { function, entry, last }) = self.probes.get(number as usize) else { return };
+    /// A hit of the probe `number` at `ip` with this stack pointer.
+    fn hit(&mut self, number: u32, ip: u64, sp: u64) {
+        let Some(&Known { function, at }) = self.probes.get(number as usize) else { return };
+        let bottom = sp - sp % self.stack;
+        while let Some((&gone, _)) = self.open.range(bottom..sp).next_back() {
+            for (left, _) in self.open.remove(&gone).unwrap_or_default() {
+                self.unpaired[left as usize].left += 1;
+            }
+        }
+        if at == At::Part {
+            return;
+        }
         let here = self.open.entry(sp).or_default();
-        let open = here.iter().rposition(|running| *running == function);
-        if let Some(at) = open {
+        if at != At::Return {
+            // Two names of one address run together.
+            here.retain(|(other, begins)| {
+                let stays = *begins == ip && *other != function;
+                self.unpaired[*other as usize].left += u64::from(!stays);
+                stays
+            });
+            here.push((function, ip));
+        } else if let Some(at) = here.iter().rposition(|(running, _)| *running == function) {
             here.remove(at);
+            self.pairs += 1;
+        } else {
+            self.unpaired[function as usize].returns += 1;
         }
-        match (entry, open) {
-            (true, before) => {
-                here.push(function);
-                self.unpaired[function as usize].left += u64::from(before.is_some());
-            }
-            (false, Some(_)) => {
-                self.pairs += 1;
-                if here.is_empty() {
-                    self.open.remove(&sp);
-                }
-            }
-            (false, None) => self.unpaired[function as usize].returns += 1,
+        if here.is_empty() {
+            self.open.remove(&sp);
         }
-        if last {
-            self.end_task(sp);
+        if at == At::LastEntry {
+            self.end_task(sp, bottom + self.stack);
         }
     }
 
     /// Nothing that is open on this stack will return.
-    fn end_task(&mut self, sp: u64) {
-        let bottom = sp - sp % self.stack;
-        let mut above = self.open.split_off(&sp);
-        self.open.append(&mut above.split_off(&(bottom + self.stack)));
-        for function in above.into_values().flatten() {
-            self.unpaired[function as usize].ended += 1;
+    fn end_task(&mut self, sp: u64, top: u64) {
+        while let Some((&gone, _)) = self.open.range(sp..top).next() {
+            for (ended, _) in self.open.remove(&gone).unwrap_or_default() {
+                self.unpaired[ended as usize].ended += 1;
+            }
         }
     }
 
@@ -119,7 +147,7 @@ impl Pairing {
     /// The functions some of whose hits had no counterpart.
     pub fn unpaired(&self) -> BTreeMap<String, Unpaired> {
         let mut all = self.unpaired.clone();
-        for &running in self.open.values().flatten() {
+        for &(running, _) in self.open.values().flatten() {
             all[running as usize].running += 1;
         }
         let named = self.functions.iter().cloned().zip(all);
@@ -163,7 +191,9 @@ pub fn run(
     let stop = loop {
         let next = (machine.icount() / SLICE + 1) * SLICE;
         let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), next.min(limit));
-        probes.channels().drain(|record| pairing.hit(record.header.probe, record.header.sp));
+        probes
+            .channels()
+            .drain(|record| pairing.hit(record.header.probe, record.header.ip, record.header.sp));
         if stop != Stop::Limit || machine.icount() >= limit {
             break stop;
         }

@@ -8,6 +8,7 @@ use cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use trapline_emu::Stop;
+use trapline_providers::FunctionGlob;
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::KERNELS;
 use trapline_tests::{pairing, root};
@@ -50,14 +51,37 @@ fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     assert_eq!(probed.digest(), plain.digest(), "{flavour} noticed its probes");
     assert!(run.hits > least, "{}", run.hits);
     println!("{flavour}: {} hits, {} pairs", run.hits, run.pairing.pairs());
+    let rows = unpaired_rows();
+    let mut unexplained = Vec::new();
     for (function, unpaired) in run.pairing.unpaired() {
-        println!("{function} {} {} {} {}", unpaired.left, unpaired.ended, unpaired.running, unpaired.returns);
+        let explained = |side: &str| rows.iter().any(|(of, glob)| of == side && glob.matches(&function));
+        // What runs at the prompt and what the tasks that have ended left open is in its place.
+        if unpaired.left > 0 && !explained("entry") || unpaired.returns > 0 && !explained("return") {
+            unexplained.push((function, unpaired));
+        }
     }
+    assert!(unexplained.is_empty(), "no row of tests/oracle/linux-unpaired.txt explains {unexplained:?}");
+}
+
+/// Which of an entry and a return may have no counterpart in which functions.
+fn unpaired_rows() -> Vec<(String, FunctionGlob)> {
+    let text = std::fs::read_to_string(root().join("tests/oracle/linux-unpaired.txt")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with(['e', 'r']));
+    let row = |line: &str| {
+        let (side, rest) = line.split_once(' ').unwrap();
+        (side.to_owned(), FunctionGlob::new(rest.split_whitespace().next().unwrap()).unwrap())
+    };
+    rows.map(row).collect()
 }
 
 #[test]
 fn guest_linux_cloud_amd64_boots_as_before_with_every_entry_and_return_probed() {
     notices_nothing("cloud-amd64", 16 << 10, 20_000_000);
+}
+
+#[test]
+fn guest_linux_amd64_boots_as_before_with_every_entry_and_return_probed() {
+    notices_nothing("amd64", 16 << 10, 20_000_000);
 }
 
 #[test]
