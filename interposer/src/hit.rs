@@ -74,6 +74,7 @@ impl TrapInterposer for Interposer {
             self.stop_when_due(core);
         }
         self.completed(core);
+        self.look_after_modules(core);
     }
 
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {

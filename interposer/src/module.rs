@@ -2,8 +2,8 @@
 //!
 //! The guest is asked by its profile when it is about to execute a page for the first time. A module that is loaded has
 //! new pages, so it is found before the first instruction of it runs, that of its start included; one that is loaded
-//! again is found again, wherever it is then. Where it was, its probes are gone when the kernel next executes a page for the
-//! first time, or when the page is written anew. Nothing is added to the guest for this.
+//! again is found again, wherever it is then. Where it was, its probes are gone when the page is written anew, when the
+//! kernel next executes a page for the first time, or [`LOOK`] instructions later. Nothing is added to the guest for this.
 //!
 //! A look costs a walk of the guest's list of modules and of the pages of those that have probes, however many probes
 //! they have; these are gone through only when something has moved.
@@ -15,6 +15,9 @@ use std::sync::Arc;
 use trapline_emu::symbols::KernelModule;
 use trapline_emu::{Core, PAGE};
 use trapline_os::{Module, OsProfile};
+
+/// Instructions after which modules that have armed probes are looked for at the latest.
+const LOOK: u64 = 1 << 20;
 
 /// A kernel module that has probes.
 #[derive(Debug, Clone)]
@@ -160,6 +163,7 @@ impl Interposer {
 
     /// All probes of modules are to be looked through: the guest is not where it was.
     pub(crate) fn forget_modules(&mut self) {
+        self.next_look = 0;
         self.modules.iter_mut().for_each(|module| module.seen = None);
     }
 
@@ -170,8 +174,16 @@ impl Interposer {
         self.sites.get(site).is_some_and(|site| site.probes.iter().any(module))
     }
 
+    /// A slice of the run has ended: looks whether armed modules are still there, if that was not done of late.
+    pub(crate) fn look_after_modules(&mut self, core: &mut Core) {
+        if core.icount() >= self.next_look && self.modules.iter().any(|module| !module.armed.is_empty()) {
+            self.arm_modules(core);
+        }
+    }
+
     /// Arms the enabled probes of kernel modules that are loaded now, and only there.
     pub(crate) fn arm_modules(&mut self, core: &mut Core) {
+        self.next_look = core.icount().saturating_add(LOOK);
         let Some(profile) = self.config.profile.as_deref().filter(|_| !self.modules.is_empty()) else {
             return;
         };

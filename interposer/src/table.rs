@@ -270,6 +270,8 @@ pub struct Interposer {
     pub(crate) has_user_points: bool,
     /// The kernel modules that have points.
     pub(crate) modules: Vec<ProbedModule>,
+    /// The instruction count from which on they are looked for again at the end of a slice.
+    pub(crate) next_look: u64,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Sites that are watches of execution, by their range.
@@ -344,6 +346,7 @@ impl Interposer {
             probes: Vec::new(),
             has_user_points: false,
             modules: Vec::new(),
+            next_look: 0,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),
