@@ -181,7 +181,11 @@ fn two_probes_at_one_address_are_disabled_one_by_one_and_then_nothing_is_patched
     let point = |group: &str, minor: u32| {
         format!("offset = \"fbt::often:entry\"\ngroup = {group}\nminor = {minor}\nexit\n")
     };
-    let program = format!("name = kernel\nmodtype = kernel\nmajor = 1\ngroupdef = a, b\n{}{}", point("a", 1), point("b", 2));
+    let program = format!(
+        "name = kernel\nmodtype = kernel\nmajor = 1\ngroupdef = a, b\n{}{}",
+        point("a", 1),
+        point("b", 2)
+    );
     write("two.rpn", &program);
     let plain = kernel.run(&[]);
     let all = of(&kernel.run(&["-p", "two.rpn"]), "hit");
