@@ -3,7 +3,8 @@
 //! The guest is asked by its profile when it is about to execute a page for the first time. A module that is loaded has
 //! new pages, so it is found before the first instruction of it runs, that of its start included; one that is loaded
 //! again is found again, wherever it is then. Where it was, its probes are gone when the page is written anew, when the
-//! kernel next executes a page for the first time, or [`LOOK`] instructions later. Nothing is added to the guest for this.
+//! kernel next executes a page for the first time, or [`LOOK`] instructions later. Nothing is added to the guest for
+//! this.
 //!
 //! A look costs a walk of the guest's list of modules and of the pages of those that have probes, however many probes
 //! they have; these are gone through only when something has moved.

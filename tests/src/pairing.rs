@@ -204,3 +204,57 @@ pub fn run(
     }
     Ok(PairedRun { stop, hits, pairing })
 }
+
+#[cfg(test)]
+mod tests {
+    //! What pairs and what does not.
+    use super::*;
+
+    /// Probes of these functions: entry 2n, return 2n + 1.
+    fn pairing(functions: &[&str]) -> Pairing {
+        let name = |function: &str, name: &str| {
+            let (provider, module) = ("fbt".into(), "vmlinux".into());
+            Arc::new(ProbeName { provider, module, function: function.into(), name: name.into() })
+        };
+        let names: Vec<_> = functions.iter().flat_map(|f| [name(f, "entry"), name(f, "return")]).collect();
+        Pairing::new(&names, "vmlinux", 0x4000)
+    }
+
+    /// Hits by probe and stack pointer, each at an address of its own.
+    fn after(functions: &[&str], hits: &[(u32, u64)]) -> (u64, BTreeMap<String, Unpaired>) {
+        let mut pairing = pairing(functions);
+        hits.iter().for_each(|(probe, sp)| pairing.hit(*probe, u64::from(*probe), *sp));
+        (pairing.pairs(), pairing.unpaired())
+    }
+
+    #[test]
+    fn recursions_and_other_stacks_pair_by_the_stack_pointer() {
+        let hits = [(0, 0x8ff0), (0, 0x8fe0), (2, 0xcfe0), (1, 0x8fe0), (3, 0xcfe0), (1, 0x8ff0)];
+        assert_eq!(after(&["f", "g"], &hits), (3, BTreeMap::new()));
+    }
+
+    #[test]
+    fn what_a_frame_above_has_left_behind_is_told_from_what_still_runs() {
+        // f calls g, which calls h; then f enters h itself, where g was.
+        let hits = [(0, 0x8ff0), (2, 0x8fe0), (4, 0x8fd0), (4, 0x8fe0), (5, 0x8fe0), (3, 0xcff0)];
+        let (pairs, unpaired) = after(&["f", "g", "h"], &hits);
+        let none = Unpaired::default();
+        let expected = [
+            ("f", Unpaired { running: 1, ..none }),
+            ("g", Unpaired { left: 1, returns: 1, ..none }),
+            ("h", Unpaired { left: 1, ..none }),
+        ];
+        assert_eq!(pairs, 1);
+        assert_eq!(unpaired, expected.map(|(name, unpaired)| (name.to_owned(), unpaired)).into());
+    }
+
+    #[test]
+    fn a_cold_part_returns_for_its_function_and_a_task_ends_with_all_that_it_was_in() {
+        let functions = ["f", "f.cold", "do_exit", LAST];
+        let hits = [(0, 0x8ff0), (2, 0x8fe0), (3, 0x8ff0), (4, 0x8ff0), (6, 0x8fe0)];
+        let (pairs, unpaired) = after(&functions, &hits);
+        let ended = Unpaired { ended: 1, ..Unpaired::default() };
+        assert_eq!(pairs, 1);
+        assert_eq!(unpaired, [("do_exit", ended), (LAST, ended)].map(|(n, u)| (n.to_owned(), u)).into());
+    }
+}
