@@ -4,6 +4,7 @@
 
 use crate::displace::Displaced;
 use crate::insert::bytes_at;
+use crate::module::ProbedModule;
 use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
@@ -53,6 +54,7 @@ pub struct SavedTable {
     gv: Vec<u64>,
     programs: Vec<Program>,
     probes: Vec<Probe>,
+    modules: Vec<ProbedModule>,
     sites: Vec<SavedSite>,
     by_paddr: BTreeMap<u64, usize>,
     by_range: BTreeMap<(u64, u64), usize>,
@@ -262,6 +264,7 @@ impl Interposer {
             gv: self.gv.clone(),
             programs: self.programs.clone(),
             probes: self.probes.clone(),
+            modules: self.modules.clone(),
             sites: self.sites.iter().map(site).collect(),
             by_paddr: self.by_paddr.clone(),
             by_range: self.by_range.clone(),
@@ -304,6 +307,7 @@ impl Interposer {
         self.gv.clone_from(&saved.gv);
         self.programs.clone_from(&saved.programs);
         self.probes.clone_from(&saved.probes);
+        self.modules.clone_from(&saved.modules);
         self.by_paddr.clone_from(&saved.by_paddr);
         self.by_range.clone_from(&saved.by_range);
         self.by_stub.clone_from(&saved.by_stub);
@@ -326,6 +330,7 @@ impl Interposer {
         for page in core.code_pages() {
             self.arm_page(core, page);
         }
+        self.forget_modules();
         self.arm_modules(core);
     }
 }

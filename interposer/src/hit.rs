@@ -8,9 +8,10 @@ use crate::core_file;
 use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
+use crate::module::ProbedModule;
 use crate::provided::HandlerError;
 use crate::service::kernel_stack;
-use crate::table::{Interposer, Pending};
+use crate::table::{Interposer, Pending, Place, Probe};
 use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
@@ -73,10 +74,12 @@ impl TrapInterposer for Interposer {
             self.stop_when_due(core);
         }
         self.completed(core);
+        self.look_after_modules(core);
     }
 
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
         let sites: Vec<usize> = self.by_paddr.range(page..page + PAGE).map(|(_, &s)| s).collect();
+        let mut of_modules = false;
         for index in sites {
             let site = &mut self.sites[index];
             let now = bytes_at(core, site.paddr);
@@ -87,13 +90,19 @@ impl TrapInterposer for Interposer {
                 }
                 self.unfinished.remove(&index);
                 self.stats.rewritten += 1;
+                of_modules |= self.has_module_probe(index);
                 self.leave_foreign_page(core, index, page);
             }
+        }
+        if of_modules {
+            self.arm_modules(core);
         }
     }
 
     fn code_page(&mut self, core: &mut Core, paddr: u64) {
-        self.arm_page(core, paddr);
+        if self.has_user_points {
+            self.arm_page(core, paddr);
+        }
         // A user program has no part in the kernel's modules.
         if core.env().cpl() == 0 {
             self.arm_modules(core);
@@ -101,7 +110,9 @@ impl TrapInterposer for Interposer {
     }
 
     fn wants_code_pages(&self) -> bool {
-        self.has_wandering_points && self.probes.iter().any(|p| p.enabled && p.place.comes_and_goes())
+        let user = |p: &Probe| p.enabled && matches!(p.place, Place::User { .. });
+        self.modules.iter().any(ProbedModule::is_enabled)
+            || self.has_user_points && self.probes.iter().any(user)
     }
 }
 

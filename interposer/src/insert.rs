@@ -2,7 +2,6 @@
 
 use crate::changed::is_changed_page;
 use crate::displace::Displaced;
-use crate::module;
 use crate::provided::Point;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use crate::user::holds;
@@ -148,7 +147,7 @@ impl Interposer {
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        self.has_wandering_points |= points.iter().any(|point| point.place.comes_and_goes());
+        self.has_user_points |= points.iter().any(|point| matches!(point.place, Place::User { .. }));
         for (linked, point) in program.probes.iter().zip(points) {
             self.probes.push(Probe {
                 program: id,
@@ -185,12 +184,14 @@ impl Interposer {
             stop_at: None,
             counted: 0,
         });
+        self.note_module_points(first);
         for probe in first..self.probes.len() {
             if let Err(kind) = self.enable(core, probe) {
                 self.remove(core, ProgramId(id));
                 return Err(InsertError { probe: probe - first, kind });
             }
         }
+        self.arm_modules(core);
         Ok(ProgramId(id))
     }
 
@@ -220,9 +221,12 @@ impl Interposer {
             self.disable(core, index);
             return Ok(());
         }
-        self.enable(core, index).inspect_err(|_| self.disable(core, index))
+        self.enable(core, index).inspect_err(|_| self.disable(core, index))?;
+        self.arm_modules(core);
+        Ok(())
     }
 
+    /// Enables a probe; one in a kernel module is armed by the next [`Interposer::arm_modules`].
     fn enable(&mut self, core: &mut Core, probe: usize) -> Result<(), InsertErrorKind> {
         if std::mem::replace(&mut self.probes[probe].enabled, true) {
             return Ok(());
@@ -236,8 +240,8 @@ impl Interposer {
             }
             Place::Pointer { linear, paddr, wide } => self.enable_pointer(core, (linear, paddr, wide), probe),
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
-            Place::Module { .. } => {
-                self.arm_modules(core);
+            Place::Module { module, .. } => {
+                self.enable_in_module(&module);
                 Ok(())
             }
             Place::User { module, offset } => {
@@ -265,7 +269,12 @@ impl Interposer {
                 self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
             }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
-            Place::User { .. } | Place::Module { .. } => 0..self.sites.len(),
+            Place::User { .. } => 0..self.sites.len(),
+            Place::Module { module, .. } => {
+                let module = Arc::clone(module);
+                self.disable_in_module(core, &module, probe);
+                return;
+            }
             Place::Timer(_) => {
                 self.stop_timer(core, probe);
                 return;
@@ -340,13 +349,10 @@ impl Interposer {
     pub(crate) fn leave_foreign_page(&mut self, core: &mut Core, site: usize, page: u64) {
         let (probes, profile) = (&self.probes, self.config.profile.as_deref());
         let (index, site) = (site, &mut self.sites[site]);
-        let at = site.paddr;
         let stays = |p: u32| match &probes[p as usize].place {
             Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } | Place::Watch(_) => true,
-            Place::Timer(_) => true,
-            Place::Module { module, offset } => {
-                profile.is_some_and(|profile| module::place(core, profile, module, *offset) == Some(at))
-            }
+            // Whether a module is still there its guest is asked.
+            Place::Timer(_) | Place::Module { .. } => true,
             Place::User { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
                     || is_changed_page(core, profile, module, *offset, page)

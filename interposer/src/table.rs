@@ -7,6 +7,7 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
+use crate::module::ProbedModule;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
 use crate::timer::Timer;
@@ -80,13 +81,6 @@ pub enum Place {
     },
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
-}
-
-impl Place {
-    /// Whether it is in a module, whose pages come in and are dropped again.
-    pub(crate) fn comes_and_goes(&self) -> bool {
-        matches!(self, Self::User { .. } | Self::Module { .. })
-    }
 }
 
 /// Counters of everything that happened at probes.
@@ -272,8 +266,12 @@ pub struct Interposer {
     pub(crate) gv: Vec<u64>,
     pub(crate) programs: Vec<Program>,
     pub(crate) probes: Vec<Probe>,
-    /// Whether a point ever was in a module: all are looked through after each slice then.
-    pub(crate) has_wandering_points: bool,
+    /// Whether a point ever was in a user module: all are looked through after each slice then.
+    pub(crate) has_user_points: bool,
+    /// The kernel modules that have points.
+    pub(crate) modules: Vec<ProbedModule>,
+    /// The instruction count from which on they are looked for again at the end of a slice.
+    pub(crate) next_look: u64,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// Sites that are watches of execution, by their range.
@@ -346,7 +344,9 @@ impl Interposer {
             gv: Vec::new(),
             programs: Vec::new(),
             probes: Vec::new(),
-            has_wandering_points: false,
+            has_user_points: false,
+            modules: Vec::new(),
+            next_look: 0,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),

@@ -105,6 +105,9 @@ pub(crate) fn expand(
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
         } else if let Place::User { offset, .. } = site.place {
             (linked.location.value, linked.location.offset) = (offset, offset);
+        } else if let Place::Module { module, offset } = &site.place {
+            let from_text = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());
+            (linked.location.value, linked.location.offset) = (*offset, from_text);
         }
         probes.push(linked);
         let provided = Provided {

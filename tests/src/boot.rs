@@ -11,6 +11,7 @@ use trapline_emu::platform::PlatformConfig;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Watch, WatchKind};
 use trapline_interposer::{InsertError, Interposer, Place, ProgramId};
+use trapline_providers::Target;
 use trapline_rpn::{LinkedProgram, NoSymbols, parse};
 
 /// Bytes of guest RAM, which is also what `trapline run` gives.
@@ -90,6 +91,11 @@ impl LinuxBoot {
         machine.load(&self.image, &files)?;
         machine.watch_console(vec![until.as_bytes().to_vec()]);
         Ok(machine)
+    }
+
+    /// What there is to probe in its kernel.
+    pub fn target(&self) -> Target {
+        Target::new(self.image.clone(), self.symbols.clone(), Vec::new())
     }
 
     /// Every function of the image, once an address, in their order.

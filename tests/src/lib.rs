@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod linux;
+pub mod pairing;
 
 use std::path::{Path, PathBuf};
 use trapline_emu::load::{Image, Width};

@@ -1,9 +1,11 @@
 //! The Linux guests that `make guests` fetches and makes. Only their files: it neither loads nor runs them.
 
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+
 use crate::{fetched, root};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What the shell's initramfs prints before its first prompt, which is `/ # `.
 pub const SHELL_BANNER: &str = "initramfs: a shell of busybox";
@@ -96,6 +98,32 @@ impl Linux {
         }
         Ok(folder.join("initrd.gz"))
     }
+}
+
+/// The ELF file inside a bzImage: what `xz` or `lz4` makes of the payload (Documentation/x86/boot.rst, `payload_offset`),
+/// whose last four bytes are the length unpacked.
+///
+/// # Errors
+/// It is no bzImage, or the tool is not there.
+pub fn unpack(bzimage: &[u8]) -> io::Result<Vec<u8>> {
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "no bzImage");
+    let word = |at: usize| {
+        let bytes = bzimage.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map(|bytes| u32::from_le_bytes(*bytes) as usize).ok_or_else(none)
+    };
+    let sectors = bzimage.get(0x1f1).copied().ok_or_else(none)?;
+    let start = (usize::from(sectors) + 1) * 512 + word(0x248)?;
+    let payload =
+        bzimage.get(start..start + word(0x24c)?).and_then(|payload| payload.split_last_chunk::<4>());
+    let (packed, len) = payload.ok_or_else(none)?;
+    let tool = if packed.starts_with(b"\xfd7zXZ") { "xz" } else { "lz4" };
+    let mut child = Command::new(tool).arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (to, packed) = (child.stdin.take(), packed.to_vec());
+    let writer = std::thread::spawn(move || to.map_or(Ok(()), |mut to| to.write_all(&packed)));
+    let mut out = child.wait_with_output()?.stdout;
+    writer.join().map_err(|_| none())??;
+    out.truncate(u32::from_le_bytes(*len) as usize);
+    Ok(out)
 }
 
 /// What the stress initramfs prints under qemu, the same with every kernel: `scripts/qemu-oracle stress` stores it.

@@ -7,18 +7,19 @@ use trapline_tests::root;
 
 /// Provider, behaviour, file, test. What several tests show has several rows.
 const TABLE: &str = "
-fbt | both entry encodings | tests/tests/fbt_functions.rs | both_frames_are_strict_entries_and_a_function_without_one_is_only_ours
+fbt | both entry encodings | tests/tests/fbt_functions.rs | both_encodings_of_the_frame_are_entered_and_left_by_strict_rules
 fbt | both entry encodings | providers/src/fbt/scan.rs | both_encodings_of_the_frame_are_entries_of_ia32
 fbt | endbr64 then push | providers/src/fbt/scan.rs | a_push_behind_endbr_is_the_strict_entry_and_endbr_the_full_one
-fbt | no frame pointer | tests/tests/fbt_functions.rs | both_frames_are_strict_entries_and_a_function_without_one_is_only_ours
-fbt | return offset and value | tests/tests/fbt_functions.rs | three_rets_are_one_probe_with_one_identifier_and_tell_which_it_was
-fbt | ten arguments | tests/tests/fbt_functions.rs | ten_arguments_and_what_is_returned_are_those_of_the_call
+fbt | no frame pointer | tests/tests/fbt_functions.rs | a_function_without_a_frame_or_behind_endbr_has_its_first_byte_and_its_ret_by_full_rules
+fbt | return offset and value | tests/tests/fbt_functions.rs | three_ways_out_are_one_probe_each_with_its_offset_and_value
+fbt | ten arguments | tests/tests/fbt_functions.rs | ten_arguments_are_those_of_the_call
 fbt | ten arguments by each convention | providers/tests/arguments.rs | ten_arguments_are_found_by_each_convention
-fbt | three rets, one id | tests/tests/fbt_functions.rs | three_rets_are_one_probe_with_one_identifier_and_tell_which_it_was
-fbt | recursion balance | tests/tests/fbt_functions.rs | entries_and_returns_of_a_recursion_balance
+fbt | three rets, one id | tests/tests/fbt_functions.rs | three_ways_out_are_one_probe_each_with_its_offset_and_value
+fbt | recursion balance | tests/tests/fbt_functions.rs | a_recursion_is_left_as_often_as_it_is_entered_and_in_the_reverse_order
 fbt | shared address | tests/tests/fbt.rs | two_names_of_one_address_both_fire_and_a_weak_one_does_not
 fbt | disable restores bytes | tests/tests/site_bytes.rs | loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed
 fbt | foreign int3 and #UD reach the guest with exact IP | emu/tests/views.rs | a_declined_trap_reaches_the_guest_as_its_own
+fbt | foreign int3 and #UD reach the guest with exact IP | tests/tests/fbt_functions.rs | the_kernels_own_breakpoint_and_undefined_instruction_reach_it_with_their_exact_addresses
 fbt | foreign int3 and #UD reach the guest with exact IP | tests/tests/interposition.rs | every_exception_is_seen_once_and_declining_them_changes_nothing
 fbt | jump-table guard | providers/src/fbt/scan.rs | a_byte_under_a_pointer_into_the_function_is_no_site
 fbt | strict sites are those of DTrace | tests/tests/fbt.rs | strict_sites_are_those_that_objdump_shows

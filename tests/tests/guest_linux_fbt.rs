@@ -1,4 +1,4 @@
-//! fbt and static probes on Debian's Linux kernels: all functions are there, and no kernel notices its probes.
+//! fbt and static probes on Debian's Linux kernels: entries and returns pair, and no kernel notices its probes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,10 +7,13 @@ mod cli;
 use cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use trapline_tests::root;
+use trapline_emu::Stop;
+use trapline_providers::FunctionGlob;
+use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
+use trapline_tests::linux::KERNELS;
+use trapline_tests::{pairing, root};
 
 const CLOUD: [&str; 2] = [".guests/linux-cloud-amd64", ".guests/initramfs-amd64.cpio.gz"];
-const I686: [&str; 2] = [".guests/linux-686", ".guests/initramfs-i386.cpio.gz"];
 
 fn run(args: &[&str]) -> Ran {
     let ran = trapline(&root(), args);
@@ -30,51 +33,61 @@ fn digest(ran: &Ran) -> &str {
     ran.err.lines().find_map(|line| line.strip_prefix("digest ")).unwrap()
 }
 
-/// How many hits a run says it had.
-fn hits(ran: &Ran) -> u64 {
-    let line = ran.err.lines().find(|line| line.contains(" hits, ")).unwrap();
-    line.split_whitespace().find_map(|word| word.parse().ok()).unwrap()
-}
-
 fn lines(text: &str, kind: &str) -> Vec<Value> {
     let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["type"] == kind).collect()
 }
 
-fn notices_nothing(guest: [&str; 2], least: u64) {
-    let plain = boot(guest, &[]);
-    // The predicate leaves no record: there are some 28 million hits.
-    let probed = boot(guest, &["-n", "fbt::: / push 0 / { exit }"]);
-    assert_eq!(digest(&probed), digest(&plain), "{guest:?} noticed its probes");
-    assert!(hits(&probed) > least, "{}", probed.err);
+/// Boots to the shell with every entry and return probed: nobody notices, and they pair.
+fn notices_nothing(flavour: &str, stack: u64, least: u64) {
+    let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
+    let boot = LinuxBoot::shell(linux).unwrap();
+    let mut plain = boot.machine(PROMPT).unwrap();
+    assert_eq!(plain.run(None, LINUX_LIMIT), Stop::Text(0));
+    let mut probed = boot.machine(PROMPT).unwrap();
+    let run = pairing::run(&mut probed, &boot.target(), stack, LINUX_LIMIT).unwrap();
+    assert_eq!(run.stop, Stop::Text(0));
+    assert_eq!(probed.digest(), plain.digest(), "{flavour} noticed its probes");
+    assert!(run.hits > least, "{}", run.hits);
+    let pairs = run.pairing.pairs();
+    println!("{flavour}: {} hits, {pairs} pairs", run.hits);
+    assert!(2 * pairs > run.hits / 10 * 9, "{pairs} pairs");
+    let rows = unpaired_rows();
+    let mut unexplained = Vec::new();
+    for (function, unpaired) in run.pairing.unpaired() {
+        let explained = |side: &str| rows.iter().any(|(of, glob)| of == side && glob.matches(&function));
+        // What runs at the prompt and what the tasks that have ended left open is in its place.
+        if unpaired.left > 0 && !explained("entry") || unpaired.returns > 0 && !explained("return") {
+            unexplained.push((function, unpaired));
+        }
+    }
+    assert!(unexplained.is_empty(), "no row of tests/oracle/linux-unpaired.txt explains {unexplained:?}");
+}
+
+/// Which of an entry and a return may have no counterpart in which functions.
+fn unpaired_rows() -> Vec<(String, FunctionGlob)> {
+    let text = std::fs::read_to_string(root().join("tests/oracle/linux-unpaired.txt")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with(['e', 'r']));
+    let row = |line: &str| {
+        let (side, rest) = line.split_once(' ').unwrap();
+        (side.to_owned(), FunctionGlob::new(rest.split_whitespace().next().unwrap()).unwrap())
+    };
+    rows.map(row).collect()
 }
 
 #[test]
 fn guest_linux_cloud_amd64_boots_as_before_with_every_entry_and_return_probed() {
-    notices_nothing(CLOUD, 20_000_000);
+    notices_nothing("cloud-amd64", 16 << 10, 20_000_000);
+}
+
+#[test]
+fn guest_linux_amd64_boots_as_before_with_every_entry_and_return_probed() {
+    notices_nothing("amd64", 16 << 10, 20_000_000);
 }
 
 #[test]
 fn guest_linux_686_boots_as_before_with_every_entry_and_return_probed() {
-    notices_nothing(I686, 10_000_000);
-}
-
-/// The functions that the kernel's own table names; what the guest would show of them is `guest_linux_symbols.rs`'s.
-#[test]
-fn guest_every_function_of_linux_is_listed() {
-    for [kernel, _] in [CLOUD, I686] {
-        let functions = run(&["list", kernel, "-f", "json", "-q"]).out;
-        let named = lines(&functions, "function").into_iter();
-        let named: BTreeSet<String> = named.map(|line| line["name"].as_str().unwrap().to_owned()).collect();
-        let probes = lines(&run(&["list", kernel, "fbt:::entry", "-f", "json", "-q"]).out, "probe");
-        let probed: BTreeSet<String> =
-            probes.iter().map(|line| line["function"].as_str().unwrap().to_owned()).collect();
-        assert!(probes.len() > 40_000, "{}", probes.len());
-        assert!(probed.is_subset(&named));
-        for name in ["kernel_clone", "do_exit", "schedule", "vfs_read"] {
-            assert!(probed.contains(name), "{kernel}: {name}");
-        }
-    }
+    notices_nothing("686", 8 << 10, 10_000_000);
 }
 
 #[test]

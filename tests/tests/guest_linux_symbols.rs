@@ -2,39 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use trapline_emu::load::Image;
 use trapline_emu::symbols::{Btf, Symbols};
 use trapline_os::Linux;
+use trapline_tests::linux::unpack;
 use trapline_tests::root;
 
 /// A kernel of `.guests/`, the ELF file inside.
 fn kernel(name: &str) -> Image {
     let file = std::fs::read(root().join(".guests").join(name)).expect("run `make guests`");
-    Image::parse(&unpack(&file), "vmlinux").unwrap()
-}
-
-/// What `xz` or `lz4` makes of the payload (Documentation/x86/boot.rst, `payload_offset`), whose last four bytes are the
-/// length unpacked.
-fn unpack(bzimage: &[u8]) -> Vec<u8> {
-    let word = |at: usize| u32::from_le_bytes(bzimage[at..at + 4].try_into().unwrap()) as usize;
-    let start = (usize::from(bzimage[0x1f1]) + 1) * 512 + word(0x248);
-    let (packed, len) = bzimage[start..start + word(0x24c)].split_last_chunk::<4>().unwrap();
-    let tool = if packed.starts_with(b"\xfd7zXZ") { "xz" } else { "lz4" };
-    let mut child = Command::new(tool)
-        .arg("-dc")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{tool}: {error}; install it"));
-    let (mut to, packed) = (child.stdin.take().unwrap(), packed.to_vec());
-    let writer = std::thread::spawn(move || to.write_all(&packed));
-    let mut out = child.wait_with_output().unwrap().stdout;
-    writer.join().unwrap().unwrap();
-    out.truncate(u32::from_le_bytes(*len) as usize);
-    out
+    Image::parse(&unpack(&file).unwrap(), "vmlinux").unwrap()
 }
 
 /// `Linux version R ...` in the image.

@@ -96,8 +96,7 @@ fn to_the_end(machine: &mut Machine, interposer: &mut Interposer) {
 #[test]
 fn a_full_channel_loses_the_oldest_and_counts_exactly_what_it_lost() {
     let program = kernel_probe(HOT, "0x55");
-    let (mut machine, mut large, _) =
-        armed(&program, ChannelConfig { sub_buffer_size: 16 << 20, sub_buffers: 2 });
+    let (mut machine, mut large, _) = armed(&program, ChannelConfig::fixed(16 << 20, 2));
     to_the_end(&mut machine, &mut large);
     let all = large.channels().records();
     let counts = large.channels().counts();
@@ -105,8 +104,7 @@ fn a_full_channel_loses_the_oldest_and_counts_exactly_what_it_lost() {
     assert!(all.len() > 1000, "{}", all.len());
 
     for (size, sub_buffers) in [(1024, 3), (4096, 1), (500, 7), (1 << 15, 2)] {
-        let (mut machine, mut small, _) =
-            armed(&program, ChannelConfig { sub_buffer_size: size, sub_buffers });
+        let (mut machine, mut small, _) = armed(&program, ChannelConfig::fixed(size, sub_buffers));
         to_the_end(&mut machine, &mut small);
         let kept: Vec<Record> = small.channels().records();
         let counts = small.channels().counts();
@@ -123,8 +121,7 @@ fn a_full_channel_loses_the_oldest_and_counts_exactly_what_it_lost() {
 #[test]
 fn records_larger_than_a_sub_buffer_are_lost_and_counted() {
     let program = kernel_probe("offset = do_fork", "0x55");
-    let (mut machine, mut interposer, _) =
-        armed(&program, ChannelConfig { sub_buffer_size: 8, sub_buffers: 4 });
+    let (mut machine, mut interposer, _) = armed(&program, ChannelConfig::fixed(8, 4));
     to_the_end(&mut machine, &mut interposer);
     let counts = interposer.channels().counts();
     assert_eq!((counts.committed, counts.oversized, counts.lost()), (6, 6, 6));

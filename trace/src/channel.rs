@@ -1,7 +1,7 @@
 //! Per-CPU channels: bounded rings of sub-buffers, after relay and the Driver Tracing Interface.
 //!
-//! A commit copies the record into memory allocated when the channel was made.
-//! When the ring is full the oldest sub-buffer is given up as a whole and its
+//! A commit copies the record into memory allocated when the channel was made, or when it grew.
+//! When the ring is full and may not grow, the oldest sub-buffer is given up as a whole and its
 //! records are counted as lost; every other loss is counted too. There is no
 //! reservation: a record is whole or it is not there. The newest records can be
 //! taken back as long as nobody has read them.
@@ -16,12 +16,29 @@ pub struct ChannelConfig {
     pub sub_buffer_size: usize,
     /// Sub-buffers of the ring, at least 1.
     pub sub_buffers: usize,
+    /// Sub-buffers to which a ring that is full grows before it gives any up; at most `sub_buffers` for one that keeps
+    /// its size.
+    pub most_sub_buffers: usize,
+}
+
+impl ChannelConfig {
+    /// A ring that keeps its size.
+    #[must_use]
+    pub const fn fixed(sub_buffer_size: usize, sub_buffers: usize) -> Self {
+        Self { sub_buffer_size, sub_buffers, most_sub_buffers: sub_buffers }
+    }
+
+    /// For a reader who comes often but not in time for every burst: the default ring, which grows to 64 MiB.
+    #[must_use]
+    pub fn growing() -> Self {
+        Self { most_sub_buffers: 1024, ..Self::default() }
+    }
 }
 
 impl Default for ChannelConfig {
     /// 16 sub-buffers of 64 KiB: together they stay in a second-level cache.
     fn default() -> Self {
-        Self { sub_buffer_size: 64 * 1024, sub_buffers: 16 }
+        Self::fixed(64 * 1024, 16)
     }
 }
 
@@ -67,6 +84,10 @@ struct Entry {
 const ENTRY: usize = size_of::<Entry>();
 
 impl SubBuffer {
+    fn new(size: usize) -> Self {
+        Self { bytes: Vec::with_capacity(size), index: Vec::with_capacity(size / ENTRY), watches: Vec::new() }
+    }
+
     fn used(&self) -> usize {
         self.bytes.len() + self.index.len() * ENTRY
     }
@@ -95,23 +116,20 @@ impl SubBuffer {
 pub struct Channel {
     ring: Vec<SubBuffer>,
     size: usize,
+    /// Sub-buffers that the ring may have.
+    most: usize,
     /// The sub-buffer that is written; those before it, going round, are older.
     write: usize,
     counts: Counts,
 }
 
 impl Channel {
-    /// Makes a channel; all its memory is allocated here.
+    /// Makes a channel; all its memory is allocated here, but for what it may grow by.
     #[must_use]
     pub fn new(config: ChannelConfig) -> Self {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
-        let make = || SubBuffer {
-            bytes: Vec::with_capacity(size),
-            index: Vec::with_capacity(size / ENTRY),
-            watches: Vec::new(),
-        };
-        let ring = std::iter::repeat_with(make).take(config.sub_buffers.max(1)).collect();
-        Self { ring, size, write: 0, counts: Counts::default() }
+        let ring = std::iter::repeat_with(|| SubBuffer::new(size)).take(config.sub_buffers.max(1)).collect();
+        Self { ring, size, most: config.most_sub_buffers, write: 0, counts: Counts::default() }
     }
 
     /// Bytes that a record with this much name and data takes of a sub-buffer.
@@ -152,10 +170,16 @@ impl Channel {
         true
     }
 
-    /// Goes to the next sub-buffer, giving up what it holds.
+    /// Goes to the next sub-buffer: to a new one where the ring is full and may grow, else giving up what it holds.
     #[cold]
     fn advance(&mut self) {
-        self.write = (self.write + 1) % self.ring.len();
+        let next = (self.write + 1) % self.ring.len();
+        if self.ring.len() < self.most && !self.ring[next].index.is_empty() {
+            self.write += 1;
+            self.ring.insert(self.write, SubBuffer::new(self.size));
+            return;
+        }
+        self.write = next;
         let oldest = &mut self.ring[self.write];
         self.counts.overwritten += oldest.index.len() as u64;
         oldest.clear();

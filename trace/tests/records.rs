@@ -90,7 +90,7 @@ fn header_items_parse_and_refuse() {
 }
 
 fn tiny(records: usize) -> ChannelConfig {
-    ChannelConfig { sub_buffer_size: records * Channel::record_size(0, 4), sub_buffers: 2 }
+    ChannelConfig::fixed(records * Channel::record_size(0, 4), 2)
 }
 
 #[test]
@@ -142,8 +142,31 @@ fn records_taken_back_leave_no_trace_but_what_was_lost() {
 }
 
 #[test]
+fn a_ring_that_may_grow_loses_nothing_until_it_has_grown() {
+    let mut channels = Channels::new(1, ChannelConfig { most_sub_buffers: 5, ..tiny(3) });
+    let commit = |channels: &mut Channels, n: u32| {
+        let record = RecordView { header: Header::default(), name: b"", watch: None, data: &n.to_le_bytes() };
+        channels.commit(&record)
+    };
+    let drained = |channels: &mut Channels| {
+        let mut seen = Vec::new();
+        channels.drain(|record| seen.push(record.header.seq));
+        seen
+    };
+    // Of two sub-buffers one is never full when the ring begins again.
+    for burst in [15, 4, 15] {
+        let seqs: Vec<u64> = (0..burst).map(|n| commit(&mut channels, n)).collect();
+        assert_eq!(drained(&mut channels), seqs);
+        assert_eq!(channels.counts().lost(), 0);
+    }
+    let seqs: Vec<u64> = (0..17).map(|n| commit(&mut channels, n)).collect();
+    assert_eq!(drained(&mut channels), seqs[3..], "the oldest sub-buffer was given up");
+    assert_eq!(channels.counts().lost(), 3);
+}
+
+#[test]
 fn a_record_larger_than_a_sub_buffer_is_counted() {
-    let mut channel = Channel::new(ChannelConfig { sub_buffer_size: 200, sub_buffers: 4 });
+    let mut channel = Channel::new(ChannelConfig::fixed(200, 4));
     assert!(!channel.commit(&RecordView {
         header: Header::default(),
         name: b"",
@@ -156,7 +179,7 @@ fn a_record_larger_than_a_sub_buffer_is_counted() {
 
 #[test]
 fn records_of_several_cpus_come_out_in_sequence() {
-    let mut channels = Channels::new(3, ChannelConfig { sub_buffer_size: 4096, sub_buffers: 2 });
+    let mut channels = Channels::new(3, ChannelConfig::fixed(4096, 2));
     for n in 0..30u32 {
         let header = Header { cpu: n * 7 % 3, ..Header::default() };
         channels.commit(&RecordView { header, name: b"x", watch: None, data: &[] });
@@ -250,7 +273,7 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_silently(sizes in proptest::collection::vec(0usize..300, 0..200), sub in 100usize..2000, n in 1usize..5) {
-        let mut channels = Channels::new(1, ChannelConfig { sub_buffer_size: sub, sub_buffers: n });
+        let mut channels = Channels::new(1, ChannelConfig::fixed(sub, n));
         for size in &sizes {
             channels.commit(&RecordView { header: Header::default(), name: b"", watch: None, data: &vec![0; *size] });
         }

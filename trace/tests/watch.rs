@@ -89,7 +89,7 @@ fn every_kind_of_access_has_its_words() {
 
 #[test]
 fn a_channel_keeps_the_item() {
-    let mut channels = Channels::new(1, ChannelConfig { sub_buffer_size: 2000, sub_buffers: 2 });
+    let mut channels = Channels::new(1, ChannelConfig::fixed(2000, 2));
     let with = RecordView { header: Header::default(), name: b"appln", watch: Some(&item()), data: b"ab" };
     channels.commit(&with);
     channels.commit(&RecordView { watch: None, ..with });

@@ -230,7 +230,7 @@ pub struct RunArgs {
     /// Exit 6 if records were lost
     #[arg(long)]
     pub fail_on_loss: bool,
-    /// Size of a sub-buffer, and how many [default: 64Kx16]
+    /// Size of a sub-buffer, and how many [default: 64Kx16, growing]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
     pub channel: Option<ChannelConfig>,
     /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on

@@ -19,7 +19,7 @@ use crate::talk::counted;
 use crate::{errors, interrupt};
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
-/// every third one.
+/// every third one; where there are more it grows.
 const SLICE: u64 = 20_000;
 /// Instructions from one look at the console and Ctrl-C to the next, when there are no records.
 const UNPROBED_SLICE: u64 = 5_000_000;

@@ -74,7 +74,7 @@ pub fn parse_channel(text: &str) -> Result<ChannelConfig, String> {
         return Err("at least one byte and one sub-buffer, together at most 4G, would be right".to_owned());
     }
     let sub_buffer_size = usize::try_from(size).map_err(|error| error.to_string())?;
-    Ok(ChannelConfig { sub_buffer_size, sub_buffers: count })
+    Ok(ChannelConfig::fixed(sub_buffer_size, count))
 }
 
 #[cfg(test)]

@@ -1,29 +1,34 @@
-//! Function boundary tracing: a probe at the entry and one at the returns of each function of the kernel.
+//! Function boundary tracing: a probe at the entry and one at the returns of each function of the kernel and of its
+//! modules.
 //!
 //! Functions are the symbols of that kind, but for `_init` and `_fini`, whose text an image does not keep together, and
 //! weak names of an address that has another (providers.md A). Each has two identifiers, whether both probes exist or
-//! not, so that numbers need no look at the code.
+//! not, so that numbers need no look at the code. A module's functions are those of its file, whether the guest will
+//! load it or not; their probes are armed when it does.
 
+mod home;
 mod scan;
 
 use std::sync::Arc;
 
-use trapline_emu::load::LoadPlan;
-use trapline_emu::symbols::{Binding, Symbol, Symbols};
-use trapline_interposer::{Arguments, Place};
+use trapline_emu::symbols::{Binding, Symbol};
+use trapline_interposer::Arguments;
 use trapline_trace::ProbeName;
 
 use crate::abi::{self, Abi, AtEntry, AtReturn};
 use crate::description::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
+use home::Home;
 pub use scan::Rules;
-use scan::{Body, Found, Targets};
+use scan::{Body, Found};
 
 /// Return probes log where the return is, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
-/// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.
-const LONGEST: u64 = 1 << 24;
+/// Bytes by which a function's beginning is told.
+const BEGINNING: u64 = 16;
+/// Near misses looked through of each module when nothing matches.
+const SUGGESTIONS: usize = 8;
 
 /// A function.
 #[derive(Debug)]
@@ -33,89 +38,134 @@ struct Function {
     size: u64,
 }
 
+/// The kernel or a module of it.
+#[derive(Debug)]
+struct Unit {
+    name: Arc<str>,
+    home: Home,
+    /// By name and address.
+    functions: Vec<Function>,
+}
+
+impl Unit {
+    fn new(target: &Target, name: &str, home: Home) -> Self {
+        let strict = target.options().fbt == Rules::Strict;
+        let sizes = home.symbols(target).functions().any(|symbol| symbol.sized);
+        // DTrace takes what its file gives a size; a System.map gives none.
+        let taken = |symbol: &&Symbol| symbol.sized || !sizes || !strict;
+        let mut functions: Vec<Function> = chosen(target, &home).filter(taken).map(function).collect();
+        functions.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
+        Self { name: name.into(), home, functions }
+    }
+
+    fn ids(&self) -> u32 {
+        2 * self.functions.len() as u32
+    }
+}
+
 /// The provider.
 #[derive(Debug)]
 pub struct Fbt {
     provider: Arc<str>,
-    module: Arc<str>,
     entry: Arc<str>,
     leave: Arc<str>,
     rules: Rules,
     abi: Abi,
     at_entry: Arc<dyn Arguments>,
-    /// By name and address.
-    functions: Vec<Function>,
+    /// By name.
+    units: Vec<Unit>,
 }
 
 impl Fbt {
-    /// The functions of a target's kernel.
+    /// The functions of a target's kernel and of its kernel modules.
     pub fn new(target: &Target) -> Self {
         let options = target.options();
         let abi = options.abi.unwrap_or_else(|| Abi::of(target));
-        let plan = target.image().plan();
-        let sizes = target.symbols().functions().any(|symbol| symbol.sized);
-        // DTrace takes what its file gives a size; a System.map gives none.
-        let taken = |symbol: &&Symbol| symbol.sized || !sizes || options.fbt == Rules::Full;
-        let mut functions: Vec<Function> =
-            chosen(target.symbols(), plan).filter(taken).map(function).collect();
-        functions.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
+        let kernel = Unit::new(target, basename(&target.image().plan().name), Home::Kernel);
+        let width = target.image().plan().width;
+        let modules = target.kernel_modules().iter().filter(|module| module.file().width() == width);
+        let modules = modules.map(|module| Unit::new(target, module.name(), Home::of_module(module)));
+        let mut units: Vec<Unit> = std::iter::once(kernel).chain(modules).collect();
+        units.sort_by(|a, b| a.name.cmp(&b.name));
+        // The same module at two paths: a guest loads one of them.
+        units.dedup_by(|later, first| later.name == first.name);
         Self {
             provider: "fbt".into(),
-            module: basename(&plan.name).into(),
             entry: "entry".into(),
             leave: "return".into(),
             rules: options.fbt,
             abi,
             at_entry: Arc::new(AtEntry(abi)),
-            functions,
+            units,
         }
     }
 
-    fn probe(&self, function: &Function, id: u32, name: &Arc<str>, sites: Vec<Site>, logged: u8) -> Probe {
+    /// The probe `name` of a function.
+    fn probe(
+        &self,
+        (unit, function): (&Unit, &Function),
+        (id, name): (u32, &Arc<str>),
+        sites: Vec<Site>,
+        logged: u8,
+    ) -> Probe {
         let name = ProbeName {
             provider: Arc::clone(&self.provider),
-            module: Arc::clone(&self.module),
+            module: Arc::clone(&unit.name),
             function: Arc::clone(&function.name),
             name: Arc::clone(name),
         };
         Probe { id, name: Arc::new(name), sites, logged }
     }
 
-    fn site(
+    /// Adds the probes of a function, which has the identifiers `id` and `id + 1`, that are `wanted`: entry, return.
+    fn add(
         &self,
-        plan: &LoadPlan,
-        function: &Function,
-        found: &Found,
-        arguments: Arc<dyn Arguments>,
-    ) -> Option<Site> {
-        let linear = function.start.checked_add(found.at)?;
-        Some(Site {
-            place: Place::Kernel { linear, paddr: plan.vaddr_to_paddr(linear)? },
-            offset: found.at,
-            opcode: found.byte,
-            rule: found.rule,
-            arguments,
-            within: None,
-            shown: Vec::new(),
-            // Not at a `leave` or `pop ebp`, where the frame still stands.
-            at_call: found.at == found.offset,
-        })
+        target: &Target,
+        (unit, function, id): (&Unit, &Function, u32),
+        (entry, leave): (bool, bool),
+        found: &mut Vec<Probe>,
+    ) {
+        // The first byte needs no more than a few, to say what it is.
+        let whole = leave || self.rules == Rules::Strict;
+        let size = if whole { function.size } else { function.size.min(BEGINNING) };
+        let Some(bytes) = unit.home.bytes(target, function.start, size) else { return };
+        let bits = target.image().plan().width.bits();
+        let body = Body { start: unit.home.linked_at(function.start), bytes: &bytes, bits };
+        let site = |found: &Found, arguments| site(target, unit, function, found, arguments);
+        if entry {
+            let sites = body.entry(self.rules).and_then(|found| site(&found, Arc::clone(&self.at_entry)));
+            let sites: Vec<Site> = sites.into_iter().collect();
+            found.push(self.probe((unit, function), (id, &self.entry), sites, abi::LOGGED));
+        }
+        if leave {
+            let returns = body.returns(self.rules, &unit.home.targets(target));
+            let sites = returns
+                .iter()
+                .filter_map(|found| site(found, Arc::new(AtReturn { offset: found.offset, abi: self.abi })));
+            let sites = sites.collect();
+            found.push(self.probe((unit, function), (id + 1, &self.leave), sites, LOGGED_AT_RETURN));
+        }
     }
+}
 
-    fn entry(&self, plan: &LoadPlan, function: &Function, body: &Body<'_>) -> Vec<Site> {
-        let found = body.entry(self.rules);
-        let site = |found| self.site(plan, function, &found, Arc::clone(&self.at_entry));
-        found.and_then(site).into_iter().collect()
-    }
-
-    fn returns(&self, target: &Target, function: &Function, body: &Body<'_>) -> Vec<Site> {
-        let found = body.returns(self.rules, &Kernel(target.symbols()));
-        let site = |found: &Found| {
-            let arguments = Arc::new(AtReturn { offset: found.offset, abi: self.abi });
-            self.site(target.image().plan(), function, found, arguments)
-        };
-        found.iter().filter_map(site).collect()
-    }
+fn site(
+    target: &Target,
+    unit: &Unit,
+    function: &Function,
+    found: &Found,
+    arguments: Arc<dyn Arguments>,
+) -> Option<Site> {
+    Some(Site {
+        place: unit.home.place(target, function.start.checked_add(found.at)?)?,
+        offset: found.at,
+        opcode: found.byte,
+        rule: found.rule,
+        arguments,
+        within: None,
+        shown: Vec::new(),
+        // Not at a `leave` or `pop ebp`, where the frame still stands.
+        at_call: found.at == found.offset,
+    })
 }
 
 impl Provider for Fbt {
@@ -124,7 +174,7 @@ impl Provider for Fbt {
     }
 
     fn ids(&self, _: &Target) -> u32 {
-        2 * self.functions.len() as u32
+        self.units.iter().map(Unit::ids).sum()
     }
 
     fn find(
@@ -133,29 +183,16 @@ impl Provider for Fbt {
         wanted: &Description,
         found: &mut Vec<Probe>,
     ) -> Result<(), ProviderError> {
-        let (entries, returns) = (wanted.name(&self.entry), wanted.name(&self.leave));
-        if !wanted.module(&self.module) || !(entries || returns) {
-            return Ok(());
-        }
-        let plan = target.image().plan();
-        let bits = plan.width.bits();
-        for (id, function) in (1..).step_by(2).zip(&self.functions) {
-            if !wanted.function(&function.name) {
-                continue;
+        let names = (wanted.name(&self.entry), wanted.name(&self.leave));
+        let mut first = 1;
+        for unit in &self.units {
+            if wanted.module(&unit.name) && names != (false, false) {
+                let numbered = (first..).step_by(2).zip(&unit.functions);
+                for (id, function) in numbered.filter(|(_, function)| wanted.function(&function.name)) {
+                    self.add(target, (unit, function, id), names, found);
+                }
             }
-            // The first byte needs no more than a few, to say what it is.
-            let whole = returns || self.rules == Rules::Strict;
-            let size = if whole { function.size } else { function.size.min(16) };
-            let Some(bytes) = bytes(plan, function.start, size) else { continue };
-            let body = Body { start: function.start, bytes: &bytes, bits };
-            if entries {
-                let sites = self.entry(plan, function, &body);
-                found.push(self.probe(function, id, &self.entry, sites, abi::LOGGED));
-            }
-            if returns {
-                let sites = self.returns(target, function, &body);
-                found.push(self.probe(function, id + 1, &self.leave, sites, LOGGED_AT_RETURN));
-            }
+            first += unit.ids();
         }
         found.retain(|probe| !probe.sites.is_empty());
         Ok(())
@@ -163,22 +200,15 @@ impl Provider for Fbt {
 
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
         let [_, _, function, name] = wanted.written();
-        let names = target.symbols().near_misses(function, 8);
-        let there = |name: &&str| self.functions.binary_search_by(|f| f.name.as_ref().cmp(name)).is_ok();
         let name = if name.is_empty() { &self.entry } else { name.as_str() };
-        names.into_iter().filter(there).map(|near| format!("{}::{near}:{name}", self.provider)).collect()
+        let units = self.units.iter().filter(|unit| wanted.module(&unit.name));
+        let near = units.flat_map(|unit| {
+            let names = unit.home.symbols(target).near_misses(function, SUGGESTIONS).into_iter();
+            let there = |name: &&str| unit.functions.binary_search_by(|f| f.name.as_ref().cmp(name)).is_ok();
+            names.filter(there)
+        });
+        near.map(|near| format!("{}::{near}:{name}", self.provider)).collect()
     }
-}
-
-/// The bytes of a function, as many as its segment has.
-fn bytes(plan: &LoadPlan, start: u64, size: u64) -> Option<Vec<u8>> {
-    let size = usize::try_from(size.clamp(1, LONGEST)).ok()?;
-    plan.bytes_at(start, size).or_else(|| {
-        let segment =
-            plan.segments.iter().find(|s| (s.vaddr..s.vaddr.saturating_add(s.mem_size)).contains(&start))?;
-        let left = segment.vaddr.saturating_add(segment.mem_size) - start;
-        plan.bytes_at(start, size.min(usize::try_from(left).ok()?))
-    })
 }
 
 fn function(symbol: &Symbol) -> Function {
@@ -186,7 +216,8 @@ fn function(symbol: &Symbol) -> Function {
 }
 
 /// The symbols that are functions of fbt.
-fn chosen<'a>(symbols: &'a Symbols, plan: &'a LoadPlan) -> impl Iterator<Item = &'a Symbol> {
+fn chosen<'a>(target: &'a Target, home: &'a Home) -> impl Iterator<Item = &'a Symbol> {
+    let symbols = home.symbols(target);
     let strong = |symbol: &Symbol| symbol.is_function() && symbol.binding != Binding::Weak;
     let second = move |symbol: &Symbol| {
         let others = symbols.names_at(symbol.addr);
@@ -195,28 +226,6 @@ fn chosen<'a>(symbols: &'a Symbols, plan: &'a LoadPlan) -> impl Iterator<Item = 
             && (before.any(Symbol::is_function) || symbols.names_at(symbol.addr).any(strong))
     };
     let named = |symbol: &&Symbol| !matches!(symbol.name.as_ref(), "_init" | "_fini");
-    let code = |symbol: &&Symbol| plan.is_executable(symbol.addr) == Some(true);
+    let code = move |symbol: &&Symbol| home.is_code(target, symbol.addr);
     symbols.functions().filter(named).filter(code).filter(move |symbol| !second(symbol))
-}
-
-/// What the kernel's symbols say of jump targets.
-struct Kernel<'a>(&'a Symbols);
-
-impl Targets for Kernel<'_> {
-    fn same_function(&self, start: u64, to: u64) -> bool {
-        let names = |at: u64| self.0.names_at(at).filter(|symbol| symbol.is_function());
-        let Some(there) = self.0.at(to) else { return false };
-        names(start).any(|own| {
-            names(there.symbol.addr).any(|other| {
-                let part = |whole: &str, part: &str| {
-                    part.strip_prefix(whole).is_some_and(|rest| rest.starts_with(".cold"))
-                };
-                part(&own.name, &other.name) || part(&other.name, &own.name)
-            })
-        })
-    }
-
-    fn is_return_thunk(&self, to: u64) -> bool {
-        self.0.names_at(to).any(|symbol| symbol.name.ends_with("_return_thunk"))
-    }
 }

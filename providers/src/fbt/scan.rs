@@ -57,6 +57,8 @@ pub trait Targets {
     fn same_function(&self, start: u64, to: u64) -> bool;
     /// Whether `to` is a return thunk of the kernel: a jump there is a `ret`.
     fn is_return_thunk(&self, to: u64) -> bool;
+    /// Whether `to` is in code that tests a feature of the processor for another function and jumps back there.
+    fn is_test(&self, to: u64) -> bool;
 }
 
 impl Body<'_> {
@@ -151,8 +153,9 @@ impl Body<'_> {
                     let out = !(self.start..end).contains(&to);
                     match out {
                         true if targets.is_return_thunk(to) => "return thunk",
-                        true if !targets.same_function(self.start, to) => "tail jmp",
-                        _ => return None,
+                        true if targets.is_test(to) || targets.same_function(self.start, to) => return None,
+                        true => "tail jmp",
+                        false => return None,
                     }
                 }
                 _ => return None,
@@ -184,7 +187,7 @@ impl Body<'_> {
 mod tests {
     use super::*;
 
-    /// A cold part at 0x2000, a return thunk at 0x3000.
+    /// A cold part at 0x2000, a return thunk at 0x3000, a test at 0x5000.
     struct Known;
 
     impl Targets for Known {
@@ -193,6 +196,9 @@ mod tests {
         }
         fn is_return_thunk(&self, to: u64) -> bool {
             to == 0x3000
+        }
+        fn is_test(&self, to: u64) -> bool {
+            to == 0x5000
         }
     }
 
@@ -265,16 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn jumps_out_are_returns_but_to_the_cold_part() {
-        // jmp 0x2000 (cold); jmp 0x3000 (thunk); jmp 0x4000; jmp $ ; ret
+    fn jumps_out_are_returns_but_to_the_cold_part_and_to_tests() {
+        // jmp 0x2000 (cold); jmp 0x3000 (thunk); jmp 0x4000; jmp 0x5000 (test); jmp $ ; ret
         let mut bytes = Vec::new();
-        for to in [0x2000u32, 0x3000, 0x4000] {
+        for to in [0x2000u32, 0x3000, 0x4000, 0x5000] {
             bytes.push(0xe9);
             bytes.extend((to - 0x1000 - bytes.len() as u32 - 4).to_le_bytes());
         }
         bytes.extend([0xeb, 0xfe, 0xc3]);
         let found = returns(&bytes, 64, Rules::Full);
-        assert_eq!(found, [(5, 5, "return thunk"), (10, 10, "tail jmp"), (17, 17, "ret")]);
+        assert_eq!(found, [(5, 5, "return thunk"), (10, 10, "tail jmp"), (22, 22, "ret")]);
     }
 
     #[test]

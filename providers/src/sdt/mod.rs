@@ -14,7 +14,7 @@
 //! bad entry never takes another with it. Rules: reference/providers.md, section C.
 
 mod calls;
-mod elf;
+pub(crate) mod elf;
 mod evaluate;
 mod grammar;
 mod guest;

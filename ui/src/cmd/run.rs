@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trapline_emu::Machine;
 use trapline_interposer::{Interposer, InterposerConfig, Stats};
 use trapline_providers::{Target, resolve};
-use trapline_trace::{End, RunInfo};
+use trapline_trace::{ChannelConfig, End, RunInfo};
 
 use crate::cli::{RecordFormat, RunArgs};
 use crate::crash::{self, CrashWatch};
@@ -149,7 +149,7 @@ fn insert_all(
     }
     let mut interposer = Interposer::new(InterposerConfig {
         header: args.header,
-        channel: args.channel.unwrap_or_default(),
+        channel: args.channel.unwrap_or_else(ChannelConfig::growing),
         profile: guest.profile(),
         max_steps: args.max_steps,
     });

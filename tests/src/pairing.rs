@@ -1,0 +1,260 @@
+//! Entries and returns of functions as fbt sees them, paired by the stack pointer.
+//!
+//! A function is left with the stack pointer that it was entered with, and no two functions that run have the same one,
+//! whichever tasks they are of. So an entry is open from its hit until the return of the same function at the same stack
+//! pointer. A hit of any function on the same stack at a higher stack pointer, or an entry at the same one, says that it
+//! has been left in another way. The part that a compiler has split off a function (`.cold`) is not called, and returns
+//! for it. Only counts are kept, so a whole boot can be paired.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::sync::Arc;
+
+use trapline_emu::{Machine, Stop, TrapInterposer};
+use trapline_interposer::{Interposer, InterposerConfig};
+use trapline_providers::{Clause, Target, enable};
+use trapline_trace::{ChannelConfig, HeaderItems, ProbeName};
+
+/// Instructions from one look at the records to the next.
+const SLICE: u64 = 20_000;
+/// What the name of a split-off part has behind that of its function.
+const COLD: &str = ".cold";
+/// The function of Linux that a task does not survive.
+const LAST: &str = "do_task_dead";
+
+/// What of a function's hits had no counterpart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unpaired {
+    /// Entries without a return whose frame was gone later.
+    pub left: u64,
+    /// Entries that the task did not outlive.
+    pub ended: u64,
+    /// Entries that still had no return when the run ended.
+    pub running: u64,
+    /// Returns that no entry came before.
+    pub returns: u64,
+}
+
+/// A probe: its function, and which of its hits it has.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    function: u32,
+    at: At,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Entry,
+    /// The entry of a task's last function.
+    LastEntry,
+    /// Where the function jumps to a part of its own.
+    Part,
+    Return,
+}
+
+impl At {
+    fn of(name: &ProbeName) -> Self {
+        match (&*name.name, &*name.function) {
+            ("return", _) => Self::Return,
+            (_, LAST) => Self::LastEntry,
+            (_, function) if function.contains(COLD) => Self::Part,
+            _ => Self::Entry,
+        }
+    }
+}
+
+/// How the entries and returns of a run go together.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    /// By number.
+    probes: Vec<Known>,
+    functions: Vec<String>,
+    /// Functions that run, and where they begin, by the stack pointer that they were entered with.
+    open: BTreeMap<u64, Vec<(u32, u64)>>,
+    /// Bytes of a task's stack, which begins at a multiple of it.
+    stack: u64,
+    pairs: u64,
+    unpaired: Vec<Unpaired>,
+}
+
+impl Pairing {
+    fn new(names: &[Arc<ProbeName>], kernel: &str, stack: u64) -> Self {
+        let mut pairing = Self { stack, ..Self::default() };
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        for name in names {
+            let whole = name.function.split(COLD).next().unwrap_or(&name.function);
+            let function =
+                if *name.module == *kernel { whole.to_owned() } else { format!("{}`{whole}", name.module) };
+            let function = *numbers.entry(function).or_insert_with_key(|function| {
+                pairing.functions.push(function.clone());
+                pairing.functions.len() as u32 - 1
+            });
+            pairing.probes.push(Known { function, at: At::of(name) });
+        }
+        pairing.unpaired = vec![Unpaired::default(); pairing.functions.len()];
+        pairing
+    }
+
+    /// A hit of the probe `number` at `ip` with this stack pointer.
+    fn hit(&mut self, number: u32, ip: u64, sp: u64) {
+        let Some(&Known { function, at }) = self.probes.get(number as usize) else { return };
+        let bottom = sp - sp % self.stack;
+        while let Some((&gone, _)) = self.open.range(bottom..sp).next_back() {
+            for (left, _) in self.open.remove(&gone).unwrap_or_default() {
+                self.unpaired[left as usize].left += 1;
+            }
+        }
+        if at == At::Part {
+            return;
+        }
+        let here = self.open.entry(sp).or_default();
+        if at != At::Return {
+            // Two names of one address run together.
+            here.retain(|(other, begins)| {
+                let stays = *begins == ip && *other != function;
+                self.unpaired[*other as usize].left += u64::from(!stays);
+                stays
+            });
+            here.push((function, ip));
+        } else if let Some(at) = here.iter().rposition(|(running, _)| *running == function) {
+            here.remove(at);
+            self.pairs += 1;
+        } else {
+            self.unpaired[function as usize].returns += 1;
+        }
+        if here.is_empty() {
+            self.open.remove(&sp);
+        }
+        if at == At::LastEntry {
+            self.end_task(sp, bottom + self.stack);
+        }
+    }
+
+    /// Nothing that is open on this stack will return.
+    fn end_task(&mut self, sp: u64, top: u64) {
+        while let Some((&gone, _)) = self.open.range(sp..top).next() {
+            for (ended, _) in self.open.remove(&gone).unwrap_or_default() {
+                self.unpaired[ended as usize].ended += 1;
+            }
+        }
+    }
+
+    /// Pairs of entry and return.
+    pub fn pairs(&self) -> u64 {
+        self.pairs
+    }
+
+    /// The functions some of whose hits had no counterpart.
+    pub fn unpaired(&self) -> BTreeMap<String, Unpaired> {
+        let mut all = self.unpaired.clone();
+        for &(running, _) in self.open.values().flatten() {
+            all[running as usize].running += 1;
+        }
+        let named = self.functions.iter().cloned().zip(all);
+        named.filter(|(_, unpaired)| *unpaired != Unpaired::default()).collect()
+    }
+}
+
+/// A run with every entry and return probed.
+#[derive(Debug)]
+pub struct PairedRun {
+    /// Why it ended.
+    pub stop: Stop,
+    /// Hits; each left a record that was looked at.
+    pub hits: u64,
+    /// What they say.
+    pub pairing: Pairing,
+}
+
+/// Runs a machine up to instruction `limit` with fbt's probes on all entries and returns of its target, whose tasks have
+/// stacks of `stack` bytes.
+///
+/// # Errors
+/// They cannot be armed, or a record was lost.
+pub fn run(
+    machine: &mut Machine,
+    target: &Target,
+    stack: u64,
+    limit: u64,
+) -> Result<PairedRun, Box<dyn Error>> {
+    let mut probes = Interposer::new(InterposerConfig {
+        header: HeaderItems::default(),
+        channel: ChannelConfig::growing(),
+        profile: None,
+        max_steps: None,
+    });
+    let (resolved, _) = enable(target, &Clause::parse("fbt::: { exit }")?)?;
+    let names = resolved.points.iter().filter_map(|point| point.provided.as_ref());
+    let names: Vec<_> = names.map(|provided| Arc::clone(&provided.name)).collect();
+    let mut pairing = Pairing::new(&names, &target.image().plan().name, stack);
+    probes.insert(machine.core_mut(), "fbt", resolved.program, resolved.points)?;
+    let stop = loop {
+        let next = (machine.icount() / SLICE + 1) * SLICE;
+        let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), next.min(limit));
+        probes
+            .channels()
+            .drain(|record| pairing.hit(record.header.probe, record.header.ip, record.header.sp));
+        if stop != Stop::Limit || machine.icount() >= limit {
+            break stop;
+        }
+    };
+    let (hits, counts) = (probes.stats().hits, probes.channels().counts());
+    if counts.lost() > 0 || counts.committed != hits {
+        return Err(format!("{hits} hits, but {counts:?}").into());
+    }
+    Ok(PairedRun { stop, hits, pairing })
+}
+
+#[cfg(test)]
+mod tests {
+    //! What pairs and what does not.
+    use super::*;
+
+    /// Probes of these functions: entry 2n, return 2n + 1.
+    fn pairing(functions: &[&str]) -> Pairing {
+        let name = |function: &str, name: &str| {
+            let (provider, module) = ("fbt".into(), "vmlinux".into());
+            Arc::new(ProbeName { provider, module, function: function.into(), name: name.into() })
+        };
+        let names: Vec<_> = functions.iter().flat_map(|f| [name(f, "entry"), name(f, "return")]).collect();
+        Pairing::new(&names, "vmlinux", 0x4000)
+    }
+
+    /// Hits by probe and stack pointer, each at an address of its own.
+    fn after(functions: &[&str], hits: &[(u32, u64)]) -> (u64, BTreeMap<String, Unpaired>) {
+        let mut pairing = pairing(functions);
+        hits.iter().for_each(|(probe, sp)| pairing.hit(*probe, u64::from(*probe), *sp));
+        (pairing.pairs(), pairing.unpaired())
+    }
+
+    #[test]
+    fn recursions_and_other_stacks_pair_by_the_stack_pointer() {
+        let hits = [(0, 0x8ff0), (0, 0x8fe0), (2, 0xcfe0), (1, 0x8fe0), (3, 0xcfe0), (1, 0x8ff0)];
+        assert_eq!(after(&["f", "g"], &hits), (3, BTreeMap::new()));
+    }
+
+    #[test]
+    fn what_a_frame_above_has_left_behind_is_told_from_what_still_runs() {
+        // f calls g, which calls h; then f enters h itself, where g was.
+        let hits = [(0, 0x8ff0), (2, 0x8fe0), (4, 0x8fd0), (4, 0x8fe0), (5, 0x8fe0), (3, 0xcff0)];
+        let (pairs, unpaired) = after(&["f", "g", "h"], &hits);
+        let none = Unpaired::default();
+        let expected = [
+            ("f", Unpaired { running: 1, ..none }),
+            ("g", Unpaired { left: 1, returns: 1, ..none }),
+            ("h", Unpaired { left: 1, ..none }),
+        ];
+        assert_eq!(pairs, 1);
+        assert_eq!(unpaired, expected.map(|(name, unpaired)| (name.to_owned(), unpaired)).into());
+    }
+
+    #[test]
+    fn a_cold_part_returns_for_its_function_and_a_task_ends_with_all_that_it_was_in() {
+        let functions = ["f", "f.cold", "do_exit", LAST];
+        let hits = [(0, 0x8ff0), (2, 0x8fe0), (3, 0x8ff0), (4, 0x8ff0), (6, 0x8fe0)];
+        let (pairs, unpaired) = after(&functions, &hits);
+        let ended = Unpaired { ended: 1, ..Unpaired::default() };
+        assert_eq!(pairs, 1);
+        assert_eq!(unpaired, [("do_exit", ended), (LAST, ended)].map(|(n, u)| (n.to_owned(), u)).into());
+    }
+}
