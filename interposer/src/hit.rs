@@ -11,7 +11,7 @@ use crate::insert::bytes_at;
 use crate::provided::HandlerError;
 use crate::service::kernel_stack;
 use crate::table::{Interposer, Pending};
-use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
+use trapline_emu::{Core, Fault, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
 
@@ -103,6 +103,14 @@ impl TrapInterposer for Interposer {
     fn wants_code_pages(&self) -> bool {
         self.has_wandering_points && self.probes.iter().any(|p| p.enabled && p.place.comes_and_goes())
     }
+
+    fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        self.settle_words(core, page, paddr)
+    }
+
+    fn wants_user_code(&self) -> bool {
+        self.has_words()
+    }
 }
 
 impl Interposer {
@@ -119,6 +127,10 @@ impl Interposer {
     #[inline(always)]
     fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
         let probe = &mut self.probes[index as usize];
+        if probe.answers {
+            core.env().set_gpr(0, 1);
+            return;
+        }
         if !retry {
             probe.seen += 1;
             if probe.seen <= probe.ignore {

@@ -47,5 +47,5 @@ pub use glob::{FunctionGlob, GlobError};
 pub use list::{Function, functions};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
-pub use statics::user_probes;
+pub use statics::{Refused, refused, refused_of, user_probes};
 pub use target::Target;

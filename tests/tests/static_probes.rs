@@ -5,15 +5,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use trapline_emu::load::ElfView;
-use trapline_emu::symbols::Symbols;
+use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{
     BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict, WatchHit,
 };
 use trapline_interposer::{InsertErrorKind, Interposer, Place, ProgramId};
-use trapline_providers::sdt::{
-    ANSWER, CallSites, Domain, GuestScene, Letter, MacroProbe, MacroProbes, Purpose,
-};
+use trapline_providers::sdt::{CallSites, Domain, GuestScene, Letter, MacroProbe, MacroProbes, Purpose};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::{interposer, root};
 
@@ -92,7 +91,16 @@ impl Guest {
         let mut machine = Machine::new(&MachineConfig { mem_size: 4 << 20, model }).unwrap();
         let view = self.view();
         for (n, program) in view.programs().iter().enumerate().filter(|(_, p)| p.p_type == 1) {
-            machine.write_physical(program.p_vaddr, &self.file[view.segment_range(n, program).unwrap()]);
+            let mut range = view.segment_range(n, program).unwrap();
+            let mut at = program.p_vaddr;
+            if program.p_flags & 1 != 0 {
+                // Code by whole pages of the file, as a system maps it.
+                let before = at % 0x1000;
+                range =
+                    range.start - before as usize..range.end.next_multiple_of(0x1000).min(self.file.len());
+                at -= before;
+            }
+            machine.write_physical(at, &self.file[range]);
         }
         for (at, entry) in [(0x8000, 0x9003), (0x9000, 0xa003), (0xa000, 0x83), (0xa008, 0x20_0083u64)] {
             machine.write_physical(at, &entry.to_le_bytes());
@@ -366,12 +374,23 @@ fn an_is_enabled_site_answers_1_while_its_probe_is_enabled() {
         let [site] = sites.sites.as_slice() else { panic!("{sites:?}") };
         assert_eq!((site.purpose, &*site.provider, &*site.name), (Purpose::IsEnabled, "web", "query"));
         let (mut machine, mut probes) = (guest.boot(), interposer());
-        let at = site.address + u64::from(site.patch().0);
-        let id =
-            guest.insert(&mut machine, &mut probes, Place::Kernel { linear: at, paddr: at }, ANSWER).unwrap();
+        let module = Arc::new(UserModule::parse(&guest.file, "guest").unwrap());
+        let place = Place::Question { module, offset: site.offset + u64::from(site.patch().0) };
+        let id = guest.insert(&mut machine, &mut probes, place.clone(), LOG_IP).unwrap();
+        assert!(!probes.observe_only());
         run(&mut machine, &mut probes);
         assert_eq!(guest.long(&machine, "answers"), 3);
         assert!(logged(&mut probes).is_empty(), "it fires nothing");
-        probes.remove(machine.core_mut(), id);
+        assert_eq!((probes.stats().traps, probes.stats().hits), (3, 0));
+
+        let (mut machine, mut plain) = (guest.boot(), guest.boot());
+        let mut probes = interposer();
+        let again = guest.insert(&mut machine, &mut probes, place, LOG_IP).unwrap();
+        assert_eq!(id, again);
+        probes.remove(machine.core_mut(), again);
+        run(&mut machine, &mut probes);
+        run(&mut plain, &mut interposer());
+        assert_eq!(guest.long(&machine, "answers"), 0, "only while it is enabled");
+        assert_eq!((machine.digest(), machine.icount()), (plain.digest(), plain.icount()));
     }
 }

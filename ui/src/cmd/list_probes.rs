@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
-use trapline_providers::{Description, MatchError, Probe, Site, find, user_probes};
+use trapline_providers::{
+    Description, MatchError, Probe, Refused, Site, find, refused, refused_of, user_probes,
+};
 
 use crate::cli::{Format, ListArgs};
 use crate::cmd::run::{bits, digits};
@@ -27,8 +29,12 @@ pub fn run(
             "--bytes goes with functions; of probes --opcode shows the byte".to_owned(),
         ));
     }
-    let found = find(&guest.target, description)?;
-    write(args, (digits(guest), bits(guest)), description, &found, out, talk)
+    let wanted = Description::parse(description).map_err(MatchError::from)?;
+    let refused = if args.verbose { refused(&guest.target, &wanted) } else { Vec::new() };
+    match find(&guest.target, description) {
+        Ok(found) => write(args, (digits(guest), bits(guest)), description, (&found, &refused), out, talk),
+        Err(error) => nothing(args, error, &refused, out),
+    }
 }
 
 /// Lists the probes of a user program or library that was given as the image.
@@ -41,25 +47,40 @@ pub fn of_module(
 ) -> Result<Exit, Failure> {
     let wanted = Description::parse(description).map_err(MatchError::from)?;
     let found = user_probes(module, &wanted);
+    let refused = if args.verbose { refused_of(module, &wanted) } else { Vec::new() };
     if found.is_empty() {
-        let nothing = MatchError::Nothing { description: wanted.to_string(), near: Vec::new() };
-        return Err(nothing.into());
+        let error = MatchError::Nothing { description: wanted.to_string(), near: Vec::new() };
+        return nothing(args, error, &refused, out);
     }
     let bits = module.width().bits() as u8;
-    write(args, (2 + usize::from(bits) / 4, bits), description, &found, out, talk)
+    write(args, (2 + usize::from(bits) / 4, bits), description, (&found, &refused), out, talk)
+}
+
+/// There is no such probe; what was refused may say why.
+fn nothing(
+    args: &ListArgs,
+    error: MatchError,
+    refused: &[Refused],
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    if args.format == Format::Text {
+        refusals(refused, out).and_then(|()| out.flush()).map_err(Failure::Output)?;
+    }
+    Err(error.into())
 }
 
 fn write(
     args: &ListArgs,
     (digits, bits): (usize, u8),
     description: &str,
-    found: &[Probe],
+    (found, refused): (&[Probe], &[Refused]),
     out: &mut dyn Write,
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let written = match args.format {
+        Format::Text if args.verbose => text(args, digits, found, out).and_then(|()| refusals(refused, out)),
         Format::Text => text(args, digits, found, out),
-        Format::Json => json_lines((&args.guest.image, bits), found, out),
+        Format::Json => json_lines((&args.guest.image, bits), (found, refused), out),
     };
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     talk.note(&format!("description '{description}' matched {}", counted(found.len() as u64, "probe")));
@@ -94,23 +115,34 @@ fn text(args: &ListArgs, digits: usize, found: &[Probe], out: &mut dyn Write) ->
     Ok(())
 }
 
+/// What looks like a probe and is none.
+fn refusals(refused: &[Refused], out: &mut dyn Write) -> std::io::Result<()> {
+    refused.iter().try_for_each(|Refused { module, reason }| writeln!(out, "refused in {module}: {reason}"))
+}
+
 /// What is known of the arguments at a site.
 fn arguments(site: &Site) -> String {
     if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
 }
 
-/// The linear address of a site that has one; of a user module's the offset in its file.
+/// The linear address of a site that has one; in a user module's code the offset in its file, in its data the address as
+/// linked.
 fn address(site: &Site) -> Option<u64> {
     match site.place {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
             Some(linear)
         }
-        Place::User { offset, .. } => Some(offset),
+        Place::User { offset, .. } | Place::Question { offset, .. } => Some(offset),
+        Place::Semaphore { address, .. } | Place::UserPointer { address, .. } => Some(address),
         _ => None,
     }
 }
 
-fn json_lines((name, bits): (&str, u8), found: &[Probe], out: &mut dyn Write) -> std::io::Result<()> {
+fn json_lines(
+    (name, bits): (&str, u8),
+    (found, refused): (&[Probe], &[Refused]),
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let header = json!({"type": "header", "version": 1, "image": name, "width": bits});
     writeln!(out, "{header}")?;
     for Probe { id, name, sites, .. } in found {
@@ -120,6 +152,9 @@ fn json_lines((name, bits): (&str, u8), found: &[Probe], out: &mut dyn Write) ->
             "function": *name.function, "name": *name.name, "sites": sites,
         });
         writeln!(out, "{line}")?;
+    }
+    for Refused { module, reason } in refused {
+        writeln!(out, "{}", json!({"type": "refused", "module": module, "reason": reason}))?;
     }
     writeln!(out, "{}", json!({"type": "end", "probes": found.len(), "exit": 0}))
 }
