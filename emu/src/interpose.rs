@@ -93,7 +93,8 @@ pub trait TrapInterposer {
         None
     }
 
-    /// Whether [`TrapInterposer::user_code`] is wanted.
+    /// Whether [`TrapInterposer::user_code`] is wanted. Before it is for the first time, and whenever what was told of is to
+    /// be told of again, [`Core::announce_user_code_again`] must be called.
     fn wants_user_code(&self) -> bool {
         false
     }

@@ -311,7 +311,6 @@ impl Interposer {
         self.by_range.clone_from(&saved.by_range);
         self.by_stub.clone_from(&saved.by_stub);
         self.words.clone_from(&saved.words);
-        core.announce_user_code_again();
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }

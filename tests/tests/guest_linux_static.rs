@@ -213,6 +213,65 @@ fn guest_programs_see_that_static_probes_are_disabled_and_enabled_while_they_run
     assert_eq!(seen, wanted, "{}", ran.err);
 }
 
+/// Boots a kernel whose first process is `small.c`, until that has said what it sees.
+fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, String) {
+    let flags =
+        ["-m32", "-ffreestanding", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-fno-stack-protector"];
+    let program = compile(folder, "gcc", "small.c", &flags);
+    std::fs::write(folder.join("list"), format!("file /init {} 755\n", program.display())).unwrap();
+    let mut command = Command::new(root().join("scripts/guests/newc"));
+    command.arg(folder.join("list")).arg(folder.join("added.cpio"));
+    run_tool(command);
+    let mut image = std::fs::read(root().join(initrd)).unwrap();
+    // An archive begins at a multiple of four bytes.
+    image.resize(image.len().next_multiple_of(4), 0);
+    image.extend(std::fs::read(folder.join("added.cpio")).unwrap());
+    let paths = ["initrd", "console"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    std::fs::write(&paths[0], image).unwrap();
+    let args = ["run", kernel, "--initrd", &paths[0], "--console", &paths[1], "--limit-insns", "20000000000"];
+    let ran = trapline(&root(), &[&args[..], &["--until", "small: turn 1 done 1", "--stats"], more].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let console = std::fs::read_to_string(&paths[1]).unwrap();
+    (ran, console.lines().last().unwrap().to_owned())
+}
+
+#[test]
+fn guest_32_bit_programs_see_their_static_probes_on_both_kinds_of_kernels() {
+    let i686 = [".guests/linux-686", ".guests/initramfs-i386.cpio.gz"];
+    for guest in [i686, [KERNEL, ".guests/initramfs-amd64.cpio.gz"]] {
+        let folder = TempDir::new().unwrap();
+        let (ran, seen) = small(folder.path(), guest, &["-n", "small:::,sdt:init::"]);
+        assert_eq!(seen, "small: turn 1 done 1", "{guest:?}: {}", ran.err);
+        assert_eq!(stat(&ran, "words_raised"), 2);
+        // The words of a record are the kernel's.
+        let low = |data: &str| u32::from_str_radix(&data[..8], 16).unwrap().swap_bytes() as i32;
+        let turns: Vec<i32> = records(&ran, "small:init:turn:turn").iter().map(|data| low(data)).collect();
+        let done: Vec<i32> = records(&ran, "sdt:init:turn:done").iter().map(|data| low(data)).collect();
+        assert_eq!((turns, done), (vec![1, -2], vec![1, -2]), "{guest:?}");
+    }
+}
+
+#[test]
+fn guest_a_sleeping_process_has_its_semaphore_lowered_at_once() {
+    let folder = TempDir::new().unwrap();
+    let shop = shop(folder.path());
+    let look = "dd if=/proc/$pid/mem bs=1 skip=$at count=2 2>/dev/null | hexdump -C | sed 1q\n";
+    let test = format!(
+        "/shop first sleep >/out &\npid=$!\nuntil grep -q ^at /out; do sleep 1; done\n\
+         at=$(sed -n 's/^at //p' /out)\n{look}echo disable?\n{look}echo enable?\n{look}kill $pid\n"
+    );
+    let guest = Guest::new(folder, &[shop], &test);
+    let program = "name = vmlinux\nmodtype = kernel\noffset = \"shop:::sale\"\nlog 0\nexit\n";
+    let program = guest.write("sale.rpn", program);
+    let script = "on console \"disable?\" disable sale.rpn\non console \"enable?\" enable sale.rpn\n";
+    let script = guest.write("s.script", script);
+    let (ran, seen) = guest.run(&["-p", &program, "--script", &script]);
+    let values: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("00000000  ")).collect();
+    let values: Vec<&str> = values.iter().map(|line| &line[..5]).collect();
+    // Enabled anew it is raised when the process runs again.
+    assert_eq!(values, ["01 00", "00 00", "00 00"], "{seen:?} {}", ran.err);
+}
+
 #[test]
 fn guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other() {
     let folder = TempDir::new().unwrap();

@@ -122,10 +122,16 @@ impl Core {
 
     /// The block at linear `pc` begins: its page's fetch is architectural now.
     pub(super) fn commit_fetch(&mut self, pc: u64) {
-        if self.tentative == Some(pc & !(PAGE - 1)) {
+        let page = pc & !(PAGE - 1);
+        if self.tentative == Some(page) {
             self.tentative = None;
-            self.commit_page(pc & !(PAGE - 1));
-            self.note_announced(pc & !(PAGE - 1));
+            let (paging, user) = (self.paging(), self.env.cpl() == 3);
+            let fits = |t: &Translation| mmu::denied(t, &paging, Access::Fetch, user).is_none();
+            // It is cached already when only its announcement was awaited.
+            if !self.tlb.lookup(page).is_some_and(fits) {
+                self.commit_page(page);
+            }
+            self.note_announced(page);
         }
     }
 

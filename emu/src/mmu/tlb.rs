@@ -42,7 +42,7 @@ struct Entry {
     generation: u64,
     /// Generation of global entries.
     global_generation: u64,
-    /// `Tlb::announcing` and 1 when the interposer was told of user code on the page; 0 before.
+    /// `Tlb::announcing` when the interposer was told of user code on the page; 0 before.
     announced: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Tlb {
     global_generation: u64,
     /// A large page was cached since the last full flush.
     large: bool,
-    /// How often all was to be announced anew: entries marked with one more have been announced since.
+    /// How often all was to be announced anew: what was announced since is marked with it.
     announcing: u64,
 }
 
@@ -98,26 +98,28 @@ impl Tlb {
                 e.global_generation == global && (e.translation.global || e.generation == generation)
             });
         }
-        let known =
-            self.entry(page).filter(|old| self.live(old) && old.translation.paddr == translation.paddr);
+        // Before anything was to be announced nothing has been.
+        let known = if self.announcing > 0 { self.entry(page) } else { None };
+        let same = |old: &&Entry| self.live(old) && old.translation.paddr == translation.paddr;
         let entry = Entry {
             translation,
             generation: self.generation,
             global_generation: self.global_generation,
-            announced: known.map_or(0, |old| old.announced),
+            announced: known.filter(same).map_or(0, |old| old.announced),
         };
         self.top.insert(page, entry);
     }
 
-    /// Whether the interposer was told of user code on a linear page since its translation was cached.
+    /// Whether the interposer was told of user code on a linear page since its translation was cached and since all was
+    /// to be announced anew, which must have been once.
     pub fn announced(&self, page: u64) -> bool {
-        self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing + 1)
+        self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing)
     }
 
     /// The interposer has been told of user code on a linear page, whose translation is cached.
     pub fn announce(&mut self, page: u64) {
         if let Some(entry) = self.entry(page).filter(|entry| self.live(entry)) {
-            self.top.insert(page, Entry { announced: self.announcing + 1, ..*entry });
+            self.top.insert(page, Entry { announced: self.announcing, ..*entry });
         }
     }
 
