@@ -164,6 +164,8 @@ pub struct Stats {
     pub by_content: u64,
     /// Semaphores and pointers of user programs that were raised, in each process.
     pub words_raised: u64,
+    /// Those that could not be raised, since their page is not the process's own and cannot be made so.
+    pub words_left: u64,
     /// Hits that a probe's `ignore` passed over.
     pub ignored: u64,
     /// Handlers whose RPN stack wrapped.

@@ -26,6 +26,8 @@ use trapline_os::{Mapping, OsProfile};
 
 /// Bytes of a semaphore.
 const SEMAPHORE: u64 = 2;
+/// Segments of code that are looked at; a file has few.
+const MOST_SEGMENTS: usize = 256;
 /// Page faults that a process is given for one word, before it is left alone.
 const MOST_FAULTS: u8 = 3;
 
@@ -49,8 +51,18 @@ struct Word {
     probes: BTreeSet<u32>,
     /// Where it was raised: linear addresses by the top page table of the address space.
     raised: BTreeMap<u64, u64>,
-    /// Page faults that were given for it since, by top page table and linear address.
-    faults: BTreeMap<(u64, u64), u8>,
+    /// Where it could not be raised at once, by top page table.
+    awaited: BTreeMap<u64, Awaited>,
+}
+
+/// A process's word that waits for a page of its own.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    linear: u64,
+    /// Page faults that were given for it.
+    faults: u8,
+    /// Whether it was counted as one that cannot be raised.
+    left: bool,
 }
 
 /// The words that were ever needed.
@@ -71,7 +83,8 @@ struct Text {
 impl Text {
     fn of(module: &Arc<UserModule>) -> Self {
         let mut pages: Vec<u32> = Vec::new();
-        for segment in module.segments().iter().filter(|segment| segment.executable) {
+        let code = module.segments().iter().filter(|segment| segment.executable);
+        for segment in code.take(MOST_SEGMENTS) {
             let (first, end) = (segment.offset / PAGE, segment.offset.saturating_add(segment.file_size));
             pages.extend((first..end.div_ceil(PAGE)).filter_map(|page| u32::try_from(page).ok()));
         }
@@ -103,14 +116,16 @@ impl Text {
     }
 }
 
-/// What became of a word.
-enum Settled {
-    /// It was right.
-    Right,
-    /// It has been raised or lowered.
-    Written,
-    /// It can be raised after a page fault with this error code.
+/// What became of a word that is to be raised.
+enum Raised {
+    /// It was already.
+    Before,
+    /// It has been.
+    Now,
+    /// It can be after a page fault with this error code.
     Faults(u32),
+    /// It cannot be.
+    Never,
 }
 
 /// An address space, and where a word is in it.
@@ -121,10 +136,6 @@ struct Spot {
 }
 
 impl Spot {
-    fn key(self) -> (u64, u64) {
-        (self.paging.cr3, self.linear)
-    }
-
     /// The physical address of the word, if a user program may access it so.
     fn paddr(self, core: &Core, access: Access) -> Option<u64> {
         let page = look(core.ram(), self.paging, self.linear & !(PAGE - 1), access, true).ok()?;
@@ -170,23 +181,48 @@ impl Word {
         bytes.get(..self.size() as usize).is_some_and(|bytes| core.write_ram(paddr, bytes))
     }
 
-    /// Raises the word of a process that is about to run code of the module, if it is not.
-    fn raise(&mut self, core: &mut Core, at: Spot) -> Settled {
-        let wanted = match self.read(core, at) {
-            Some(found) => self.wanted(found, at),
-            // Nothing is there yet; what it holds is seen then.
-            None => return Settled::Faults(error_code::WRITE | error_code::USER),
-        };
-        let Some(wanted) = wanted else { return Settled::Right };
-        let Some(paddr) = at.paddr(core, Access::Write) else {
-            return Settled::Faults(error_code::PRESENT | error_code::WRITE | error_code::USER);
-        };
-        if !self.write(core, paddr, wanted) {
-            return Settled::Right;
+    /// Raises the word of the process that is about to run code of the module, if it is not.
+    fn raise(&mut self, core: &mut Core, profile: Option<&dyn OsProfile>, at: Spot) -> Raised {
+        let found = self.read(core, at);
+        let wanted = found.and_then(|found| self.wanted(found, at));
+        if found.is_some() && wanted.is_none() {
+            return Raised::Before;
         }
-        self.faults.remove(&at.key());
-        self.raised.insert(at.paging.cr3, at.linear);
-        Settled::Written
+        let paddr = at.paddr(core, Access::Write);
+        if paddr.is_none() && self.awaited(at).left {
+            return Raised::Never;
+        }
+        let private = is_private(core, profile, at.linear);
+        match (wanted, paddr) {
+            (Some(wanted), Some(paddr)) if private != Some(false) && self.write(core, paddr, wanted) => {
+                self.raised.insert(at.paging.cr3, at.linear);
+                Raised::Now
+            }
+            // What is not there yet is looked at when it is.
+            _ if private == Some(true) && self.may_fault(at) => {
+                let present = if found.is_some() { error_code::PRESENT } else { 0 };
+                Raised::Faults(present | error_code::WRITE | error_code::USER)
+            }
+            _ => Raised::Never,
+        }
+    }
+
+    fn awaited(&mut self, at: Spot) -> &mut Awaited {
+        let new = Awaited { linear: at.linear, faults: 0, left: false };
+        let awaited = self.awaited.entry(at.paging.cr3).or_insert(new);
+        if awaited.linear != at.linear {
+            // The page table is another process's by now.
+            *awaited = new;
+        }
+        awaited
+    }
+
+    /// Whether a process may be given a page fault for its word, once more.
+    fn may_fault(&mut self, at: Spot) -> bool {
+        let awaited = self.awaited(at);
+        let may = awaited.faults < MOST_FAULTS;
+        awaited.faults += u8::from(may);
+        may
     }
 
     /// Lowers the word of a process, if it is raised. Such a word is on a page of the process's own, or of its children
@@ -197,6 +233,7 @@ impl Word {
             self.write(core, paddr, wanted);
         }
         self.raised.remove(&at.paging.cr3);
+        self.awaited.remove(&at.paging.cr3);
     }
 
     /// Where the word is in a process that has these mappings, if one of them is the module's, private and writable there.
@@ -209,12 +246,12 @@ impl Word {
     }
 }
 
-/// Whether the current process may write at `linear` what nobody else sees.
-fn is_private(core: &Core, profile: Option<&dyn OsProfile>, linear: u64) -> bool {
-    let Some(profile) = profile else { return false };
-    let mappings = profile.mappings(core, profile.current_task(core));
+/// Whether the current process may write at `linear` what nobody else sees; `None` where nobody knows.
+fn is_private(core: &Core, profile: Option<&dyn OsProfile>, linear: u64) -> Option<bool> {
+    let mappings = profile.map(|profile| profile.mappings(core, profile.current_task(core)));
+    let mappings = mappings.filter(|mappings| !mappings.is_empty())?;
     let here = |m: &&Mapping| (m.start..m.end).contains(&linear);
-    mappings.iter().find(here).is_some_and(|m| m.writable && !m.shared)
+    Some(mappings.iter().find(here).is_some_and(|m| m.writable && !m.shared))
 }
 
 impl Interposer {
@@ -282,7 +319,7 @@ impl Interposer {
             kind,
             probes: BTreeSet::new(),
             raised: BTreeMap::new(),
-            faults: BTreeMap::new(),
+            awaited: BTreeMap::new(),
         });
         if !self.words.texts.iter().any(|text| Arc::ptr_eq(&text.module, module)) {
             self.words.texts.push(Text::of(module));
@@ -328,15 +365,18 @@ impl Interposer {
                     word.lower(core, at);
                     continue;
                 }
-                match word.raise(core, at) {
-                    Settled::Right => {}
-                    Settled::Written => self.stats.words_raised += 1,
-                    Settled::Faults(code) => {
-                        let given = word.faults.entry(at.key()).or_default();
-                        if *given < MOST_FAULTS && is_private(core, profile, at.linear) {
-                            *given += 1;
-                            return Some(Fault::page(code, at.linear));
-                        }
+                match word.raise(core, profile, at) {
+                    Raised::Before => {}
+                    Raised::Now => {
+                        self.stats.words_raised += 1;
+                        let left = word.awaited.remove(&paging.cr3).is_some_and(|awaited| awaited.left);
+                        // Statistics do not go back with a snapshot.
+                        self.stats.words_left = self.stats.words_left.saturating_sub(u64::from(left));
+                    }
+                    Raised::Faults(code) => return Some(Fault::page(code, at.linear)),
+                    Raised::Never => {
+                        let told = std::mem::replace(&mut word.awaited(at).left, true);
+                        self.stats.words_left += u64::from(!told);
                     }
                 }
             }

@@ -318,6 +318,7 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("pages_by_mapping", stats.by_mapping),
         ("pages_by_content", stats.by_content),
         ("words_raised", stats.words_raised),
+        ("words_left", stats.words_left),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
         ("frozen", stats.frozen),
