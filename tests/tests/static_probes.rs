@@ -394,3 +394,47 @@ fn an_is_enabled_site_answers_1_while_its_probe_is_enabled() {
         assert_eq!((machine.digest(), machine.icount()), (plain.digest(), plain.icount()));
     }
 }
+
+#[test]
+fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings() {
+    for guest in trapline_guests::ALL {
+        let (name, bytes) = guest.modules[0];
+        let module = Arc::new(UserModule::parse(bytes, name).unwrap());
+        // Bytes that nobody uses, behind the variables on their last page.
+        let data = module.segments().last().unwrap();
+        let end = (data.vaddr + data.mem_size).next_multiple_of(0x1000);
+        assert!(end - (data.vaddr + data.mem_size) > 16);
+        let wide = module.width() == trapline_emu::load::Width::Bits64;
+        let semaphore = Place::Semaphore { module: Arc::clone(&module), address: end - 2 };
+        let pointer = Place::UserPointer { module, address: end - 16, wide };
+        let width = if wide { Width::W64 } else { Width::W32 };
+        let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0\nexit\naddress = 1\nopcode = 0\nexit\n";
+        let program = || parse("words", text).unwrap().link(width, &NoSymbols).unwrap();
+        let run = |places: Vec<Place>, remove: bool| {
+            let (mut machine, _) = trapline_tests::embedded_guest(guest).unwrap();
+            let mut probes = interposer();
+            if !places.is_empty() {
+                let id = probes.insert(machine.core_mut(), "words", program(), places).unwrap();
+                if remove {
+                    probes.remove(machine.core_mut(), id);
+                }
+            }
+            machine.run(Some(&mut probes as &mut dyn TrapInterposer), 100_000_000);
+            let console = String::from_utf8_lossy(machine.console()).into_owned();
+            (console, machine.icount(), machine.digest(), probes.stats())
+        };
+        let plain = run(Vec::new(), false);
+        let raised = run(vec![semaphore.clone(), pointer.clone()], false);
+        assert_eq!(
+            (&raised.0, raised.1),
+            (&plain.0, plain.1),
+            "{}: no fault, nothing but the words",
+            guest.name
+        );
+        assert!(raised.3.words_raised >= 2, "{}: {:?}", guest.name, raised.3);
+        assert_eq!(raised.3.hits, 0);
+        let removed = run(vec![semaphore, pointer], true);
+        assert_eq!((removed.1, removed.2), (plain.1, plain.2), "{}", guest.name);
+        assert_eq!(removed.3.words_raised, 0);
+    }
+}
