@@ -410,7 +410,7 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
         let width = if wide { Width::W64 } else { Width::W32 };
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0\nexit\naddress = 1\nopcode = 0\nexit\n";
         let program = || parse("words", text).unwrap().link(width, &NoSymbols).unwrap();
-        let run = |places: Vec<Place>, remove: bool| {
+        let run = |places: Vec<Place>, remove: bool, back: Option<u64>| {
             let (mut machine, _) = trapline_tests::embedded_guest(guest).unwrap();
             let mut probes = interposer();
             if !places.is_empty() {
@@ -419,12 +419,19 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
                     probes.remove(machine.core_mut(), id);
                 }
             }
+            if let Some(limit) = back {
+                machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
+                let (saved, table) = (machine.snapshot(None), probes.save());
+                machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit + limit / 2);
+                machine.restore(&saved).unwrap();
+                probes.restore(machine.core_mut(), &table);
+            }
             machine.run(Some(&mut probes as &mut dyn TrapInterposer), 100_000_000);
             let console = String::from_utf8_lossy(machine.console()).into_owned();
             (console, machine.icount(), machine.digest(), probes.stats())
         };
-        let plain = run(Vec::new(), false);
-        let raised = run(vec![semaphore.clone(), pointer.clone()], false);
+        let plain = run(Vec::new(), false, None);
+        let raised = run(vec![semaphore.clone(), pointer.clone()], false, None);
         assert_eq!(
             (&raised.0, raised.1),
             (&plain.0, plain.1),
@@ -433,7 +440,11 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
         );
         assert!(raised.3.words_raised >= 2, "{}: {:?}", guest.name, raised.3);
         assert_eq!(raised.3.hits, 0);
-        let removed = run(vec![semaphore, pointer], true);
+        for limit in [plain.1 / 7, plain.1 / 3, plain.1 / 2] {
+            let again = run(vec![semaphore.clone(), pointer.clone()], false, Some(limit));
+            assert_eq!((again.1, again.2), (raised.1, raised.2), "{} back to {limit}", guest.name);
+        }
+        let removed = run(vec![semaphore, pointer], true, None);
         assert_eq!((removed.1, removed.2), (plain.1, plain.2), "{}", guest.name);
         assert_eq!(removed.3.words_raised, 0);
     }
