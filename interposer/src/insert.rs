@@ -77,7 +77,7 @@ pub enum InsertErrorKind {
     #[error("the semaphore at {0:#x} lies across the end of a page")]
     SemaphoreCrosses(u64),
     /// A semaphore and a pointer in one place.
-    #[error("the pointer at {0:#x} is the place of a semaphore too")]
+    #[error("{0:#x} is the place of both a semaphore and the pointer of a macro-declared probe")]
     WordTaken(u64),
     /// All stubs are in use.
     #[error("all {0} stubs of macro-declared probes are in use")]

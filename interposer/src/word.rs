@@ -272,6 +272,9 @@ impl Interposer {
             self.add_word(module, address, Kind::Semaphore(rest));
             self.words.list.len() - 1
         });
+        if !matches!(self.words.list[index].kind, Kind::Semaphore(_)) {
+            return Err(InsertErrorKind::WordTaken(address));
+        }
         self.need_word(core, index, probe);
         Ok(())
     }
@@ -389,8 +392,8 @@ impl Interposer {
         self.words.list.iter().any(|word| !word.probes.is_empty() || !word.raised.is_empty())
     }
 
-    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Processes that only
-    /// a profile knows are left without one.
+    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Without a profile,
+    /// which alone knows the processes, they stay as they are.
     pub fn silence(&mut self, core: &mut Core) {
         let listening: BTreeSet<u32> = self.words.list.iter().flat_map(|w| &w.probes).copied().collect();
         for probe in listening {
