@@ -83,4 +83,19 @@ pub trait TrapInterposer {
 
     /// Whether [`TrapInterposer::code_page`] is wanted.
     fn wants_code_pages(&self) -> bool;
+
+    /// User code is about to run from the linear page `page`, which is the physical page `paddr`, for the first time since
+    /// the guest last flushed that translation: as a rule since it switched to this address space. Only called when
+    /// [`TrapInterposer::wants_user_code`] holds, perhaps more than once. A fault is given to the guest in place of the
+    /// instruction, with nothing executed; when the guest comes back, the page is told of again.
+    fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        let _ = (core, page, paddr);
+        None
+    }
+
+    /// Whether [`TrapInterposer::user_code`] is wanted. Before it is for the first time, and whenever what was told of is to
+    /// be told of again, [`Core::announce_user_code_again`] must be called.
+    fn wants_user_code(&self) -> bool {
+        false
+    }
 }

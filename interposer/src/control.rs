@@ -6,6 +6,7 @@ use crate::displace::Displaced;
 use crate::insert::bytes_at;
 use crate::module::ProbedModule;
 use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
+use crate::word::Words;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
 
@@ -59,6 +60,7 @@ pub struct SavedTable {
     by_paddr: BTreeMap<u64, usize>,
     by_range: BTreeMap<(u64, u64), usize>,
     by_stub: Vec<usize>,
+    words: Words,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
     due: Vec<Due>,
@@ -269,6 +271,7 @@ impl Interposer {
             by_paddr: self.by_paddr.clone(),
             by_range: self.by_range.clone(),
             by_stub: self.by_stub.clone(),
+            words: self.words.clone(),
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
@@ -311,6 +314,7 @@ impl Interposer {
         self.by_paddr.clone_from(&saved.by_paddr);
         self.by_range.clone_from(&saved.by_range);
         self.by_stub.clone_from(&saved.by_stub);
+        self.words.clone_from(&saved.words);
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }

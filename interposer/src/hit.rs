@@ -11,8 +11,8 @@ use crate::insert::bytes_at;
 use crate::module::ProbedModule;
 use crate::provided::HandlerError;
 use crate::service::kernel_stack;
-use crate::table::{Interposer, Pending, Place, Probe};
-use trapline_emu::{Core, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
+use crate::table::{Interposer, Pending, Probe};
+use trapline_emu::{Core, Fault, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
 
@@ -110,9 +110,17 @@ impl TrapInterposer for Interposer {
     }
 
     fn wants_code_pages(&self) -> bool {
-        let user = |p: &Probe| p.enabled && matches!(p.place, Place::User { .. });
+        let user = |p: &Probe| p.enabled && p.place.in_user_code().is_some();
         self.modules.iter().any(ProbedModule::is_enabled)
             || self.has_user_points && self.probes.iter().any(user)
+    }
+
+    fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        self.settle_words(core, page, paddr)
+    }
+
+    fn wants_user_code(&self) -> bool {
+        self.has_words()
     }
 }
 
@@ -130,6 +138,10 @@ impl Interposer {
     #[inline(always)]
     fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
         let probe = &mut self.probes[index as usize];
+        if probe.answers {
+            core.env().set_gpr(0, 1);
+            return;
+        }
         if !retry {
             probe.seen += 1;
             if probe.seen <= probe.ignore {

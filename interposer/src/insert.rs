@@ -73,6 +73,12 @@ pub enum InsertErrorKind {
         /// What it holds.
         found: u64,
     },
+    /// A semaphore on two pages.
+    #[error("the semaphore at {0:#x} lies across the end of a page")]
+    SemaphoreCrosses(u64),
+    /// A semaphore and a pointer in one place.
+    #[error("{0:#x} is the place of both a semaphore and the pointer of a macro-declared probe")]
+    WordTaken(u64),
     /// All stubs are in use.
     #[error("all {0} stubs of macro-declared probes are in use")]
     NoStub(usize),
@@ -147,12 +153,13 @@ impl Interposer {
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        self.has_user_points |= points.iter().any(|point| matches!(point.place, Place::User { .. }));
+        self.has_user_points |= points.iter().any(|point| point.place.in_user_code().is_some());
         for (linked, point) in program.probes.iter().zip(points) {
             self.probes.push(Probe {
                 program: id,
                 handler: linked.handler.clone(),
                 lines: linked.lines.clone(),
+                answers: matches!(point.place, Place::Question { .. }),
                 place: point.place,
                 at_call: point.provided.as_ref().is_some_and(|provided| provided.at_call),
                 arguments: point.provided.as_ref().map(|provided| Arc::clone(&provided.arguments)),
@@ -174,12 +181,14 @@ impl Interposer {
                 run: 0,
             });
         }
+        let own = first..self.probes.len();
         self.programs.push(Program {
             name: name.to_string(),
             module: program.header.name,
             id: program.header.id,
             lv: vec![0; program.header.vars as usize],
-            probes: (first..self.probes.len()).collect(),
+            tellers: own.clone().filter(|&probe| self.probes[probe].place.only_tells()).collect(),
+            probes: own.collect(),
             removed: false,
             stop_at: None,
             counted: 0,
@@ -239,12 +248,16 @@ impl Interposer {
                 Ok(())
             }
             Place::Pointer { linear, paddr, wide } => self.enable_pointer(core, (linear, paddr, wide), probe),
+            Place::Semaphore { module, address } => self.need_semaphore(core, &module, address, probe as u32),
+            Place::UserPointer { module, address, wide } => {
+                self.need_pointer(core, &module, (address, wide), probe as u32)
+            }
             Place::Watch(watch) => self.enable_watch(core, watch, probe),
             Place::Module { module, .. } => {
                 self.enable_in_module(&module);
                 Ok(())
             }
-            Place::User { module, offset } => {
+            Place::User { module, offset } | Place::Question { module, offset } => {
                 let file_page = (offset / PAGE) as usize;
                 let Some(content) = module.page(file_page) else { return Ok(()) };
                 for paddr in core.code_pages() {
@@ -264,12 +277,38 @@ impl Interposer {
         if !std::mem::replace(&mut self.probes[probe].enabled, false) {
             return;
         }
+        self.detach(core, probe);
+        self.release_words(core, probe as u32);
+        self.stop_telling(core, probe);
+    }
+
+    /// The last site of a provider's probe is disabled: its program need not be told any more that somebody listens.
+    fn stop_telling(&mut self, core: &mut Core, probe: usize) {
+        let program = &self.programs[self.probes[probe].program];
+        let Some(id) = self.probes[probe].rest.provided.as_ref().map(|provided| provided.id) else { return };
+        let same = |&&other: &&usize| {
+            let other = &self.probes[other];
+            other.enabled && other.rest.provided.as_ref().is_some_and(|provided| provided.id == id)
+        };
+        let tellers: Vec<usize> = program.tellers.iter().filter(same).copied().collect();
+        if tellers.is_empty() {
+            return;
+        }
+        let mut others = program.probes.iter().filter(same);
+        if !others.any(|&other| !self.probes[other].place.only_tells()) {
+            tellers.into_iter().for_each(|teller| self.disable(core, teller));
+        }
+    }
+
+    /// Takes a probe from its sites; those without any left are disarmed.
+    fn detach(&mut self, core: &mut Core, probe: usize) {
         let sites = match &self.probes[probe].place {
             Place::Kernel { paddr, .. } | Place::Pointer { paddr, .. } => {
                 self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
             }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
-            Place::User { .. } => 0..self.sites.len(),
+            Place::Semaphore { .. } => return,
+            Place::User { .. } | Place::Question { .. } | Place::UserPointer { .. } => 0..self.sites.len(),
             Place::Module { module, .. } => {
                 let module = Arc::clone(module);
                 self.disable_in_module(core, &module, probe);
@@ -352,8 +391,10 @@ impl Interposer {
         let stays = |p: u32| match &probes[p as usize].place {
             Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } | Place::Watch(_) => true,
             // Whether a module is still there its guest is asked.
-            Place::Timer(_) | Place::Module { .. } => true,
-            Place::User { module, offset } => {
+            Place::Timer(_) | Place::Module { .. } | Place::Semaphore { .. } | Place::UserPointer { .. } => {
+                true
+            }
+            Place::User { module, offset } | Place::Question { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
                     || is_changed_page(core, profile, module, *offset, page)
             }
@@ -377,6 +418,7 @@ impl Site {
     pub(crate) fn arm(&mut self, core: &mut Core, index: usize) -> Result<(), PatchError> {
         match (self.watch, self.stub) {
             (Some(watch), _) => core.watch(index as u32, watch),
+            (None, Some(stub)) if stub.user => {}
             (None, Some(stub)) => stub.write(core, self.paddr)?,
             (None, None) => core.arm(self.paddr, &[self.patch], index as u32)?,
         }
@@ -388,7 +430,7 @@ impl Site {
     pub(crate) fn disarm(&mut self, core: &mut Core, index: usize) {
         match (self.watch, self.stub) {
             (Some(watch), _) => core.unwatch(index as u32, watch.kind),
-            (None, Some(stub)) => stub.clear(core, self.paddr),
+            (None, Some(stub)) => !stub.user && stub.clear(core, self.paddr),
             (None, None) => core.disarm(self.paddr),
         };
         self.armed = false;
@@ -427,8 +469,9 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             }
             (found[0], at)
         }
-        Place::Pointer { .. } | Place::Watch(_) | Place::Timer(_) => return Ok(()),
-        Place::User { module, offset } => file_byte(module, *offset)?,
+        Place::Pointer { .. } | Place::UserPointer { .. } | Place::Semaphore { .. } => return Ok(()),
+        Place::Watch(_) | Place::Timer(_) => return Ok(()),
+        Place::User { module, offset } | Place::Question { module, offset } => file_byte(module, *offset)?,
         Place::Module { module, offset } => file_byte(module.file(), *offset)?,
     };
     if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }

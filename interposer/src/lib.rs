@@ -7,8 +7,8 @@
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what
 //! is asked from outside), `displace` (which instructions are emulated, run out of line or stepped), `watch` (watchpoint
-//! probes), `timer` (probes on time), `pointer` (macro-declared probes), `host` (what a handler sees of the guest),
-//! `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`),
+//! probes), `timer` (probes on time), `pointer` (macro-declared probes), `word` (semaphores and pointers of user
+//! programs), `host` (what a handler sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`),
 //! `core_file` (the core file that `exit 3` takes).
 
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod table;
 mod timer;
 mod user;
 mod watch;
+mod word;
 
 pub use control::{PointView, ProgramView, SavedTable};
 pub use core_file::CoreFile;

@@ -166,7 +166,7 @@ impl Interposer {
             known.armed.remove(&(probe as u32))
         });
         if let Some(paddr) = armed {
-            self.detach(core, paddr, probe as u32);
+            self.detach_at(core, paddr, probe as u32);
         }
     }
 
@@ -214,7 +214,7 @@ impl Interposer {
         module.seen = Some(placed);
         let before = std::mem::replace(&mut module.armed, now.clone());
         for (probe, paddr) in before.into_iter().filter(|(probe, paddr)| now.get(probe) != Some(paddr)) {
-            self.detach(core, paddr, probe);
+            self.detach_at(core, paddr, probe);
         }
         for (probe, paddr) in now {
             // A clash with another patch leaves the module without the probe; it cannot happen between breakpoint
@@ -224,7 +224,7 @@ impl Interposer {
     }
 
     /// Takes a probe away from a physical address.
-    fn detach(&mut self, core: &mut Core, paddr: u64, probe: u32) {
+    fn detach_at(&mut self, core: &mut Core, paddr: u64, probe: u32) {
         let Some(&index) = self.by_paddr.get(&paddr) else { return };
         let Some(site) = self.sites.get_mut(index) else { return };
         let none_left = site.change(|probes| probes.retain(|&p| p != probe));

@@ -11,7 +11,8 @@ use crate::table::{Interposer, Pending, Site, Stub};
 use trapline_emu::{Core, PatchError, Seg, Trap, Verdict};
 
 impl Stub {
-    fn bytes(self) -> usize {
+    /// Bytes of a pointer to it.
+    pub fn bytes(self) -> usize {
         if self.wide { 8 } else { 4 }
     }
 
@@ -69,14 +70,19 @@ impl Interposer {
     }
 
     fn add_pointer(&mut self, core: &mut Core, paddr: u64, wide: bool) -> Result<usize, InsertErrorKind> {
-        let number = self.by_stub.len();
-        let address = u32::try_from(number).ok().and_then(|number| core.stub(number, wide));
-        let address = address.ok_or(InsertErrorKind::NoStub(number))?;
+        let stub = self.new_stub(core, wide)?;
         let index = self.sites.len();
-        self.sites.push(Site { stub: Some(Stub { address, wide }), ..Site::new(paddr) });
+        self.sites.push(Site { stub: Some(stub), ..Site::new(paddr) });
         self.by_stub.push(index);
         self.by_paddr.insert(paddr, index);
         Ok(index)
+    }
+
+    /// The next stub, whose site is the caller's to add.
+    pub(crate) fn new_stub(&self, core: &mut Core, wide: bool) -> Result<Stub, InsertErrorKind> {
+        let number = self.by_stub.len();
+        let address = u32::try_from(number).ok().and_then(|number| core.stub(number, wide));
+        Ok(Stub { address: address.ok_or(InsertErrorKind::NoStub(number))?, wide, user: false })
     }
 
     /// The guest has arrived at stub `number`.

@@ -11,6 +11,7 @@ use crate::module::ProbedModule;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
 use crate::timer::Timer;
+use crate::word::Words;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
@@ -79,8 +80,53 @@ pub enum Place {
         /// Whether it has 8 bytes, not 4.
         wide: bool,
     },
+    /// A semaphore of a user module: it is never hit, but raised by 1 in each process while an enabled probe has it. The
+    /// guest can see that, by design.
+    Semaphore {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Its address as linked.
+        address: u64,
+    },
+    /// An is-enabled site of a user module, wherever a physical page holds that page of it: a hit sets AX to 1, runs no
+    /// handler and is not counted.
+    Question {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Offset in the module's file of the byte that is patched.
+        offset: u64,
+    },
+    /// The pointer of a macro-declared probe in a user module, written in each process: see [`Place::Pointer`].
+    UserPointer {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Its address as linked.
+        address: u64,
+        /// Whether it has 8 bytes, not 4.
+        wide: bool,
+    },
     /// A range of linear addresses or ports, in every address space; nothing is patched.
     Watch(Watch),
+}
+
+impl Place {
+    /// Whether it only tells a program that somebody listens.
+    pub(crate) fn only_tells(&self) -> bool {
+        matches!(self, Self::Semaphore { .. } | Self::Question { .. })
+    }
+
+    /// Whether the guest is to see it.
+    fn is_visible(&self) -> bool {
+        self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
+    }
+
+    /// The module and the offset in its file of a place in a user module's code.
+    pub(crate) fn in_user_code(&self) -> Option<(&Arc<UserModule>, u64)> {
+        match self {
+            Self::User { module, offset } | Self::Question { module, offset } => Some((module, *offset)),
+            _ => None,
+        }
+    }
 }
 
 /// Counters of everything that happened at probes.
@@ -112,6 +158,10 @@ pub struct Stats {
     pub by_mapping: u64,
     /// Pages of user modules that were armed for their content alone.
     pub by_content: u64,
+    /// Semaphores and pointers of user programs that were raised, in each process.
+    pub words_raised: u64,
+    /// Those that could not be raised, since their page is not the process's own and cannot be made so.
+    pub words_left: u64,
     /// Hits that a probe's `ignore` passed over.
     pub ignored: u64,
     /// Handlers whose RPN stack wrapped.
@@ -137,6 +187,8 @@ pub(crate) struct Program {
     pub id: u32,
     pub lv: Vec<u64>,
     pub probes: Vec<usize>,
+    /// Those that only tell a program that somebody listens.
+    pub tellers: Vec<usize>,
     pub removed: bool,
     /// The hit after which the run is to stop, and hits counted towards it.
     pub stop_at: Option<u64>,
@@ -160,6 +212,8 @@ pub(crate) struct Probe {
     pub enabled: bool,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
+    /// Whether a hit sets AX to 1 and does nothing else.
+    pub answers: bool,
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
     pub rest: Box<Rest>,
@@ -187,6 +241,8 @@ pub(crate) struct Stub {
     pub address: u64,
     /// Whether the pointer has 8 bytes.
     pub wide: bool,
+    /// Whether the pointer is a user program's: `word` writes it in each process.
+    pub user: bool,
 }
 
 /// One patched physical address. What every hit touches is in its first cache line.
@@ -278,6 +334,7 @@ pub struct Interposer {
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
     /// Sites that are pointers, by the number of their stub.
     pub(crate) by_stub: Vec<usize>,
+    pub(crate) words: Words,
     pub(crate) watch_unlimited: bool,
     /// Whether the number of watches is counted only later.
     pub(crate) selecting: bool,
@@ -351,6 +408,7 @@ impl Interposer {
             by_paddr: BTreeMap::new(),
             by_range: BTreeMap::new(),
             by_stub: Vec::new(),
+            words: Words::default(),
             watch_unlimited: false,
             selecting: false,
             name: Vec::new(),
@@ -424,9 +482,9 @@ impl Interposer {
         Stats { sites: sites as u64, ..self.stats }
     }
 
-    /// Whether every handler only observes, so that the guest is promised not to notice.
+    /// Whether every handler only observes, and every place can be hidden, so that the guest is promised not to notice.
     pub fn observe_only(&self) -> bool {
-        self.probes.iter().all(|p| p.handler.observe_only())
+        self.probes.iter().all(|p| p.handler.observe_only() && !p.place.is_visible())
     }
 
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.

@@ -7,7 +7,7 @@
 
 use crate::changed::{is_changed_page, is_mapped};
 use crate::insert::INT3;
-use crate::table::{Interposer, Place};
+use crate::table::Interposer;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_emu::{Core, PAGE};
@@ -22,12 +22,9 @@ impl Interposer {
     /// A physical page is about to be executed: arms the user probes whose module page it holds.
     pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
         for probe in 0..self.probes.len() {
-            let Some(Place::User { module, offset }) =
-                self.probes.get(probe).filter(|p| p.enabled).map(|p| &p.place)
-            else {
-                continue;
-            };
-            let (module, offset) = (Arc::clone(module), *offset);
+            let enabled = self.probes.get(probe).filter(|p| p.enabled);
+            let Some((module, offset)) = enabled.and_then(|p| p.place.in_user_code()) else { continue };
+            let module = Arc::clone(module);
             let Some(content) = module.page((offset / PAGE) as usize) else { continue };
             let profile = self.config.profile.as_deref();
             if holds(core, page, content) || is_changed_page(core, profile, &module, offset, page) {

@@ -97,13 +97,16 @@ pub(crate) fn expand(
 ) -> Result<(), ArgumentRefused> {
     let base = target.text_base().unwrap_or_default();
     for site in &probe.sites {
-        check_arguments(template, probe, site.arguments.as_ref())?;
+        // No handler runs where a program is only told that somebody listens.
+        if !matches!(site.place, Place::Semaphore { .. } | Place::Question { .. }) {
+            check_arguments(template, probe, site.arguments.as_ref())?;
+        }
         let mut linked = template.clone();
         linked.opcode = site.opcode;
         if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
             linked.location.value = linear;
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
-        } else if let Place::User { offset, .. } = site.place {
+        } else if let Place::User { offset, .. } | Place::Question { offset, .. } = site.place {
             (linked.location.value, linked.location.offset) = (offset, offset);
         } else if let Place::Module { module, offset } = &site.place {
             let from_text = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());

@@ -51,5 +51,5 @@ pub use parameters::show_parameters;
 pub use present::{Present, Process, Spot};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
-pub use statics::user_probes;
+pub use statics::{Refused, refused, refused_of, user_probes};
 pub use target::Target;

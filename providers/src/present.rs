@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trapline_emu::symbols::{KernelModule, UserModule};
-use trapline_emu::{Core, PAGE};
+use trapline_emu::{Access, Core, PAGE, Paging, look};
 use trapline_interposer::Place;
 use trapline_os::{Mapping, ModuleKind, OsProfile};
 
@@ -23,6 +23,8 @@ pub struct Process {
     pub pid: u32,
     /// Its name.
     pub name: String,
+    /// Its task, as the guest's system has it.
+    task: u64,
 }
 
 /// A place where a site is.
@@ -91,7 +93,13 @@ impl<'a> Present<'a> {
                 let paddr = self.profile.and_then(|profile| profile.kernel_paddr(self.core, linear));
                 vec![self.spot(Some(linear), paddr, SITE)]
             }
-            Place::User { module, offset } => self.in_user_module(module, *offset),
+            Place::User { module, offset } | Place::Question { module, offset } => {
+                self.in_user_module(module, *offset)
+            }
+            Place::Semaphore { module, address } => self.in_user_data(module, *address, 2),
+            Place::UserPointer { module, address, wide } => {
+                self.in_user_data(module, *address, if *wide { 8 } else { 4 })
+            }
             Place::Timer(_) | Place::Watch(_) => Vec::new(),
         }
     }
@@ -147,6 +155,31 @@ impl<'a> Present<'a> {
         found
     }
 
+    /// A word of a module's data, at `address` as linked, in each process that maps it writable.
+    fn in_user_data(&mut self, module: &UserModule, address: u64, bytes: usize) -> Vec<Spot> {
+        let Some(offset) = module.vaddr_to_offset(address) else { return Vec::new() };
+        let mapped = self.mapped().get(module.name()).cloned().unwrap_or_default();
+        let mut found = Vec::new();
+        for (process, mapping) in mapped.into_iter().filter(|(_, mapping)| !mapping.executable) {
+            let into = offset.checked_sub(mapping.offset);
+            let linear = into.and_then(|into| mapping.start.checked_add(into));
+            if let Some(linear) = linear.filter(|linear| *linear < mapping.end) {
+                let paddr = self.paddr_in(process.task, linear);
+                found.push(Spot { process: Some(process), ..self.spot(Some(linear), paddr, bytes) });
+            }
+        }
+        found
+    }
+
+    /// The physical address of a linear one in a task's address space, as far as its tables say.
+    fn paddr_in(&self, task: u64, linear: u64) -> Option<u64> {
+        let cr3 = self.profile?.page_table(self.core, task)?;
+        let paging = Paging { cr3, ..self.core.paging() };
+        look(self.core.ram(), paging, linear, Access::Read, true)
+            .ok()
+            .map(|found| found.paddr + linear % PAGE)
+    }
+
     /// Whether the guest says that it runs the module, where it does not say who maps what.
     fn says_user_module(&mut self, module: &UserModule) -> bool {
         let (core, profile) = (self.core, self.profile);
@@ -182,7 +215,7 @@ impl<'a> Present<'a> {
             for task in profile.tasks(core).into_iter().filter(|task| task.pid == task.tgid) {
                 let mappings = profile.mappings(core, task.task).into_iter();
                 for mapping in mappings.filter(|mapping| !mapping.path.is_empty()) {
-                    let process = Process { pid: task.pid, name: task.name.clone() };
+                    let process = Process { pid: task.pid, name: task.name.clone(), task: task.task };
                     mapped.entry(mapping.path.clone()).or_default().push((process, mapping));
                 }
             }

@@ -95,12 +95,14 @@ fn a_bad_note_is_refused_with_its_reason_and_the_others_stand() {
         ("site1", "base", "sem1", ".asciz \"p\", \"n\"\n.ascii \"4@%eax\""),
         ("site1", "base", "sem1", ".asciz \"p\""),
         ("site2", "base", "sem2", name),
+        ("site2", "base", "edge", name),
     ];
     for bits in [32, 64] {
         let mut text = source(bits, &notes);
         // Content too short for its addresses; then one that says it goes on for 4 GiB.
         text += ".4byte 8, 3, 3\n.asciz \"stapsdt\"\n.byte 1,2,3,0\n";
         text += ".4byte 8, 0xfffffff0, 3\n.asciz \"stapsdt\"\n.byte 1\n";
+        text += ".section .probes\n.balign 4096\n.skip 4095\nedge: .2byte 0\n";
         let found = read(&program("notes-bad", &format!("bad{bits}"), bits, &text, &[]));
         assert_eq!(found.probes.len(), 2);
         let told: Vec<String> = found.refused.iter().map(|error| error.kind.to_string()).collect();
@@ -113,12 +115,13 @@ fn a_bad_note_is_refused_with_its_reason_and_the_others_stand() {
         start(5, "the name \"a:b\" is no name;");
         assert!(told[6].ends_with("bytes end before the end of the arguments"), "{}", told[6]);
         assert!(told[7].ends_with("bytes end before the end of the name"), "{}", told[7]);
-        assert_eq!(told[8], "its 3 bytes end before the site");
+        assert!(told[8].ends_with("fff lies across the end of a page"), "{}", told[8]);
+        assert_eq!(told[9], "its 3 bytes end before the site");
         assert_eq!(
-            told[9],
+            told[10],
             "it needs 0x100000004 bytes, but its section has 0x15 left; what follows it is lost"
         );
-        assert_eq!(told.len(), 10);
+        assert_eq!(told.len(), 11);
         assert!(found.refused[3].to_string().contains(", p:n: its semaphore"), "{}", found.refused[3]);
     }
 }

@@ -50,6 +50,20 @@ make_stress() {
     make_image "$folder" "$folder/list" "$image"
 }
 
+# make_static: dynamic programs with static probes: python3.11 with just what it needs to run a script, and what C and C++
+# programs need. Not packed, so that the guest need not unpack it; a test adds an archive with its programs and /test.
+make_static() {
+    local image=static-amd64.cpio folder=$work/static
+    local inputs=("$guests/busybox-amd64" "$guests/sdt/python3.11" "$guests/sdt/libstdc++.so.6" "$guests"/runtime/*)
+    current "$image" "${inputs[@]}" "$recipes/static.init" "$recipes/static.list" && return
+    mkdir "$folder"
+    cp "${inputs[@]}" "$folder"
+    mv "$folder/busybox-amd64" "$folder/busybox"
+    cp "$recipes/static.init" "$folder/init"
+    cat "$recipes/base.list" "$recipes/static.list" > "$folder/list"
+    make_image "$folder" "$folder/list" "$image"
+}
+
 # make_image FOLDER LIST IMAGE
 make_image() {
     say "making $3"

@@ -70,6 +70,25 @@ fetch_sdt() {
     record "sdt/$3"
 }
 
+# fetch_runtime PACKAGE PATTERN NAME [PATTERN NAME ...]: files that dynamic amd64 programs need as runtime/NAME.
+fetch_runtime() {
+    local package=$1 patterns=() names=()
+    shift
+    while [ $# -gt 0 ]; do
+        patterns+=(".$1")
+        names+=("runtime/$2")
+        shift 2
+    done
+    have "${names[@]}" && return
+    fetch_deb amd64 "$package" "${patterns[@]}"
+    mkdir -p "$guests/runtime"
+    local n
+    for n in "${!names[@]}"; do
+        keep 0644 "$(find "$tree" -type f -path "$tree${patterns[$n]#.}")" "${names[$n]}"
+    done
+    record "${names[@]}"
+}
+
 fetch_memtest() {
     have memtest86+ia32.bin memtest86+x64.bin && return
     fetch_deb i386 memtest86+ './boot/*.bin'

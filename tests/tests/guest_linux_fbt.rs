@@ -33,6 +33,11 @@ fn digest(ran: &Ran) -> &str {
     ran.err.lines().find_map(|line| line.strip_prefix("digest ")).unwrap()
 }
 
+/// A number as `0x..`.
+fn number(text: &str) -> u64 {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+}
+
 fn lines(text: &str, kind: &str) -> Vec<Value> {
     let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["type"] == kind).collect()
@@ -127,7 +132,15 @@ fn guest_probes_of_user_files_are_those_of_readelf() {
             probes.iter().map(|probe| (text(probe, "provider"), text(probe, "name"))).collect();
         assert!(!names.is_empty());
         assert_eq!(ours, names, "{file}");
-        let sites: usize = probes.iter().map(|probe| probe["sites"].as_array().unwrap().len()).sum();
-        assert_eq!(sites, field("Provider:").len(), "{file}");
+        let sites = probes.iter().flat_map(|probe| probe["sites"].as_array().unwrap());
+        let (semaphores, notes): (Vec<&Value>, Vec<&Value>) =
+            sites.partition(|site| site["rule"].as_str().unwrap().starts_with("semaphore"));
+        assert_eq!(notes.len(), field("Provider:").len(), "{file}");
+        let ours: BTreeSet<u64> =
+            semaphores.iter().map(|site| number(site["address"].as_str().unwrap())).collect();
+        let words = field("Location:");
+        let theirs = words.iter().filter_map(|words| words.rsplit_once("Semaphore: "));
+        let theirs: BTreeSet<u64> = theirs.map(|(_, at)| number(at)).filter(|at| *at != 0).collect();
+        assert_eq!(ours, theirs, "{file}");
     }
 }

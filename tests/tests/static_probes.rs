@@ -5,15 +5,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use trapline_emu::load::ElfView;
-use trapline_emu::symbols::Symbols;
+use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{
     BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict, WatchHit,
 };
 use trapline_interposer::{InsertErrorKind, Interposer, Place, ProgramId};
-use trapline_providers::sdt::{
-    ANSWER, CallSites, Domain, GuestScene, Letter, MacroProbe, MacroProbes, Purpose,
-};
+use trapline_providers::sdt::{CallSites, Domain, GuestScene, Letter, MacroProbe, MacroProbes, Purpose};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::{interposer, root};
 
@@ -92,7 +91,16 @@ impl Guest {
         let mut machine = Machine::new(&MachineConfig { mem_size: 4 << 20, model }).unwrap();
         let view = self.view();
         for (n, program) in view.programs().iter().enumerate().filter(|(_, p)| p.p_type == 1) {
-            machine.write_physical(program.p_vaddr, &self.file[view.segment_range(n, program).unwrap()]);
+            let mut range = view.segment_range(n, program).unwrap();
+            let mut at = program.p_vaddr;
+            if program.p_flags & 1 != 0 {
+                // Code by whole pages of the file, as a system maps it.
+                let before = at % 0x1000;
+                range =
+                    range.start - before as usize..range.end.next_multiple_of(0x1000).min(self.file.len());
+                at -= before;
+            }
+            machine.write_physical(at, &self.file[range]);
         }
         for (at, entry) in [(0x8000, 0x9003), (0x9000, 0xa003), (0xa000, 0x83), (0xa008, 0x20_0083u64)] {
             machine.write_physical(at, &entry.to_le_bytes());
@@ -366,12 +374,78 @@ fn an_is_enabled_site_answers_1_while_its_probe_is_enabled() {
         let [site] = sites.sites.as_slice() else { panic!("{sites:?}") };
         assert_eq!((site.purpose, &*site.provider, &*site.name), (Purpose::IsEnabled, "web", "query"));
         let (mut machine, mut probes) = (guest.boot(), interposer());
-        let at = site.address + u64::from(site.patch().0);
-        let id =
-            guest.insert(&mut machine, &mut probes, Place::Kernel { linear: at, paddr: at }, ANSWER).unwrap();
+        let module = Arc::new(UserModule::parse(&guest.file, "guest").unwrap());
+        let place = Place::Question { module, offset: site.offset + u64::from(site.patch().0) };
+        let id = guest.insert(&mut machine, &mut probes, place.clone(), LOG_IP).unwrap();
+        assert!(!probes.observe_only());
         run(&mut machine, &mut probes);
         assert_eq!(guest.long(&machine, "answers"), 3);
         assert!(logged(&mut probes).is_empty(), "it fires nothing");
-        probes.remove(machine.core_mut(), id);
+        assert_eq!((probes.stats().traps, probes.stats().hits), (3, 0));
+
+        let (mut machine, mut plain) = (guest.boot(), guest.boot());
+        let mut probes = interposer();
+        let again = guest.insert(&mut machine, &mut probes, place, LOG_IP).unwrap();
+        assert_eq!(id, again);
+        probes.remove(machine.core_mut(), again);
+        run(&mut machine, &mut probes);
+        run(&mut plain, &mut interposer());
+        assert_eq!(guest.long(&machine, "answers"), 0, "only while it is enabled");
+        assert_eq!((machine.digest(), machine.icount()), (plain.digest(), plain.icount()));
+    }
+}
+
+#[test]
+fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings() {
+    for guest in trapline_guests::ALL {
+        let (name, bytes) = guest.modules[0];
+        let module = Arc::new(UserModule::parse(bytes, name).unwrap());
+        // Bytes that nobody uses, behind the variables on their last page.
+        let data = module.segments().last().unwrap();
+        let end = (data.vaddr + data.mem_size).next_multiple_of(0x1000);
+        assert!(end - (data.vaddr + data.mem_size) > 16);
+        let wide = module.width() == trapline_emu::load::Width::Bits64;
+        let semaphore = Place::Semaphore { module: Arc::clone(&module), address: end - 2 };
+        let pointer = Place::UserPointer { module, address: end - 16, wide };
+        let width = if wide { Width::W64 } else { Width::W32 };
+        let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0\nexit\naddress = 1\nopcode = 0\nexit\n";
+        let program = || parse("words", text).unwrap().link(width, &NoSymbols).unwrap();
+        let run = |places: Vec<Place>, remove: bool, back: Option<u64>| {
+            let (mut machine, _) = trapline_tests::embedded_guest(guest).unwrap();
+            let mut probes = interposer();
+            if !places.is_empty() {
+                let id = probes.insert(machine.core_mut(), "words", program(), places).unwrap();
+                if remove {
+                    probes.remove(machine.core_mut(), id);
+                }
+            }
+            if let Some(limit) = back {
+                machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
+                let (saved, table) = (machine.snapshot(None), probes.save());
+                machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit + limit / 2);
+                machine.restore(&saved).unwrap();
+                probes.restore(machine.core_mut(), &table);
+            }
+            machine.run(Some(&mut probes as &mut dyn TrapInterposer), 100_000_000);
+            let console = String::from_utf8_lossy(machine.console()).into_owned();
+            (console, machine.icount(), machine.digest(), probes.stats())
+        };
+        let plain = run(Vec::new(), false, None);
+        let raised = run(vec![semaphore.clone(), pointer.clone()], false, None);
+        assert_eq!(
+            (&raised.0, raised.1),
+            (&plain.0, plain.1),
+            "{}: no fault, nothing but the words",
+            guest.name
+        );
+        assert!(raised.3.words_raised >= 2, "{}: {:?}", guest.name, raised.3);
+        assert_eq!(raised.3.hits, 0);
+        for limit in [plain.1 / 7, plain.1 / 3, plain.1 / 2] {
+            let again = run(vec![semaphore.clone(), pointer.clone()], false, Some(limit));
+            assert_eq!((again.1, again.2), (raised.1, raised.2), "{} back to {limit}", guest.name);
+        }
+        let removed = run(vec![semaphore, pointer], true, None);
+        assert_eq!((removed.1, removed.2), (plain.1, plain.2), "{}", guest.name);
+        assert_eq!(removed.3.words_raised, 0);
     }
 }

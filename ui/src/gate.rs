@@ -376,8 +376,13 @@ fn place(point: &PointView<'_>) -> String {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)
         }
-        trapline_interposer::Place::User { module, offset } => {
+        trapline_interposer::Place::User { module, offset }
+        | trapline_interposer::Place::Question { module, offset } => {
             format!("{}+{offset:#x}", file_name(module.name()))
+        }
+        trapline_interposer::Place::Semaphore { module, address }
+        | trapline_interposer::Place::UserPointer { module, address, .. } => {
+            format!("{}:{address:#x}", file_name(module.name()))
         }
         trapline_interposer::Place::Module { module, offset } => match module.section_at(*offset) {
             Some((section, into)) => format!("{}:{section}+{into:#x}", module.name()),

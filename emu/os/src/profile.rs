@@ -122,6 +122,12 @@ pub trait OsProfile {
         None
     }
 
+    /// Physical address of the top page table of the process of the task at `task`; `None` when it has none or it cannot
+    /// be read. Where user code runs on a table of its own this is the kernel's, which holds the process's pages too.
+    fn page_table(&self, _core: &Core, _task: u64) -> Option<u64> {
+        None
+    }
+
     /// What the process of the task at `task` has mapped, by address, unreadable ones left out.
     fn mappings(&self, _core: &Core, _task: u64) -> Vec<Mapping> {
         Vec::new()

@@ -60,6 +60,11 @@ impl Core {
                 return;
             }
             Mode::Step(_) => {
+                if let Some(fault) = self.announce_user_code(address) {
+                    self.halt = Some(Halt::Fault(fault));
+                    self.engine.stop_before_block();
+                    return;
+                }
                 self.mode = Mode::Stepped;
                 self.engine.stop_after_block();
             }
@@ -121,6 +126,9 @@ impl Core {
         }
         if self.hot.clock.icount + u64::from(self.count_of(b)) > self.hot.clock.deadline {
             return Some(Halt::Deadline);
+        }
+        if let Some(fault) = self.announce_user_code(b.pc) {
+            return Some(Halt::Fault(fault));
         }
         if b.flags & BlockCell::WATCHED != 0 {
             return Some(Halt::Watched(b.lead));

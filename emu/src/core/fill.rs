@@ -7,6 +7,7 @@
 
 use super::access::canonical;
 use super::decode;
+use super::deliver::Fault;
 use super::operands::Operand;
 use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::mmu::{self, Access, Translation};
@@ -97,10 +98,14 @@ impl Core {
         if self.is_stub_page(page) {
             return Err(self.refuse_stub_fetch(own, single));
         }
-        if let Some(t) = self.tlb.lookup(page)
-            && mmu::denied(t, &paging, Access::Fetch, user).is_none()
+        if let Some(t) = self.tlb.lookup(page).copied()
+            && mmu::denied(&t, &paging, Access::Fetch, user).is_none()
         {
-            return Ok(*t);
+            if own && self.is_unannounced(page) {
+                self.tentative = Some(page);
+                self.hot.clock.limit = 0;
+            }
+            return Ok(t);
         }
         if !own && !single {
             return Err(Refusal::SecondPage);
@@ -120,9 +125,16 @@ impl Core {
 
     /// The block at linear `pc` begins: its page's fetch is architectural now.
     pub(super) fn commit_fetch(&mut self, pc: u64) {
-        if self.tentative == Some(pc & !(PAGE - 1)) {
+        let page = pc & !(PAGE - 1);
+        if self.tentative == Some(page) {
             self.tentative = None;
-            self.commit_page(pc & !(PAGE - 1));
+            let (paging, user) = (self.paging(), self.env.cpl() == 3);
+            let fits = |t: &Translation| mmu::denied(t, &paging, Access::Fetch, user).is_none();
+            // It is cached already when only its announcement was awaited.
+            if !self.tlb.lookup(page).is_some_and(fits) {
+                self.commit_page(page);
+            }
+            self.note_announced(page);
         }
     }
 
@@ -133,7 +145,41 @@ impl Core {
             if self.tlb.lookup(page).is_none() {
                 self.commit_page(page);
             }
+            self.note_announced(page);
         }
+    }
+
+    /// Whether the interposer is to be told of user code on the linear page.
+    #[inline]
+    fn is_unannounced(&self, page: u64) -> bool {
+        self.watch_user_code && self.env.cpl() == 3 && !self.tlb.announced(page)
+    }
+
+    fn note_announced(&mut self, page: u64) {
+        if self.is_unannounced(page) {
+            self.tlb.announce(page);
+        }
+    }
+
+    /// The instruction at linear `pc` is about to run: tells the interposer of its page, if it is user code that the
+    /// interposer has not been told of. The fault that the guest is to see first.
+    pub(super) fn announce_user_code(&mut self, pc: u64) -> Option<Fault> {
+        let page = pc & !(PAGE - 1);
+        if !self.is_unannounced(page) {
+            return None;
+        }
+        let paddr = self.code_paddr(page)?;
+        let interposer = self.interposer?;
+        // SAFETY: set for the duration of `run` from a live exclusive borrow.
+        unsafe { (*interposer).user_code(self, page, paddr) }
+    }
+
+    /// Lets the interposer be told anew of all user code that runs from now on ([`TrapInterposer::user_code`]).
+    ///
+    /// [`TrapInterposer::user_code`]: crate::TrapInterposer::user_code
+    pub fn announce_user_code_again(&mut self) {
+        self.tlb.announce_again();
+        self.engine.flush_tlb();
     }
 
     fn commit_page(&mut self, page: u64) {
@@ -202,7 +248,7 @@ impl Core {
                 (paddr, if hidden { X } else { perms })
             }
             Access::Write => self.grant_write(index, t),
-            Access::Read => self.grant_read(index, t),
+            Access::Read => self.grant_read(page, index, t),
         };
         self.ram.pages[index as usize].remember(page);
         Some(granted)
@@ -210,9 +256,10 @@ impl Core {
 
     /// A read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a
     /// fetch through this entry shows the guest nothing new, and literal pools do not thrash.
-    fn grant_read(&self, index: u32, t: &Translation) -> (u64, u32) {
+    fn grant_read(&self, page: u64, index: u32, t: &Translation) -> (u64, u32) {
         let state = self.ram.pages[index as usize];
-        let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable;
+        let known = !self.is_unannounced(page);
+        let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable && known;
         (t.paddr, if both { R | X } else { R })
     }
 

@@ -100,6 +100,8 @@ enum Halt {
     StepSite,
     /// The run is over (see `Core::verdict`).
     Finished,
+    /// The interposer has asked that the guest see this fault first.
+    Fault(Fault),
 }
 
 /// An access that the fill hook refused.
@@ -148,6 +150,7 @@ pub struct Core {
     tentative: Option<u64>,
     interposer: Option<*mut dyn TrapInterposer>,
     watch_code_pages: bool,
+    watch_user_code: bool,
     patches: BTreeMap<u32, Vec<patch::Patch>>,
     slots: patch::Slots,
     active_slot: Option<patch::ActiveSlot>,
@@ -239,6 +242,7 @@ impl Core {
             tentative: None,
             interposer: None,
             watch_code_pages: false,
+            watch_user_code: false,
             patches: BTreeMap::new(),
             slots: patch::Slots::default(),
             active_slot: None,

@@ -54,6 +54,7 @@ impl Core {
     /// Runs until something ends the run. `limit` is an absolute instruction count.
     pub(crate) fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
         self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
+        self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
         self.interposer = interposer.map(|i| {
             let short: *mut (dyn TrapInterposer + '_) = i;
             // SAFETY: only the lifetime is extended; the pointer is cleared before this function returns,
@@ -235,6 +236,7 @@ impl Core {
                 }
             }
             Some(Halt::StepSite) => self.step_site(),
+            Some(Halt::Fault(fault)) => self.raise_fault(fault),
             Some(Halt::Unsupported) => {
                 let what = self.unsupported_mode();
                 self.finish(Stop::Unsupported(what));
@@ -264,6 +266,9 @@ impl Core {
     /// Executes the instruction at EIP, whoever can.
     pub(super) fn advance_one(&mut self) {
         let pc = self.linear_ip();
+        if let Some(fault) = self.announce_user_code(pc) {
+            return self.raise_fault(fault);
+        }
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(_) => self.step(1),
@@ -290,7 +295,13 @@ impl Core {
                     self.step(1);
                 } else if matches!(
                     self.halt,
-                    Some(Halt::StepSite | Halt::Unsupported | Halt::Overlapped(_) | Halt::Watched(_))
+                    Some(
+                        Halt::StepSite
+                            | Halt::Unsupported
+                            | Halt::Overlapped(_)
+                            | Halt::Watched(_)
+                            | Halt::Fault(_)
+                    )
                 ) {
                     let halt = self.halt.take();
                     self.halted_by(halt);

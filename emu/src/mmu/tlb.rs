@@ -42,6 +42,8 @@ struct Entry {
     generation: u64,
     /// Generation of global entries.
     global_generation: u64,
+    /// `Tlb::announcing` when the interposer was told of user code on the page; 0 before.
+    announced: u64,
 }
 
 /// The architectural TLB, in two layers so that a snapshot can be restored in time proportional to what
@@ -54,6 +56,8 @@ pub(crate) struct Tlb {
     global_generation: u64,
     /// A large page was cached since the last full flush.
     large: bool,
+    /// How often all was to be announced anew: what was announced since is marked with it.
+    announcing: u64,
 }
 
 /// Saved state of the TLB.
@@ -63,17 +67,20 @@ pub(crate) struct TlbImage {
     generation: u64,
     global_generation: u64,
     large: bool,
+    announcing: u64,
 }
 
 impl Tlb {
     /// The live translation of a linear page (address of its first byte).
     #[inline]
     pub fn lookup(&self, page: u64) -> Option<&Translation> {
-        let entry = match self.top.get(&page) {
-            Some(e) => e,
-            None => self.base.get(&page)?,
-        };
+        let entry = self.entry(page)?;
         self.live(entry).then_some(&entry.translation)
+    }
+
+    #[inline]
+    fn entry(&self, page: u64) -> Option<&Entry> {
+        self.top.get(&page).or_else(|| self.base.get(&page))
     }
 
     #[inline]
@@ -91,9 +98,34 @@ impl Tlb {
                 e.global_generation == global && (e.translation.global || e.generation == generation)
             });
         }
-        let entry =
-            Entry { translation, generation: self.generation, global_generation: self.global_generation };
+        // Before anything was to be announced nothing has been.
+        let known = if self.announcing > 0 { self.entry(page) } else { None };
+        let same = |old: &&Entry| self.live(old) && old.translation.paddr == translation.paddr;
+        let entry = Entry {
+            translation,
+            generation: self.generation,
+            global_generation: self.global_generation,
+            announced: known.filter(same).map_or(0, |old| old.announced),
+        };
         self.top.insert(page, entry);
+    }
+
+    /// Whether the interposer was told of user code on a linear page since its translation was cached and since all was
+    /// to be announced anew, which must have been once.
+    pub fn announced(&self, page: u64) -> bool {
+        self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing)
+    }
+
+    /// The interposer has been told of user code on a linear page, whose translation is cached.
+    pub fn announce(&mut self, page: u64) {
+        if let Some(entry) = self.entry(page).filter(|entry| self.live(entry)) {
+            self.top.insert(page, Entry { announced: self.announcing, ..*entry });
+        }
+    }
+
+    /// Whatever was announced is to be announced anew.
+    pub fn announce_again(&mut self) {
+        self.announcing += 1;
     }
 
     /// MOV to CR3: everything but global pages goes.
@@ -110,8 +142,12 @@ impl Tlb {
 
     /// INVLPG of one linear page. Returns whether it was part of a large page, all of which is dropped.
     pub fn invalidate(&mut self, page: u64) -> bool {
-        let dead =
-            Entry { translation: Translation::default(), generation: u64::MAX, global_generation: u64::MAX };
+        let dead = Entry {
+            translation: Translation::default(),
+            generation: u64::MAX,
+            global_generation: u64::MAX,
+            announced: 0,
+        };
         if !self.large {
             self.kill(page, dead);
             return false;
@@ -150,6 +186,7 @@ impl Tlb {
             generation: self.generation,
             global_generation: self.global_generation,
             large: self.large,
+            announcing: self.announcing,
         }
     }
 
@@ -166,5 +203,6 @@ impl Tlb {
         self.generation = image.generation;
         self.global_generation = image.global_generation;
         self.large = image.large;
+        self.announcing = image.announcing;
     }
 }

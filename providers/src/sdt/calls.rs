@@ -27,6 +27,9 @@ use trapline_emu::load::{ElfError, ElfView, Width};
 const CALL: usize = 5;
 /// R_X86_64_PC32 and R_386_PC32; R_X86_64_PLT32 and R_386_PLT32.
 const RELATIVE: [u32; 2] = [2, 4];
+/// R_X86_64_GLOB_DAT and R_X86_64_JUMP_SLOT, with the same numbers for IA32: entries of the tables that a linker makes for
+/// calls, which are no calls themselves.
+const TABLES: [u32; 2] = [6, 7];
 /// The provider of a kernel's sites.
 const KERNEL_PROVIDER: &str = "sdt";
 /// First arguments of a call in 64-bit code (System V ABI, AMD64 supplement, 3.2.3).
@@ -140,7 +143,8 @@ impl CallSites {
             let index = table.info as usize;
             let Some(section) = view.sections().get(index) else { continue };
             // In a relocatable file an offset counts from the section, whose address is 0.
-            for relocation in relocations(view, table)? {
+            let all = relocations(view, table)?;
+            for relocation in all.into_iter().filter(|relocation| !TABLES.contains(&relocation.kind)) {
                 let Some((purpose, provider, name)) = probe_name(&relocation.symbol, domain) else {
                     continue;
                 };

@@ -7,8 +7,7 @@
 //! | `trapline/probe.h` and other macro-declared probes | [`MacroProbes`] |
 //! | Linux's function entries, static keys, static calls, tracepoints | [`LinuxSites`] |
 //!
-//! What an argument is worth at a hit: [`Argument::evaluate`] at a [`Scene`]. How a program learns that somebody
-//! listens: [`Semaphores`] and [`Questions`].
+//! What an argument is worth at a hit: [`Argument::evaluate`] at a [`Scene`].
 //!
 //! All of it is pure: a file's bytes in, a table and a list of refusals out; nothing here arms, and nothing runs. One
 //! bad entry never takes another with it. Rules: reference/providers.md, section C.
@@ -24,7 +23,6 @@ mod macros;
 mod notes;
 mod operand;
 mod register;
-mod semaphore;
 
 pub use calls::{CallError, CallErrorKind, CallSite, CallSites, Domain, Purpose};
 pub use evaluate::{EvaluateError, Scene, Value};
@@ -36,4 +34,3 @@ pub use macros::{Letter, MacroError, MacroErrorKind, MacroProbe, MacroProbes, Po
 pub use notes::{NoteError, NoteErrorKind, RawNote, StapNotes, StapProbe};
 pub use operand::{Argument, Format, Memory, Operand, SymbolTerm};
 pub use register::Register;
-pub use semaphore::{ANSWER, Questions, SemaphoreError, Semaphores, Words};

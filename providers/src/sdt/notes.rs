@@ -11,6 +11,7 @@ use super::elf::{Segments, check_sections, word};
 use super::grammar::{ArgumentError, arguments};
 use super::operand::Argument;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use trapline_emu::PAGE;
 use trapline_emu::load::{ElfError, ElfView, Width};
 
 /// The section, and the one whose address tells how far the file was moved.
@@ -113,6 +114,9 @@ pub enum NoteErrorKind {
     /// The semaphore is not in writable memory.
     #[error("its semaphore {0:#x} is not in a writable segment")]
     Semaphore(u64),
+    /// The semaphore is on two pages, of which a process may have one for itself and one not.
+    #[error("its semaphore {0:#x} lies across the end of a page")]
+    SemaphoreCrosses(u64),
 }
 
 /// What the notes of a file say.
@@ -205,6 +209,9 @@ impl Reader<'_> {
         let semaphore_at = (semaphore != 0).then(|| moved(semaphore));
         if let Some(at) = semaphore_at.filter(|at| !self.segments.writable(*at, 2)) {
             return Err(NoteErrorKind::Semaphore(at));
+        }
+        if let Some(at) = semaphore_at.filter(|at| at % PAGE == PAGE - 1) {
+            return Err(NoteErrorKind::SemaphoreCrosses(at));
         }
         let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
         Ok(StapProbe {

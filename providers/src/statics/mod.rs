@@ -6,26 +6,34 @@
 //! | `sdt` | macro-declared probes of the kernel | that of all points, if they share one | by their letters |
 //! | `sdt` | Linux's tracepoints, each time one is passed | the event's system | none |
 //! | `tracepoint` | the same, while the guest has them switched on | the event's system | typed, by BTF |
+//! | `sdt` | macro-declared probes of the user modules | that of all points, if they share one | by their letters |
 //! | as the note says | `<sys/sdt.h>` sites of the user modules | that of the site | the note's operands |
+//! | as the symbol says | `__dtrace_PROVIDER___NAME` sites of the user modules | that of the site | as of the call |
 //!
-//! Two underscores of a name are one `-`, but for tracepoints, whose names are the kernel's. A table is read when its
-//! provider is first asked.
+//! Two underscores of a name are one `-`, but for tracepoints, whose names are the kernel's. The kernel's tables are read
+//! when their provider is first asked. What tells a program that somebody listens (a semaphore, an is-enabled site) is a site
+//! of the probe too, behind those where it fires.
 
+mod declared;
 mod kernel;
 mod operands;
 mod stap;
 mod tracepoint;
+mod usdt;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::symbols::UserModule;
+use trapline_interposer::Place;
 use trapline_trace::ProbeName;
 
 use crate::description::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
 
+/// The provider of what names none.
+const SDT: &str = "sdt";
 /// Shortest name of which others that contain it are told when nothing has it.
 const SHORTEST: usize = 4;
 
@@ -43,12 +51,12 @@ struct Found {
 /// Who finds the probes.
 #[derive(Debug)]
 enum Source {
-    /// Kernel sites, macro-declared probes, tracepoints as they are passed.
-    Sdt,
+    /// Kernel sites, macro-declared probes, tracepoints as they are passed; and those of user modules, read already.
+    Sdt(Vec<Found>),
     /// Tracepoints that are on.
     Tracepoint,
-    /// Notes of user modules, read already.
-    Notes(Vec<Found>),
+    /// Those of user modules, read already.
+    User(Vec<Found>),
 }
 
 /// A provider of static probes.
@@ -67,31 +75,25 @@ impl Static {
 
     /// Those of a target.
     pub fn all(target: &Target) -> Vec<Self> {
-        let mut providers = vec![Self::new("sdt", Source::Sdt), Self::new("tracepoint", Source::Tracepoint)];
-        providers.extend(Self::of_modules(target.modules()));
+        let mut by_provider = by_provider(target.modules());
+        let own = by_provider.remove(SDT).unwrap_or_default();
+        let mut providers =
+            vec![Self::new(SDT, Source::Sdt(own)), Self::new("tracepoint", Source::Tracepoint)];
+        let user = by_provider.into_iter();
+        providers.extend(user.map(|(name, found)| Self::new(&name, Source::User(found))));
         providers
-    }
-
-    /// Those that the notes of user modules name.
-    fn of_modules(modules: &[Arc<UserModule>]) -> impl Iterator<Item = Self> {
-        let mut by_provider: BTreeMap<String, Vec<Found>> = BTreeMap::new();
-        for module in modules {
-            for (provider, found) in stap::probes(module) {
-                by_provider.entry(provider).or_default().push(found);
-            }
-        }
-        by_provider.into_iter().map(|(name, found)| Self::new(&name, Source::Notes(found)))
     }
 
     fn probes(&self, target: &Target) -> &[Probe] {
         self.probes.get_or_init(|| match &self.source {
-            Source::Sdt => {
-                let mut found = kernel::probes(target);
+            Source::Sdt(user) => {
+                let mut found = kernel::probes(target, &mut Vec::new());
+                found.extend(user.iter().cloned());
                 found.extend(tracepoint::passed(target));
                 self.number(found)
             }
             Source::Tracepoint => self.number(tracepoint::traced(target)),
-            Source::Notes(found) => self.number(found.clone()),
+            Source::User(found) => self.number(found.clone()),
         })
     }
 
@@ -105,7 +107,8 @@ impl Static {
             *most = if sites.is_empty() { logged } else { logged.min(*most) };
             sites.push(site);
         }
-        let probe = |(id, ((module, function, name), (logged, sites)))| {
+        let probe = |(id, ((module, function, name), (logged, mut sites)))| {
+            tell_once(&mut sites);
             let provider = Arc::clone(&self.name);
             let name = Arc::new(ProbeName { provider, module, function, name });
             Probe { id, name, sites, logged }
@@ -155,15 +158,77 @@ fn means(wanted: &Description, probe: &Probe) -> bool {
 pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Vec<Probe> {
     let mut found = Vec::new();
     let mut base = 0;
-    for provider in Static::of_modules(std::slice::from_ref(module)) {
-        let Source::Notes(sites) = &provider.source else { continue };
-        let probes = provider.number(sites.clone());
+    for (name, sites) in by_provider(std::slice::from_ref(module)) {
+        let provider = Static::new(&name, Source::User(Vec::new()));
+        let probes = provider.number(sites);
         let count = probes.len() as u32;
         let meant = probes.into_iter().filter(|p| wanted.provider(&provider.name) && means(wanted, p));
         found.extend(meant.map(|probe| Probe { id: base + probe.id, ..probe }));
         base += count;
     }
     found
+}
+
+/// The probes of user modules by the names of their providers.
+fn by_provider(modules: &[Arc<UserModule>]) -> BTreeMap<String, Vec<Found>> {
+    let mut by_provider: BTreeMap<String, Vec<Found>> = BTreeMap::new();
+    for module in modules {
+        for (provider, found) in read(module, &mut Vec::new()) {
+            by_provider.entry(provider).or_default().push(found);
+        }
+    }
+    by_provider
+}
+
+/// The sites of a module with their providers, and what is none with the reason.
+fn read(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Found)> {
+    let mut found = stap::probes(module, refused);
+    found.extend(usdt::probes(module, refused));
+    found.extend(declared::of_module(module, refused).into_iter().map(|found| (SDT.to_owned(), found)));
+    found
+}
+
+/// Puts what only tells a program that somebody listens behind the sites where the probe fires, each once.
+fn tell_once(sites: &mut Vec<Site>) {
+    let key = |site: &Site| match site.place {
+        Place::Question { offset, .. } => Some((0, offset)),
+        Place::Semaphore { address, .. } => Some((1, address)),
+        _ => None,
+    };
+    sites.sort_by_key(key);
+    sites.dedup_by(|a, b| key(a).is_some() && key(a) == key(b));
+}
+
+/// A statically defined probe that is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Kernel or module that has it, without folders.
+    pub module: String,
+    /// What, where, and why.
+    pub reason: String,
+}
+
+/// What of the modules that a description names is no static probe: damaged notes, sites that are not what they should be.
+pub fn refused(target: &Target, wanted: &Description) -> Vec<Refused> {
+    let mut found = Vec::new();
+    let kernel = kernel_module(target);
+    if wanted.module(&kernel) {
+        let mut reasons = Vec::new();
+        kernel::probes(target, &mut reasons);
+        found.extend(reasons.into_iter().map(|reason| Refused { module: kernel.to_string(), reason }));
+    }
+    found.extend(target.modules().iter().flat_map(|module| refused_of(module, wanted)));
+    found
+}
+
+/// The same of one user program or library.
+pub fn refused_of(module: &Arc<UserModule>, wanted: &Description) -> Vec<Refused> {
+    let name = basename(module.name());
+    let mut reasons = Vec::new();
+    if wanted.module(name) {
+        read(module, &mut reasons);
+    }
+    reasons.into_iter().map(|reason| Refused { module: name.to_owned(), reason }).collect()
 }
 
 /// The kernel's name, as probes have it.

@@ -1,4 +1,4 @@
-//! `<sys/sdt.h>` probes of user modules.
+//! `<sys/sdt.h>` probes of user modules: the sites, and the semaphores that are raised with them.
 
 use std::sync::Arc;
 
@@ -12,10 +12,40 @@ use crate::provider::Site;
 use crate::sdt::{StapNotes, StapProbe};
 use crate::target::basename;
 
-/// The sites of a module with their providers. What cannot be read has none.
-pub fn probes(module: &Arc<UserModule>) -> Vec<(String, Found)> {
-    let notes = ElfView::parse(module.bytes()).and_then(|view| StapNotes::read(&view)).unwrap_or_default();
-    notes.probes.iter().map(|probe| (probe.provider.replace("__", "-"), found(module, probe))).collect()
+/// The sites of a module with their providers, and what is none with the reason.
+pub fn probes(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Found)> {
+    let notes = match ElfView::parse(module.bytes()).and_then(|view| StapNotes::read(&view)) {
+        Ok(notes) => notes,
+        Err(error) => {
+            refused.push(error.to_string());
+            return Vec::new();
+        }
+    };
+    refused.extend(notes.refused.iter().map(ToString::to_string));
+    let mut sites = Vec::new();
+    for probe in &notes.probes {
+        let provider = probe.provider.replace("__", "-");
+        let site = found(module, probe);
+        if let Some(address) = probe.semaphore {
+            sites.push((provider.clone(), Found { site: semaphore(module, address), ..site.clone() }));
+        }
+        sites.push((provider, site));
+    }
+    sites
+}
+
+/// The semaphore at a linked address.
+fn semaphore(module: &Arc<UserModule>, address: u64) -> Site {
+    Site {
+        place: Place::Semaphore { module: Arc::clone(module), address },
+        within: module.symbols().at(address).map(|at| Arc::clone(&at.symbol.name)),
+        offset: module.symbols().at(address).map_or(0, |at| at.offset),
+        opcode: 0,
+        rule: "semaphore, 1 in each process while enabled, for the guest to see",
+        arguments: Arc::new(Operands::new(Vec::new())),
+        shown: Vec::new(),
+        at_call: false,
+    }
 }
 
 fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use trapline_emu::symbols::UserModule;
-use trapline_providers::{Description, MatchError, Present, user_probes};
+use trapline_providers::{Description, MatchError, Present, Refused, refused, refused_of, user_probes};
 use trapline_trace::{HeaderItems, TextSink};
 
 use crate::cli::{DEFAULT_MEMORY, FirstArgs, Format, ListArgs};
@@ -38,15 +38,21 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
             return Err(Failure::Usage(format!("{image} is a program, not a kernel that can be run")));
         }
         let bits = module.width().bits() as u8;
-        let found = Listing::probes(of_module(&module, description)?, None);
-        return write(args, (2 + usize::from(bits) / 4, bits), &found, &wanted, Exit::Ok, out, talk);
+        let parsed = Description::parse(description).map_err(MatchError::from)?;
+        let refused = if args.verbose { refused_of(&module, &parsed) } else { Vec::new() };
+        let found = of_module(&module, &parsed).map(|found| Listing::probes(found, None));
+        let found = found.map_err(Failure::from).or_else(|error| none(args, error, &refused, out))?;
+        let how = (2 + usize::from(bits) / 4, bits);
+        return write(args, how, (&found, &refused), &wanted, Exit::Ok, out, talk);
     }
     let guest = Guest::open(&args.guest, talk)?;
     let ran = args.first.runs().then(|| run_first(&args.first, &guest, talk)).transpose()?;
     let profile = guest.profile();
     let mut present =
         ran.as_ref().map(|(session, _)| Present::new(session.machine.core(), profile.as_deref()));
-    let mut found = Listing::find(&guest.target, present.as_mut(), &wanted)?;
+    let refused = refusals(args, &guest, &wanted)?;
+    let found = Listing::find(&guest.target, present.as_mut(), &wanted).map_err(Failure::from);
+    let mut found = found.or_else(|error| none(args, error, &refused, out))?;
     if args.verbose || args.format == Format::Json {
         found.show_parameters(&guest.target);
     }
@@ -57,7 +63,30 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         return Err(nothing(&guest, pattern));
     }
     let exit = ran.as_ref().map_or(Exit::Ok, |(_, exit)| *exit);
-    write(args, (digits(&guest), bits(&guest)), &found, &wanted, exit, out, talk)
+    write(args, (digits(&guest), bits(&guest)), (&found, &refused), &wanted, exit, out, talk)
+}
+
+/// For a verbose listing of probes: what looks like one of them and is none.
+fn refusals(args: &ListArgs, guest: &Guest, wanted: &Wanted) -> Result<Vec<Refused>, Failure> {
+    let Some(description) = wanted.description().filter(|_| args.verbose) else { return Ok(Vec::new()) };
+    Ok(refused(&guest.target, &Description::parse(description).map_err(MatchError::from)?))
+}
+
+fn refusal_lines(refused: &[Refused], out: &mut dyn Write) -> io::Result<()> {
+    refused.iter().try_for_each(|Refused { module, reason }| writeln!(out, "refused in {module}: {reason}"))
+}
+
+/// There is no such probe; what was refused may say why.
+fn none(
+    args: &ListArgs,
+    error: Failure,
+    refused: &[Refused],
+    out: &mut dyn Write,
+) -> Result<Listing, Failure> {
+    if args.format == Format::Text {
+        refusal_lines(refused, out).and_then(|()| out.flush()).map_err(Failure::Output)?;
+    }
+    Err(error)
 }
 
 fn wanted(args: &ListArgs) -> Wanted {
@@ -94,10 +123,9 @@ fn check(args: &ListArgs, wanted: &Wanted) -> Result<(), Failure> {
 /// The probes of a user program or library that was given as the image.
 fn of_module(
     module: &Arc<UserModule>,
-    description: &str,
+    wanted: &Description,
 ) -> Result<Vec<trapline_providers::Probe>, MatchError> {
-    let wanted = Description::parse(description)?;
-    let found = user_probes(module, &wanted);
+    let found = user_probes(module, wanted);
     if found.is_empty() {
         return Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new() });
     }
@@ -146,7 +174,7 @@ fn nothing(guest: &Guest, pattern: &str) -> Failure {
 fn write(
     args: &ListArgs,
     (digits, bits): (usize, u8),
-    found: &Listing,
+    (found, refused): (&Listing, &[Refused]),
     wanted: &Wanted,
     exit: Exit,
     out: &mut dyn Write,
@@ -154,16 +182,30 @@ fn write(
 ) -> Result<Exit, Failure> {
     let how = How { verbose: args.verbose, opcode: args.opcode, bytes: args.bytes, digits };
     let written = match args.format {
-        Format::Text => found.text(how).iter().try_for_each(|line| writeln!(out, "{line}")),
-        Format::Json => json_lines(&args.guest.image, bits, found, exit, out),
+        Format::Text => {
+            let lines = found.text(how);
+            lines
+                .iter()
+                .try_for_each(|line| writeln!(out, "{line}"))
+                .and_then(|()| refusal_lines(refused, out))
+        }
+        Format::Json => json_lines((&args.guest.image, bits), (found, refused), exit, out),
     };
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     talk.note(&found.sentence(wanted));
     Ok(exit)
 }
 
-fn json_lines(image: &str, bits: u8, found: &Listing, exit: Exit, out: &mut dyn Write) -> io::Result<()> {
+fn json_lines(
+    (image, bits): (&str, u8),
+    (found, refused): (&Listing, &[Refused]),
+    exit: Exit,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "{}", json!({"type": "header", "version": 1, "image": image, "width": bits}))?;
     found.objects().iter().try_for_each(|object| writeln!(out, "{object}"))?;
+    for Refused { module, reason } in refused {
+        writeln!(out, "{}", json!({"type": "refused", "module": module, "reason": reason}))?;
+    }
     writeln!(out, "{}", json!({"type": "end", found.plural(): found.len(), "exit": exit.code()}))
 }

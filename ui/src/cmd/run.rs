@@ -50,6 +50,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         talk.note(&format!("{} never came due", script.place(line)));
     }
     ask(args, &mut session, &guest.target, &mut outputs)?;
+    if let Some(interposer) = &mut session.interposer {
+        interposer.silence(session.machine.core_mut());
+    }
     finish(args, &mut session, &ending, outputs, talk)
 }
 
@@ -317,6 +320,8 @@ fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
         ("rewritten", stats.rewritten),
         ("pages_by_mapping", stats.by_mapping),
         ("pages_by_content", stats.by_content),
+        ("words_raised", stats.words_raised),
+        ("words_left", stats.words_left),
         ("stack_wraps", stats.wraps),
         ("no_user_context", stats.no_user_context),
         ("frozen", stats.frozen),

@@ -320,6 +320,12 @@ impl OsProfile for Linux {
         path::of_file(&memory, &self.layout.path, file, &mut budget)
     }
 
+    fn page_table(&self, core: &Core, task: u64) -> Option<u64> {
+        let memory = self.memory(core)?;
+        let mm = self.mm(&memory, task)?;
+        memory.paddr(memory.pointer(memory.add(mm, self.layout.mm.pgd))?)
+    }
+
     fn mappings(&self, core: &Core, task: u64) -> Vec<Mapping> {
         let Some(memory) = self.memory(core) else { return Vec::new() };
         let Some(mm) = self.mm(&memory, task) else { return Vec::new() };

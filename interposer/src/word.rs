@@ -1,0 +1,417 @@
+//! Words in the writable data of user programs that say whether somebody listens: semaphores of `<sys/sdt.h>`, and the
+//! pointers of macro-declared probes.
+//!
+//! Every process has words of its own, and the page that one is on is at first the file's, shared by all who have it
+//! mapped: it must not be written. So a word is raised when the process is about to run code of the module: the page of
+//! code, known by its content, tells where the module is mapped. If the page of the word is the process's own by then,
+//! which its page table says by allowing stores, it is written as a store of the program would. If it is not, the
+//! guest's kernel is given the page fault that such a store would raise, makes the copy, and comes back to the same
+//! instruction; then it is written. That fault needs a profile to say that the mapping is private and writable, since a
+//! program would else be killed by it. No instruction of the module sees its word as it was before.
+//!
+//! A forked child inherits raised words with the page. Words are lowered when the last probe that needs them is disabled: at
+//! once where a profile names the processes that have the module mapped, in others when they next run code of it. What
+//! is found decides: a word that the program itself has changed is left alone.
+//!
+//! Words are the guest's to see, by design (providers.md C).
+
+use crate::insert::InsertErrorKind;
+use crate::table::{Interposer, Site, Stub};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trapline_emu::symbols::UserModule;
+use trapline_emu::{Access, Core, Fault, PAGE, Paging, error_code, look};
+use trapline_os::{Mapping, OsProfile};
+
+/// Bytes of a semaphore.
+const SEMAPHORE: u64 = 2;
+/// Segments of code that are looked at; a file has few.
+const MOST_SEGMENTS: usize = 256;
+/// Page faults that a process is given for one word, before it is left alone.
+const MOST_FAULTS: u8 = 3;
+
+/// What a word is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A u16 that counts who listens; what the file has there.
+    Semaphore(u16),
+    /// A pointer that is 0 while nobody listens.
+    Pointer(Stub),
+}
+
+/// A word of a module.
+#[derive(Debug, Clone)]
+struct Word {
+    module: Arc<UserModule>,
+    /// Its address as linked.
+    address: u64,
+    kind: Kind,
+    /// The enabled probes that need it raised.
+    probes: BTreeSet<u32>,
+    /// Where it was raised: linear addresses by the top page table of the address space.
+    raised: BTreeMap<u64, u64>,
+    /// Where it could not be raised at once, by top page table.
+    awaited: BTreeMap<u64, Awaited>,
+}
+
+/// A process's word that waits for a page of its own.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    linear: u64,
+    /// Page faults that were given for it.
+    faults: u8,
+    /// Whether it was counted as one that cannot be raised.
+    left: bool,
+}
+
+/// The words that were ever needed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Words {
+    list: Vec<Word>,
+    texts: Vec<Text>,
+}
+
+/// How a module's pages of code are recognised.
+#[derive(Debug, Clone)]
+struct Text {
+    module: Arc<UserModule>,
+    /// Numbers of the file's whole pages of code, by content; those with the same content as another are left out.
+    pages: Vec<u32>,
+}
+
+impl Text {
+    fn of(module: &Arc<UserModule>) -> Self {
+        let mut pages: Vec<u32> = Vec::new();
+        let code = module.segments().iter().filter(|segment| segment.executable);
+        for segment in code.take(MOST_SEGMENTS) {
+            let (first, end) = (segment.offset / PAGE, segment.offset.saturating_add(segment.file_size));
+            pages.extend((first..end.div_ceil(PAGE)).filter_map(|page| u32::try_from(page).ok()));
+        }
+        pages.retain(|page| module.page(*page as usize).is_some_and(|content| content.len() as u64 == PAGE));
+        let content = |page: &u32| module.page(*page as usize);
+        pages.sort_by(|a, b| content(a).cmp(&content(b)).then(a.cmp(b)));
+        pages.dedup();
+        let alike = |chunk: &&[u32]| chunk.len() == 1;
+        let pages =
+            pages.chunk_by(|a, b| content(a) == content(b)).filter(alike).flatten().copied().collect();
+        Self { module: Arc::clone(module), pages }
+    }
+
+    /// How far from where it was linked the module is mapped, if the physical page `paddr` at linear `page` is one of its
+    /// pages of code.
+    fn bias(&self, core: &Core, page: u64, paddr: u64) -> Option<u64> {
+        let at = usize::try_from(paddr).ok()?;
+        let here = core.ram().bytes().get(at..at.checked_add(PAGE as usize)?)?;
+        let compare =
+            |number: &u32| self.module.page(*number as usize).map_or(Ordering::Less, |p| p.cmp(here));
+        let found = self.pages.binary_search_by(compare).ok()?;
+        let offset = u64::from(*self.pages.get(found)?) * PAGE;
+        // The start of a page need not lie in the segment that its end belongs to.
+        let code = self.module.segments().iter().filter(|segment| segment.executable);
+        let end = |start: u64, size: u64| start.saturating_add(size);
+        let mut holding = code.filter(|s| s.offset < offset + PAGE && offset < end(s.offset, s.file_size));
+        let segment = holding.next()?;
+        Some(page.wrapping_sub(segment.vaddr.wrapping_sub(segment.offset).wrapping_add(offset)))
+    }
+}
+
+/// What became of a word that is to be raised.
+enum Raised {
+    /// It was already.
+    Before,
+    /// It has been.
+    Now,
+    /// It can be after a page fault with this error code.
+    Faults(u32),
+    /// It cannot be.
+    Never,
+}
+
+/// An address space, and where a word is in it.
+#[derive(Clone, Copy)]
+struct Spot {
+    paging: Paging,
+    linear: u64,
+}
+
+impl Spot {
+    /// The physical address of the word, if a user program may access it so.
+    fn paddr(self, core: &Core, access: Access) -> Option<u64> {
+        let page = look(core.ram(), self.paging, self.linear & !(PAGE - 1), access, true).ok()?;
+        Some(page.paddr | (self.linear % PAGE))
+    }
+}
+
+impl Word {
+    fn size(&self) -> u64 {
+        match self.kind {
+            Kind::Semaphore(_) => SEMAPHORE,
+            Kind::Pointer(stub) => stub.bytes() as u64,
+        }
+    }
+
+    /// What a process's word is to hold instead of `found`; `None` if it is right.
+    fn wanted(&self, found: u64, at: Spot) -> Option<u64> {
+        let known = self.raised.get(&at.paging.cr3) == Some(&at.linear);
+        match (self.kind, self.probes.is_empty()) {
+            (Kind::Pointer(stub), false) => (found == 0).then_some(stub.address),
+            (Kind::Pointer(stub), true) => (found == stub.address).then_some(0),
+            (Kind::Semaphore(rest), false) => {
+                // Raised by somebody in the guest, if we have raised none that a child could have inherited.
+                let not_ours = !known && self.raised.is_empty();
+                let up = found == u64::from(rest) || not_ours;
+                up.then_some(found + 1).filter(|up| *up <= u16::MAX.into())
+            }
+            (Kind::Semaphore(rest), true) => {
+                let ours = found > 0 && (known || found == u64::from(rest) + 1);
+                ours.then(|| found - 1)
+            }
+        }
+    }
+
+    fn read(&self, core: &Core, at: Spot) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let part = bytes.get_mut(..self.size() as usize)?;
+        core.ram().read(at.paddr(core, Access::Read)?, part).then_some(u64::from_le_bytes(bytes))
+    }
+
+    fn write(&self, core: &mut Core, paddr: u64, value: u64) -> bool {
+        let bytes = value.to_le_bytes();
+        bytes.get(..self.size() as usize).is_some_and(|bytes| core.write_ram(paddr, bytes))
+    }
+
+    /// Raises the word of the process that is about to run code of the module, if it is not.
+    fn raise(&mut self, core: &mut Core, profile: Option<&dyn OsProfile>, at: Spot) -> Raised {
+        let found = self.read(core, at);
+        let wanted = found.and_then(|found| self.wanted(found, at));
+        if found.is_some() && wanted.is_none() {
+            return Raised::Before;
+        }
+        let paddr = at.paddr(core, Access::Write);
+        if paddr.is_none() && self.awaited(at).left {
+            return Raised::Never;
+        }
+        let private = is_private(core, profile, at.linear);
+        match (wanted, paddr) {
+            (Some(wanted), Some(paddr)) if private != Some(false) && self.write(core, paddr, wanted) => {
+                self.raised.insert(at.paging.cr3, at.linear);
+                Raised::Now
+            }
+            // What is not there yet is looked at when it is.
+            _ if private == Some(true) && self.may_fault(at) => {
+                let present = if found.is_some() { error_code::PRESENT } else { 0 };
+                Raised::Faults(present | error_code::WRITE | error_code::USER)
+            }
+            _ => Raised::Never,
+        }
+    }
+
+    fn awaited(&mut self, at: Spot) -> &mut Awaited {
+        let new = Awaited { linear: at.linear, faults: 0, left: false };
+        let awaited = self.awaited.entry(at.paging.cr3).or_insert(new);
+        if awaited.linear != at.linear {
+            // The page table is another process's by now.
+            *awaited = new;
+        }
+        awaited
+    }
+
+    /// Whether a process may be given a page fault for its word, once more.
+    fn may_fault(&mut self, at: Spot) -> bool {
+        let awaited = self.awaited(at);
+        let may = awaited.faults < MOST_FAULTS;
+        awaited.faults += u8::from(may);
+        may
+    }
+
+    /// Lowers the word of a process, if it is raised. Such a word is on a page of the process's own, or of its children
+    /// too, who have it raised with it.
+    fn lower(&mut self, core: &mut Core, at: Spot) {
+        let wanted = self.read(core, at).and_then(|found| self.wanted(found, at));
+        if let Some((wanted, paddr)) = wanted.zip(at.paddr(core, Access::Read)) {
+            self.write(core, paddr, wanted);
+        }
+        self.raised.remove(&at.paging.cr3);
+        self.awaited.remove(&at.paging.cr3);
+    }
+
+    /// Where the word is in a process that has these mappings, if one of them is the module's, private and writable there.
+    fn mapped(&self, mappings: &[Mapping]) -> Option<u64> {
+        let offset = self.module.vaddr_to_offset(self.address)?;
+        mappings.iter().filter(|m| m.path == self.module.name() && m.writable && !m.shared).find_map(|m| {
+            let linear = m.start.checked_add(offset.checked_sub(m.offset)?)?;
+            (linear < m.end).then_some(linear)
+        })
+    }
+}
+
+/// Whether the current process may write at `linear` what nobody else sees; `None` where nobody knows.
+fn is_private(core: &Core, profile: Option<&dyn OsProfile>, linear: u64) -> Option<bool> {
+    let mappings = profile.map(|profile| profile.mappings(core, profile.current_task(core)));
+    let mappings = mappings.filter(|mappings| !mappings.is_empty())?;
+    let here = |m: &&Mapping| (m.start..m.end).contains(&linear);
+    Some(mappings.iter().find(here).is_some_and(|m| m.writable && !m.shared))
+}
+
+impl Interposer {
+    /// A probe needs the semaphore at a linked address of a module raised.
+    pub(crate) fn need_semaphore(
+        &mut self,
+        core: &mut Core,
+        module: &Arc<UserModule>,
+        address: u64,
+        probe: u32,
+    ) -> Result<(), InsertErrorKind> {
+        if address % PAGE + SEMAPHORE > PAGE {
+            return Err(InsertErrorKind::SemaphoreCrosses(address));
+        }
+        let file = module.vaddr_to_offset(address).and_then(|offset| module.bytes_at(offset, 2));
+        let rest = file.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes));
+        let index = self.word(module, address).unwrap_or_else(|| {
+            self.add_word(module, address, Kind::Semaphore(rest));
+            self.words.list.len() - 1
+        });
+        if !matches!(self.words.list[index].kind, Kind::Semaphore(_)) {
+            return Err(InsertErrorKind::WordTaken(address));
+        }
+        self.need_word(core, index, probe);
+        Ok(())
+    }
+
+    /// A probe needs the pointer at a linked address of a module set.
+    pub(crate) fn need_pointer(
+        &mut self,
+        core: &mut Core,
+        module: &Arc<UserModule>,
+        (address, wide): (u64, bool),
+        probe: u32,
+    ) -> Result<(), InsertErrorKind> {
+        let bytes = if wide { 8 } else { 4 };
+        if !address.is_multiple_of(bytes) {
+            return Err(InsertErrorKind::PointerAlignment { linear: address, bytes });
+        }
+        let index = match self.word(module, address) {
+            Some(index) => index,
+            None => {
+                let stub = Stub { user: true, ..self.new_stub(core, wide)? };
+                self.by_stub.push(self.sites.len());
+                self.sites.push(Site { stub: Some(stub), ..Site::new(0) });
+                self.add_word(module, address, Kind::Pointer(stub));
+                self.words.list.len() - 1
+            }
+        };
+        let Kind::Pointer(stub) = self.words.list[index].kind else {
+            return Err(InsertErrorKind::WordTaken(address));
+        };
+        if let Some(site) = self.sites.iter().position(|site| site.stub == Some(stub)) {
+            self.attach_site(core, site, probe as usize)?;
+        }
+        self.need_word(core, index, probe);
+        Ok(())
+    }
+
+    fn word(&self, module: &Arc<UserModule>, address: u64) -> Option<usize> {
+        self.words.list.iter().position(|w| w.address == address && Arc::ptr_eq(&w.module, module))
+    }
+
+    fn add_word(&mut self, module: &Arc<UserModule>, address: u64, kind: Kind) {
+        self.words.list.push(Word {
+            module: Arc::clone(module),
+            address,
+            kind,
+            probes: BTreeSet::new(),
+            raised: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+        });
+        if !self.words.texts.iter().any(|text| Arc::ptr_eq(&text.module, module)) {
+            self.words.texts.push(Text::of(module));
+        }
+    }
+
+    fn need_word(&mut self, core: &mut Core, index: usize, probe: u32) {
+        self.words.list[index].probes.insert(probe);
+        core.announce_user_code_again();
+    }
+
+    /// The probe, which is disabled, needs no word any more.
+    pub(crate) fn release_words(&mut self, core: &mut Core, probe: u32) {
+        let mut released = Vec::new();
+        for (index, word) in self.words.list.iter_mut().enumerate() {
+            if word.probes.remove(&probe) && word.probes.is_empty() {
+                released.push(index);
+            }
+        }
+        if released.is_empty() {
+            return;
+        }
+        for (paging, mappings) in processes(core, self.config.profile.as_deref()) {
+            for &index in &released {
+                let word = &mut self.words.list[index];
+                let Some(linear) = word.mapped(&mappings) else { continue };
+                word.lower(core, Spot { paging, linear });
+            }
+        }
+        core.announce_user_code_again();
+    }
+
+    /// User code of a page runs: sees to the words of the module that it is of. The fault that the guest is to see first.
+    pub(crate) fn settle_words(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        let paging = core.paging();
+        let profile = self.config.profile.as_deref();
+        let Words { list, texts } = &mut self.words;
+        for text in texts.iter() {
+            let Some(bias) = text.bias(core, page, paddr) else { continue };
+            for word in list.iter_mut().filter(|word| Arc::ptr_eq(&word.module, &text.module)) {
+                let at = Spot { paging, linear: core.wrap_linear(word.address.wrapping_add(bias)) };
+                if word.probes.is_empty() {
+                    word.lower(core, at);
+                    continue;
+                }
+                match word.raise(core, profile, at) {
+                    Raised::Before => {}
+                    Raised::Now => {
+                        self.stats.words_raised += 1;
+                        let left = word.awaited.remove(&paging.cr3).is_some_and(|awaited| awaited.left);
+                        // Statistics do not go back with a snapshot.
+                        self.stats.words_left = self.stats.words_left.saturating_sub(u64::from(left));
+                    }
+                    Raised::Faults(code) => return Some(Fault::page(code, at.linear)),
+                    Raised::Never => {
+                        let told = std::mem::replace(&mut word.awaited(at).left, true);
+                        self.stats.words_left += u64::from(!told);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether any word is raised, or to be.
+    pub(crate) fn has_words(&self) -> bool {
+        self.words.list.iter().any(|word| !word.probes.is_empty() || !word.raised.is_empty())
+    }
+
+    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Without a profile,
+    /// which alone knows the processes, they stay as they are.
+    pub fn silence(&mut self, core: &mut Core) {
+        let listening: BTreeSet<u32> = self.words.list.iter().flat_map(|w| &w.probes).copied().collect();
+        for probe in listening {
+            self.disable(core, probe as usize);
+        }
+    }
+}
+
+/// The address spaces of the guest's processes, each once, with what is mapped there.
+fn processes(core: &Core, profile: Option<&dyn OsProfile>) -> Vec<(Paging, Vec<Mapping>)> {
+    let Some(profile) = profile else { return Vec::new() };
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for task in profile.tasks(core) {
+        if let Some(root) = profile.page_table(core, task.task).filter(|root| seen.insert(*root)) {
+            let paging = Paging { cr3: root, ..core.paging() };
+            found.push((paging, profile.mappings(core, task.task)));
+        }
+    }
+    found
+}

@@ -1,0 +1,82 @@
+//! Macro-declared probes, of the kernel and of user programs.
+
+use std::sync::Arc;
+
+use trapline_emu::load::{ElfView, Width};
+use trapline_emu::symbols::UserModule;
+use trapline_interposer::Place;
+
+use super::operands::Operands;
+use super::{Found, dashed};
+use crate::provider::Site;
+use crate::sdt::{Letter, MacroProbe, MacroProbes};
+use crate::target::basename;
+
+/// The probes of a user program or library, and what is none with the reason.
+pub fn of_module(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<Found> {
+    let name: Arc<str> = basename(module.name()).into();
+    let place = |probe: &MacroProbe| {
+        let (module, address) = (Arc::clone(module), probe.pointer);
+        Some(Place::UserPointer { module, address, wide: probe.width == Width::Bits64 })
+    };
+    let read = ElfView::parse(module.bytes()).and_then(|view| MacroProbes::read(&view));
+    match read {
+        Ok(probes) => declared(&probes, &name, &place, refused),
+        Err(error) => {
+            refused.push(error.to_string());
+            Vec::new()
+        }
+    }
+}
+
+/// The probes of a file; `place` says where a pointer is, if it is anywhere.
+pub fn declared(
+    probes: &MacroProbes,
+    module: &Arc<str>,
+    place: &dyn Fn(&MacroProbe) -> Option<Place>,
+    refused: &mut Vec<String>,
+) -> Vec<Found> {
+    refused.extend(probes.refused.iter().map(ToString::to_string));
+    probes.probes.iter().filter_map(|probe| Some(found(probe, module, place(probe)?))).collect()
+}
+
+fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
+    let mut functions: Vec<&str> = probe.points.iter().map(|point| point.function.as_str()).collect();
+    functions.dedup();
+    let function = if let [only] = functions[..] { only } else { "" };
+    let (types, list): (Vec<Letter>, Vec<_>) =
+        probe.arguments().into_iter().map(|(letter, argument)| (letter, Some(argument))).unzip();
+    // Of several points each may have arguments of its own.
+    let texts = if let [only] = &probe.points[..] { only.arguments.as_slice() } else { &[] };
+    let text = |n: usize| texts.get(n).filter(|text| !text.is_empty());
+    let shown = |(n, letter): (usize, Letter)| match text(n) {
+        Some(text) => format!("{} {text}", word(letter)),
+        None => word(letter).to_owned(),
+    };
+    Found {
+        function: function.into(),
+        name: dashed(&probe.name),
+        module: Arc::clone(module),
+        logged: list.len() as u8,
+        site: Site {
+            place,
+            offset: 0,
+            opcode: 0,
+            rule: "pointer of a macro-declared probe, for the guest to see",
+            arguments: Arc::new(Operands::new(list)),
+            within: None,
+            shown: types.into_iter().enumerate().map(shown).collect(),
+            at_call: false,
+        },
+    }
+}
+
+/// What a letter stands for.
+fn word(letter: Letter) -> &'static str {
+    match letter {
+        Letter::Integer => "integer",
+        Letter::Text => "string",
+        Letter::Long => "64-bit integer",
+        Letter::Pointer => "pointer",
+    }
+}

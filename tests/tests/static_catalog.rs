@@ -1,0 +1,130 @@
+//! Static probes of a kernel by their names: listed, enabled, refused with the reason. The kernel is compiled here.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod cli;
+
+use cli::trapline;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+use trapline_emu::load::ElfView;
+use trapline_providers::sdt::{CallSites, Domain};
+use trapline_tests::root;
+
+const SOURCE: &str = r#"
+#include <trapline/probe.h>
+__asm__(".section .text.first,\"ax\"\n.long 0x1badb002, 0, -0x1badb002\n.text\n");
+void __dtrace_probe_vm__page__out(long, long);
+__attribute__((noipa)) void __dtrace_probe_mine(void) { }
+__attribute__((noinline)) long work(long n, const char *s)
+{
+	TRAPLINE_PROBE_ns(begin, n * -2, s);
+	__dtrace_probe_vm__page__out(n, 70);
+	return n + 1;
+}
+__attribute__((noinline)) void ours(void) { __dtrace_probe_mine(); __asm__ volatile("nop"); }
+void last(long n);
+__asm__(".text\n.globl last\n.type last,@function\nlast: jmp __dtrace_probe_tail\n.size last, . - last");
+volatile long result;
+char stack[4096] __attribute__((aligned(16)));
+void begin(void)
+{
+	for (long i = 1; i <= 3; i++) {
+		result += work(i, "text");
+		last(i);
+	}
+	ours();
+	for (;;)
+		__asm__ volatile("cli; hlt");
+}
+__asm__(".globl _start\n_start: mov $stack + 4096, %esp\ncall begin\n");
+"#;
+
+/// The kernel as the linker leaves it.
+fn kernel(folder: &Path) -> PathBuf {
+    std::fs::write(folder.join("kernel.c"), SOURCE).unwrap();
+    let path = folder.join("kernel");
+    let flags = "-m32 -O2 -fno-inline -mgeneral-regs-only -ffreestanding -nostdlib -static -no-pie -fno-pic \
+                 -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -Wl,-q \
+                 -Wl,--unresolved-symbols=ignore-all -Wl,-Ttext-segment=0x100000 -Wl,-z,noexecstack -Wl,--build-id=none";
+    let include = root().join("guest-images/include");
+    let out = Command::new("gcc")
+        .args(flags.split_whitespace())
+        .args(["-I", include.to_str().unwrap(), "-o", path.to_str().unwrap()])
+        .arg(folder.join("kernel.c"))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    path
+}
+
+/// The same as a loader that knows such probes leaves it.
+fn load(path: &Path) {
+    let mut file = std::fs::read(path).unwrap();
+    CallSites::read(&ElfView::parse(&file).unwrap(), Domain::Kernel).unwrap().load_into(&mut file);
+    std::fs::write(path, file).unwrap();
+}
+
+#[test]
+fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_the_reason() {
+    let folder = TempDir::new().unwrap();
+    let path = kernel(folder.path());
+    let list = |spec: &str| trapline(folder.path(), &["list", "kernel", spec, "-v", "-q"]);
+    let raw = list("sdt:::tail");
+    assert!(raw.out.contains("a call that no loader has replaced"), "{}\n{}", raw.out, raw.err);
+    let refused = trapline(folder.path(), &["run", "kernel", "-n", "sdt:::tail", "-q"]);
+    assert!(
+        refused.code != 0 && refused.err.contains("a lock nop site is five one-byte NOPs"),
+        "{}",
+        refused.err
+    );
+
+    load(&path);
+    let all = list("sdt:::");
+    let lines: Vec<String> =
+        all.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let names: Vec<&str> =
+        lines.iter().filter_map(|line| line.split_once(" sdt ")).map(|(_, name)| name).collect();
+    assert_eq!(names, ["kernel last tail", "kernel work begin", "kernel work vm-page-out"], "{}", all.out);
+    for wanted in [
+        "last+0x0 lock nop, tail call",
+        " lock nop",
+        "pointer of a macro-declared probe, for the guest to see (integer n * -2, string s)",
+        "__dtrace_probe_mine: the file defines this function; a probe is a call to one that does not exist",
+    ] {
+        assert!(lines.iter().any(|line| line.ends_with(wanted)), "{wanted}\n{}", all.out);
+    }
+    assert!(lines.last().unwrap().starts_with("refused in kernel: the probe site at 0x10"), "{}", all.out);
+}
+
+#[test]
+fn static_probes_of_a_kernel_fire_by_their_names() {
+    let folder = TempDir::new().unwrap();
+    load(&kernel(folder.path()));
+    let specs = "sdt:::vm-page-out { push arg, 1; push arg, 0; log 2 }";
+    let run = trapline(
+        folder.path(),
+        &[
+            "run",
+            "kernel",
+            "-n",
+            specs,
+            "-n",
+            "sdt:::tail { push arg, 0; log 1 }",
+            "-n",
+            "sdt:::begin { push arg, 0; log 1 }",
+            "-q",
+        ],
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+    let mut wanted = Vec::new();
+    for n in 1..=3u32 {
+        let word =
+            |value: u32| value.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        wanted.push(format!("DProbes(0,0) probe=sdt:kernel:work:begin {}", word((2 * n).wrapping_neg())));
+        wanted.push(format!("DProbes(0,0) probe=sdt:kernel:work:vm-page-out {}{}", word(n), word(70)));
+        wanted.push(format!("DProbes(0,0) probe=sdt:kernel:last:tail {}", word(n)));
+    }
+    assert_eq!(run.out.lines().collect::<Vec<_>>(), wanted, "{}", run.err);
+}
