@@ -1,0 +1,1 @@
+//! Memory for tests.
