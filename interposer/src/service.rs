@@ -38,7 +38,7 @@ impl Guest<'_> {
                 let most = stack.pop().min(MAX_FRAMES);
                 let profile = self.profile.as_deref();
                 let frames = self.unwinder.kernel_stack(self.core, profile, self.at_call, most as usize);
-                frames.iter().rev().for_each(|&ip| stack.push(ip));
+                frames.iter().rev().for_each(|frame| stack.push(frame.ip));
                 stack.push(frames.len() as u64);
             }
             services::SYMBOL => {

@@ -48,13 +48,13 @@ impl Interposer {
         if *kernel > 0 {
             // The first is the probed instruction itself, which the record names.
             let found = unwinder.kernel_stack(core, profile, at_call, kernel.saturating_add(1));
-            for ip in found.into_iter().skip(1) {
-                let module = unwinder.kernel_module(core, profile, ip);
-                of_kernel.push(ip, module.as_ref().map(|(name, base)| (&**name, *base)));
+            for frame in found.into_iter().skip(1) {
+                let module = unwinder.kernel_module(core, profile, frame.within());
+                of_kernel.push(frame.ip, frame.exact, module.as_ref().map(|(name, base)| (&**name, *base)));
             }
         }
         for frame in unwinder.user_stack(core, profile, at_call, *user) {
-            of_user.push(frame.ip, frame.file.as_ref().map(|(path, base)| (&**path, *base)));
+            of_user.push(frame.ip, frame.exact, frame.file.as_ref().map(|(path, base)| (&**path, *base)));
         }
         for (kind, stack) in [(Kind::KernelStack, of_kernel), (Kind::UserStack, of_user)] {
             if stack.frames.is_empty() {

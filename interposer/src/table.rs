@@ -329,8 +329,8 @@ impl<'a> ProbeNames<'a> {
         self.probes.get(number as usize)?.rest.provided.as_ref()
     }
 
-    /// The symbol of a byte of a kernel module that a recorded stack goes through.
-    pub fn module_symbol(&self, module: &str, offset: u64) -> Option<String> {
+    /// The symbol that holds a byte of a kernel module that a recorded stack goes through, and how far into it.
+    pub fn module_symbol(&self, module: &str, offset: u64) -> Option<(String, u64)> {
         self.unwinder.module_symbol(module, offset)
     }
 

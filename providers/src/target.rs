@@ -154,9 +154,10 @@ impl Target {
         basename(&self.image.plan().name)
     }
 
-    /// The symbol of the byte at `offset` of the file that the guest has at `path`.
-    pub fn file_symbol(&self, path: &str, offset: u64) -> Option<String> {
-        Some(self.module(path)?.symbol_at_offset(offset)?.to_string())
+    /// The symbol that holds the byte at `offset` of the file that the guest has at `path`, and how far into it.
+    pub fn file_symbol(&self, path: &str, offset: u64) -> Option<(String, u64)> {
+        let at = self.module(path)?.symbol_at_offset(offset)?;
+        Some((at.symbol.name.to_string(), at.offset))
     }
 
     /// What finds stacks by the tables of the kernel and of the files that are known.

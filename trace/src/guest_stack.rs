@@ -7,7 +7,9 @@ use crate::record::{DecodeError, Kind, Reader};
 use crate::sink::Symbolize;
 
 /// Most modules of a stack; addresses in further ones have none.
-const MAX_MODULES: usize = u8::MAX as usize;
+const MAX_MODULES: usize = 127;
+/// In the byte of a frame's module: its instruction is about to run.
+const EXACT: u8 = 0x80;
 
 /// A module that an address of a stack lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +26,18 @@ pub struct StackModule {
 pub struct StackFrame {
     /// Instruction pointer or return address.
     pub ip: u64,
+    /// Whether the instruction at `ip` is about to run. Else a call returns there, and it may be behind its function's
+    /// last one.
+    pub exact: bool,
     /// Its module, as an index of [`GuestStack::modules`].
     pub module: Option<usize>,
+}
+
+impl StackFrame {
+    /// How far before `ip` its instruction is looked for.
+    fn back(self) -> u64 {
+        u64::from(!self.exact)
+    }
 }
 
 /// A stack, innermost frame first.
@@ -39,7 +51,7 @@ pub struct GuestStack {
 
 impl GuestStack {
     /// Adds a frame, and its module by name and base if it is in one.
-    pub fn push(&mut self, ip: u64, module: Option<(&str, u64)>) {
+    pub fn push(&mut self, ip: u64, exact: bool, module: Option<(&str, u64)>) {
         let module = module.and_then(|(name, base)| {
             let known = self.modules.iter().position(|m| m.base == base && m.name == name);
             if known.is_none() && self.modules.len() < MAX_MODULES {
@@ -48,7 +60,7 @@ impl GuestStack {
             }
             known
         });
-        self.frames.push(StackFrame { ip, module });
+        self.frames.push(StackFrame { ip, exact, module });
     }
 
     /// Appends it as bytes, with words of `width` bits. A name is cut at 65,535 bytes.
@@ -64,7 +76,8 @@ impl GuestStack {
             out.extend_from_slice(name);
         }
         for frame in &self.frames {
-            out.push(frame.module.map_or(0, |n| n as u8 + 1));
+            let number = frame.module.map_or(0, |n| n as u8 + 1);
+            out.push(if frame.exact { number | EXACT } else { number });
             put(frame.ip, out);
         }
     }
@@ -84,21 +97,24 @@ impl GuestStack {
             stack.modules.push(StackModule { name, base });
         }
         while r.at < data.len() {
-            let number = r.u8()?;
+            let (number, exact) = match r.u8()? {
+                byte @ EXACT.. => (byte & !EXACT, true),
+                byte => (byte, false),
+            };
             if number > count {
                 return Err(DecodeError::Field { field: "number of a frame's module", value: number.into() });
             }
             let module = usize::from(number).checked_sub(1);
-            stack.frames.push(StackFrame { ip: r.word(width)?, module });
+            stack.frames.push(StackFrame { ip: r.word(width)?, exact, module });
         }
         Ok(stack)
     }
 
-    /// The module of a frame, and the address in it.
+    /// The module of a frame, and an address in it that is in the frame's instruction.
     #[must_use]
     pub fn place(&self, frame: StackFrame, width: u8) -> Option<(&StackModule, u64)> {
         let module = self.modules.get(frame.module?)?;
-        let address = frame.ip.wrapping_sub(module.base);
+        let address = frame.ip.wrapping_sub(module.base).wrapping_sub(frame.back());
         Some((module, if width == 64 { address } else { address & u64::from(u32::MAX) }))
     }
 
@@ -109,9 +125,13 @@ impl GuestStack {
             let Some((module, address)) = self.place(*frame, width) else {
                 return format!("{:#x}", frame.ip);
             };
-            let name = symbols.frame(kind, &module.name, address).unwrap_or(format!("+{address:#x}"));
+            let (name, offset) =
+                symbols.frame(kind, &module.name, address).unwrap_or((String::new(), address));
             let file = module.name.rsplit('/').next().unwrap_or_default();
-            format!("{file}`{name}")
+            match offset.wrapping_add(frame.back()) {
+                0 if !name.is_empty() => format!("{file}`{name}"),
+                offset => format!("{file}`{name}+{offset:#x}"),
+            }
         };
         self.frames.iter().map(line).collect()
     }
@@ -128,17 +148,20 @@ mod tests {
             None
         }
 
-        fn frame(&self, _: Kind, module: &str, address: u64) -> Option<String> {
-            (module == "/bin/prog" && address == 0x1010).then(|| "main+0x10".to_owned())
+        fn frame(&self, _: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+            let into = address.checked_sub(0x1010).filter(|into| *into < 0x10)?;
+            (module == "/bin/prog").then(|| ("main".to_owned(), into))
         }
     }
 
     fn stack() -> GuestStack {
         let mut stack = GuestStack::default();
-        stack.push(0x5000_1010, Some(("/bin/prog", 0x5000_0000)));
-        stack.push(0x7000_0020, Some(("/lib/libc.so.6", 0x7000_0000)));
-        stack.push(0x1234, None);
-        stack.push(0x5000_1014, Some(("/bin/prog", 0x5000_0000)));
+        stack.push(0x5000_1010, true, Some(("/bin/prog", 0x5000_0000)));
+        stack.push(0x7000_0020, false, Some(("/lib/libc.so.6", 0x7000_0000)));
+        stack.push(0x1234, false, None);
+        // A call that is its function's last instruction.
+        stack.push(0x5000_1020, false, Some(("/bin/prog", 0x5000_0000)));
+        stack.push(0x5000_1020, true, Some(("/bin/prog", 0x5000_0000)));
         stack
     }
 
@@ -155,7 +178,7 @@ mod tests {
     #[test]
     fn a_line_says_module_and_name_or_what_is_known() {
         let lines = stack().lines(Kind::UserStack, 64, &Names);
-        assert_eq!(lines, ["prog`main+0x10", "libc.so.6`+0x20", "0x1234", "prog`+0x1014"]);
+        assert_eq!(lines, ["prog`main", "libc.so.6`+0x20", "0x1234", "prog`main+0x10", "prog`+0x1020"]);
     }
 
     #[test]
@@ -165,7 +188,7 @@ mod tests {
         for cut in 0..bytes.len() {
             // A cut between frames leaves a shorter stack, as does nothing else.
             if let Ok(short) = GuestStack::decode(&bytes[..cut], 64) {
-                assert!(short.frames.len() < 4 && short.modules.len() == 2);
+                assert!(short.frames.len() < 5 && short.modules.len() == 2);
             }
         }
         bytes.extend([3, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -50,10 +50,12 @@ impl Symbolize for Names<'_> {
         self.target.symbol(ip)
     }
 
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         match kind {
             Kind::UserStack => self.target.file_symbol(module, address),
-            _ if module == self.target.kernel_name() => self.target.symbol(address),
+            _ if module == self.target.kernel_name() => {
+                self.target.symbols().at(address).map(|at| (at.symbol.name.to_string(), at.offset))
+            }
             _ => self.probes.module_symbol(module, address),
         }
     }

@@ -19,4 +19,4 @@ mod unwind;
 pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection};
 pub use profile::{LoadedModule, Mapping, Module, ModuleKind, OsProfile, Task, UserRegisters};
 pub use trapos::{TrapOs, TrapOsError};
-pub use unwind::{FindProgram, KernelImage, Unwinder, UserFrame};
+pub use unwind::{FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};

@@ -56,7 +56,7 @@ enum Control {
     /// The end: seven counts, the exit code, a JSON object, the hash.
     End = 4,
     /// The kind of a stack record (1 byte), an address in a module (8 bytes), the length of the module's name (2 bytes),
-    /// that, and the symbol: before the first stack that has it.
+    /// that, how far into its symbol it is (8 bytes), and that: before the first stack that has it.
     Frame = 5,
 }
 

@@ -146,6 +146,8 @@ pub enum Piece {
         address: u64,
         /// Its symbol.
         name: String,
+        /// How far into that it is.
+        offset: u64,
     },
     /// A record.
     Record(Record),
@@ -351,12 +353,14 @@ fn frame(bytes: &[u8]) -> Option<Piece> {
     let (&kind, rest) = bytes.split_first()?;
     let (address, rest) = rest.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
-    let (module, name) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    let (module, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    let (offset, name) = rest.split_first_chunk()?;
     Some(Piece::Frame {
         kind: Kind::from_byte(kind).filter(|kind| kind.is_guest_stack())?,
         module: str::from_utf8(module).ok()?.to_owned(),
         address: u64::from_le_bytes(*address),
         name: str::from_utf8(name).ok()?.to_owned(),
+        offset: u64::from_le_bytes(*offset),
     })
 }
 

@@ -69,11 +69,11 @@ impl<W: Write> RawSink<W> {
         for (module, address) in stack.frames.iter().filter_map(|frame| stack.place(*frame, width)) {
             let name = &module.name;
             if self.frames.insert((kind, name.clone(), address))
-                && let Some(symbol) = symbols.frame(kind, name, address)
+                && let Some((symbol, offset)) = symbols.frame(kind, name, address)
             {
                 let length = (name.len() as u16).to_le_bytes();
                 let place = [&[kind as u8][..], &address.to_le_bytes(), &length, name.as_bytes()].concat();
-                self.control(Control::Frame, &[&place, symbol.as_bytes()])?;
+                self.control(Control::Frame, &[&place, &offset.to_le_bytes(), symbol.as_bytes()])?;
             }
         }
         Ok(())

@@ -23,9 +23,9 @@ pub trait Symbolize {
     /// The symbol of an address, such as `do_fork` or `do_fork+0x10`.
     fn symbol(&self, ip: u64) -> Option<String>;
 
-    /// The symbol of an address in a module, for the stack records of this kind: [`StackModule`](crate::StackModule)
-    /// says what such an address is.
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
+    /// The symbol that holds an address in a module, and how far into it, for the stack records of this kind:
+    /// [`StackModule`](crate::StackModule) says what such an address is.
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         let _ = (kind, module, address);
         None
     }

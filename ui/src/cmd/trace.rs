@@ -6,8 +6,8 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use trapline_trace::{
-    Destination, Entry, Event, FileDestination, Kind, Logged, Piece, Sink, Symbolize,
-    TraceFileError, TraceReader,
+    Destination, Entry, Event, FileDestination, Kind, Logged, Piece, Sink, Symbolize, TraceFileError,
+    TraceReader,
 };
 
 use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
@@ -63,7 +63,7 @@ fn damaged(path: &Path, error: TraceFileError) -> Failure {
 #[derive(Default)]
 struct Names {
     symbols: BTreeMap<u64, String>,
-    frames: BTreeMap<(Kind, String, u64), String>,
+    frames: BTreeMap<(Kind, String, u64), (String, u64)>,
 }
 
 impl Symbolize for Names {
@@ -71,7 +71,7 @@ impl Symbolize for Names {
         self.symbols.get(&ip).cloned()
     }
 
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         self.frames.get(&(kind, module.to_owned(), address)).cloned()
     }
 }
@@ -95,8 +95,8 @@ fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs) -> Result<()
                 names.symbols.insert(ip, name);
                 Ok(())
             }
-            Piece::Frame { kind, module, address, name } => {
-                names.frames.insert((kind, module, address), name);
+            Piece::Frame { kind, module, address, name, offset } => {
+                names.frames.insert((kind, module, address), (name, offset));
                 Ok(())
             }
             Piece::Record(record) => sink.record(&record.view(), &names),

@@ -9,8 +9,8 @@ use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::Symbols;
 
 use super::LinuxError;
-use super::stacks::infer_stack;
 use super::layout::{Layout, MmLayout, TaskLayout};
+use super::stacks::infer_stack;
 
 /// Longest `task_struct` and `mm_struct` looked through, bytes.
 const TASK_SIZE: u64 = 0x3000;

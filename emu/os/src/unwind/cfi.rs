@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use gimli::{
-    BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianArcSlice, EvaluationResult, LittleEndian,
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianArcSlice, EvaluationResult, LittleEndian,
     Location, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
 use trapline_emu::load::{ElfView, Width};
 
 use super::{Memory, SP, State, Step};
@@ -52,22 +53,28 @@ pub(super) struct Cfi {
 }
 
 impl Cfi {
-    /// What the ELF file `bytes` has; `None` for nothing. Compressed sections are left out.
+    /// What the ELF file `bytes` has; `None` for nothing. Compressed sections are left out. A file without the section
+    /// `.eh_frame` has it where its segment PT_GNU_EH_FRAME says.
     pub(super) fn from_elf(bytes: &[u8]) -> Option<Self> {
         let view = ElfView::parse(bytes).ok()?;
-        let named = |name: &str| view.sections().iter().find(|section| section.name == name);
-        let load = |name: &str| {
-            let section = named(name).filter(|section| section.flags & COMPRESSED == 0);
-            let bytes = section.and_then(|section| view.section_bytes(section).ok()).unwrap_or_default();
-            Reader::new(Arc::from(bytes), LittleEndian)
+        let named = |name: &str| {
+            let section = view.sections().iter().find(|section| section.name == name);
+            section.filter(|section| section.flags & COMPRESSED == 0)
         };
+        let load = |name: &str| {
+            let section = named(name)?;
+            Some((section.addr, view.section_bytes(section).ok()?))
+        };
+        let reader = |bytes: &[u8]| Reader::new(Arc::from(bytes), LittleEndian);
+        let (eh_address, eh) = load(".eh_frame").or_else(|| by_segment(&view)).unwrap_or_default();
         let address = |name: &str| named(name).map_or(0, |section| section.addr);
         let bases = BaseAddresses::default()
-            .set_eh_frame(address(".eh_frame"))
+            .set_eh_frame(eh_address)
             .set_text(address(".text"))
             .set_got(address(".got"));
         let wide = view.width() == Width::Bits64;
-        let (mut eh, mut debug) = (EhFrame::from(load(".eh_frame")), DebugFrame::from(load(".debug_frame")));
+        let debug = load(".debug_frame").unwrap_or_default().1;
+        let (mut eh, mut debug) = (EhFrame::from(reader(eh)), DebugFrame::from(reader(debug)));
         let size = if wide { 8 } else { 4 };
         eh.set_address_size(size);
         debug.set_address_size(size);
@@ -101,6 +108,27 @@ impl Cfi {
     }
 }
 
+/// Address and bytes of what `.eh_frame_hdr` points to, up to the end of the segment that holds it, as far
+/// as the file goes.
+fn by_segment<'a>(view: &ElfView<'a>) -> Option<(u64, &'a [u8])> {
+    let header = view.programs().iter().find(|program| program.p_type == PT_GNU_EH_FRAME)?;
+    let at = |address: u64| {
+        let holds = |program: &&goblin::elf::ProgramHeader| {
+            let into = address.checked_sub(program.p_vaddr);
+            program.p_type == PT_LOAD && into.is_some_and(|into| into < program.p_filesz)
+        };
+        let program = view.programs().iter().find(holds)?;
+        let end = program.p_offset.checked_add(program.p_filesz)?.min(view.bytes().len() as u64);
+        let start = program.p_offset.checked_add(address - program.p_vaddr)?;
+        view.bytes().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    };
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.p_vaddr);
+    let size = if view.width() == Width::Bits64 { 8 } else { 4 };
+    let parsed = EhFrameHdr::new(at(header.p_vaddr)?, LittleEndian).parse(&bases, size).ok()?;
+    let address = parsed.eh_frame_ptr().direct().ok()?;
+    Some((address, at(address)?))
+}
+
 /// The ranges of all entries up to the first that is damaged.
 fn places<S: UnwindSection<Reader>>(section: &S, bases: &BaseAddresses, table: Table) -> Vec<Place> {
     let mut found = Vec::new();
@@ -124,13 +152,7 @@ struct Row<'a, S> {
 }
 
 impl<S: UnwindSection<Reader>> Row<'_, S> {
-    fn step(
-        &self,
-        context: &mut UnwindContext<usize>,
-        offset: usize,
-        at: u64,
-        state: &mut State,
-    ) -> Step {
+    fn step(&self, context: &mut UnwindContext<usize>, offset: usize, at: u64, state: &mut State) -> Step {
         self.caller(context, offset, at, state).unwrap_or(Step::Lost)
     }
 
@@ -195,9 +217,7 @@ impl<S: UnwindSection<Reader>> Row<'_, S> {
             RegisterRule::Expression(expression) => {
                 self.memory.word(self.evaluate(*expression, encoding, state, Some(cfa))?)
             }
-            RegisterRule::ValExpression(expression) => {
-                self.evaluate(*expression, encoding, state, Some(cfa))
-            }
+            RegisterRule::ValExpression(expression) => self.evaluate(*expression, encoding, state, Some(cfa)),
             RegisterRule::Constant(value) => Some(*value),
             RegisterRule::Undefined | RegisterRule::Architectural => None,
         }

@@ -37,8 +37,16 @@ impl KernelImage {
         self.plan.vaddr_to_paddr(address).is_some()
     }
 
+    fn is_code(&self, address: u64) -> bool {
+        self.plan.is_executable(address) == Some(true)
+    }
+
     fn tables(&self) -> Kernel {
-        Kernel { orc: self.orc().unwrap_or_default(), cfi: Cfi::from_elf(&self.plan.image), end_bit: self.end_bit() }
+        Kernel {
+            orc: self.orc().unwrap_or_default(),
+            cfi: Cfi::from_elf(&self.plan.image),
+            end_bit: self.end_bit(),
+        }
     }
 
     /// Where an ORC entry has its `end`; `None` for a kernel whose entries have none, and so are others than those of
@@ -60,6 +68,28 @@ impl KernelImage {
         };
         let ((at, ips), (_, entries)) = section(".orc_unwind_ip").zip(section(".orc_unwind"))?;
         Some(OrcTable::new(&ips, at, &entries, self.end_bit()?))
+    }
+}
+
+/// A frame of the kernel's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelFrame {
+    /// Instruction pointer or return address.
+    pub ip: u64,
+    /// Whether the instruction at `ip` is about to run: it is the one that was interrupted, not one that a call returns to.
+    pub exact: bool,
+}
+
+impl KernelFrame {
+    /// An address in the frame's instruction.
+    pub fn within(self) -> u64 {
+        self.ip.wrapping_sub(u64::from(!self.exact))
+    }
+}
+
+impl State {
+    fn kernel_frame(&self) -> KernelFrame {
+        KernelFrame { ip: self.ip, exact: self.exact }
     }
 }
 
@@ -87,7 +117,7 @@ impl Unwinder {
         profile: Option<&dyn OsProfile>,
         at_call: bool,
         most: usize,
-    ) -> Vec<u64> {
+    ) -> Vec<KernelFrame> {
         let env = core.env();
         let mut found = Vec::new();
         if env.cpl() == 3 || most == 0 {
@@ -97,42 +127,52 @@ impl Unwinder {
         let mut state = State::of(core);
         let encoded = profile.is_some_and(|profile| profile.system() == "linux");
         let mut hints = Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into() };
-        found.push(state.ip);
+        found.push(state.kernel_frame());
         while found.len() < most {
             let before = state.sp();
-            let step = self.kernel_step(profile, &memory, &mut state, hints);
+            let (step, known) = self.kernel_step(profile, &memory, &mut state, hints);
             if step != Step::Caller || !state.goes_on(before) {
                 break;
             }
-            found.push(state.ip);
+            // What a frame pointer leads to may be anything, as that which user mode had.
+            if !known && !self.is_kernel_code(core, profile, state.within()) {
+                break;
+            }
+            found.push(state.kernel_frame());
             hints.at_call = false;
         }
         found
     }
 
+    /// Goes to the caller, and says whether by a table.
     fn kernel_step(
         &mut self,
         profile: Option<&dyn OsProfile>,
         memory: &Linear<'_>,
         state: &mut State,
         mut hints: Hints,
-    ) -> Step {
+    ) -> (Step, bool) {
         let at = state.within();
-        if let Some(image) = self.image.as_ref().filter(|image| image.plan.is_executable(at) == Some(true)) {
+        if let Some(image) = self.image.as_ref().filter(|image| image.is_code(at)) {
             let kernel = self.kernel.get_or_insert_with(|| image.tables());
             if let Some(entry) = kernel.orc.find(at) {
-                return entry.step(memory, state);
+                return (entry.step(memory, state), true);
             }
             if let Some(step) = kernel.cfi.as_mut().and_then(|cfi| cfi.step(memory, state, 0)) {
-                return step;
+                return (step, true);
             }
             hints.at_call |= state.exact && image.functions.binary_search(&state.ip).is_ok();
         } else if let Some(module) = self.module(memory.core, profile, at)
             && let Some(entry) = module.orc.find(at)
         {
-            return entry.step(memory, state);
+            return (entry.step(memory, state), true);
         }
-        frame::step(memory, state, hints)
+        (frame::step(memory, state, hints), false)
+    }
+
+    fn is_kernel_code(&mut self, core: &Core, profile: Option<&dyn OsProfile>, address: u64) -> bool {
+        let Some(image) = &self.image else { return true };
+        image.is_code(address) || self.module(core, profile, address).is_some()
     }
 
     /// The kernel or the kernel module that an address is in, and where that begins: of the kernel 0.
@@ -149,19 +189,15 @@ impl Unwinder {
         Some((module.loaded.name.as_str().into(), module.loaded.base))
     }
 
-    /// The symbol of a byte of a kernel module that was met on a stack, such as `e1000_probe+0x10`.
-    pub fn module_symbol(&self, name: &str, offset: u64) -> Option<String> {
+    /// The symbol that holds a byte of a kernel module that was met on a stack, and how far into it.
+    pub fn module_symbol(&self, name: &str, offset: u64) -> Option<(String, u64)> {
         let module = self.modules.get(name)?;
-        Some(module.symbols.at(module.loaded.base.wrapping_add(offset))?.to_string())
+        let at = module.symbols.at(module.loaded.base.wrapping_add(offset))?;
+        Some((at.symbol.name.to_string(), at.offset))
     }
 
     /// The loaded module that an address is in. Its tables are read again when it was loaded anew.
-    fn module(
-        &mut self,
-        core: &Core,
-        profile: Option<&dyn OsProfile>,
-        address: u64,
-    ) -> Option<&KnownModule> {
+    fn module(&mut self, core: &Core, profile: Option<&dyn OsProfile>, address: u64) -> Option<&KnownModule> {
         let profile = profile?;
         let loaded = profile.module_at(core, address)?;
         let name = loaded.name.clone();

@@ -16,7 +16,7 @@ mod kernel;
 mod orc;
 mod user;
 
-pub use kernel::KernelImage;
+pub use kernel::{KernelFrame, KernelImage};
 pub use user::{FindProgram, UserFrame};
 
 pub(crate) use frame::ORDER32 as REGISTERS32;

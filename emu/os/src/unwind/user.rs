@@ -14,6 +14,9 @@ use crate::profile::{Mapping, OsProfile, UserRegisters};
 /// Finds the file that the guest has at a path.
 pub type FindProgram = Box<dyn Fn(&str) -> Option<Arc<UserModule>>>;
 
+/// Largest piece of memory without a file that is taken for an ELF image, bytes.
+const MAX_IMAGE: u64 = 0x1_0000;
+
 /// The selector of 32-bit code of programs under a 64-bit Linux (__USER32_CS).
 const CS32: u16 = 0x23;
 
@@ -22,6 +25,8 @@ const CS32: u16 = 0x23;
 pub struct UserFrame {
     /// Instruction pointer or return address.
     pub ip: u64,
+    /// Whether the instruction at `ip` is about to run.
+    pub exact: bool,
     /// The path of the file that is mapped there, and the address that the file's offset 0 would have.
     pub file: Option<(Arc<str>, u64)>,
 }
@@ -113,15 +118,15 @@ impl Unwinder {
             return found;
         };
         let space = Space::of(core, profile, &self.programs.fixed);
-        let frame = |ip: u64, within: u64| {
-            let file = space.file(within).map(|(path, base)| (Arc::from(path), base));
-            UserFrame { ip, file }
+        let frame = |state: &State| {
+            let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
+            UserFrame { ip: state.ip, exact: state.exact, file }
         };
         let wide = core.env().long_mode() && selector != CS32;
         let memory = Linear { core, wide };
         let in_user_mode = core.env().cpl() == 3;
         let mut hints = Hints { at_call: at_call && in_user_mode, ..Hints::default() };
-        found.push(frame(state.ip, state.ip));
+        found.push(frame(&state));
         while found.len() < most {
             let before = state.sp();
             let (step, known) = self.user_step(&space, &memory, &mut state, hints);
@@ -132,7 +137,7 @@ impl Unwinder {
             if !known && !space.mappings.is_empty() && space.at(state.within()).is_none() {
                 break;
             }
-            found.push(frame(state.ip, state.within()));
+            found.push(frame(&state));
             hints.at_call = false;
         }
         found
@@ -155,8 +160,29 @@ impl Unwinder {
         {
             return (step, true);
         }
+        if let Some((start, mut cfi)) = image(space, memory, state.within())
+            && let Some(step) = cfi.step(memory, state, start)
+        {
+            return (step, true);
+        }
         (frame::step(memory, state, hints), false)
     }
+}
+
+/// The tables of an ELF image that no file has, as the kernel maps one into each process (vDSO), and where it lies. Only
+/// pages that the process has touched can be read.
+fn image(space: &Space, memory: &Linear<'_>, at: u64) -> Option<(u64, Cfi)> {
+    let mapping = space.at(at).filter(|mapping| mapping.path.is_empty())?;
+    let size = (mapping.end - mapping.start).min(MAX_IMAGE);
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    let read = memory.core.peek_prefix(mapping.start, &mut bytes);
+    bytes.truncate(read);
+    // Its sections may lie in a page that was not touched: e_shoff, and e_shnum with e_shstrndx.
+    let (offset, counts) = if memory.wide { (0x28..0x30, 0x3c..0x40) } else { (0x20..0x24, 0x30..0x34) };
+    bytes.get_mut(offset)?.fill(0);
+    bytes.get_mut(counts)?.fill(0);
+    let cfi = Cfi::from_elf(&bytes).filter(|cfi| cfi.wide() == memory.wide)?;
+    Some((mapping.start, cfi))
 }
 
 /// The registers of the current process and its CS.
