@@ -26,6 +26,8 @@ const MAX_MODULES: usize = 4096;
 pub(super) struct CodeLayout {
     list: u64,
     name: u64,
+    /// The pointer to all its symbols, those of its start among them while it is starting.
+    kallsyms: u64,
     /// Base and size of what stays, and of what only serves the start.
     parts: [(u64, u64); 2],
     /// `.orc_unwind_ip`, `.orc_unwind`, the number of entries.
@@ -40,6 +42,7 @@ impl CodeLayout {
         Some(Self {
             list: at("list")?,
             name: at("name")?,
+            kallsyms: at("kallsyms")?,
             parts: [
                 (at("core_layout.base")?, at("core_layout.size")?),
                 (at("init_layout.base")?, at("init_layout.size")?),
@@ -91,8 +94,11 @@ impl Linux {
         let none = || Symbols::new(name);
         let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return none() };
         let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
+        let Some(found) = found else { return none() };
         let mut budget = MAX_SYMBOLS;
-        found.map_or_else(none, |found| self.module.details(&memory, &found, &mut budget).symbols)
+        let all = self.code.and_then(|code| memory.pointer(memory.add(found.at, code.kallsyms)));
+        let all = all.and_then(|all| self.module.symbols(&memory, &found.module, all, &mut budget));
+        all.unwrap_or_else(|| self.module.details(&memory, &found, &mut budget).symbols)
     }
 
     /// As `OsProfile::user_registers`: the `struct pt_regs` at the end of the task's kernel stack, but while the kernel
