@@ -7,11 +7,17 @@ mod cli;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
-use trapline_emu::symbols::UserModule;
+use trapline_emu::load::Image;
+use trapline_emu::symbols::{Btf, Symbols, UserModule};
+use trapline_emu::{Machine, Stop};
+use trapline_os::{KernelImage, Linux, Unwinder};
+use trapline_tests::boot::{LinuxBoot, PROMPT};
+use trapline_tests::linux::KERNELS;
 use trapline_tests::root;
 
 /// A stack record: its kind, instruction count, probe and frames.
@@ -294,4 +300,29 @@ fn guest_linux_686_stacks_are_those_of_linux_and_of_gdb() {
     // The system call is made in the vDSO, which lies elsewhere here.
     let write = found.iter().find(|s| s.kind == "user-stack" && s.frames[1].starts_with("bash`")).unwrap();
     assert_eq!(write.addresses[1..], gdb_frames("bash-i386", bash)[1..]);
+}
+
+#[test]
+fn guest_linux_ten_frames_of_a_kernel_take_microseconds() {
+    let image = Image::parse(&trapline_tests::fetched("linux-cloud-amd64").unwrap(), "vmlinux").unwrap();
+    let symbols = Symbols::from_kallsyms(&image.plan().image, "vmlinux").unwrap();
+    let btf = Btf::from_vmlinux(&image.plan().image).unwrap();
+    let profile = Linux::find(image.plan(), &symbols, btf.as_ref()).unwrap();
+    let kernel = KernelImage::new(image.plan(), &symbols, "vmlinux");
+    let mut unwinder = Unwinder::new(Some(kernel), Box::new(|_| None), Vec::new());
+    let boot = LinuxBoot::shell(&KERNELS[1]).unwrap();
+    let mut machine = boot.machine(PROMPT).unwrap();
+    let mut stack = |machine: &Machine| unwinder.kernel_stack(machine.core(), Some(&profile), false, 11);
+    while stack(&machine).len() < 11 {
+        assert_eq!(machine.run(None, machine.icount() + 1_000_003), Stop::Limit, "no stack had ten frames");
+    }
+    let before = machine.digest();
+    let start = Instant::now();
+    const TIMES: u32 = 10_000;
+    (0..TIMES).for_each(|_| assert_eq!(stack(&machine).len(), 11));
+    let each = start.elapsed() / TIMES;
+    println!("ten frames by ORC: {each:?}");
+    // Several times what it takes, since others may use the machine.
+    assert!(each < Duration::from_micros(100), "{each:?}");
+    assert_eq!(machine.digest(), before, "looking at a stack leaves no trace");
 }
