@@ -89,7 +89,8 @@ impl LoadedModule {
 
 impl From<Module> for LoadedModule {
     fn from(Module { name, base, size, .. }: Module) -> Self {
-        Self { name, base, ranges: vec![base..base.saturating_add(size)], orc: None }
+        let ranges = std::iter::once(base..base.saturating_add(size)).collect();
+        Self { name, base, ranges, orc: None }
     }
 }
 
