@@ -326,3 +326,29 @@ fn guest_linux_ten_frames_of_a_kernel_take_microseconds() {
     assert!(each < Duration::from_micros(100), "{each:?}");
     assert_eq!(machine.digest(), before, "looking at a stack leaves no trace");
 }
+
+/// Wherever a boot is interrupted, the kernel's stack is complete.
+fn every_stack_is_whole(flavour: &str, arch: &str, ends: &[&str]) {
+    let (kernel, initrd) = (format!(".guests/linux-{flavour}"), format!(".guests/initramfs-{arch}.cpio.gz"));
+    let args = ["run", &kernel, "--initrd", &initrd, "--until", PROMPT, "--console", "none", "-f", "json"];
+    let tick = ["-n", "profile:::tick-2000003insn", "--stack=256"];
+    let ran = trapline(&root(), &[&args[..], &tick].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let found = stacks(&ran.out);
+    let ends = ends.iter().map(|end| format!("vmlinux`{end}"));
+    let ends: Vec<String> = ends.collect();
+    let whole = |stack: &&Stack| ends.iter().any(|end| stack.frames.last().unwrap().starts_with(end));
+    let cut: Vec<&Stack> = found.iter().filter(|stack| !whole(stack)).collect();
+    println!("{flavour}: {} stacks, {} cut short", found.len(), cut.len());
+    assert!(found.len() > 500, "{}", found.len());
+    // A retpoline jumps by a `ret`: what it returns to is a function's start, and Linux too is lost there.
+    assert!(cut.len() <= found.len() / 200, "{cut:#?}");
+}
+
+#[test]
+fn guest_linux_stacks_are_whole_wherever_a_boot_is_interrupted() {
+    let ends = ["ret_from_fork", "secondary_startup_64_no_verify", "entry_SYSCALL_64_after_hwframe", "asm_"];
+    every_stack_is_whole("cloud-amd64", "amd64", &ends);
+    let ends = ["ret_from_fork", "startup_32_smp", "entry_SYSENTER_32", "handle_exception", "entry_INT80_32"];
+    every_stack_is_whole("686", "i386", &ends);
+}
