@@ -218,8 +218,10 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
     let build = TempDir::new().unwrap();
     let mut files = program(build.path());
     files.push(("/bin/bash", guest_file("bash-amd64")));
+    files.push(("/bin/bash32", guest_file("bash-i386")));
     let bash = "f() { echo hi; }; f";
-    let guest = Guest::new("cloud-amd64", "amd64", &files, &["prog", &format!("bash -c '{bash}' | cat")]);
+    let lines = ["bash", "bash32"].map(|shell| format!("{shell} -c '{bash}' | cat"));
+    let guest = Guest::new("cloud-amd64", "amd64", &files, &["prog", &lines[0], &lines[1]]);
     let leaf = {
         let module = UserModule::parse(&std::fs::read(build.path().join("prog")).unwrap(), "prog").unwrap();
         module.bytes_at(module.symbol_offset("leaf").unwrap(), 1).unwrap()[0]
@@ -256,6 +258,11 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
     let write =
         records.iter().find(|r| name(r).contains("ksys_write") && frames(r)[0].starts_with("bash`")).unwrap();
     assert_eq!(rows(write, 8), gdb_frames("bash-amd64", bash));
+
+    // A 32-bit program on a 64-bit kernel. Its vDSO lies elsewhere here.
+    let write =
+        records.iter().find(|r| frames(r).get(1).is_some_and(|frame| frame.starts_with("bash32`"))).unwrap();
+    assert_eq!(rows(write, 8)[1..], gdb_frames("bash-i386", bash)[1..]);
 
     // Nobody has noticed, and a trace file says the same.
     let digest = |err: &str| err.lines().find_map(|l| l.strip_prefix("digest ")).map(str::to_owned);

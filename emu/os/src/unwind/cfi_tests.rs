@@ -10,7 +10,12 @@ const EH: u64 = 0x40_2000;
 
 /// An ELF file of this width with one section `.eh_frame` at [`EH`].
 fn elf(wide: bool, frames: &[u8]) -> Vec<u8> {
-    let names = b"\0.eh_frame\0.shstrtab\0";
+    elf_with(wide, ".eh_frame", frames)
+}
+
+/// The same with the section called so.
+fn elf_with(wide: bool, name: &str, frames: &[u8]) -> Vec<u8> {
+    let names = format!("\0{name}\0.shstrtab\0").into_bytes();
     let w = if wide { 8 } else { 4 };
     let header = if wide { 64 } else { 52 };
     let (frames_at, names_at) = (header, header + frames.len());
@@ -31,12 +36,13 @@ fn elf(wide: bool, frames: &[u8]) -> Vec<u8> {
         half(value, &mut file);
     }
     file.extend(frames);
-    file.extend(names);
+    file.extend(&names);
     file.resize(table, 0);
     file.extend(vec![0; entry.into()]);
-    for (name, kind, flags, at, from, size) in
-        [(1, 1, 2, EH as usize, frames_at, frames.len()), (11, 3, 0, 0, names_at, names.len())]
-    {
+    for (name, kind, flags, at, from, size) in [
+        (1, 1, 2, EH as usize, frames_at, frames.len()),
+        (name.len() as u32 + 2, 3, 0, 0, names_at, names.len()),
+    ] {
         full(name, &mut file);
         full(kind, &mut file);
         for value in [flags, at, from, size] {
@@ -124,6 +130,19 @@ fn a_caller_is_found_before_and_behind_a_push() {
         assert_eq!(cfi.step(&memory, &mut state(TEXT - 1), 0), None);
         assert_eq!(cfi.step(&Written::new(wide), &mut state(TEXT), 0), Some(Step::Lost));
     }
+}
+
+#[test]
+fn debug_frames_are_read_as_well() {
+    let cie = [&u32::MAX.to_le_bytes()[..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1]].concat();
+    let fde = [&0u32.to_le_bytes()[..], &TEXT.to_le_bytes(), &32u64.to_le_bytes(), &pushes(true)].concat();
+    let file = elf_with(true, ".debug_frame", &[padded(cie), padded(fde)].concat());
+    let mut cfi = Cfi::from_elf(&file).unwrap();
+    let memory = Written::new(true).with(0x8000, &[0xb0, 0x2_0000]);
+    let mut at = state(TEXT + 2);
+    assert_eq!(cfi.step(&memory, &mut at, 0), Some(Step::Caller));
+    assert_eq!((at.ip, at.sp(), at.bp()), (0x2_0000, Some(0x8010), Some(0xb0)));
+    assert_eq!(cfi.step(&memory, &mut state(TEXT + 32), 0), None);
 }
 
 #[test]
