@@ -9,7 +9,7 @@ use trapline_emu::{Core, Seg};
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
 use super::orc::{END_BIT, OrcTable};
-use super::{Linear, State, Step, Unwinder};
+use super::{LINUX, Linear, State, Step, Unwinder};
 use crate::profile::{LoadedModule, OsProfile};
 
 /// Most ORC entries of a loaded module.
@@ -125,7 +125,7 @@ impl Unwinder {
         }
         let memory = Linear { core, wide: env.long_mode() };
         let mut state = State::of(core);
-        let encoded = profile.is_some_and(|profile| profile.system() == "linux");
+        let encoded = profile.is_some_and(|profile| profile.system() == LINUX);
         let mut hints = Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into() };
         found.push(state.kernel_frame());
         while found.len() < most {

@@ -29,6 +29,9 @@ use user::Programs;
 /// with some to spare.
 const MAX_SWITCHES: u32 = 8;
 
+/// How the profile of Linux calls its system.
+const LINUX: &str = "linux";
+
 const SP: usize = 4;
 const BP: usize = 5;
 

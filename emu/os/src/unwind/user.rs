@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trapline_emu::Core;
 use trapline_emu::symbols::UserModule;
-use trapline_emu::{Core, Seg};
 
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
-use super::{KernelImage, Linear, State, Step, Unwinder};
+use super::{KernelImage, LINUX, Linear, State, Step, Unwinder};
 use crate::profile::{Mapping, OsProfile, UserRegisters};
 
 /// Finds the file that the guest has at a path.
@@ -65,7 +65,7 @@ impl Space {
     fn of(core: &Core, profile: Option<&dyn OsProfile>, fixed: &[Arc<UserModule>]) -> Self {
         let said = profile.map(|profile| profile.mappings(core, profile.current_task(core)));
         let mut mappings = said.unwrap_or_default();
-        if mappings.is_empty() {
+        if mappings.is_empty() && !is_linux(profile) {
             let linked = fixed.iter().flat_map(|module| {
                 module.segments().iter().map(|segment| Mapping {
                     start: segment.vaddr,
@@ -114,7 +114,7 @@ impl Unwinder {
         most: usize,
     ) -> Vec<UserFrame> {
         let mut found = Vec::new();
-        let Some((mut state, selector)) = registers(core, profile).filter(|_| most > 0) else {
+        let Some((mut state, wide)) = registers(core, profile).filter(|_| most > 0) else {
             return found;
         };
         let space = Space::of(core, profile, &self.programs.fixed);
@@ -122,7 +122,6 @@ impl Unwinder {
             let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
             UserFrame { ip: state.ip, exact: state.exact, file }
         };
-        let wide = core.env().long_mode() && selector != CS32;
         let memory = Linear { core, wide };
         let in_user_mode = core.env().cpl() == 3;
         let mut hints = Hints { at_call: at_call && in_user_mode, ..Hints::default() };
@@ -185,15 +184,21 @@ fn image(space: &Space, memory: &Linear<'_>, at: u64) -> Option<(u64, Cfi)> {
     Some((mapping.start, cfi))
 }
 
-/// The registers of the current process and its CS.
-fn registers(core: &Core, profile: Option<&dyn OsProfile>) -> Option<(State, u16)> {
+/// The registers of the current process, and whether it runs 64-bit code.
+fn registers(core: &Core, profile: Option<&dyn OsProfile>) -> Option<(State, bool)> {
     let env = core.env();
     if env.cpl() == 3 {
-        return Some((State::of(core), env.seg(Seg::Cs).selector as u16));
+        return Some((State::of(core), env.code64()));
     }
     let found = match profile {
         Some(profile) => profile.user_registers(core)?,
         None => UserRegisters::noted(core)?,
     };
-    Some((State::new(found.gpr, found.ip), found.cs))
+    let narrow = is_linux(profile) && found.cs == CS32;
+    Some((State::new(found.gpr, found.ip), env.long_mode() && !narrow))
+}
+
+/// Whether it is Linux, whose profile knows what a process has mapped.
+fn is_linux(profile: Option<&dyn OsProfile>) -> bool {
+    profile.is_some_and(|profile| profile.system() == LINUX)
 }
