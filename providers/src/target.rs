@@ -120,6 +120,13 @@ impl Target {
         by_path.or_else(|| self.modules.iter().find(|module| basename(module.name()) == basename(name)))
     }
 
+    /// The user module that the guest has at just this path.
+    fn module_at_path(&self, path: &str) -> Option<&Arc<UserModule>> {
+        let found = self.files.resolve(path);
+        let path = found.as_deref().unwrap_or(path);
+        self.modules.iter().find(|module| module.name() == path)
+    }
+
     /// The kernel modules in the order of their paths.
     pub fn kernel_modules(&self) -> &[Arc<KernelModule>] {
         &self.kernel_modules
@@ -156,7 +163,7 @@ impl Target {
 
     /// The symbol that holds the byte at `offset` of the file that the guest has at `path`, and how far into it.
     pub fn file_symbol(&self, path: &str, offset: u64) -> Option<(String, u64)> {
-        let at = self.module(path)?.symbol_at_offset(offset)?;
+        let at = self.module_at_path(path)?.symbol_at_offset(offset)?;
         Some((at.symbol.name.to_string(), at.offset))
     }
 
@@ -165,7 +172,7 @@ impl Target {
         let kernel = KernelImage::new(self.image.plan(), &self.symbols, self.kernel_name());
         let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).cloned().collect();
         let target = Arc::clone(self);
-        Unwinder::new(Some(kernel), Box::new(move |path| target.module(path).cloned()), fixed)
+        Unwinder::new(Some(kernel), Box::new(move |path| target.module_at_path(path).cloned()), fixed)
     }
 
     /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed
