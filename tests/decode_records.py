@@ -15,7 +15,7 @@ import json
 import struct
 import sys
 
-KINDS = {0: "data", 1: "stack-trace", 2: "control"}
+KINDS = {0: "data", 1: "stack-trace", 2: "control", 3: "kernel-stack", 4: "user-stack"}
 # Flag, name, struct code; W is the guest's word.
 HEADER = [
     (0x0001, "major", "I"),
@@ -100,6 +100,21 @@ def stack_trace(data, width):
     }
 
 
+def guest_stack(data, width):
+    c = Cursor(data, width)
+    modules = []
+    for _ in range(c.field("B")):
+        base = c.field("W")
+        modules.append({"base": base, "name": c.raw(c.field("H")).decode("latin-1")})
+    frames = []
+    while c.left():
+        number = c.field("B")
+        frames.append({"module": number & 127, "exact": number > 127, "ip": c.field("W")})
+        if number & 127 > len(modules):
+            raise Bad(f"there is no module {number & 127}")
+    return {"modules": modules, "frames": frames}
+
+
 def items(data, width):
     c, out = Cursor(data, width), []
     while c.left():
@@ -139,6 +154,8 @@ def record(body, with_items):
     out["data"] = data.hex()
     if kind == 1:
         out["trace"] = stack_trace(data, c.width)
+    elif kind in (3, 4):
+        out["stack"] = guest_stack(data, c.width)
     elif kind == 0 and with_items:
         out["items"] = items(data, c.width)
     return out

@@ -10,7 +10,6 @@ use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::module::ProbedModule;
 use crate::provided::HandlerError;
-use crate::service::kernel_stack;
 use crate::table::{Interposer, Pending, Probe};
 use trapline_emu::{Core, Fault, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
@@ -163,6 +162,7 @@ impl Interposer {
             ip: None,
             arguments: probe.arguments.as_deref(),
             at_call: probe.at_call,
+            unwinder: &mut self.stacks.unwinder,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
@@ -284,24 +284,9 @@ impl Interposer {
         if self.vm.stack_trace().is_some() {
             self.record_trace(header, index);
         }
-        if self.stack_depth > 0 {
-            self.record_stack(core, header, index);
+        if self.stacks.any() {
+            self.record_stacks(core, header, index);
         }
-    }
-
-    /// Commits the kernel's stack at the hit whose record is `data`.
-    #[cold]
-    fn record_stack(&mut self, core: &Core, data: Header, index: u32) {
-        let at_call = self.probes[index as usize].at_call;
-        let mut frames = kernel_stack(core, at_call, self.stack_depth.saturating_add(1));
-        // The first is the probed instruction itself, which the record names.
-        frames.drain(..frames.len().min(1));
-        let size = usize::from(data.width / 8);
-        let bytes = frames.iter().flat_map(|ip| ip.to_le_bytes().into_iter().take(size));
-        self.trace.clear();
-        self.trace.extend(bytes);
-        let header = Header { kind: Kind::KernelStack, exception: None, termination: 0, ..data };
-        self.channels.commit(&RecordView { header, name: &self.name, watch: None, data: &self.trace });
     }
 
     /// Commits the stack trace of the handler whose record is `data`, with codes (0,0) as DProbes did.

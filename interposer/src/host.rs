@@ -7,7 +7,7 @@ use crate::provided::Arguments;
 use crate::service::Asked;
 use crate::table::Stats;
 use trapline_emu::{Access, Core, Seg};
-use trapline_os::OsProfile;
+use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
 
 /// The guest at one hit.
@@ -22,6 +22,7 @@ pub(crate) struct Guest<'a> {
     pub arguments: Option<&'a dyn Arguments>,
     /// Whether the stack pointer is at the return address.
     pub at_call: bool,
+    pub unwinder: &'a mut Unwinder,
 }
 
 /// Segment registers in the machine's order.

@@ -8,8 +8,9 @@
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what
 //! is asked from outside), `displace` (which instructions are emulated, run out of line or stepped), `watch` (watchpoint
 //! probes), `timer` (probes on time), `pointer` (macro-declared probes), `word` (semaphores and pointers of user
-//! programs), `host` (what a handler sees of the guest), `provided` (what a provider says of a probe point), `service` (what it may ask for by `callk` and `exit n`),
-//! `core_file` (the core file that `exit 3` takes).
+//! programs), `host` (what a handler sees of the guest), `provided` (what a provider says of a probe point), `service`
+//! (what it may ask for by `callk` and `exit n`), `stacks` (what goes with a record when it is asked for), `core_file` (the
+//! core file that `exit 3` takes).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -25,6 +26,7 @@ mod module;
 mod pointer;
 mod provided;
 mod service;
+mod stacks;
 mod table;
 mod timer;
 mod user;

@@ -5,7 +5,6 @@
 
 use crate::core_file::CoreFile;
 use crate::host::Guest;
-use trapline_emu::Core;
 use trapline_rpn::{CallkError, CallkStack, services};
 
 /// Return addresses that `kernel_stack` answers at most.
@@ -37,8 +36,9 @@ impl Guest<'_> {
             services::RESUME => self.asked.frozen_after = None,
             services::KERNEL_STACK => {
                 let most = stack.pop().min(MAX_FRAMES);
-                let frames = kernel_stack(self.core, self.at_call, most as usize);
-                frames.iter().rev().for_each(|&ip| stack.push(ip));
+                let profile = self.profile.as_deref();
+                let frames = self.unwinder.kernel_stack(self.core, profile, self.at_call, most as usize);
+                frames.iter().rev().for_each(|frame| stack.push(frame.ip));
                 stack.push(frames.len() as u64);
             }
             services::SYMBOL => {
@@ -61,41 +61,4 @@ impl Guest<'_> {
 /// At most eight bytes as a number.
 fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-/// The instruction pointer in the kernel, then the return addresses that the frame pointers lead to: innermost first.
-/// A frame that lies below the one before it, or cannot be read, ends the walk. `at_call` says that the stack pointer is at
-/// the return address, which no frame pointer leads to: the frame is not built yet, or not any more.
-pub(crate) fn kernel_stack(core: &Core, at_call: bool, most: usize) -> Vec<u64> {
-    const SP: usize = 4;
-    const BP: usize = 5;
-    let env = core.env();
-    let mut frames = Vec::new();
-    if env.cpl() == 3 || most == 0 {
-        return frames;
-    }
-    frames.push(env.eip());
-    let word = if env.long_mode() { 8 } else { 4 };
-    let mut caller = [0; 8];
-    if at_call && frames.len() < most && core.peek(env.gpr(SP), &mut caller[..word]).is_ok() {
-        frames.push(little_endian(&caller));
-    }
-    let mut frame = env.gpr(BP);
-    while frames.len() < most && frame != 0 {
-        let mut bytes = [0; 16];
-        let Some(pair) = bytes.get_mut(..2 * word) else { break };
-        if core.peek(frame, pair).is_err() {
-            break;
-        }
-        let (next, ip) = (little_endian(&pair[..word]), little_endian(&pair[word..]));
-        if ip == 0 {
-            break;
-        }
-        frames.push(ip);
-        if next <= frame {
-            break;
-        }
-        frame = next;
-    }
-    frames
 }

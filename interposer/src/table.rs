@@ -10,13 +10,14 @@ use crate::displace::Displaced;
 use crate::module::ProbedModule;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
+use crate::stacks::Stacks;
 use crate::timer::Timer;
 use crate::word::Words;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::Watch;
 use trapline_emu::symbols::{KernelModule, UserModule};
-use trapline_os::OsProfile;
+use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Verified, Vm};
 use trapline_trace::{ChannelConfig, Channels, HeaderItems};
 
@@ -362,8 +363,7 @@ pub struct Interposer {
     pub(crate) asked: Asked,
     /// First failures of handlers that were not fetched yet.
     pub(crate) errors: Vec<HandlerError>,
-    /// Return addresses that go with each record; 0 for none.
-    pub(crate) stack_depth: usize,
+    pub(crate) stacks: Stacks,
     /// Hits after which the run stops.
     pub(crate) last_hit: Option<u64>,
     /// When the probes on time that are enabled are due.
@@ -371,19 +371,27 @@ pub struct Interposer {
     pub(crate) stats: Stats,
 }
 
-/// Names of probes by their number, which their records carry.
+/// Names of probes by their number, which their records carry, and of kernel modules' functions on stacks.
 #[derive(Clone, Copy)]
-pub struct ProbeNames<'a>(&'a [Probe]);
+pub struct ProbeNames<'a> {
+    probes: &'a [Probe],
+    unwinder: &'a Unwinder,
+}
 
 impl<'a> ProbeNames<'a> {
     /// What the provider of a probe says of it; `None` if none has put it.
     pub fn get(&self, number: u32) -> Option<&'a Provided> {
-        self.0.get(number as usize)?.rest.provided.as_ref()
+        self.probes.get(number as usize)?.rest.provided.as_ref()
+    }
+
+    /// The symbol that holds a byte of a kernel module that a recorded stack goes through, and how far into it.
+    pub fn module_symbol(&self, module: &str, offset: u64) -> Option<(String, u64)> {
+        self.unwinder.module_symbol(module, offset)
     }
 
     /// Handlers that exceptions ended, of each probe where there were any: its number and how many.
     pub fn errors(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
-        let counts = (0..).zip(self.0.iter().map(|probe| probe.rest.errors));
+        let counts = (0..).zip(self.probes.iter().map(|probe| probe.rest.errors));
         counts.filter(|(_, errors)| *errors > 0)
     }
 }
@@ -423,7 +431,7 @@ impl Interposer {
             stopped_by: None,
             asked: Asked::default(),
             errors: Vec::new(),
-            stack_depth: 0,
+            stacks: Stacks::default(),
             last_hit: None,
             timers: BTreeMap::new(),
             stats: Stats::default(),
@@ -456,11 +464,6 @@ impl Interposer {
         self.asked.names = Some(names);
     }
 
-    /// Lets each record be followed by one of the kernel's stack, with so many return addresses at most.
-    pub fn set_stack_depth(&mut self, depth: usize) {
-        self.stack_depth = depth;
-    }
-
     /// The first failure of each probe's handler since the last call.
     pub fn take_errors(&mut self) -> Vec<HandlerError> {
         std::mem::take(&mut self.errors)
@@ -468,12 +471,13 @@ impl Interposer {
 
     /// The records, and the names of the probes that they count.
     pub fn channels_and_names(&mut self) -> (&mut Channels, ProbeNames<'_>) {
-        (&mut self.channels, ProbeNames(&self.probes))
+        let names = ProbeNames { probes: &self.probes, unwinder: &self.stacks.unwinder };
+        (&mut self.channels, names)
     }
 
     /// The names of probes.
     pub fn names(&self) -> ProbeNames<'_> {
-        ProbeNames(&self.probes)
+        ProbeNames { probes: &self.probes, unwinder: &self.stacks.unwinder }
     }
 
     /// Counters.

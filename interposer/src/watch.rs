@@ -148,6 +148,7 @@ impl Interposer {
             ip: access.map(|hit| hit.ip),
             arguments: probe.arguments.as_deref(),
             at_call: false,
+            unwinder: &mut self.stacks.unwinder,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
 use trapline_emu::symbols::{KernelModule, SourceLine, SymbolError, Symbols, UserModule};
+use trapline_os::{KernelImage, Unwinder};
 use trapline_rpn::Width;
 
 use crate::catalog::{Catalog, ProbeOptions};
@@ -119,6 +120,13 @@ impl Target {
         by_path.or_else(|| self.modules.iter().find(|module| basename(module.name()) == basename(name)))
     }
 
+    /// The user module that the guest has at just this path.
+    fn module_at_path(&self, path: &str) -> Option<&Arc<UserModule>> {
+        let found = self.files.resolve(path);
+        let path = found.as_deref().unwrap_or(path);
+        self.modules.iter().find(|module| module.name() == path)
+    }
+
     /// The kernel modules in the order of their paths.
     pub fn kernel_modules(&self) -> &[Arc<KernelModule>] {
         &self.kernel_modules
@@ -148,10 +156,23 @@ impl Target {
         Some((at.symbol.name.to_string(), at.offset))
     }
 
-    /// The kernel's name, for an address in it.
-    pub fn kernel_module(&self, address: u64) -> Option<&str> {
-        let plan = self.image.plan();
-        plan.vaddr_to_paddr(address).map(|_| basename(&plan.name))
+    /// The kernel's name.
+    pub fn kernel_name(&self) -> &str {
+        basename(&self.image.plan().name)
+    }
+
+    /// The symbol that holds the byte at `offset` of the file that the guest has at `path`, and how far into it.
+    pub fn file_symbol(&self, path: &str, offset: u64) -> Option<(String, u64)> {
+        let at = self.module_at_path(path)?.symbol_at_offset(offset)?;
+        Some((at.symbol.name.to_string(), at.offset))
+    }
+
+    /// What finds stacks by the tables of the kernel and of the files that are known.
+    pub fn unwinder(self: &Arc<Self>) -> Unwinder {
+        let kernel = KernelImage::new(self.image.plan(), &self.symbols, self.kernel_name());
+        let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).cloned().collect();
+        let target = Arc::clone(self);
+        Unwinder::new(Some(kernel), Box::new(move |path| target.module_at_path(path).cloned()), fixed)
     }
 
     /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed

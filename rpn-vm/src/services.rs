@@ -56,7 +56,7 @@ pub const SERVICES: &[Service] = &[
         number: KERNEL_STACK,
         name: "kernel_stack",
         stack: "max -- outermost .. innermost count",
-        does: "the instruction pointer in the kernel and the return addresses above it, by frame pointer, \
+        does: "the instruction pointer in the kernel and the return addresses above it, \
                `max` at most; none in user code",
         observes: true,
     },

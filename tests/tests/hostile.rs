@@ -105,6 +105,9 @@ fn probes(guest: &mut Guest, seed: u64, program: &LinkedProgram) -> Interposer {
     program.probes = at.iter().map(|&a| LinkedProbe { opcode: byte(a), ..first.clone() }).collect();
     let places = at.iter().map(|&a| Place::Kernel { linear: a, paddr: a }).collect();
     let mut probes = interposer();
+    // Whatever their stacks are.
+    probes.set_stack_depth(16);
+    probes.set_user_stack_depth(16);
     probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
     probes
 }

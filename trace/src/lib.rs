@@ -12,6 +12,7 @@ mod channel;
 mod destination;
 mod dump;
 mod file;
+mod guest_stack;
 mod prefix;
 mod probe_name;
 mod record;
@@ -27,6 +28,7 @@ pub use destination::{
 };
 pub use dump::{dump, visible};
 pub use file::{FileHead, Piece, RawSink, TraceFileError, TraceReader};
+pub use guest_stack::{GuestStack, StackFrame, StackModule};
 pub use prefix::{Prefix, Token};
 pub use probe_name::{NamedProbe, ProbeName};
 pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};

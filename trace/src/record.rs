@@ -95,7 +95,7 @@ impl FromStr for HeaderItems {
 }
 
 /// What a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Kind {
     /// What a probe handler logged.
@@ -105,17 +105,26 @@ pub enum Kind {
     StackTrace = 1,
     /// A message of Trapline itself.
     Control = 2,
-    /// The kernel's stack at a hit: return addresses in words of the guest, innermost first.
+    /// The kernel's stack at a hit, a [`GuestStack`](crate::GuestStack).
     KernelStack = 3,
+    /// The program's stack at a hit, likewise.
+    UserStack = 4,
 }
 
 impl Kind {
-    const fn from_byte(byte: u8) -> Option<Self> {
+    /// Whether it is a stack of the guest's.
+    #[must_use]
+    pub const fn is_guest_stack(self) -> bool {
+        matches!(self, Self::KernelStack | Self::UserStack)
+    }
+
+    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Self::Data),
             1 => Some(Self::StackTrace),
             2 => Some(Self::Control),
             3 => Some(Self::KernelStack),
+            4 => Some(Self::UserStack),
             _ => None,
         }
     }

@@ -3,22 +3,34 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 use serde_json::json;
 use trapline_trace::{
-    Counts, Destination, Destinations, End, Entry, Event, Exception, Header, HeaderItems, JsonSink, Kind,
-    Logged, Piece, RawSink, Record, Reply, RunInfo, Sink, TextSink, TraceFileError, TraceReader,
+    Counts, Destination, Destinations, End, Entry, Event, Exception, GuestStack, Header, HeaderItems,
+    JsonSink, Kind, Logged, Piece, RawSink, Record, Reply, RunInfo, Sink, Symbolize, TextSink,
+    TraceFileError, TraceReader,
 };
 
 fn items() -> HeaderItems {
     "pid,name,tsc".parse().unwrap()
 }
 
-fn symbols(ip: u64) -> Option<String> {
-    (ip == 0xc010_1234).then(|| "do_fork".to_owned())
+/// One symbol, also in the stacks of a program.
+struct OneSymbol;
+
+impl Symbolize for OneSymbol {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        (ip == 0xc010_1234).then(|| "do_fork".to_owned())
+    }
+
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        let known = kind == Kind::UserStack && module == "/bin/prog" && address == 0x100f;
+        known.then(|| ("main".to_owned(), 15))
+    }
 }
 
 fn records(width: u8) -> Vec<Record> {
@@ -53,7 +65,7 @@ fn show(sink: &mut dyn Sink, width: u8) {
             let object = json!({"type": "query", "icount": 5});
             sink.reply(&Reply { lines: vec!["query 5".to_owned(), "more".to_owned()], object }).unwrap();
         }
-        sink.record(&record.view(), &symbols).unwrap();
+        sink.record(&record.view(), &OneSymbol).unwrap();
     }
     sink.end(&End {
         insns: 5000,
@@ -90,14 +102,33 @@ fn read(bytes: &[u8]) -> (Vec<Piece>, Vec<u8>, Option<TraceFileError>) {
     }
 }
 
+#[derive(Default)]
+struct Names {
+    symbols: BTreeMap<u64, String>,
+    frames: BTreeMap<(Kind, String, u64), (String, u64)>,
+}
+
+impl Symbolize for Names {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        self.symbols.get(&ip).cloned()
+    }
+
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        self.frames.get(&(kind, module.to_owned(), address)).cloned()
+    }
+}
+
 /// Pieces shown to a sink, as `trace cat` does.
 fn replay(pieces: &[Piece], sink: &mut dyn Sink) {
-    let mut names = std::collections::BTreeMap::new();
+    let mut names = Names::default();
     for piece in pieces {
         match piece {
             Piece::Begin(run) => sink.begin(run).unwrap(),
-            Piece::Symbol { ip, name } => drop(names.insert(*ip, name.clone())),
-            Piece::Record(record) => sink.record(&record.view(), &|ip| names.get(&ip).cloned()).unwrap(),
+            Piece::Symbol { ip, name } => drop(names.symbols.insert(*ip, name.clone())),
+            Piece::Frame { kind, module, address, name, offset } => {
+                names.frames.insert((*kind, module.clone(), *address), (name.clone(), *offset));
+            }
+            Piece::Record(record) => sink.record(&record.view(), &names).unwrap(),
             Piece::Reply(reply) => sink.reply(reply).unwrap(),
             Piece::End(end) => sink.end(end).unwrap(),
         }
@@ -327,5 +358,36 @@ proptest! {
         let (pieces, _, error) = read(&sink.into_inner());
         prop_assert!(error.is_none());
         prop_assert_eq!(&pieces[1], &Piece::Record(record));
+    }
+}
+
+#[test]
+fn a_programs_stack_is_printed_as_the_run_would_have() {
+    for width in [32, 64] {
+        let mut stack = GuestStack::default();
+        stack.push(0x4000_1010, false, Some(("/bin/prog", 0x4000_0000)));
+        stack.push(0x4000_1010, true, Some(("/bin/prog", 0x4000_0000)));
+        stack.push(0x1234, true, None);
+        let mut record = Record { header: records(width)[0].header, ..Record::default() };
+        record.header.kind = Kind::UserStack;
+        stack.encode(width, &mut record.data);
+        let run = |sink: &mut dyn Sink| {
+            sink.begin(&RunInfo { image: "demo".into(), width, ..RunInfo::default() }).unwrap();
+            sink.record(&record.view(), &OneSymbol).unwrap();
+            sink.record(&record.view(), &OneSymbol).unwrap();
+            sink.end(&End::default()).unwrap();
+        };
+        let mut raw = RawSink::new(Vec::new(), items());
+        run(&mut raw);
+        let (pieces, _, error) = read(&raw.into_inner());
+        assert!(error.is_none() && pieces.iter().filter(|p| matches!(p, Piece::Frame { .. })).count() == 1);
+        let text = String::from_utf8(printed(1, &run)).unwrap();
+        assert_eq!(
+            text.matches("user stack\n              prog`main+0x10\n              prog`+0x1010\n").count(),
+            2
+        );
+        for form in 0..3 {
+            assert_eq!(printed(form, &|sink| replay(&pieces, sink)), printed(form, &run));
+        }
     }
 }

@@ -160,9 +160,12 @@ pub struct RunArgs {
     /// End the run, exit 0, after this many hits
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub stop_after: Option<u64>,
-    /// Record the kernel's stack with each hit, this many return addresses at most
+    /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub stack: Option<u16>,
+    /// Record the program's stack with each hit, this many frames at most
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub ustack: Option<u16>,
     /// Enable only probe points of these groups; the others can be enabled by a script
     #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1..)]
     pub group: Vec<String>,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use trapline_emu::{CrashReport, Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, ProbeNames, Stats};
 use trapline_providers::Target;
-use trapline_trace::{Counts, NamedProbe, Symbolize};
+use trapline_trace::{Counts, Kind, NamedProbe, Symbolize};
 
 use crate::crash::CrashWatch;
 use crate::failure::{Exit, Failure};
@@ -50,8 +50,14 @@ impl Symbolize for Names<'_> {
         self.target.symbol(ip)
     }
 
-    fn module(&self, ip: u64) -> Option<&str> {
-        self.target.kernel_module(ip)
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        match kind {
+            Kind::UserStack => self.target.file_symbol(module, address),
+            _ if module == self.target.kernel_name() => {
+                self.target.symbols().at(address).map(|at| (at.symbol.name.to_string(), at.offset))
+            }
+            _ => self.probes.module_symbol(module, address),
+        }
     }
 
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {

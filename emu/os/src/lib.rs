@@ -4,7 +4,8 @@
 //! reads of a [`Core`], never by running anything in the guest. What it reads is the guest's and may be garbage at
 //! any time; then a profile answers "unknown" (0, empty, `None`), never panics and never loops.
 //!
-//! Here: the trait [`OsProfile`], [`TrapOs`], the profile of the embedded guest, and [`Linux`]. Not here: probes.
+//! Here: the trait [`OsProfile`], [`TrapOs`], the profile of the embedded guest, and [`Linux`]; and [`Unwinder`], which
+//! finds the stacks of kernels and programs. Not here: probes.
 //!
 //! [`Core`]: trapline_emu::Core
 
@@ -13,7 +14,9 @@
 mod linux;
 mod profile;
 mod trapos;
+mod unwind;
 
 pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection};
-pub use profile::{Mapping, Module, ModuleKind, OsProfile, Task};
+pub use profile::{LoadedModule, Mapping, Module, ModuleKind, OsProfile, Task, UserRegisters};
 pub use trapos::{TrapOs, TrapOsError};
+pub use unwind::{FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};

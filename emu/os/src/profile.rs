@@ -4,6 +4,7 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use trapline_emu::Core;
 use trapline_emu::symbols::Symbols;
@@ -66,6 +67,53 @@ pub struct Mapping {
     pub path: String,
 }
 
+/// A kernel module that is loaded, as its stacks need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedModule {
+    /// Its name.
+    pub name: String,
+    /// Virtual address of its first byte.
+    pub base: u64,
+    /// Virtual addresses of its memory: what stays, and what only serves its start while it is starting.
+    pub ranges: Vec<Range<u64>>,
+    /// Its ORC tables: virtual address of `.orc_unwind_ip`, of `.orc_unwind`, and the number of entries.
+    pub orc: Option<(u64, u64, u64)>,
+}
+
+impl LoadedModule {
+    /// Whether a virtual address lies in it.
+    pub fn holds(&self, va: u64) -> bool {
+        self.ranges.iter().any(|range| range.contains(&va))
+    }
+}
+
+impl From<Module> for LoadedModule {
+    fn from(Module { name, base, size, .. }: Module) -> Self {
+        let ranges = std::iter::once(base..base.saturating_add(size)).collect();
+        Self { name, base, ranges, orc: None }
+    }
+}
+
+/// Registers that a process had in user mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserRegisters {
+    /// General registers in the machine's order.
+    pub gpr: [u64; 16],
+    /// Instruction pointer.
+    pub ip: u64,
+    /// CS.
+    pub cs: u16,
+}
+
+impl UserRegisters {
+    /// Those that the machine has noted: right for a system that gives each task a ring-0 stack of its own in the TSS,
+    /// and for any until it switches tasks.
+    pub fn noted(core: &Core) -> Option<Self> {
+        let context = core.user_context()?;
+        Some(Self { gpr: context.gpr, ip: context.ip, cs: context.selectors[1] })
+    }
+}
+
 /// Reads tasks and modules of one guest system.
 pub trait OsProfile {
     /// The system's name.
@@ -115,6 +163,18 @@ pub trait OsProfile {
     /// The physical address that the kernel's virtual address `va` has now, if it has one.
     fn kernel_paddr(&self, _core: &Core, _va: u64) -> Option<u64> {
         None
+    }
+
+    /// The loaded kernel module that the virtual address `va` lies in.
+    fn module_at(&self, core: &Core, va: u64) -> Option<LoadedModule> {
+        let all = self.modules(core).into_iter().filter(|module| module.kind == ModuleKind::Kernel);
+        all.map(LoadedModule::from).find(|module| module.holds(va))
+    }
+
+    /// The registers that the current task had when it last left user mode, as far as its kernel has not changed them
+    /// since; `None` of a task that has no user mode.
+    fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
+        UserRegisters::noted(core)
     }
 
     /// Path of the program that the task at `task` runs; `None` when it runs none or it cannot be read.

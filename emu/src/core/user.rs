@@ -103,7 +103,7 @@ impl Core {
     }
 
     /// Ring-0 stack pointer of the current TSS; 0 when there is none.
-    fn entry_stack(&self) -> u64 {
+    pub fn entry_stack(&self) -> u64 {
         let tr = self.env.tr();
         let (offset, size) = if self.env.long_mode() { (4, 8) } else { (4, 4) };
         let mut bytes = [0u8; 8];

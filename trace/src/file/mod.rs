@@ -55,6 +55,9 @@ enum Control {
     Reply = 3,
     /// The end: seven counts, the exit code, a JSON object, the hash.
     End = 4,
+    /// The kind of a stack record (1 byte), an address in a module (8 bytes), the length of the module's name (2 bytes),
+    /// that, how far into its symbol it is (8 bytes), and that: before the first stack that has it.
+    Frame = 5,
 }
 
 impl Control {
@@ -64,6 +67,7 @@ impl Control {
             2 => Some(Self::Symbol),
             3 => Some(Self::Reply),
             4 => Some(Self::End),
+            5 => Some(Self::Frame),
             _ => None,
         }
     }

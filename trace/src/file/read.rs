@@ -136,6 +136,19 @@ pub enum Piece {
         /// Its symbol.
         name: String,
     },
+    /// The symbol of an address in a module, for stacks.
+    Frame {
+        /// Of which stack records.
+        kind: Kind,
+        /// The module.
+        module: String,
+        /// The address in it.
+        address: u64,
+        /// Its symbol.
+        name: String,
+        /// How far into that it is.
+        offset: u64,
+    },
     /// A record.
     Record(Record),
     /// The answer to a script.
@@ -280,7 +293,7 @@ impl<R: Read> TraceReader<R> {
         let json = |error: serde_json::Error| wrong(format!("its JSON is wrong: {error}"));
         let (first, rest) = data.split_first().ok_or_else(|| wrong("it is empty".to_owned()))?;
         let control = Control::from_byte(*first)
-            .ok_or_else(|| wrong(format!("its first byte is {first:#04x}; 1 to 4 would be right")))?;
+            .ok_or_else(|| wrong(format!("its first byte is {first:#04x}; 1 to 5 would be right")))?;
         match control {
             Control::Begin => {
                 let mut extra: Map<String, Value> = serde_json::from_slice(rest).map_err(json)?;
@@ -298,6 +311,9 @@ impl<R: Read> TraceReader<R> {
                     rest.split_first_chunk().and_then(|(ip, name)| Some((ip, str::from_utf8(name).ok()?)));
                 let (ip, name) = parts.ok_or_else(|| wrong("it is no address with a name".to_owned()))?;
                 Ok(Piece::Symbol { ip: u64::from_le_bytes(*ip), name: name.to_owned() })
+            }
+            Control::Frame => {
+                frame(rest).ok_or_else(|| wrong("it is no address in a module with a name".to_owned()))
             }
             Control::Reply => {
                 let said: SaidReply = serde_json::from_slice(rest).map_err(json)?;
@@ -330,6 +346,22 @@ impl<R> TraceReader<R> {
         let at = at + before as u64;
         if found == right { Ok(()) } else { Err(TraceFileError::Hash { at, found, right }) }
     }
+}
+
+/// Kind, address, module and name of a frame.
+fn frame(bytes: &[u8]) -> Option<Piece> {
+    let (&kind, rest) = bytes.split_first()?;
+    let (address, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (module, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    let (offset, name) = rest.split_first_chunk()?;
+    Some(Piece::Frame {
+        kind: Kind::from_byte(kind).filter(|kind| kind.is_guest_stack())?,
+        module: str::from_utf8(module).ok()?.to_owned(),
+        address: u64::from_le_bytes(*address),
+        name: str::from_utf8(name).ok()?.to_owned(),
+        offset: u64::from_le_bytes(*offset),
+    })
 }
 
 /// The binary part of an end record: the count of records, the end without its words, and the rest.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Control, FileHead, HASH, MAX_RECORD};
+use crate::guest_stack::GuestStack;
 use crate::record::{Header, HeaderItems, Kind, RecordView};
 use crate::sink::{End, Reply, RunInfo, Sink, Symbolize};
 
@@ -16,6 +17,8 @@ pub struct RawSink<W> {
     head: FileHead,
     /// Addresses whose symbol was asked for.
     named: BTreeSet<u64>,
+    /// Kinds, modules and addresses of frames whose symbol was asked for.
+    frames: BTreeSet<(Kind, String, u64)>,
     /// Records written, control records not counted.
     records: u64,
     buffer: Vec<u8>,
@@ -27,7 +30,15 @@ impl<W: Write> RawSink<W> {
     /// A sink whose records have the chosen items, and the instruction pointer.
     pub fn new(out: W, items: HeaderItems) -> Self {
         let head = FileHead { width: 32, items };
-        Self { out, head, named: BTreeSet::new(), records: 0, buffer: Vec::new(), hash: Xxh3::new() }
+        Self {
+            out,
+            head,
+            named: BTreeSet::new(),
+            frames: BTreeSet::new(),
+            records: 0,
+            buffer: Vec::new(),
+            hash: Xxh3::new(),
+        }
     }
 
     /// The destination.
@@ -46,6 +57,26 @@ impl<W: Write> RawSink<W> {
         self.buffer.clear();
         RecordView { header, name: b"", watch: None, data: &data }
             .encode(HeaderItems::empty(), &mut self.buffer);
+    }
+
+    /// Names the frames of a stack that were not named yet.
+    fn name_frames(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
+        let (kind, width) = (record.header.kind, record.header.width);
+        let Some(stack) = GuestStack::decode(record.data, width).ok().filter(|_| kind.is_guest_stack())
+        else {
+            return Ok(());
+        };
+        for (module, address) in stack.frames.iter().filter_map(|frame| stack.place(*frame, width)) {
+            let name = &module.name;
+            if self.frames.insert((kind, name.clone(), address))
+                && let Some((symbol, offset)) = symbols.frame(kind, name, address)
+            {
+                let length = (name.len() as u16).to_le_bytes();
+                let place = [&[kind as u8][..], &address.to_le_bytes(), &length, name.as_bytes()].concat();
+                self.control(Control::Frame, &[&place, &offset.to_le_bytes(), symbol.as_bytes()])?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the record in the buffer.
@@ -80,6 +111,7 @@ impl<W: Write> Sink for RawSink<W> {
         {
             self.control(Control::Symbol, &[&ip.to_le_bytes(), symbol.as_bytes()])?;
         }
+        self.name_frames(record, symbols)?;
         self.records += 1;
         self.buffer.clear();
         record.encode_whole(self.head.items | HeaderItems::EIP, &mut self.buffer);

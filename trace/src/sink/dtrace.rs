@@ -5,8 +5,8 @@
 
 use std::io::{self, Write};
 
-use super::{End, Reply, RunInfo, Sink, Symbolize, harmless, kernel_stack, stack_trace, words};
-use crate::record::{Kind, RecordView};
+use super::{End, Reply, RunInfo, Sink, Symbolize, guest_stack, harmless, stack_trace, words};
+use crate::record::RecordView;
 
 /// Writes a heading and one line a hit.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl<W: Write> Sink for DtraceSink<W> {
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let h = &record.header;
-        if h.kind == Kind::KernelStack {
-            for line in kernel_stack(record, symbols) {
+        if let Some(lines) = guest_stack(record, symbols) {
+            for line in lines {
                 writeln!(self.out, "              {}", harmless(&line))?;
             }
             return writeln!(self.out);

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, has, hex, kernel_stack, printable, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, guest_stack, has, hex, printable, stack_trace};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
@@ -86,6 +86,7 @@ impl<W: Write> Sink for JsonSink<W> {
             Kind::StackTrace => "stack-trace",
             Kind::Control => "control",
             Kind::KernelStack => "kernel-stack",
+            Kind::UserStack => "user-stack",
         };
         let mut line = members(json!({
             "type": kind, "seq": h.seq, "icount": h.icount, "ip": format!("{:#x}", h.ip),
@@ -123,8 +124,8 @@ impl<W: Write> Sink for JsonSink<W> {
         if let Some(trace) = stack_trace(record) {
             line.insert("trace".to_owned(), trace.to_json(h.width));
         }
-        if h.kind == Kind::KernelStack {
-            line.insert("frames".to_owned(), json!(kernel_stack(record, symbols)));
+        if let Some(frames) = guest_stack(record, symbols) {
+            line.insert("frames".to_owned(), json!(frames));
         }
         line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
         if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {

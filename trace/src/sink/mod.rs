@@ -10,6 +10,7 @@ mod text;
 use std::io;
 
 use crate::channel::Counts;
+use crate::guest_stack::GuestStack;
 use crate::probe_name::NamedProbe;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::stack_trace::StackTrace;
@@ -22,9 +23,10 @@ pub trait Symbolize {
     /// The symbol of an address, such as `do_fork` or `do_fork+0x10`.
     fn symbol(&self, ip: u64) -> Option<String>;
 
-    /// The module that holds an address, for a kernel's stack.
-    fn module(&self, ip: u64) -> Option<&str> {
-        let _ = ip;
+    /// The symbol that holds an address in a module, and how far into it, for the stack records of this kind:
+    /// [`StackModule`](crate::StackModule) says what such an address is.
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        let _ = (kind, module, address);
         None
     }
 
@@ -137,14 +139,11 @@ pub(crate) fn printable(name: &[u8]) -> String {
     name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
 }
 
-/// The lines of a kernel's stack, innermost first: ``module`function+offset``, or the address alone.
-fn kernel_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Vec<String> {
-    let name = |ip: u64| match (symbols.module(ip), symbols.symbol(ip)) {
-        (Some(module), Some(symbol)) => format!("{module}`{symbol}"),
-        (_, Some(symbol)) => symbol,
-        (_, None) => format!("{ip:#x}"),
-    };
-    words(record).map(name).collect()
+/// The lines of a record that is a stack of the guest's, innermost frame first.
+fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<String>> {
+    let (kind, width) = (record.header.kind, record.header.width);
+    let stack = GuestStack::decode(record.data, width).ok().filter(|_| kind.is_guest_stack())?;
+    Some(stack.lines(kind, width, symbols))
 }
 
 /// The data as words of the guest; a rest that is no word is left out.

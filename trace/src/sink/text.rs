@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{
-    End, HexStyle, Reply, RunInfo, Sink, Symbolize, harmless, has, hex, kernel_stack, printable, stack_trace,
+    End, HexStyle, Reply, RunInfo, Sink, Symbolize, guest_stack, harmless, has, hex, printable, stack_trace,
 };
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
@@ -77,14 +77,16 @@ impl<W: Write> Sink for TextSink<W> {
         match h.kind {
             Kind::Data => {}
             Kind::KernelStack => text.push_str(" kernel stack"),
+            Kind::UserStack => text.push_str(" user stack"),
             Kind::StackTrace => text.push_str(" stack trace"),
             Kind::Control => text.push_str(" control"),
         }
+        let frames = guest_stack(record, symbols);
         match (stack_trace(record), &self.templates) {
             (Some(trace), _) => text.push_str(&trace.to_text(h.width)),
-            _ if h.kind == Kind::KernelStack => {
-                for line in kernel_stack(record, symbols) {
-                    text.push_str(&format!("\n              {}", harmless(&line)));
+            _ if frames.is_some() => {
+                for line in frames.iter().flatten() {
+                    text.push_str(&format!("\n              {}", harmless(line)));
                 }
             }
             (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),

@@ -160,7 +160,9 @@ fn insert_all(
     let target = Arc::clone(&guest.target);
     interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
     interposer.set_watch_unlimited(args.watch_unlimited);
+    interposer.unwind_with(guest.target.unwinder());
     interposer.set_stack_depth(args.stack.unwrap_or_default().into());
+    interposer.set_user_stack_depth(args.ustack.unwrap_or_default().into());
     if let Some(hits) = args.stop_after {
         interposer.stop_after_hits(hits);
     }

@@ -6,7 +6,8 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use trapline_trace::{
-    Destination, Entry, Event, FileDestination, Logged, Piece, Sink, TraceFileError, TraceReader,
+    Destination, Entry, Event, FileDestination, Kind, Logged, Piece, Sink, Symbolize, TraceFileError,
+    TraceReader,
 };
 
 use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
@@ -58,9 +59,26 @@ fn damaged(path: &Path, error: TraceFileError) -> Failure {
     }
 }
 
+/// The names that a file holds.
+#[derive(Default)]
+struct Names {
+    symbols: BTreeMap<u64, String>,
+    frames: BTreeMap<(Kind, String, u64), (String, u64)>,
+}
+
+impl Symbolize for Names {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        self.symbols.get(&ip).cloned()
+    }
+
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        self.frames.get(&(kind, module.to_owned(), address)).cloned()
+    }
+}
+
 /// Shows each piece to the sink that `run` would have used. What is whole arrives, whatever follows it.
 fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs) -> Result<(), Failure> {
-    let mut names: BTreeMap<u64, String> = BTreeMap::new();
+    let mut names = Names::default();
     let writing = |error| Failure::writing(args.output.as_deref(), error);
     loop {
         let piece = match reader.next_piece() {
@@ -74,10 +92,14 @@ fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs) -> Result<()
         let written = match piece {
             Piece::Begin(run) => sink.begin(&run),
             Piece::Symbol { ip, name } => {
-                names.insert(ip, name);
+                names.symbols.insert(ip, name);
                 Ok(())
             }
-            Piece::Record(record) => sink.record(&record.view(), &|ip| names.get(&ip).cloned()),
+            Piece::Frame { kind, module, address, name, offset } => {
+                names.frames.insert((kind, module, address), (name, offset));
+                Ok(())
+            }
+            Piece::Record(record) => sink.record(&record.view(), &names),
             Piece::Reply(reply) => sink.reply(&reply),
             Piece::End(end) => sink.end(&end),
         };

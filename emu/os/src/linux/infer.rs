@@ -10,6 +10,7 @@ use trapline_emu::symbols::Symbols;
 
 use super::LinuxError;
 use super::layout::{Layout, MmLayout, TaskLayout};
+use super::stacks::infer_stack;
 
 /// Longest `task_struct` and `mm_struct` looked through, bytes.
 const TASK_SIZE: u64 = 0x3000;
@@ -102,7 +103,9 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let init_mm = task.at(mm + w).filter(|active| *active != 0 && task.is(mm, 0));
     let init_mm = init_mm
         .ok_or(LinuxError::NotInferred { what: "active_mm, behind pushable_dl_tasks", found: "nowhere" })?;
-    let layout = TaskLayout { tasks: prio - 2 * w, thread_group, mm, pid, tgid: pid + 4, comm, cred };
+    let stack = infer_stack(|at| task.at(at), w);
+    let tasks = prio - 2 * w;
+    let layout = TaskLayout { tasks, thread_group, mm, pid, tgid: pid + 4, comm, cred, stack };
     Ok((layout, init_mm))
 }
 

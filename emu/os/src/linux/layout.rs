@@ -19,6 +19,8 @@ pub(super) struct TaskLayout {
     pub tgid: u64,
     pub comm: u64,
     pub cred: u64,
+    /// Found or not: only stacks need it.
+    pub stack: Option<u64>,
 }
 
 /// `mm_struct`.
@@ -81,6 +83,7 @@ impl Layout {
                 tgid: at("task_struct", "tgid")?,
                 comm: at("task_struct", "comm")?,
                 cred: at("task_struct", "cred")?,
+                stack: at("task_struct", "stack").ok(),
             },
             cred_uid: at("cred", "uid")?,
             mm: MmLayout {

@@ -13,7 +13,7 @@ use trapline_emu::Core;
 use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::{Btf, Symbols};
 
-use crate::profile::{Mapping, Module, OsProfile, Task};
+use crate::profile::{LoadedModule, Mapping, Module, OsProfile, Task, UserRegisters};
 
 mod infer;
 mod layout;
@@ -21,12 +21,14 @@ mod maple;
 mod memory;
 mod modules;
 mod path;
+mod stacks;
 
 pub use modules::{ModuleDetails, ModuleSection};
 
 use layout::Layout;
 use memory::{Map, Memory};
 use modules::ModuleLayout;
+use stacks::CodeLayout;
 
 /// Bytes of a task's name (TASK_COMM_LEN).
 const COMM: usize = 16;
@@ -80,6 +82,7 @@ pub struct Linux {
     per_cpu_offset: u64,
     modules_head: Option<u64>,
     module: ModuleLayout,
+    code: Option<CodeLayout>,
 }
 
 impl Linux {
@@ -110,6 +113,7 @@ impl Linux {
             per_cpu_offset: symbol("__per_cpu_offset")?,
             modules_head: symbol("modules").ok().or_else(|| infer::modules_head(plan, symbols)),
             module: ModuleLayout::new(plan.width, btf),
+            code: btf.and_then(CodeLayout::from_btf),
         })
     }
 
@@ -298,18 +302,20 @@ impl OsProfile for Linux {
         found.map(|found| self.module.placed(&memory, &found)).unwrap_or_default()
     }
 
-    fn module_symbols(&self, core: &Core, name: &str) -> Symbols {
-        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else {
-            return Symbols::new(name);
-        };
-        let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
-        let mut budget = modules::MAX_SYMBOLS;
-        let details = found.map(|found| self.module.details(&memory, &found, &mut budget));
-        details.map_or_else(|| Symbols::new(name), |details| details.symbols)
-    }
-
     fn kernel_paddr(&self, core: &Core, va: u64) -> Option<u64> {
         self.memory(core)?.paddr(va)
+    }
+
+    fn module_at(&self, core: &Core, va: u64) -> Option<LoadedModule> {
+        self.loaded_module(core, va)
+    }
+
+    fn module_symbols(&self, core: &Core, name: &str) -> Symbols {
+        self.loaded_symbols(core, name)
+    }
+
+    fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
+        self.saved_registers(core)
     }
 
     fn executable(&self, core: &Core, task: u64) -> Option<String> {

@@ -44,7 +44,7 @@ pub struct ModuleDetails {
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     /// Of its `struct module`.
-    at: u64,
+    pub(super) at: u64,
     pub(super) module: Module,
 }
 
@@ -167,7 +167,13 @@ impl ModuleLayout {
     }
 
     /// `struct mod_kallsyms`: symbol table, number, names, and type letters.
-    fn symbols(&self, memory: &Memory<'_>, module: &Module, core: u64, budget: &mut u64) -> Option<Symbols> {
+    pub(super) fn symbols(
+        &self,
+        memory: &Memory<'_>,
+        module: &Module,
+        core: u64,
+        budget: &mut u64,
+    ) -> Option<Symbols> {
         let w = memory.word_size();
         let [table, strings, letters] = [0, 2, 3].map(|word| memory.pointer(memory.add(core, word * w)));
         let (table, strings, letters) = (table?, strings?, letters?);

@@ -13,6 +13,8 @@ use crate::profile::ModuleKind;
 
 #[path = "dump_tests.rs"]
 mod dumps;
+#[path = "stacks_tests.rs"]
+mod stacks;
 
 /// Where the kernel lies, and how much of it there is.
 const SIZE: u64 = 0x8_0000;
@@ -66,6 +68,10 @@ impl Kernel {
     fn new(w: u64) -> Self {
         let mut to = Self { w, bytes: vec![0; SIZE as usize] };
         let (task, mm, cred) = (to.p(INIT_TASK), to.p(INIT_MM), to.p(0x800));
+        // The stack, two users, PF_KTHREAD.
+        to.put(INIT_TASK + 4 * w, &[to.p(0x4_0000)]);
+        to.u32(INIT_TASK + 5 * w, 2);
+        to.u32(INIT_TASK + 5 * w + 4, 0x20_0000);
         // tasks, the priority and its lists, an rb_node, mm, active_mm.
         to.empty_list(INIT_TASK + 10 * w);
         to.u32(INIT_TASK + 12 * w, 140);
@@ -256,6 +262,7 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
         assert_eq!((task.tasks, task.mm, task.comm, task.cred), (10 * w, 20 * w, 103 * w, 101 * w));
         assert_eq!((task.pid, task.tgid - task.pid), (31 * w + if w == 8 { 40 } else { 28 }, 4));
         assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
+        assert_eq!(task.stack, Some(4 * w));
         assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
     }
 }

@@ -1,0 +1,153 @@
+//! What stacks need of Linux: where a task's user registers are saved, and which module code lies in.
+
+use trapline_emu::Core;
+use trapline_emu::load::Width;
+use trapline_emu::symbols::{Btf, Symbols};
+
+use super::memory::Memory;
+use super::modules::MAX_SYMBOLS;
+use super::{Linux, listed};
+use crate::profile::{LoadedModule, UserRegisters};
+use crate::unwind::{REGISTERS32, REGISTERS64};
+
+/// Bytes of a kernel stack (THREAD_SIZE).
+const STACK: [u64; 2] = [0x2000, 0x4000];
+/// Bytes between `struct pt_regs` and the end of the stack (TOP_OF_KERNEL_STACK_PADDING): on IA32 16 with CONFIG_VM86.
+const PADDING: [&[u64]; 2] = [&[8, 16], &[0]];
+/// Bytes of the stack on which the CPU enters a 64-bit kernel, and a 32-bit one, from user mode.
+const ENTRY_STACK: u64 = 0x1000;
+/// Bit 1 of EFLAGS, which is always set.
+const ALWAYS: u64 = 2;
+/// Most modules looked at.
+const MAX_MODULES: usize = 4096;
+
+/// Where `struct module` has its memory and its ORC tables; what the guest's data alone does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodeLayout {
+    list: u64,
+    name: u64,
+    /// The pointer to all its symbols, those of its start among them while it is starting.
+    kallsyms: u64,
+    /// Base and size of what stays, and of what only serves the start.
+    parts: [(u64, u64); 2],
+    /// `.orc_unwind_ip`, `.orc_unwind`, the number of entries.
+    orc: Option<(u64, u64, u64)>,
+}
+
+impl CodeLayout {
+    /// As BTF says; `None` for a kernel that has its modules in other pieces than Linux 6.1.
+    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
+        let at = |path: &str| btf.member("module", path).map(|member| member.offset());
+        let orc = at("arch.orc_unwind_ip").zip(at("arch.orc_unwind")).zip(at("arch.num_orcs"));
+        Some(Self {
+            list: at("list")?,
+            name: at("name")?,
+            kallsyms: at("kallsyms")?,
+            parts: [
+                (at("core_layout.base")?, at("core_layout.size")?),
+                (at("init_layout.base")?, at("init_layout.size")?),
+            ],
+            orc: orc.map(|((ips, entries), count)| (ips, entries, count)),
+        })
+    }
+
+    fn read(&self, memory: &Memory<'_>, at: u64) -> Option<LoadedModule> {
+        let word = |offset: u64| memory.word(memory.add(at, offset));
+        let mut ranges = Vec::new();
+        for (base, size) in self.parts {
+            let (base, size) = (word(base)?, memory.u32(memory.add(at, size))?);
+            if base != 0 && size != 0 {
+                ranges.push(base..base.checked_add(size.into())?);
+            }
+        }
+        let orc = self.orc.and_then(|(ips, entries, count)| {
+            Some((word(ips)?, word(entries)?, u64::from(memory.u32(memory.add(at, count))?)))
+        });
+        let name = memory.text(memory.add(at, self.name), 56);
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Some(LoadedModule { name, base: ranges.first()?.start, ranges, orc })
+    }
+}
+
+impl Linux {
+    /// As `OsProfile::module_at`.
+    pub(super) fn loaded_module(&self, core: &Core, va: u64) -> Option<LoadedModule> {
+        let (memory, head) = self.memory(core).zip(self.modules_head)?;
+        let Some(code) = self.code else {
+            let all = self.module.list(&memory, head).into_iter();
+            return all.map(|found| LoadedModule::from(found.module)).find(|module| module.holds(va));
+        };
+        let all = listed(&memory, head, code.list, MAX_MODULES).into_iter();
+        // A cheap look at the two ranges comes first: there are many modules, and this is asked for at every hit.
+        let holds = |at: u64| {
+            code.parts.iter().any(|(base, size)| {
+                let base = memory.word(memory.add(at, *base));
+                let into = base.and_then(|base| va.checked_sub(base));
+                into.zip(memory.u32(memory.add(at, *size))).is_some_and(|(into, size)| into < size.into())
+            })
+        };
+        all.filter(|at| holds(*at)).find_map(|at| code.read(&memory, at))
+    }
+
+    /// As `OsProfile::module_symbols`.
+    pub(super) fn loaded_symbols(&self, core: &Core, name: &str) -> Symbols {
+        let none = || Symbols::new(name);
+        let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return none() };
+        let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
+        let Some(found) = found else { return none() };
+        let mut budget = MAX_SYMBOLS;
+        let all = self.code.and_then(|code| memory.pointer(memory.add(found.at, code.kallsyms)));
+        let all = all.and_then(|all| self.module.symbols(&memory, &found.module, all, &mut budget));
+        all.unwrap_or_else(|| self.module.details(&memory, &found, &mut budget).symbols)
+    }
+
+    /// As `OsProfile::user_registers`: the `struct pt_regs` at the end of the task's kernel stack, but while the kernel
+    /// has only just been entered and is about to fill it in.
+    pub(super) fn saved_registers(&self, core: &Core) -> Option<UserRegisters> {
+        let (memory, task) = self.now(core)?;
+        self.mm(&memory, task)?;
+        let wide = self.map.width == Width::Bits64;
+        let stack = memory.pointer(memory.add(task, self.layout.task.stack?))?;
+        let end = memory.add(stack, STACK[usize::from(wide)]);
+        let entering = |low: u64, high: u64| core.env().gpr(4) > low && core.env().gpr(4) <= high;
+        let entry = core.entry_stack();
+        PADDING[usize::from(wide)].iter().find_map(|padding| {
+            let regs = end.checked_sub(padding + if wide { 21 * 8 } else { 17 * 4 })?;
+            if entering(regs, end) || entering(entry.saturating_sub(ENTRY_STACK), entry) {
+                return UserRegisters::noted(core);
+            }
+            pt_regs(&memory, regs)
+        })
+    }
+}
+
+/// The `struct pt_regs` of user mode at `at`; `None` where none can be.
+fn pt_regs(memory: &Memory<'_>, at: u64) -> Option<UserRegisters> {
+    let w = memory.word_size();
+    let word = |n: u64| memory.word(memory.add(at, n * w));
+    let (order, ip): (&[usize], u64) = if w == 8 { (&REGISTERS64, 16) } else { (&REGISTERS32, 12) };
+    let mut gpr = [0; 16];
+    for (n, register) in (0..).zip(order) {
+        gpr[*register] = word(n)?;
+    }
+    let (cs, flags, ss) = (word(ip + 1)? as u16, word(ip + 2)?, word(ip + 4)?);
+    gpr[4] = word(ip + 3)?;
+    let possible = cs & 3 == 3 && ss & 3 == 3 && flags & ALWAYS != 0;
+    possible.then_some(UserRegisters { gpr, ip: word(ip)?, cs })
+}
+
+/// The offset of `stack` in `task_struct` as `init_task` shows it: its stack begins at a multiple of its size, and behind
+/// it stand two users and PF_KTHREAD.
+pub(super) fn infer_stack(word: impl Fn(u64) -> Option<u64>, w: u64) -> Option<u64> {
+    let size = STACK[usize::from(w == 8)];
+    // The two u32 behind are one word, or two.
+    let behind = |at: u64| match w {
+        8 => word(at),
+        _ => Some(word(at)? | word(at + 4)? << 32),
+    };
+    let mut places = (1..16).map(|n| n * w).filter(|at| {
+        let aligned = word(*at).is_some_and(|stack| stack != 0 && stack.is_multiple_of(size));
+        aligned && behind(at + w) == Some(2 | 0x20_0000 << 32)
+    });
+    places.next().filter(|_| places.next().is_none())
+}

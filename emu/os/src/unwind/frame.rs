@@ -1,0 +1,108 @@
+//! Frame pointers: a chain of pairs, the caller's frame pointer and the return address.
+//!
+//! A function that has not built its frame yet, or not any more, is recognised by the instruction that is about to run.
+//! Linux with frame pointers puts one into the register that is a pointer to `struct pt_regs` in disguise, where an
+//! interrupt or exception came in (ENCODE_FRAME_POINTER, arch/x86/include/asm/frame.h).
+
+use super::{BP, Memory, SP, State, Step, orc};
+
+/// Words of `struct pt_regs` of Linux on IA32: BX, CX, DX, SI, DI, BP, AX, four segments, the original AX, then these.
+const IP32: i64 = 12;
+/// The general registers in its order, by the machine's numbers.
+pub(crate) const ORDER32: [usize; 7] = [3, 1, 2, 6, 7, 5, 0];
+
+/// What is known beside the registers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Hints {
+    /// The stack pointer is at the return address.
+    pub at_call: bool,
+    /// The kernel disguises pointers to saved registers.
+    pub encoded: bool,
+    /// CS of the kernel.
+    pub cs: u64,
+}
+
+/// Takes the return address from the top of the stack.
+pub(super) fn pop(memory: &dyn Memory, state: &mut State) -> Step {
+    let Some((sp, ip)) = state.sp().and_then(|sp| Some((sp, memory.word(sp)?))) else { return Step::Lost };
+    state.return_to(ip, memory.add(sp, memory.size()));
+    Step::Caller
+}
+
+/// Goes to the caller.
+pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step {
+    let unbuilt = if state.exact { unbuilt(memory, state.ip) } else { None };
+    match unbuilt {
+        _ if hints.at_call => return pop(memory, state),
+        Some(Unbuilt::Nothing) => return pop(memory, state),
+        Some(Unbuilt::Pushed) => {
+            let above = state.sp().map(|sp| memory.add(sp, memory.size()));
+            state.gpr[SP] = above;
+            return pop(memory, state);
+        }
+        None => {}
+    }
+    let Some(bp) = state.bp().filter(|bp| *bp != 0) else { return Step::End };
+    if let Some(regs) = hints.encoded.then(|| disguised(memory, bp)).flatten() {
+        return interrupted(memory, state, regs, hints.cs).unwrap_or(Step::Lost);
+    }
+    let pair = memory.word(bp).zip(memory.word(memory.add(bp, memory.size())));
+    let Some((next, ip)) = pair else { return Step::Lost };
+    state.return_to(ip, memory.add(bp, 2 * memory.size()));
+    state.gpr[BP] = Some(next);
+    Step::Caller
+}
+
+/// How far a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unbuilt {
+    /// The return address is on top of the stack.
+    Nothing,
+    /// The caller's frame pointer is above it.
+    Pushed,
+}
+
+/// What the instruction at `ip` says of a frame that does not stand: it is `push bp`, `mov bp, sp` or a `ret`.
+fn unbuilt(memory: &dyn Memory, ip: u64) -> Option<Unbuilt> {
+    let mut bytes = [0; 3];
+    let read = memory.code(ip, &mut bytes);
+    match (bytes.get(..read)?, memory.wide()) {
+        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..], _) => Some(Unbuilt::Nothing),
+        ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], false) => Some(Unbuilt::Pushed),
+        ([0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec], true) => Some(Unbuilt::Pushed),
+        _ => None,
+    }
+}
+
+/// The address of `struct pt_regs` that this frame pointer is in disguise.
+fn disguised(memory: &dyn Memory, bp: u64) -> Option<u64> {
+    match memory.wide() {
+        true => (bp & 1 != 0).then_some(bp & !1),
+        false => (bp & 0x8000_0000 == 0).then_some(bp | 0x8000_0000),
+    }
+}
+
+/// Goes to what was interrupted when the registers at `regs` were saved.
+fn interrupted(memory: &dyn Memory, state: &mut State, regs: u64, kernel_cs: u64) -> Option<Step> {
+    let (order, first) = if memory.wide() { (&orc::ORDER[..], 16) } else { (&ORDER32[..], IP32) };
+    let word = |n: i64| memory.word(memory.add(regs, n * memory.size()));
+    let (ip, cs, sp) = (word(first)?, word(first + 1)? & 0xffff, word(first + 3)?);
+    if cs & 3 == 3 {
+        return Some(Step::End);
+    }
+    if cs != kernel_cs {
+        return None;
+    }
+    let mut gpr = state.gpr;
+    for (n, register) in (0..).zip(order) {
+        gpr[*register] = Some(word(n)?);
+    }
+    state.gpr = gpr;
+    state.return_to(ip, sp);
+    state.exact = true;
+    Some(Step::Caller)
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -1,0 +1,227 @@
+//! The kernel's stack: by ORC where the kernel has it, by call frame information where that, else by frame pointers.
+
+use std::sync::Arc;
+
+use trapline_emu::load::LoadPlan;
+use trapline_emu::symbols::{Btf, Symbols};
+use trapline_emu::{Core, Seg};
+
+use super::cfi::Cfi;
+use super::frame::{self, Hints};
+use super::orc::{END_BIT, OrcTable};
+use super::{LINUX, Linear, State, Step, Unwinder};
+use crate::profile::{LoadedModule, OsProfile};
+
+/// Most ORC entries of a loaded module.
+const MAX_ENTRIES: u64 = 1 << 18;
+/// Bytes of an ORC entry, and of its place.
+const ORC: [u64; 2] = [6, 4];
+
+/// The kernel's file, whose tables are read when a stack is first asked for.
+pub struct KernelImage {
+    plan: LoadPlan,
+    name: Arc<str>,
+    /// Addresses of functions, ascending.
+    functions: Vec<u64>,
+}
+
+impl KernelImage {
+    /// The kernel that `plan` loads and `symbols` names, called `name` in stacks.
+    pub fn new(plan: &LoadPlan, symbols: &Symbols, name: &str) -> Self {
+        let functions = symbols.functions().map(|symbol| symbol.addr).collect();
+        Self { plan: plan.clone(), name: name.into(), functions }
+    }
+
+    /// Whether an address is in the kernel's image.
+    fn holds(&self, address: u64) -> bool {
+        self.plan.vaddr_to_paddr(address).is_some()
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.plan.is_executable(address) == Some(true)
+    }
+
+    fn tables(&self) -> Kernel {
+        Kernel {
+            orc: self.orc().unwrap_or_default(),
+            cfi: Cfi::from_elf(&self.plan.image),
+            end_bit: self.end_bit(),
+        }
+    }
+
+    /// Where an ORC entry has its `end`; `None` for a kernel whose entries have none, and so are others than those of
+    /// Linux 6.1.
+    fn end_bit(&self) -> Option<u64> {
+        let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
+        // Behind two offsets of 16 bits.
+        btf.map_or(Some(END_BIT), |btf| {
+            let end = btf.member("orc_entry", "end")?;
+            end.bit_offset.checked_sub(32).filter(|bit| *bit < 16)
+        })
+    }
+
+    fn orc(&self) -> Option<OrcTable> {
+        let section = |name: &str| {
+            let section = self.plan.sections.iter().find(|section| section.name == name)?;
+            let bytes = self.plan.bytes_at(section.vaddr, usize::try_from(section.size).ok()?)?;
+            Some((section.vaddr, bytes))
+        };
+        let ((at, ips), (_, entries)) = section(".orc_unwind_ip").zip(section(".orc_unwind"))?;
+        Some(OrcTable::new(&ips, at, &entries, self.end_bit()?))
+    }
+}
+
+/// A frame of the kernel's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelFrame {
+    /// Instruction pointer or return address.
+    pub ip: u64,
+    /// Whether the instruction at `ip` is about to run: it is the one that was interrupted, not one that a call returns to.
+    pub exact: bool,
+}
+
+impl KernelFrame {
+    /// An address in the frame's instruction.
+    pub fn within(self) -> u64 {
+        self.ip.wrapping_sub(u64::from(!self.exact))
+    }
+}
+
+impl State {
+    fn kernel_frame(&self) -> KernelFrame {
+        KernelFrame { ip: self.ip, exact: self.exact }
+    }
+}
+
+/// What the kernel's file says of frames.
+pub(super) struct Kernel {
+    orc: OrcTable,
+    cfi: Option<Cfi>,
+    end_bit: Option<u64>,
+}
+
+/// A kernel module that was met on a stack.
+pub(super) struct KnownModule {
+    loaded: LoadedModule,
+    symbols: Symbols,
+    orc: OrcTable,
+}
+
+impl Unwinder {
+    /// The instruction pointer in the kernel, then the return addresses above it, innermost first: `most` at most.
+    /// Where an interrupt or exception came in, what it has interrupted. Nothing in user mode. `at_call` says that the
+    /// stack pointer is known to be at the return address.
+    pub fn kernel_stack(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        at_call: bool,
+        most: usize,
+    ) -> Vec<KernelFrame> {
+        let env = core.env();
+        let mut found = Vec::new();
+        if env.cpl() == 3 || most == 0 {
+            return found;
+        }
+        let memory = Linear { core, wide: env.long_mode() };
+        let mut state = State::of(core);
+        let encoded = profile.is_some_and(|profile| profile.system() == LINUX);
+        let mut hints = Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into() };
+        found.push(state.kernel_frame());
+        while found.len() < most {
+            let before = state.sp();
+            let (step, known) = self.kernel_step(profile, &memory, &mut state, hints);
+            if step != Step::Caller || !state.goes_on(before) {
+                break;
+            }
+            // What a frame pointer leads to may be anything, as that which user mode had.
+            if !known && !self.is_kernel_code(core, profile, state.within()) {
+                break;
+            }
+            found.push(state.kernel_frame());
+            hints.at_call = false;
+        }
+        found
+    }
+
+    /// Goes to the caller, and says whether by a table.
+    fn kernel_step(
+        &mut self,
+        profile: Option<&dyn OsProfile>,
+        memory: &Linear<'_>,
+        state: &mut State,
+        mut hints: Hints,
+    ) -> (Step, bool) {
+        let at = state.within();
+        if let Some(image) = self.image.as_ref().filter(|image| image.is_code(at)) {
+            let kernel = self.kernel.get_or_insert_with(|| image.tables());
+            if let Some(entry) = kernel.orc.find(at) {
+                return (entry.step(memory, state), true);
+            }
+            if let Some(step) = kernel.cfi.as_mut().and_then(|cfi| cfi.step(memory, state, 0)) {
+                return (step, true);
+            }
+            hints.at_call |= state.exact && image.functions.binary_search(&state.ip).is_ok();
+        } else if let Some(module) = self.module(memory.core, profile, at)
+            && let Some(entry) = module.orc.find(at)
+        {
+            return (entry.step(memory, state), true);
+        }
+        (frame::step(memory, state, hints), false)
+    }
+
+    fn is_kernel_code(&mut self, core: &Core, profile: Option<&dyn OsProfile>, address: u64) -> bool {
+        let Some(image) = &self.image else { return true };
+        image.is_code(address) || self.module(core, profile, address).is_some()
+    }
+
+    /// The kernel or the kernel module that an address is in, and where that begins: of the kernel 0.
+    pub fn kernel_module(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        address: u64,
+    ) -> Option<(Arc<str>, u64)> {
+        if let Some(image) = self.image.as_ref().filter(|image| image.holds(address)) {
+            return Some((Arc::clone(&image.name), 0));
+        }
+        let module = self.module(core, profile, address)?;
+        Some((module.loaded.name.as_str().into(), module.loaded.base))
+    }
+
+    /// The symbol that holds a byte of a kernel module that was met on a stack, and how far into it.
+    pub fn module_symbol(&self, name: &str, offset: u64) -> Option<(String, u64)> {
+        let module = self.modules.get(name)?;
+        let at = module.symbols.at(module.loaded.base.wrapping_add(offset))?;
+        Some((at.symbol.name.to_string(), at.offset))
+    }
+
+    /// The loaded module that an address is in. Its tables are read again when it was loaded anew.
+    fn module(&mut self, core: &Core, profile: Option<&dyn OsProfile>, address: u64) -> Option<&KnownModule> {
+        let profile = profile?;
+        let loaded = profile.module_at(core, address)?;
+        let name = loaded.name.clone();
+        if self.modules.get(&name).is_none_or(|known| known.loaded != loaded) {
+            let end_bit = match (&self.image, &mut self.kernel) {
+                (Some(image), kernel) => kernel.get_or_insert_with(|| image.tables()).end_bit,
+                (None, _) => None,
+            };
+            let orc = end_bit.and_then(|end_bit| module_table(core, &loaded, end_bit)).unwrap_or_default();
+            let symbols = profile.module_symbols(core, &name);
+            self.modules.insert(name.clone(), KnownModule { loaded, symbols, orc });
+        }
+        self.modules.get(&name)
+    }
+}
+
+/// A loaded module's table, which Linux has sorted.
+fn module_table(core: &Core, module: &LoadedModule, end_bit: u64) -> Option<OrcTable> {
+    let (ips, entries, count) = module.orc.filter(|(.., count)| *count <= MAX_ENTRIES)?;
+    let read = |at: u64, size: u64| {
+        let mut bytes = vec![0; usize::try_from(count * size).ok()?];
+        core.peek(at, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    let [entry, place] = ORC;
+    Some(OrcTable::new(&read(ips, place)?, ips, &read(entries, entry)?, end_bit))
+}

@@ -1,0 +1,161 @@
+//! Stacks of the guest: return addresses, found without running anything in it and without a trace.
+//!
+//! Each way to find a caller is a room: `orc` (the tables of Linux on x86-64), `cfi` (`.eh_frame` and `.debug_frame`),
+//! `frame` (frame pointers, and `struct pt_regs` behind one). `kernel` and `user` choose among them, frame by frame. All
+//! of them read memory through [`Memory`] alone, and tables and stacks may hold anything: what cannot be read or leads
+//! nowhere ends the walk, and so does a stack pointer that falls more than [`MAX_SWITCHES`] times, as it does where a walk
+//! goes on on another stack. A walk never has more frames than were asked for.
+
+use std::collections::BTreeMap;
+
+use trapline_emu::Core;
+
+mod cfi;
+mod frame;
+mod kernel;
+mod orc;
+mod user;
+
+pub use kernel::{KernelFrame, KernelImage};
+pub use user::{FindProgram, UserFrame};
+
+pub(crate) use frame::ORDER32 as REGISTERS32;
+pub(crate) use orc::ORDER as REGISTERS64;
+
+use kernel::{Kernel, KnownModule};
+use user::Programs;
+
+/// Times that a walk may go on at a lower stack pointer: from an NMI's stack to an interrupt's, an exception's, a task's,
+/// with some to spare.
+const MAX_SWITCHES: u32 = 8;
+
+/// How the profile of Linux calls its system.
+const LINUX: &str = "linux";
+
+const SP: usize = 4;
+const BP: usize = 5;
+
+/// NOFAULT memory, by words of the code that is unwound.
+trait Memory {
+    /// The word at `va`; `None` when not all of it can be read.
+    fn word(&self, va: u64) -> Option<u64>;
+
+    /// Up to `to.len()` bytes of code at `va`; how many could be read.
+    fn code(&self, va: u64, to: &mut [u8]) -> usize;
+
+    /// Whether words have 8 bytes, not 4.
+    fn wide(&self) -> bool;
+
+    /// `base + offset`, wrapped as addresses are.
+    fn add(&self, base: u64, offset: i64) -> u64 {
+        let sum = base.wrapping_add_signed(offset);
+        if self.wide() { sum } else { sum & u64::from(u32::MAX) }
+    }
+
+    /// Bytes of a word.
+    fn size(&self) -> i64 {
+        if self.wide() { 8 } else { 4 }
+    }
+}
+
+/// The guest's memory in the address space that it is in.
+struct Linear<'a> {
+    core: &'a Core,
+    wide: bool,
+}
+
+impl Memory for Linear<'_> {
+    fn word(&self, va: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.core.peek(va, bytes.get_mut(..self.size() as usize)?).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    fn code(&self, va: u64, to: &mut [u8]) -> usize {
+        self.core.peek_prefix(va, to)
+    }
+
+    fn wide(&self) -> bool {
+        self.wide
+    }
+}
+
+/// Registers at one frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct State {
+    /// General registers in the machine's order; `None` where a callee may have changed them.
+    gpr: [Option<u64>; 16],
+    /// Instruction pointer, or return address.
+    ip: u64,
+    /// Whether the instruction at `ip` is the one that is about to run, not one that a call returns to.
+    exact: bool,
+    /// Times that the stack pointer has fallen.
+    switches: u32,
+}
+
+impl State {
+    fn new(gpr: [u64; 16], ip: u64) -> Self {
+        Self { gpr: gpr.map(Some), ip, exact: true, switches: 0 }
+    }
+
+    /// The CPU's own.
+    fn of(core: &Core) -> Self {
+        Self::new(std::array::from_fn(|n| core.env().gpr(n)), core.env().eip())
+    }
+
+    /// An address in the instruction that the frame is in: a call may be the last one of its function.
+    fn within(&self) -> u64 {
+        if self.exact { self.ip } else { self.ip.wrapping_sub(1) }
+    }
+
+    fn sp(&self) -> Option<u64> {
+        self.gpr[SP]
+    }
+
+    fn bp(&self) -> Option<u64> {
+        self.gpr[BP]
+    }
+
+    /// Goes to the caller at `ip` with the stack pointer `sp`.
+    fn return_to(&mut self, ip: u64, sp: u64) {
+        (self.ip, self.exact, self.gpr[SP]) = (ip, false, Some(sp));
+    }
+
+    /// Whether a walk may go on from here that was at the stack pointer `before`.
+    fn goes_on(&mut self, before: Option<u64>) -> bool {
+        if self.sp() <= before {
+            self.switches += 1;
+        }
+        self.ip != 0 && self.switches <= MAX_SWITCHES
+    }
+}
+
+/// What is outside of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Its caller: the state is that one's.
+    Caller,
+    /// Nothing: the stack is complete.
+    End,
+    /// Nobody knows.
+    Lost,
+}
+
+/// Finds stacks. What it remembers are tables of files and modules, never anything of a stack.
+pub struct Unwinder {
+    image: Option<KernelImage>,
+    /// Made when it is first needed.
+    kernel: Option<Kernel>,
+    modules: BTreeMap<String, KnownModule>,
+    programs: Programs,
+}
+
+impl Default for Unwinder {
+    /// One that knows no tables, and so finds frame pointers only.
+    fn default() -> Self {
+        Self::new(None, Box::new(|_| None), Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod testing;

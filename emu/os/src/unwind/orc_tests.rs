@@ -1,0 +1,146 @@
+//! ORC by its rules, and with tables and stacks that somebody made up.
+
+use proptest::prelude::*;
+
+use super::super::testing::{Noise, Written, walk};
+use super::*;
+
+const UNDEFINED: u16 = 0;
+const PREV_SP: u16 = 1;
+const BP_REG: u16 = 4;
+const SP_REG: u16 = 5;
+const R10: u16 = 6;
+const BP_INDIRECT: u16 = 8;
+const SP_INDIRECT: u16 = 9;
+const CALL: u16 = 0;
+const REGS_TYPE: u16 = 1;
+const PARTIAL: u16 = 2;
+
+/// An entry as Linux 6.1 has it.
+fn entry(sp: (u16, i16), bp: (u16, i16), kind: u16, end: bool) -> Entry {
+    let flags = sp.0 | bp.0 << 4 | kind << 8 | u16::from(end) << END_BIT;
+    let parts = [sp.1.to_le_bytes(), bp.1.to_le_bytes(), flags.to_le_bytes()];
+    Entry::new(parts.as_flattened().try_into().unwrap(), END_BIT)
+}
+
+/// A state whose register n holds 0x100 n, with the stack pointer at 0x8000 and the frame pointer at 0x8040.
+fn state() -> State {
+    let mut state = State::new(std::array::from_fn(|n| 0x100 * n as u64), 0x1_0000);
+    (state.gpr[SP], state.gpr[BP]) = (Some(0x8000), Some(0x8040));
+    state
+}
+
+#[test]
+fn a_call_is_above_the_stack_or_frame_pointer() {
+    let memory = Written::new(true).with(0x8008, &[0xb0, 0x2_0000]).with(0x8040, &[0xb1, 0x3_0000]);
+    // push %rbp has run: the frame pointer is below the return address.
+    let mut at = state();
+    assert_eq!(entry((SP_REG, 0x800), (PREV_SP, -16), CALL, false).step(&memory, &mut at), Step::Lost);
+    assert_eq!(entry((SP_REG, 24), (PREV_SP, -16), CALL, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp(), at.bp(), at.exact), (0x2_0000, Some(0x8018), Some(0xb0), false));
+    assert_eq!(at.gpr[10], None, "a callee may have changed it");
+    let mut at = state();
+    assert_eq!(entry((BP_REG, 16), (PREV_SP, -16), CALL, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp(), at.bp()), (0x3_0000, Some(0x8050), Some(0xb1)));
+    assert_eq!(entry((R10, 0), (UNDEFINED, 0), CALL, false).step(&memory, &mut at), Step::Lost);
+}
+
+#[test]
+fn a_stack_is_left_through_what_points_to_the_other() {
+    // The interrupt stack's top holds the stack pointer of the task's.
+    let memory = Written::new(true)
+        .with(0x8000, &[0x9000])
+        .with(0x9000, &[0x2_0000])
+        .with(0x8038, &[0x9008])
+        .with(0xa00, &[0]);
+    let mut at = state();
+    assert_eq!(entry((SP_INDIRECT, 8), (UNDEFINED, 0), CALL, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp(), at.bp()), (0x2_0000, Some(0x9008), Some(0x8040)));
+    let mut at = state();
+    assert_eq!(entry((BP_INDIRECT, -8), (UNDEFINED, 0), CALL, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp()), (0x2_0000, Some(0x9008)));
+    // A register holds it.
+    let memory = memory.with(0xa00 - 8, &[0x2_0000]);
+    let mut at = state();
+    assert_eq!(entry((R10, 0), (UNDEFINED, 0), CALL, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp()), (0x2_0000, Some(0xa00)));
+}
+
+/// The words of `struct pt_regs`: register n is 0x1000 + n.
+fn regs(cs: u64) -> Vec<u64> {
+    let saved = ORDER.map(|n| 0x1000 + n as u64);
+    [&saved[..], &[u64::MAX, 0x5_0000, cs, 0x202, 0x7000, 0x18]].concat()
+}
+
+#[test]
+fn an_interrupt_leads_to_what_it_has_interrupted() {
+    let memory = Written::new(true).with(0x8000, &regs(0x10));
+    let mut at = state();
+    assert_eq!(entry((SP_REG, 0), (UNDEFINED, 0), REGS_TYPE, false).step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp(), at.exact), (0x5_0000, Some(0x7000), true));
+    for n in (0..16).filter(|n| *n != SP) {
+        assert_eq!(at.gpr[n], Some(0x1000 + n as u64));
+    }
+    // The CPU's frame alone: the other registers are still those of the handler.
+    let mut at = state();
+    let partial = entry((SP_REG, REGS as i16), (UNDEFINED, 0), PARTIAL, false);
+    assert_eq!(partial.step(&memory, &mut at), Step::Caller);
+    assert_eq!((at.ip, at.sp(), at.gpr[10], at.exact), (0x5_0000, Some(0x7000), Some(0xa00), true));
+}
+
+#[test]
+fn the_stack_ends_where_user_mode_begins_or_the_table_says_so() {
+    let memory = Written::new(true).with(0x8000, &regs(0x33));
+    for kind in [REGS_TYPE, PARTIAL] {
+        let offset = if kind == PARTIAL { REGS as i16 } else { 0 };
+        let entry = entry((SP_REG, offset), (UNDEFINED, 0), kind, false);
+        assert_eq!(entry.step(&memory, &mut state()), Step::End);
+    }
+    assert_eq!(entry((UNDEFINED, 0), (UNDEFINED, 0), CALL, true).step(&memory, &mut state()), Step::End);
+    assert_eq!(entry((UNDEFINED, 0), (UNDEFINED, 0), CALL, false).step(&memory, &mut state()), Step::Lost);
+    assert_eq!(entry((SP_REG, 8), (UNDEFINED, 0), 3, false).step(&memory, &mut state()), Step::Lost);
+}
+
+/// The bytes of both sections, the first at `at`.
+fn sections(at: u64, entries: &[(u64, [u8; 6])]) -> (Vec<u8>, Vec<u8>) {
+    let place = |n: usize| at + 4 * n as u64;
+    let ips = entries.iter().enumerate().flat_map(|(n, e)| ((e.0 - place(n)) as i32).to_le_bytes());
+    (ips.collect(), entries.iter().flat_map(|e| e.1).collect())
+}
+
+#[test]
+fn the_last_entry_that_begins_before_an_address_is_its_own() {
+    let named = |n: u8| [n, 0, 0, 0, 5, 0];
+    let weak = [0, 0, 0, 0, 0, 0];
+    let all = [(0x3000, named(3)), (0x1000, named(1)), (0x2000, named(2)), (0x2000, weak), (0x4000, weak)];
+    let (ips, entries) = sections(0x100, &all);
+    let table = OrcTable::new(&ips, 0x100, &entries, END_BIT);
+    let offset = |ip: u64| table.find(ip).map(|entry| entry.sp_offset);
+    assert_eq!(
+        [offset(0xfff), offset(0x1000), offset(0x1fff), offset(0x2000)],
+        [None, Some(1), Some(1), Some(2)]
+    );
+    assert_eq!([offset(0x3fff), offset(0x4000), offset(u64::MAX)], [Some(3), Some(0), Some(0)]);
+    // What is cut off in the middle counts up to there.
+    let short = OrcTable::new(&ips, 0x100, &entries[..13], END_BIT);
+    assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, END_BIT).starts.len()), (2, 0));
+}
+
+proptest! {
+    #[test]
+    fn no_table_and_no_stack_is_endless_or_panics(
+        ips in proptest::collection::vec(any::<u8>(), 0..200),
+        entries in proptest::collection::vec(any::<u8>(), 0..300),
+        (at, seed, gpr, ip) in (any::<u64>(), any::<u64>(), any::<[u64; 16]>(), any::<u64>()),
+        end_bit in 8u64..16,
+    ) {
+        let table = OrcTable::new(&ips, at, &entries, end_bit);
+        let memory = Noise { wide: true, seed };
+        let mut state = State::new(gpr, ip);
+        let found = walk(&mut state, 256, |state| match table.find(state.within()) {
+            Some(entry) => entry.step(&memory, state),
+            None => super::super::frame::step(&memory, state, Default::default()),
+        });
+        prop_assert!(found.len() <= 256);
+    }
+}
