@@ -5,6 +5,7 @@
 use crate::displace::Displaced;
 use crate::insert::bytes_at;
 use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
+use crate::user::UserProbes;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
 
@@ -57,6 +58,7 @@ pub struct SavedTable {
     by_paddr: BTreeMap<u64, usize>,
     by_range: BTreeMap<(u64, u64), usize>,
     by_stub: Vec<usize>,
+    user: UserProbes,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
     due: Vec<Due>,
@@ -240,6 +242,11 @@ impl Interposer {
         here
     }
 
+    /// How a site is displaced is to be found out anew.
+    pub(crate) fn forget_way(&mut self, core: &mut Core, site: usize) {
+        self.set_way(core, site, None);
+    }
+
     fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
         let Some(site) = self.sites.get_mut(site) else { return };
         site.wide = core.env().code64();
@@ -266,6 +273,7 @@ impl Interposer {
             by_paddr: self.by_paddr.clone(),
             by_range: self.by_range.clone(),
             by_stub: self.by_stub.clone(),
+            user: self.user.clone(),
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
@@ -307,11 +315,13 @@ impl Interposer {
         self.by_paddr.clone_from(&saved.by_paddr);
         self.by_range.clone_from(&saved.by_range);
         self.by_stub.clone_from(&saved.by_stub);
+        self.user.clone_from(&saved.user);
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }
         self.retries.clone_from(&saved.retries);
         self.pending = None;
+        self.awaiting.clear();
         self.unfinished.clone_from(&saved.unfinished);
         self.due.clone_from(&saved.due);
         for due in &saved.due {

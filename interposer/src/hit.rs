@@ -42,11 +42,12 @@ impl TrapInterposer for Interposer {
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
-        self.hit_without_site(core, hit.id, Some(hit));
+        self.hit_without_site(core, hit.id, Some(hit.ip), Some(&crate::watch::item(hit)));
     }
 
     fn faulted(&mut self, core: &mut Core) {
         self.stats.faulted += 1;
+        self.awaiting.clear();
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
         if !self.due.is_empty() {
@@ -62,6 +63,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn interrupted(&mut self, core: &mut Core) {
+        self.awaiting.clear();
         if let Some(pending) = self.pending {
             self.unfinished.insert(pending.site, pending.sp);
         }
@@ -69,6 +71,9 @@ impl TrapInterposer for Interposer {
     }
 
     fn settled(&mut self, core: &mut Core) {
+        if !self.awaiting.is_empty() {
+            self.hits_behind(core);
+        }
         if !self.due.is_empty() {
             self.stop_when_due(core);
         }
@@ -101,7 +106,8 @@ impl TrapInterposer for Interposer {
     }
 
     fn wants_code_pages(&self) -> bool {
-        self.has_wandering_points && self.probes.iter().any(|p| p.enabled && p.place.comes_and_goes())
+        self.user.any()
+            || self.has_wandering_points && self.probes.iter().any(|p| p.enabled && p.place.comes_and_goes())
     }
 }
 
@@ -118,6 +124,9 @@ impl Interposer {
     /// One probe at one hit.
     #[inline(always)]
     fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
+        if self.probes[index as usize].guarded && !self.admits(core, index, trap) {
+            return;
+        }
         let probe = &mut self.probes[index as usize];
         if !retry {
             probe.seen += 1;
@@ -224,6 +233,7 @@ impl Interposer {
         let env = core.env();
         let items = self.config.header;
         let profile = self.config.profile.as_deref();
+        let process = if probe.filter.is_some() { self.filters.process(core, profile) } else { 0 };
         let thrown = (outcome.termination == Termination::Exception).then(|| self.vm.unhandled());
         let (major, minor) = self.vm.codes();
         self.name.clear();
@@ -243,6 +253,7 @@ impl Interposer {
             major: major.unwrap_or(probe.major),
             minor: minor.unwrap_or(probe.minor),
             cpu: 0,
+            process,
             pid: if items.contains(HeaderItems::PID) { profile.map_or(0, |p| p.pid(core)) } else { 0 },
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
             cs: env.seg(Seg::Cs).selector,
@@ -335,6 +346,9 @@ impl Interposer {
                         self.pending = Some(Pending { site, sp });
                         return Verdict::Raise(fault);
                     }
+                    if !self.awaiting.is_empty() {
+                        core.as_retired(|core| self.hits_behind(core));
+                    }
                     self.completed(core);
                     return Verdict::Resumed;
                 }
@@ -368,6 +382,6 @@ impl Interposer {
             Some(_) => Displaced::Stepped,
             None => displace::displace(core, trap.linear, trap.ip),
         };
-        self.sites[site].displaced = Some(way);
+        self.sites[site].displaced = Some(self.known_at_once(core, site, way));
     }
 }

@@ -5,6 +5,7 @@ use crate::module;
 use crate::provided::Point;
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use crate::user::holds;
+use std::borrow::Borrow;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_emu::{Core, PAGE, PatchError, WatchKind};
@@ -132,9 +133,10 @@ impl Interposer {
         &mut self,
         core: &mut Core,
         name: &str,
-        program: LinkedProgram,
+        program: impl Borrow<LinkedProgram>,
         places: Vec<P>,
     ) -> Result<ProgramId, InsertError> {
+        let program = program.borrow();
         let points: Vec<Point> = places.into_iter().map(P::into).collect();
         if points.len() != program.probes.len() {
             let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
@@ -149,7 +151,9 @@ impl Interposer {
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
         self.has_wandering_points |= points.iter().any(|point| point.place.comes_and_goes());
         for (linked, point) in program.probes.iter().zip(points) {
-            self.probes.push(Probe {
+            let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
+            let filter = processes.map(|processes| self.filters.add(processes));
+            let mut probe = Probe {
                 program: id,
                 handler: linked.handler.clone(),
                 lines: linked.lines.clone(),
@@ -169,14 +173,18 @@ impl Interposer {
                     errors: 0,
                 }),
                 logonfault: linked.logonfault,
+                filter,
+                guarded: false,
                 enabled: false,
                 seen: 0,
                 run: 0,
-            });
+            };
+            probe.guarded = probe.is_guarded();
+            self.probes.push(probe);
         }
         self.programs.push(Program {
             name: name.to_string(),
-            module: program.header.name,
+            module: program.header.name.clone(),
             id: program.header.id,
             lv: vec![0; program.header.vars as usize],
             probes: (first..self.probes.len()).collect(),
@@ -184,12 +192,19 @@ impl Interposer {
             stop_at: None,
             counted: 0,
         });
+        let mut users = Vec::new();
         for probe in first..self.probes.len() {
-            if let Err(kind) = self.enable(core, probe) {
+            // Those on user modules together: each has to be looked for on the pages that are executed already.
+            if self.probes[probe].place.in_user().is_some() {
+                self.probes[probe].enabled = true;
+                users.push(probe as u32);
+            } else if let Err(kind) = self.enable(core, probe) {
+                self.enable_user(core, &users);
                 self.remove(core, ProgramId(id));
                 return Err(InsertError { probe: probe - first, kind });
             }
         }
+        self.enable_user(core, &users);
         Ok(ProgramId(id))
     }
 
@@ -239,15 +254,8 @@ impl Interposer {
                 self.arm_modules(core);
                 Ok(())
             }
-            Place::User { module, offset } => {
-                let file_page = (offset / PAGE) as usize;
-                let Some(content) = module.page(file_page) else { return Ok(()) };
-                for paddr in core.code_pages() {
-                    if holds(core, paddr, content) {
-                        self.count_found(core, &module, offset, (paddr, probe as u32));
-                        self.attach(core, paddr + offset % PAGE, INT3, probe)?;
-                    }
-                }
+            Place::User { .. } | Place::UserExit { .. } => {
+                self.enable_user(core, &[probe as u32]);
                 Ok(())
             }
         }
@@ -258,12 +266,19 @@ impl Interposer {
         if !std::mem::replace(&mut self.probes[probe].enabled, false) {
             return;
         }
-        let sites = match &self.probes[probe].place {
+        let place = self.probes[probe].place.clone();
+        let sites = match &place {
             Place::Kernel { paddr, .. } | Place::Pointer { paddr, .. } => {
                 self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
             }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
-            Place::User { .. } | Place::Module { .. } => 0..self.sites.len(),
+            Place::User { module, offset } | Place::UserExit { module, offset, .. } => {
+                for site in self.disable_user(module, *offset, probe as u32) {
+                    self.leave_site(core, site, probe as u32);
+                }
+                return;
+            }
+            Place::Module { .. } => 0..self.sites.len(),
             Place::Timer(_) => {
                 self.stop_timer(core, probe);
                 return;
@@ -276,13 +291,16 @@ impl Interposer {
                 return;
             }
         };
-        let first = sites.start;
-        for (n, site) in self.sites[sites].iter_mut().enumerate() {
-            if site.probes.contains(&(probe as u32)) {
-                let none_left = site.change(|probes| probes.retain(|&p| p != probe as u32));
-                if none_left && site.armed {
-                    site.disarm(core, first + n);
-                }
+        sites.for_each(|site| self.leave_site(core, site, probe as u32));
+    }
+
+    /// Takes a probe off a site, which is disarmed if it was the last.
+    fn leave_site(&mut self, core: &mut Core, index: usize, probe: u32) {
+        let site = &mut self.sites[index];
+        if site.probes.contains(&probe) {
+            let none_left = site.change(|probes| probes.retain(|&p| p != probe));
+            if none_left && site.armed {
+                site.disarm(core, index);
             }
         }
     }
@@ -330,6 +348,9 @@ impl Interposer {
         if !site.probes.contains(&probe) {
             let at = site.probes.partition_point(|&p| p < probe);
             site.change(|probes| probes.insert(at, probe));
+            if self.probes[probe as usize].is_behind() {
+                self.forget_way(core, index);
+            }
         }
         Ok(())
     }
@@ -345,7 +366,7 @@ impl Interposer {
             Place::Module { module, offset } => {
                 profile.is_some_and(|profile| module::place(core, profile, module, *offset) == Some(at))
             }
-            Place::User { module, offset } => {
+            Place::User { module, offset } | Place::UserExit { module, offset, .. } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
             }
         };
@@ -415,7 +436,9 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             (found[0], at)
         }
         Place::Pointer { .. } | Place::Watch(_) | Place::Timer(_) => return Ok(()),
-        Place::User { module, offset } => file_byte(module, *offset)?,
+        Place::User { module, offset } | Place::UserExit { module, offset, .. } => {
+            file_byte(module, *offset)?
+        }
         Place::Module { module, offset } => file_byte(module.file(), *offset)?,
     };
     if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }

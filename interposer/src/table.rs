@@ -7,10 +7,14 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
+use crate::leave::Awaiting;
+use crate::process::Filters;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
 use crate::timer::Timer;
+use crate::user::UserProbes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use trapline_emu::Watch;
 use trapline_emu::symbols::{KernelModule, UserModule};
@@ -59,6 +63,15 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// Behind an instruction of a user module by which a function is left: handlers run when it has completed.
+    UserExit {
+        /// The module.
+        module: Arc<UserModule>,
+        /// The instruction's offset in the module's file.
+        offset: u64,
+        /// Of a jump the function, by offsets in the file: where that leads into it, nothing is left. `None` of a return.
+        stays_in: Option<Range<u64>>,
+    },
     /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
     Module {
         /// The module.
@@ -85,7 +98,7 @@ pub enum Place {
 impl Place {
     /// Whether it is in a module, whose pages come in and are dropped again.
     pub(crate) fn comes_and_goes(&self) -> bool {
-        matches!(self, Self::User { .. } | Self::Module { .. })
+        matches!(self, Self::User { .. } | Self::UserExit { .. } | Self::Module { .. })
     }
 }
 
@@ -166,6 +179,10 @@ pub(crate) struct Probe {
     pub enabled: bool,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
+    /// Whether a hit is looked at before its handler runs.
+    pub guarded: bool,
+    /// The processes that it is of, if not all.
+    pub filter: Option<u32>,
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
     pub rest: Box<Rest>,
@@ -276,6 +293,11 @@ pub struct Interposer {
     pub(crate) has_wandering_points: bool,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
+    /// The enabled probes on user modules.
+    pub(crate) user: UserProbes,
+    pub(crate) filters: Filters,
+    /// Probes that run when the displaced instruction has completed.
+    pub(crate) awaiting: Vec<Awaiting>,
     /// Sites that are watches of execution, by their range.
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
     /// Sites that are pointers, by the number of their stub.
@@ -349,6 +371,9 @@ impl Interposer {
             has_wandering_points: false,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
+            user: UserProbes::default(),
+            filters: Filters::default(),
+            awaiting: Vec::new(),
             by_range: BTreeMap::new(),
             by_stub: Vec::new(),
             watch_unlimited: false,

@@ -3,13 +3,84 @@
 //! A page is looked at when it is about to be executed: it is the module's if its content is, whatever the guest's
 //! system. Where the profile knows what the current process has mapped, it is asked whether the page is mapped from the
 //! module's path; that is counted, and decides nothing, since another path may lead to the same file.
+//!
+//! There may be a probe on every instruction of a program: probes are kept by page of their module, so that a page which
+//! is of no interest costs a comparison with each page that has probes, most of which differ in their first bytes.
 
 use crate::insert::INT3;
 use crate::table::{Interposer, Place};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_emu::{Access, Core, PAGE, look};
 use trapline_os::OsProfile;
+
+/// The probes of one page of a module.
+#[derive(Debug, Clone)]
+struct FilePage {
+    module: Arc<UserModule>,
+    number: u64,
+    /// Those that are enabled, in order of insertion.
+    probes: BTreeSet<u32>,
+    /// Physical pages that it was found on.
+    frames: BTreeSet<u64>,
+}
+
+impl FilePage {
+    fn content(&self) -> &[u8] {
+        self.module.page(self.number as usize).unwrap_or_default()
+    }
+}
+
+/// The enabled probes on user modules, by module and page.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct UserProbes {
+    pages: Vec<FilePage>,
+    /// Places in `pages` by the module's own and the page.
+    by_page: BTreeMap<(usize, u64), usize>,
+    /// The modules whose places `by_page` has.
+    modules: Vec<Arc<UserModule>>,
+    enabled: usize,
+}
+
+impl UserProbes {
+    fn page(&self, module: &Arc<UserModule>, number: u64) -> Option<usize> {
+        let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module))?;
+        self.by_page.get(&(own, number)).copied()
+    }
+
+    /// Keeps an enabled probe; answers which page it is on.
+    fn add(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> usize {
+        let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module)).unwrap_or_else(|| {
+            self.modules.push(Arc::clone(module));
+            self.modules.len() - 1
+        });
+        let number = offset / PAGE;
+        let pages = &mut self.pages;
+        let page = *self.by_page.entry((own, number)).or_insert_with(|| {
+            let module = Arc::clone(module);
+            pages.push(FilePage { module, number, probes: BTreeSet::new(), frames: BTreeSet::new() });
+            pages.len() - 1
+        });
+        if let Some(page) = self.pages.get_mut(page) {
+            self.enabled += usize::from(page.probes.insert(probe));
+        }
+        page
+    }
+
+    /// Forgets a probe; answers the physical pages that it may be on.
+    fn remove(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<u64> {
+        let page = self.page(module, offset / PAGE);
+        let Some(page) = page.and_then(|page| self.pages.get_mut(page)) else { return Vec::new() };
+        self.enabled -= usize::from(page.probes.remove(&probe));
+        page.frames.iter().copied().collect()
+    }
+
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        self.enabled > 0
+    }
+}
 
 /// Whether the physical page holds this content. The last page of a file is short; what follows is not compared.
 pub(crate) fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
@@ -17,11 +88,11 @@ pub(crate) fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
     core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
 }
 
-/// Whether the current process has the physical page mapped as that of `offset` in the file at the module's path.
-fn mapped(core: &Core, profile: &dyn OsProfile, module: &UserModule, offset: u64, page: u64) -> bool {
+/// Whether the current process has the physical page mapped as page `number` of the file at the module's path.
+fn mapped(core: &Core, profile: &dyn OsProfile, module: &UserModule, number: u64, page: u64) -> bool {
     let mappings = profile.mappings(core, profile.current_task(core));
     mappings.iter().filter(|mapping| mapping.path == module.name()).any(|mapping| {
-        let into = (offset & !(PAGE - 1)).checked_sub(mapping.offset);
+        let into = (number * PAGE).checked_sub(mapping.offset);
         let va = into.and_then(|into| mapping.start.checked_add(into)).filter(|va| *va < mapping.end);
         va.is_some_and(|va| {
             look(core.ram(), core.paging(), va, Access::Read, true).is_ok_and(|found| found.paddr == page)
@@ -29,43 +100,74 @@ fn mapped(core: &Core, profile: &dyn OsProfile, module: &UserModule, offset: u64
     })
 }
 
+impl Place {
+    /// The user module that it is in, and the offset in its file.
+    pub(crate) fn in_user(&self) -> Option<(&Arc<UserModule>, u64)> {
+        match self {
+            Self::User { module, offset } | Self::UserExit { module, offset, .. } => Some((module, *offset)),
+            _ => None,
+        }
+    }
+}
+
 impl Interposer {
     /// A physical page is about to be executed: arms the user probes whose module page it holds.
     pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
-        for probe in 0..self.probes.len() {
-            let Some(Place::User { module, offset }) =
-                self.probes.get(probe).filter(|p| p.enabled).map(|p| &p.place)
-            else {
-                continue;
-            };
-            let (module, offset) = (Arc::clone(module), *offset);
-            let Some(content) = module.page((offset / PAGE) as usize) else { continue };
-            if holds(core, page, content) {
-                self.count_found(core, &module, offset, (page, probe as u32));
-                // A clash with another patch leaves this page without the probe; it cannot happen between
-                // breakpoint probes, which share sites.
-                let _ = self.attach(core, page + offset % PAGE, INT3, probe);
+        for index in 0..self.user.pages.len() {
+            self.arm_file_page(core, index, page);
+        }
+    }
+
+    /// Arms the probes of a module's page on a physical page, if that holds it.
+    fn arm_file_page(&mut self, core: &mut Core, index: usize, page: u64) {
+        let Some(file) = self.user.pages.get_mut(index) else { return };
+        if file.probes.is_empty() || !holds(core, page, file.content()) {
+            return;
+        }
+        file.frames.insert(page);
+        let (module, number, probes) = (Arc::clone(&file.module), file.number, file.probes.clone());
+        let mut fresh = false;
+        for probe in probes {
+            let place = self.probes.get(probe as usize).map(|probe| &probe.place);
+            let Some((_, offset)) = place.and_then(Place::in_user) else { continue };
+            let paddr = page + offset % PAGE;
+            let site = self.by_paddr.get(&paddr).and_then(|&site| self.sites.get(site));
+            fresh |= !site.is_some_and(|site| site.probes.contains(&probe));
+            // A clash with another patch leaves this page without the probe; it cannot happen between breakpoint probes,
+            // which share sites.
+            let _ = self.attach(core, paddr, INT3, probe as usize);
+        }
+        if fresh {
+            let profile = self.config.profile.as_deref();
+            let found = profile.is_some_and(|profile| mapped(core, profile, &module, number, page));
+            let counter = if found { &mut self.stats.by_mapping } else { &mut self.stats.by_content };
+            *counter += 1;
+        }
+    }
+
+    /// Enables probes on user modules, and arms them where their pages are executed already.
+    pub(crate) fn enable_user(&mut self, core: &mut Core, probes: &[u32]) {
+        let mut pages = BTreeSet::new();
+        for &probe in probes {
+            let place = self.probes.get(probe as usize).map(|probe| probe.place.clone());
+            if let Some((module, offset)) = place.as_ref().and_then(Place::in_user) {
+                pages.insert(self.user.add(module, offset, probe));
+            }
+        }
+        if pages.is_empty() {
+            return;
+        }
+        for paddr in core.code_pages() {
+            for &page in &pages {
+                self.arm_file_page(core, page, paddr);
             }
         }
     }
 
-    /// Counts how the page that a probe is about to be armed on was found, unless the probe is there.
-    pub(crate) fn count_found(
-        &mut self,
-        core: &Core,
-        module: &UserModule,
-        offset: u64,
-        (page, probe): (u64, u32),
-    ) {
-        let site = self.by_paddr.get(&(page + offset % PAGE)).and_then(|&site| self.sites.get(site));
-        if site.is_some_and(|site| site.probes.contains(&probe)) {
-            return;
-        }
-        let profile = self.config.profile.as_deref();
-        if profile.is_some_and(|profile| mapped(core, profile, module, offset, page)) {
-            self.stats.by_mapping += 1;
-        } else {
-            self.stats.by_content += 1;
-        }
+    /// A probe on a user module is disabled: the sites that it may be on.
+    pub(crate) fn disable_user(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<usize> {
+        let frames = self.user.remove(module, offset, probe);
+        let site = |frame: u64| self.by_paddr.get(&(frame + offset % PAGE)).copied();
+        frames.into_iter().filter_map(site).collect()
     }
 }

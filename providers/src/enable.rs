@@ -103,7 +103,7 @@ pub(crate) fn expand(
         if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
             linked.location.value = linear;
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
-        } else if let Place::User { offset, .. } = site.place {
+        } else if let Place::User { offset, .. } | Place::UserExit { offset, .. } = site.place {
             (linked.location.value, linked.location.offset) = (offset, offset);
         }
         probes.push(linked);
@@ -112,6 +112,7 @@ pub(crate) fn expand(
             name: Arc::clone(&probe.name),
             arguments: Arc::clone(&site.arguments),
             at_call: site.at_call,
+            processes: probe.processes.clone(),
         };
         points.push(Point { place: site.place.clone(), provided: Some(provided) });
     }

@@ -4,7 +4,7 @@
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
 //! `trapline list` shows), [`disassemble`] (what `trapline dis` shows) and [`sdt`] (statically defined probes);
-//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`, `sdt`,
+//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `pid`, `profile`, `sdt`,
 //! `tracepoint` and those of user programs. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
 //! Not here: handling a trap, guest memory while it runs.
@@ -27,6 +27,7 @@ mod enable;
 mod fbt;
 mod glob;
 mod list;
+mod pid;
 mod profile;
 mod provider;
 pub mod sdt;
@@ -45,6 +46,7 @@ pub use enable::{ArgumentRefused, EnableError, Matched, enable, find};
 pub use fbt::Rules;
 pub use glob::{FunctionGlob, GlobError};
 pub use list::{Function, functions};
+pub use pid::{PidError, TargetError, TargetProcess};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;
 pub use statics::user_probes;

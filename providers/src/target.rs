@@ -79,8 +79,8 @@ impl Target {
     }
 
     /// What the user has chosen of how probes are found.
-    pub fn options(&self) -> ProbeOptions {
-        self.options
+    pub fn options(&self) -> &ProbeOptions {
+        &self.options
     }
 
     /// All probes of the target.
@@ -117,6 +117,11 @@ impl Target {
         let path = self.files.resolve(name);
         let by_path = path.and_then(|path| self.modules.iter().find(|module| module.name() == path));
         by_path.or_else(|| self.modules.iter().find(|module| basename(module.name()) == basename(name)))
+    }
+
+    /// The path of the guest's file that `path` leads to, through symbolic links; `None` when it leads to no known one.
+    pub fn guest_path(&self, path: &str) -> Option<String> {
+        self.files.resolve(path)
     }
 
     /// The kernel modules in the order of their paths.

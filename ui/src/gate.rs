@@ -364,7 +364,8 @@ fn place(point: &PointView<'_>) -> String {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)
         }
-        trapline_interposer::Place::User { module, offset } => {
+        trapline_interposer::Place::User { module, offset }
+        | trapline_interposer::Place::UserExit { module, offset, .. } => {
             format!("{}+{offset:#x}", file_name(module.name()))
         }
         trapline_interposer::Place::Module { module, offset } => match module.section_at(*offset) {

@@ -78,7 +78,7 @@ impl Fbt {
             function: Arc::clone(&function.name),
             name: Arc::clone(name),
         };
-        Probe { id, name: Arc::new(name), sites, logged }
+        Probe { id, name: Arc::new(name), sites, logged, processes: None }
     }
 
     fn site(

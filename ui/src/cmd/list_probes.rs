@@ -105,7 +105,7 @@ fn address(site: &Site) -> Option<u64> {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
             Some(linear)
         }
-        Place::User { offset, .. } => Some(offset),
+        Place::User { offset, .. } | Place::UserExit { offset, .. } => Some(offset),
         _ => None,
     }
 }
