@@ -100,14 +100,14 @@ impl TrapInterposer for Interposer {
     fn code_page(&mut self, core: &mut Core, paddr: u64) {
         self.arm_page(core, paddr);
         // A user program has no part in the kernel's modules.
-        if core.env().cpl() == 0 {
+        if self.has_module_points && core.env().cpl() == 0 {
             self.arm_modules(core);
         }
     }
 
     fn wants_code_pages(&self) -> bool {
         self.user.any()
-            || self.has_wandering_points && self.probes.iter().any(|p| p.enabled && p.place.comes_and_goes())
+            || self.has_module_points && self.probes.iter().any(|p| p.enabled && p.place.in_kernel_module())
     }
 }
 

@@ -149,7 +149,7 @@ impl Interposer {
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        self.has_wandering_points |= points.iter().any(|point| point.place.comes_and_goes());
+        self.has_module_points |= points.iter().any(|point| point.place.in_kernel_module());
         for (linked, point) in program.probes.iter().zip(points) {
             let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
             let filter = processes.map(|processes| self.filters.add(processes));

@@ -96,9 +96,9 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether it is in a module, whose pages come in and are dropped again.
-    pub(crate) fn comes_and_goes(&self) -> bool {
-        matches!(self, Self::User { .. } | Self::UserExit { .. } | Self::Module { .. })
+    /// Whether it is in a kernel module, which comes and goes.
+    pub(crate) fn in_kernel_module(&self) -> bool {
+        matches!(self, Self::Module { .. })
     }
 }
 
@@ -289,8 +289,8 @@ pub struct Interposer {
     pub(crate) gv: Vec<u64>,
     pub(crate) programs: Vec<Program>,
     pub(crate) probes: Vec<Probe>,
-    /// Whether a point ever was in a module: all are looked through after each slice then.
-    pub(crate) has_wandering_points: bool,
+    /// Whether a point ever was in a kernel module: all are looked through after each slice then.
+    pub(crate) has_module_points: bool,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
     /// The enabled probes on user modules.
@@ -368,7 +368,7 @@ impl Interposer {
             gv: Vec::new(),
             programs: Vec::new(),
             probes: Vec::new(),
-            has_wandering_points: false,
+            has_module_points: false,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
             user: UserProbes::default(),
