@@ -35,7 +35,7 @@ mod source;
 mod statics;
 mod target;
 
-pub use abi::{Abi, AbiError, AtEntry, AtReturn};
+pub use abi::{Abi, AbiError, AtEntry, AtOffset, AtReturn};
 pub use catalog::{Catalog, MatchError, ProbeOptions};
 pub use clause::{Clause, ClauseError};
 pub use code::{Code, Refusal};

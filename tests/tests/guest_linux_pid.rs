@@ -428,9 +428,9 @@ fn guest_pid_aliases_and_absolute_addresses() {
         probe["sites"][0]["address"].clone()
     };
     assert_eq!(site(&format!("pid$target:a.out:-:{ten:x}")), site("pid$target:a.out:ten:entry"));
-    let ran = listed(&[&format!("pid$target:a.out:-:{:x}", ten + 1), "--target", "/bin/pid"]);
+    let ran = listed(&[&format!("pid$target:a.out:-:{:x}", ten + 2), "--target", "/bin/pid"]);
     assert!(
-        ran.err.contains(&format!("offset {:#x} is not aligned on an instruction", ten + 1)),
+        ran.err.contains(&format!("offset {:#x} is not aligned on an instruction", ten + 2)),
         "{}",
         ran.err
     );
