@@ -2,7 +2,8 @@
 
 use crate::displace::Displaced;
 use crate::module;
-use crate::provided::Point;
+use crate::process::Who;
+use crate::provided::{Point, Provided};
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use crate::user::holds;
 use std::borrow::Borrow;
@@ -77,6 +78,11 @@ pub enum InsertErrorKind {
     /// All stubs are in use.
     #[error("all {0} stubs of macro-declared probes are in use")]
     NoStub(usize),
+    /// Nobody can tell whose process is running.
+    #[error(
+        "whose process runs is not known: this guest's system is none whose tasks can be read; pid* takes every process"
+    )]
+    NoProcesses,
     /// All debug registers are in use.
     #[error(
         "the watch of {low:#x}:{high:#x} would be one more than the hardware has debug registers for, which are {limit}; \
@@ -142,8 +148,9 @@ impl Interposer {
             let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
             return Err(InsertError { probe: 0, kind });
         }
-        for (probe, (linked, Point { place, .. })) in program.probes.iter().zip(&points).enumerate() {
+        for (probe, (linked, Point { place, provided })) in program.probes.iter().zip(&points).enumerate() {
             let checked = self.check_watch(place).and_then(|()| check_opcode(core, place, linked.opcode));
+            let checked = checked.and_then(|()| self.check_processes(provided.as_ref()));
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let id = self.programs.len();
@@ -206,6 +213,13 @@ impl Interposer {
         }
         self.enable_user(core, &users);
         Ok(ProgramId(id))
+    }
+
+    /// Whether it can be told whose process is running, where that matters.
+    fn check_processes(&self, provided: Option<&Provided>) -> Result<(), InsertErrorKind> {
+        let processes = provided.and_then(|provided| provided.processes.as_ref());
+        let matters = processes.is_some_and(|processes| processes.who != Who::Any);
+        if matters && self.config.profile.is_none() { Err(InsertErrorKind::NoProcesses) } else { Ok(()) }
     }
 
     /// Takes a program out: its probes are disarmed, what they recorded stays.

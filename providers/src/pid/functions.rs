@@ -37,6 +37,8 @@ pub struct Text<'a> {
 pub struct Functions {
     /// By address; of one address the name with the fewest underscores first.
     list: Vec<Function>,
+    /// The highest end of each and all before it.
+    reach: Vec<u64>,
 }
 
 impl Functions {
@@ -70,7 +72,11 @@ impl Functions {
         }
         sort(&mut list);
         end_at_next(&mut list);
-        Self { list }
+        let reach = list.iter().scan(0, |reach: &mut u64, function| {
+            *reach = (*reach).max(function.start.saturating_add(function.size));
+            Some(*reach)
+        });
+        Self { reach: reach.collect(), list }
     }
 
     /// Those of a name.
@@ -95,8 +101,10 @@ impl Functions {
 
     /// The function that holds an address: of several the one that begins last.
     pub fn at(&self, addr: u64) -> Option<&Function> {
-        let below = self.list.get(..self.list.partition_point(|function| function.start <= addr))?;
-        below.iter().rev().find(|function| addr - function.start < function.size)
+        let below = self.list.partition_point(|function| function.start <= addr);
+        let below = self.list.iter().zip(&self.reach).take(below).rev();
+        let mut near = below.take_while(|(_, reach)| **reach > addr).map(|(function, _)| function);
+        near.find(|function| addr - function.start < function.size)
     }
 
     /// Whether the code at `to` is a part that the compiler has split off `function`, or which that was split off.

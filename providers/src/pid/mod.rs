@@ -276,9 +276,10 @@ impl<'a> Maker<'a> {
             let code = Code { start: function.start, bytes: whole.bytes, bits };
             let nearest = code.around(address - function.start);
             if let Some((start, end)) = nearest
-                && function.start + start != address
+                && function.start.wrapping_add(start) != address
             {
-                let nearest = Some((function.start + start, function.start + end));
+                let whole = |at| function.start.wrapping_add(at);
+                let nearest = Some((whole(start), whole(end)));
                 return Err(PidError::Misaligned { offset: address, nearest });
             }
         }

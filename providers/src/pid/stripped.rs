@@ -23,34 +23,49 @@ fn sections(module: &UserModule) -> Vec<Range<u64>> {
     if view.sections().iter().any(|section| section.kind == SYMTAB) {
         return Vec::new();
     }
-    let code =
-        view.sections().iter().filter(|s| s.is_alloc() && s.is_executable() && !s.name.starts_with(".plt"));
-    let mut found: Vec<_> =
-        code.map(|section| section.addr..section.addr.saturating_add(section.size)).collect();
+    let code = view.sections().iter().filter(|s| s.is_alloc() && s.is_executable());
+    let code = code.filter(|section| !section.name.starts_with(".plt")).filter_map(|section| {
+        let end = section.addr.checked_add(section.size)?;
+        // Addresses behind its last instruction can still be told.
+        (end < u64::MAX - 0x100).then_some(section.addr..end)
+    });
+    let mut found: Vec<_> = code.collect();
     found.sort_unstable_by_key(|range| range.start);
     found
 }
 
-/// What of the sections lies in none of the functions, which are given by address and size in that order.
+/// What of the sections lies in none of the functions; both are given by address.
 fn gaps(sections: &[Range<u64>], functions: &[(u64, u64)]) -> Vec<Range<u64>> {
+    let mut functions = functions.iter().peekable();
     let mut found = Vec::new();
+    let mut at = 0;
     for section in sections {
-        let mut at = section.start;
-        for (start, size) in functions {
-            let end = start.saturating_add(*size);
-            if end <= at || *start >= section.end {
-                continue;
-            }
+        at = at.max(section.start);
+        while let Some((start, size)) = functions.next_if(|(start, _)| *start < section.end) {
             if *start > at {
                 found.push(at..*start);
             }
-            at = end;
+            at = at.max(start.saturating_add(*size));
         }
         if at < section.end {
             found.push(at..section.end);
+            at = section.end;
         }
     }
     found
+}
+
+/// Those of the functions that begin in none of the others; both are given by address.
+fn outside(functions: Vec<(u64, u64)>, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut others = others.iter().peekable();
+    let mut reach = 0;
+    let begins_outside = |(start, _): &(u64, u64)| {
+        while let Some((from, size)) = others.next_if(|(from, _)| from <= start) {
+            reach = reach.max(from.saturating_add(*size));
+        }
+        *start >= reach
+    };
+    functions.into_iter().filter(begins_outside).collect()
 }
 
 /// Address and size of the functions that no symbol names, by address; `known` are those that one does.
@@ -59,12 +74,8 @@ pub fn functions(module: &UserModule, known: &[(u64, u64)]) -> Vec<(u64, u64)> {
     if sections.is_empty() {
         return Vec::new();
     }
-    let mut taken: Vec<(u64, u64)> = module.frame_functions();
-    taken.retain(|(start, _)| {
-        !known.iter().any(|(from, size)| (*from..from.saturating_add(*size)).contains(start))
-    });
-    let mut found = taken.clone();
-    taken.extend(known);
+    let mut found = outside(module.frame_functions(), known);
+    let mut taken = [&found, known].concat();
     taken.sort_unstable();
     let gaps = gaps(&sections, &taken);
     let mut starts: BTreeSet<u64> = main(module).into_iter().collect();
@@ -118,7 +129,7 @@ impl<'a> Code<'a> {
             self.from(at).find(|i| starts.contains(&i.ip()) || !is_padding(i)).map(|i| i.ip())
         {
             let next = starts.range(start + 1..).next().copied().unwrap_or(u64::MAX).min(self.end());
-            let end = self.function_end(start, next);
+            let end = self.function_end(start, next).max(start + 1);
             found.push((start, end - start));
             at = end;
         }
