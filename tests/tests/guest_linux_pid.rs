@@ -435,3 +435,15 @@ fn guest_pid_aliases_and_absolute_addresses() {
         ran.err
     );
 }
+
+#[test]
+fn guest_pid_needs_a_system_whose_tasks_are_known() {
+    let file = "/bin/busybox=.guests/busybox-i386";
+    let args = ["run", ".guests/gnumach", "--file", file, "--limit-insns", "1000000", "-q", "-n"];
+    let ran = trapline(&root(), &[&args[..], &["pid1:busybox:main:entry"]].concat());
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let sentence = "whose process runs is not known: this guest's system is none whose tasks can be read";
+    assert!(ran.err.contains(sentence), "{}", ran.err);
+    let ran = trapline(&root(), &[&args[..], &["pid*:busybox:main:entry"]].concat());
+    assert_eq!((ran.code, ran.out.as_str()), (124, ""), "{}", ran.err);
+}
