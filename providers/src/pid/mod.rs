@@ -171,8 +171,7 @@ impl<'a> Maker<'a> {
         arguments: Arc<dyn Arguments>,
     ) -> Site {
         let opcode = usize::try_from(at).ok().and_then(|at| text.bytes.get(at)).copied().unwrap_or_default();
-        let at_call = at == 0 && rule != "ret";
-        Site { place, within: None, offset: at, opcode, rule, arguments, shown: Vec::new(), at_call }
+        Site { place, within: None, offset: at, opcode, rule, arguments, shown: Vec::new(), at_call: false }
     }
 
     fn offset_name(&mut self, at: u64) -> Arc<str> {
@@ -187,7 +186,7 @@ impl<'a> Maker<'a> {
 
     fn entry(&self, function: &Function, text: Text<'_>) -> Probe {
         let site = self.site(text, 0, self.user(text, 0), "first byte", Arc::new(AtEntry(self.abi)));
-        self.probe(&function.name, &self.entry, vec![site], abi::LOGGED)
+        self.probe(&function.name, &self.entry, vec![Site { at_call: true, ..site }], abi::LOGGED)
     }
 
     fn leave(&self, function: &Function, text: Text<'_>, code: &Code<'_>) -> Option<Probe> {
@@ -202,7 +201,7 @@ impl<'a> Maker<'a> {
                     stays_in: exit.may_stay.then(|| own.clone()),
                 };
                 let arguments = Arc::new(AtReturn { offset: exit.at, abi: self.abi });
-                Site { at_call: false, ..self.site(text, exit.at, place, exit.rule, arguments) }
+                self.site(text, exit.at, place, exit.rule, arguments)
             })
             .collect();
         (!sites.is_empty()).then(|| self.probe(&function.name, &self.leave, sites, LOGGED_AT_RETURN))
