@@ -49,7 +49,7 @@ pub(crate) fn is_changed_page(
 }
 
 /// Whether the physical page has the file's instruction at the place of `offset`, as much of it as lies on that page.
-fn has_instruction(core: &Core, module: &UserModule, offset: u64, page: u64) -> bool {
+pub(crate) fn has_instruction(core: &Core, module: &UserModule, offset: u64, page: u64) -> bool {
     let into = (offset % PAGE) as usize;
     let content = module.page((offset / PAGE) as usize).and_then(|content| content.get(into..));
     let Some(content) = content.filter(|content| !content.is_empty()) else { return false };

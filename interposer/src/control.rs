@@ -6,6 +6,7 @@ use crate::displace::Displaced;
 use crate::insert::bytes_at;
 use crate::module::ProbedModule;
 use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
+use crate::user::UserProbes;
 use crate::word::Words;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
@@ -61,6 +62,7 @@ pub struct SavedTable {
     by_range: BTreeMap<(u64, u64), usize>,
     by_stub: Vec<usize>,
     words: Words,
+    user: UserProbes,
     retries: BTreeMap<usize, u64>,
     unfinished: BTreeMap<usize, u64>,
     due: Vec<Due>,
@@ -244,6 +246,11 @@ impl Interposer {
         here
     }
 
+    /// How a site is displaced is to be found out anew.
+    pub(crate) fn forget_way(&mut self, core: &mut Core, site: usize) {
+        self.set_way(core, site, None);
+    }
+
     fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
         let Some(site) = self.sites.get_mut(site) else { return };
         site.wide = core.env().code64();
@@ -272,6 +279,7 @@ impl Interposer {
             by_range: self.by_range.clone(),
             by_stub: self.by_stub.clone(),
             words: self.words.clone(),
+            user: self.user.clone(),
             retries: self.retries.clone(),
             unfinished: self.unfinished.clone(),
             due: self.due.clone(),
@@ -315,11 +323,13 @@ impl Interposer {
         self.by_range.clone_from(&saved.by_range);
         self.by_stub.clone_from(&saved.by_stub);
         self.words.clone_from(&saved.words);
+        self.user.clone_from(&saved.user);
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }
         self.retries.clone_from(&saved.retries);
         self.pending = None;
+        self.awaiting.clear();
         self.unfinished.clone_from(&saved.unfinished);
         self.due.clone_from(&saved.due);
         for due in &saved.due {

@@ -10,7 +10,7 @@ use crate::host::Guest;
 use crate::insert::bytes_at;
 use crate::module::ProbedModule;
 use crate::provided::HandlerError;
-use crate::table::{Interposer, Pending, Probe};
+use crate::table::{Interposer, Pending};
 use trapline_emu::{Core, Fault, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
@@ -42,11 +42,12 @@ impl TrapInterposer for Interposer {
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
-        self.hit_without_site(core, hit.id, Some(hit));
+        self.hit_without_site(core, hit.id, Some(hit.ip), Some(&crate::watch::item(hit)));
     }
 
     fn faulted(&mut self, core: &mut Core) {
         self.stats.faulted += 1;
+        self.awaiting.clear();
         // A probe that has had its last hit gets it back: the instruction will be tried again.
         self.expired.clear();
         if !self.due.is_empty() {
@@ -62,6 +63,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn interrupted(&mut self, core: &mut Core) {
+        self.awaiting.clear();
         if let Some(pending) = self.pending {
             self.unfinished.insert(pending.site, pending.sp);
         }
@@ -69,6 +71,9 @@ impl TrapInterposer for Interposer {
     }
 
     fn settled(&mut self, core: &mut Core) {
+        if !self.awaiting.is_empty() {
+            self.hits_behind(core);
+        }
         if !self.due.is_empty() {
             self.stop_when_due(core);
         }
@@ -99,9 +104,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn code_page(&mut self, core: &mut Core, paddr: u64) {
-        if self.has_user_points {
-            self.arm_page(core, paddr);
-        }
+        self.arm_page(core, paddr);
         // A user program has no part in the kernel's modules.
         if core.env().cpl() == 0 {
             self.arm_modules(core);
@@ -109,9 +112,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn wants_code_pages(&self) -> bool {
-        let user = |p: &Probe| p.enabled && p.place.in_user_code().is_some();
-        self.modules.iter().any(ProbedModule::is_enabled)
-            || self.has_user_points && self.probes.iter().any(user)
+        self.user.any() || self.modules.iter().any(ProbedModule::is_enabled)
     }
 
     fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
@@ -136,6 +137,9 @@ impl Interposer {
     /// One probe at one hit.
     #[inline(always)]
     fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
+        if self.probes[index as usize].guarded && !self.admits(core, index, trap) {
+            return;
+        }
         let probe = &mut self.probes[index as usize];
         if probe.answers {
             core.env().set_gpr(0, 1);
@@ -247,6 +251,7 @@ impl Interposer {
         let env = core.env();
         let items = self.config.header;
         let profile = self.config.profile.as_deref();
+        let process = if probe.filter.is_some() { self.filters.process(core, profile) } else { 0 };
         let thrown = (outcome.termination == Termination::Exception).then(|| self.vm.unhandled());
         let (major, minor) = self.vm.codes();
         self.name.clear();
@@ -266,6 +271,7 @@ impl Interposer {
             major: major.unwrap_or(probe.major),
             minor: minor.unwrap_or(probe.minor),
             cpu: 0,
+            process,
             pid: if items.contains(HeaderItems::PID) { profile.map_or(0, |p| p.pid(core)) } else { 0 },
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
             cs: env.seg(Seg::Cs).selector,
@@ -343,6 +349,9 @@ impl Interposer {
                         self.pending = Some(Pending { site, sp });
                         return Verdict::Raise(fault);
                     }
+                    if !self.awaiting.is_empty() {
+                        core.as_retired(|core| self.hits_behind(core));
+                    }
                     self.completed(core);
                     return Verdict::Resumed;
                 }
@@ -376,6 +385,6 @@ impl Interposer {
             Some(_) => Displaced::Stepped,
             None => displace::displace(core, trap.linear, trap.ip),
         };
-        self.sites[site].displaced = Some(way);
+        self.sites[site].displaced = Some(self.known_at_once(core, site, way));
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::changed::is_changed_page;
 use crate::displace::Displaced;
-use crate::provided::Point;
+use crate::process::Who;
+use crate::provided::{Point, Provided};
 use crate::table::{Interposer, Place, Probe, Program, ProgramId, Rest, Site};
 use crate::user::holds;
+use std::borrow::Borrow;
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_emu::{Core, PAGE, PatchError, WatchKind};
@@ -82,6 +84,11 @@ pub enum InsertErrorKind {
     /// All stubs are in use.
     #[error("all {0} stubs of macro-declared probes are in use")]
     NoStub(usize),
+    /// Nobody can tell whose process is running.
+    #[error(
+        "whose process runs is not known: this guest's system is none whose tasks can be read; pid* takes every process"
+    )]
+    NoProcesses,
     /// All debug registers are in use.
     #[error(
         "the watch of {low:#x}:{high:#x} would be one more than the hardware has debug registers for, which are {limit}; \
@@ -138,24 +145,27 @@ impl Interposer {
         &mut self,
         core: &mut Core,
         name: &str,
-        program: LinkedProgram,
+        program: impl Borrow<LinkedProgram>,
         places: Vec<P>,
     ) -> Result<ProgramId, InsertError> {
+        let program = program.borrow();
         let points: Vec<Point> = places.into_iter().map(P::into).collect();
         if points.len() != program.probes.len() {
             let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
             return Err(InsertError { probe: 0, kind });
         }
-        for (probe, (linked, Point { place, .. })) in program.probes.iter().zip(&points).enumerate() {
+        for (probe, (linked, Point { place, provided })) in program.probes.iter().zip(&points).enumerate() {
             let checked = self.check_watch(place).and_then(|()| check_opcode(core, place, linked.opcode));
+            let checked = checked.and_then(|()| self.check_processes(provided.as_ref()));
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let id = self.programs.len();
         let first = self.probes.len();
         self.gv.resize(self.gv.len().max(program.header.gvars as usize), 0);
-        self.has_user_points |= points.iter().any(|point| point.place.in_user_code().is_some());
         for (linked, point) in program.probes.iter().zip(points) {
-            self.probes.push(Probe {
+            let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
+            let filter = processes.map(|processes| self.filters.add(processes));
+            let mut probe = Probe {
                 program: id,
                 handler: linked.handler.clone(),
                 lines: linked.lines.clone(),
@@ -176,15 +186,19 @@ impl Interposer {
                     errors: 0,
                 }),
                 logonfault: linked.logonfault,
+                filter,
+                guarded: false,
                 enabled: false,
                 seen: 0,
                 run: 0,
-            });
+            };
+            probe.guarded = probe.is_guarded();
+            self.probes.push(probe);
         }
         let own = first..self.probes.len();
         self.programs.push(Program {
             name: name.to_string(),
-            module: program.header.name,
+            module: program.header.name.clone(),
             id: program.header.id,
             lv: vec![0; program.header.vars as usize],
             tellers: own.clone().filter(|&probe| self.probes[probe].place.only_tells()).collect(),
@@ -194,14 +208,28 @@ impl Interposer {
             counted: 0,
         });
         self.note_module_points(first);
+        let mut users = Vec::new();
         for probe in first..self.probes.len() {
-            if let Err(kind) = self.enable(core, probe) {
+            // Those on user modules together: each has to be looked for on the pages that are executed already.
+            if self.probes[probe].place.in_user_code().is_some() {
+                self.probes[probe].enabled = true;
+                users.push(probe as u32);
+            } else if let Err(kind) = self.enable(core, probe) {
+                self.enable_user(core, &users);
                 self.remove(core, ProgramId(id));
                 return Err(InsertError { probe: probe - first, kind });
             }
         }
+        self.enable_user(core, &users);
         self.arm_modules(core);
         Ok(ProgramId(id))
+    }
+
+    /// Whether it can be told whose process is running, where that matters.
+    fn check_processes(&self, provided: Option<&Provided>) -> Result<(), InsertErrorKind> {
+        let processes = provided.and_then(|provided| provided.processes.as_ref());
+        let matters = processes.is_some_and(|processes| processes.who != Who::Any);
+        if matters && self.config.profile.is_none() { Err(InsertErrorKind::NoProcesses) } else { Ok(()) }
     }
 
     /// Takes a program out: its probes are disarmed, what they recorded stays.
@@ -257,16 +285,8 @@ impl Interposer {
                 self.enable_in_module(&module);
                 Ok(())
             }
-            Place::User { module, offset } | Place::Question { module, offset } => {
-                let file_page = (offset / PAGE) as usize;
-                let Some(content) = module.page(file_page) else { return Ok(()) };
-                for paddr in core.code_pages() {
-                    let profile = self.config.profile.as_deref();
-                    if holds(core, paddr, content) || is_changed_page(core, profile, &module, offset, paddr) {
-                        self.count_found(core, &module, offset, (paddr, probe as u32));
-                        self.attach(core, paddr + offset % PAGE, INT3, probe)?;
-                    }
-                }
+            Place::User { .. } | Place::UserExit { .. } | Place::Question { .. } => {
+                self.enable_user(core, &[probe as u32]);
                 Ok(())
             }
         }
@@ -302,16 +322,24 @@ impl Interposer {
 
     /// Takes a probe from its sites; those without any left are disarmed.
     fn detach(&mut self, core: &mut Core, probe: usize) {
-        let sites = match &self.probes[probe].place {
+        let place = self.probes[probe].place.clone();
+        let sites = match &place {
             Place::Kernel { paddr, .. } | Place::Pointer { paddr, .. } => {
                 self.by_paddr.get(paddr).map_or(0..0, |&s| s..s + 1)
             }
             Place::LockNop { paddr, .. } => self.by_paddr.get(&(paddr + 1)).map_or(0..0, |&s| s..s + 1),
             Place::Semaphore { .. } => return,
-            Place::User { .. } | Place::Question { .. } | Place::UserPointer { .. } => 0..self.sites.len(),
+            Place::UserPointer { .. } => 0..self.sites.len(),
+            Place::User { module, offset }
+            | Place::UserExit { module, offset, .. }
+            | Place::Question { module, offset } => {
+                for site in self.disable_user(module, *offset, probe as u32) {
+                    self.leave_site(core, site, probe as u32);
+                }
+                return;
+            }
             Place::Module { module, .. } => {
-                let module = Arc::clone(module);
-                self.disable_in_module(core, &module, probe);
+                self.disable_in_module(core, module, probe);
                 return;
             }
             Place::Timer(_) => {
@@ -326,13 +354,16 @@ impl Interposer {
                 return;
             }
         };
-        let first = sites.start;
-        for (n, site) in self.sites[sites].iter_mut().enumerate() {
-            if site.probes.contains(&(probe as u32)) {
-                let none_left = site.change(|probes| probes.retain(|&p| p != probe as u32));
-                if none_left && site.armed {
-                    site.disarm(core, first + n);
-                }
+        sites.for_each(|site| self.leave_site(core, site, probe as u32));
+    }
+
+    /// Takes a probe off a site, which is disarmed if it was the last.
+    fn leave_site(&mut self, core: &mut Core, index: usize, probe: u32) {
+        let site = &mut self.sites[index];
+        if site.probes.contains(&probe) {
+            let none_left = site.change(|probes| probes.retain(|&p| p != probe));
+            if none_left && site.armed {
+                site.disarm(core, index);
             }
         }
     }
@@ -380,6 +411,9 @@ impl Interposer {
         if !site.probes.contains(&probe) {
             let at = site.probes.partition_point(|&p| p < probe);
             site.change(|probes| probes.insert(at, probe));
+            if self.probes[probe as usize].is_behind() {
+                self.forget_way(core, index);
+            }
         }
         Ok(())
     }
@@ -394,7 +428,9 @@ impl Interposer {
             Place::Timer(_) | Place::Module { .. } | Place::Semaphore { .. } | Place::UserPointer { .. } => {
                 true
             }
-            Place::User { module, offset } | Place::Question { module, offset } => {
+            Place::User { module, offset }
+            | Place::UserExit { module, offset, .. }
+            | Place::Question { module, offset } => {
                 module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
                     || is_changed_page(core, profile, module, *offset, page)
             }
@@ -471,7 +507,9 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
         }
         Place::Pointer { .. } | Place::UserPointer { .. } | Place::Semaphore { .. } => return Ok(()),
         Place::Watch(_) | Place::Timer(_) => return Ok(()),
-        Place::User { module, offset } | Place::Question { module, offset } => file_byte(module, *offset)?,
+        Place::User { module, offset }
+        | Place::UserExit { module, offset, .. }
+        | Place::Question { module, offset } => file_byte(module, *offset)?,
         Place::Module { module, offset } => file_byte(module.file(), *offset)?,
     };
     if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }

@@ -9,6 +9,7 @@ use trapline_emu::Core;
 use trapline_rpn::{Argument, ArgumentError};
 use trapline_trace::ProbeName;
 
+use crate::process::Processes;
 use crate::table::Place;
 
 /// The arguments of a probe point.
@@ -34,6 +35,8 @@ pub struct Provided {
     pub arguments: Arc<dyn Arguments>,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
+    /// The processes that it is of; `None` for all, and the kernel.
+    pub processes: Option<Arc<Processes>>,
 }
 
 /// A place, and what a provider says of it if one has put it there.

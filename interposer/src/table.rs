@@ -7,13 +7,17 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
+use crate::leave::Awaiting;
 use crate::module::ProbedModule;
+use crate::process::Filters;
 use crate::provided::{Arguments, HandlerError, Provided};
 use crate::service::{Asked, SymbolNames};
 use crate::stacks::Stacks;
 use crate::timer::Timer;
+use crate::user::UserProbes;
 use crate::word::Words;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use trapline_emu::Watch;
 use trapline_emu::symbols::{KernelModule, UserModule};
@@ -61,6 +65,15 @@ pub enum Place {
         module: Arc<UserModule>,
         /// Offset in the module's file.
         offset: u64,
+    },
+    /// Behind an instruction of a user module by which a function is left: handlers run when it has completed.
+    UserExit {
+        /// The module.
+        module: Arc<UserModule>,
+        /// The instruction's offset in the module's file.
+        offset: u64,
+        /// Of a jump the function, by offsets in the file: where that leads into it, nothing is left. `None` of a return.
+        stays_in: Option<Range<u64>>,
     },
     /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
     Module {
@@ -124,7 +137,9 @@ impl Place {
     /// The module and the offset in its file of a place in a user module's code.
     pub(crate) fn in_user_code(&self) -> Option<(&Arc<UserModule>, u64)> {
         match self {
-            Self::User { module, offset } | Self::Question { module, offset } => Some((module, *offset)),
+            Self::User { module, offset }
+            | Self::UserExit { module, offset, .. }
+            | Self::Question { module, offset } => Some((module, *offset)),
             _ => None,
         }
     }
@@ -215,6 +230,10 @@ pub(crate) struct Probe {
     pub at_call: bool,
     /// Whether a hit sets AX to 1 and does nothing else.
     pub answers: bool,
+    /// Whether a hit is looked at before its handler runs.
+    pub guarded: bool,
+    /// The processes that it is of, if not all.
+    pub filter: Option<u32>,
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
     pub rest: Box<Rest>,
@@ -323,14 +342,17 @@ pub struct Interposer {
     pub(crate) gv: Vec<u64>,
     pub(crate) programs: Vec<Program>,
     pub(crate) probes: Vec<Probe>,
-    /// Whether a point ever was in a user module: all are looked through after each slice then.
-    pub(crate) has_user_points: bool,
     /// The kernel modules that have points.
     pub(crate) modules: Vec<ProbedModule>,
     /// The instruction count from which on they are looked for again at the end of a slice.
     pub(crate) next_look: u64,
     pub(crate) sites: Vec<Site>,
     pub(crate) by_paddr: BTreeMap<u64, usize>,
+    /// The enabled probes on user modules.
+    pub(crate) user: UserProbes,
+    pub(crate) filters: Filters,
+    /// Probes that run when the displaced instruction has completed.
+    pub(crate) awaiting: Vec<Awaiting>,
     /// Sites that are watches of execution, by their range.
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
     /// Sites that are pointers, by the number of their stub.
@@ -409,11 +431,13 @@ impl Interposer {
             gv: Vec::new(),
             programs: Vec::new(),
             probes: Vec::new(),
-            has_user_points: false,
             modules: Vec::new(),
             next_look: 0,
             sites: Vec::new(),
             by_paddr: BTreeMap::new(),
+            user: UserProbes::default(),
+            filters: Filters::default(),
+            awaiting: Vec::new(),
             by_range: BTreeMap::new(),
             by_stub: Vec::new(),
             words: Words::default(),

@@ -90,7 +90,7 @@ impl Interposer {
             let Place::Timer(timer) = probe.place else { continue };
             if self.timers.get(&number).is_some_and(|due| timer.now(core) >= *due) {
                 self.timers.insert(number, timer.next(core));
-                self.hit_without_site(core, number, None);
+                self.hit_without_site(core, number, None, None);
             }
         }
         self.set_alarm(core);

@@ -39,7 +39,7 @@ pub(crate) fn executed(trap: &Trap) -> WatchItem {
     WatchItem { access: Accessed::Execute, address: trap.linear, size: 1, ..WatchItem::default() }
 }
 
-fn item(hit: &WatchHit) -> WatchItem {
+pub(crate) fn item(hit: &WatchHit) -> WatchItem {
     let access = match hit.access {
         WatchAccess::Read => Accessed::Read,
         WatchAccess::Write => Accessed::Write,
@@ -128,8 +128,15 @@ impl Interposer {
         watches.collect()
     }
 
-    /// One hit of a probe that has no site: at an access, which has been made, or at a tick of its timer.
-    pub(crate) fn hit_without_site(&mut self, core: &mut Core, number: u32, access: Option<&WatchHit>) {
+    /// One hit of a probe that no instruction waits for: at an access, which has been made, behind an instruction, or at a
+    /// tick of its timer. `ip` is what handlers see, if not the CPU's.
+    pub(crate) fn hit_without_site(
+        &mut self,
+        core: &mut Core,
+        number: u32,
+        ip: Option<u64>,
+        watch: Option<&WatchItem>,
+    ) {
         let Some(probe) = self.probes.get_mut(number as usize).filter(|p| p.enabled) else { return };
         probe.seen += 1;
         if probe.seen <= probe.ignore {
@@ -145,7 +152,7 @@ impl Interposer {
             profile: &self.config.profile,
             stats: &mut self.stats,
             asked: &mut self.asked,
-            ip: access.map(|hit| hit.ip),
+            ip,
             arguments: probe.arguments.as_deref(),
             at_call: false,
             unwinder: &mut self.stacks.unwinder,
@@ -155,8 +162,8 @@ impl Interposer {
             self.oddities(core, number, None, &outcome);
         }
         if outcome.recorded() {
-            let ip = access.map_or_else(|| core.env().eip(), |hit| hit.ip);
-            self.record(core, number, ip, access.map(item).as_ref(), &outcome);
+            let ip = ip.unwrap_or_else(|| core.env().eip());
+            self.record(core, number, ip, watch, &outcome);
         }
         if outcome.remove || exhausted {
             self.last_hit_without_site(core, number, outcome.remove);

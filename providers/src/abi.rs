@@ -85,16 +85,36 @@ impl Arguments for AtEntry {
     }
 
     fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
-        let Argument::Number(n) = which else { return Err(ArgumentError::None) };
-        let (registers, word) = self.0.shape();
-        if let Some(&register) = registers.get(usize::from(n)) {
-            return Ok(cut(core.env().gpr(register), word));
-        }
-        // Above the return address.
-        let slot = u64::from(n) - registers.len() as u64 + 1;
-        let at = cut(core.env().gpr(SP).wrapping_add(slot * word), word);
-        read_word(core, at, word)
+        // The return address is on top of the stack.
+        passed(self.0, core, which, 1)
     }
+}
+
+/// The same anywhere else in a function: what is where arguments were passed, or on top of the stack, where those of a
+/// call that is about to be made are.
+#[derive(Debug, Clone, Copy)]
+pub struct AtOffset(pub Abi);
+
+impl Arguments for AtOffset {
+    fn has(&self, which: Argument) -> bool {
+        which != Argument::Returned
+    }
+
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        passed(self.0, core, which, 0)
+    }
+}
+
+/// What was passed by a convention, with so many words above it on the stack.
+fn passed(abi: Abi, core: &Core, which: Argument, above: u64) -> Result<u64, ArgumentError> {
+    let Argument::Number(n) = which else { return Err(ArgumentError::None) };
+    let (registers, word) = abi.shape();
+    if let Some(&register) = registers.get(usize::from(n)) {
+        return Ok(cut(core.env().gpr(register), word));
+    }
+    let slot = u64::from(n) - registers.len() as u64 + above;
+    let at = cut(core.env().gpr(SP).wrapping_add(slot * word), word);
+    read_word(core, at, word)
 }
 
 /// What a function returns, at the instruction that ends it: argument 0 is how far that is from the function's start,

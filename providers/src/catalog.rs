@@ -3,9 +3,15 @@
 //! Identifiers are those of the sorted names of all probes, whether a description asks for few or all, so a listing and
 //! a run agree. A provider counts its own; here its count is put behind those of the providers whose names come before.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trapline_trace::ProbeName;
+
 use crate::abi::Abi;
 use crate::description::{Description, DescriptionError};
 use crate::fbt::{Fbt, Rules};
+use crate::pid::{Pid, TargetProcess};
 use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
 use crate::statics::Static;
@@ -17,12 +23,16 @@ const SUGGESTIONS: usize = 3;
 const MOST_SITES: usize = 4_000_000;
 
 /// What the user has chosen of how probes are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeOptions {
     /// Which sites fbt has.
     pub fbt: Rules,
     /// How functions get their arguments, if not as the guest is known to do.
     pub abi: Option<Abi>,
+    /// The process that `$target` stands for.
+    pub target: Option<TargetProcess>,
+    /// Whether the children that such a process forks are meant too.
+    pub follow_fork: bool,
 }
 
 /// Why a description names no probes.
@@ -59,16 +69,19 @@ fn suggestion(near: &[String]) -> String {
 pub struct Catalog {
     /// By name.
     providers: Vec<Box<dyn Provider>>,
+    /// Probes that were made by being asked for, in that order from 0.
+    made: Mutex<HashMap<Arc<ProbeName>, u32>>,
 }
 
 impl Catalog {
     /// The providers that a target has.
     pub fn new(target: &Target) -> Self {
-        let mut providers: Vec<Box<dyn Provider>> = vec![Box::new(Fbt::new(target)), Box::new(Profile)];
+        let mut providers: Vec<Box<dyn Provider>> =
+            vec![Box::new(Fbt::new(target)), Box::new(Pid), Box::new(Profile)];
         let statics = Static::all(target).into_iter();
         providers.extend(statics.map(|provider| Box::new(provider) as Box<dyn Provider>));
         providers.sort_by(|a, b| a.name().cmp(b.name()));
-        Self { providers }
+        Self { providers, made: Mutex::default() }
     }
 
     /// The probes that are meant, by identifier.
@@ -78,7 +91,7 @@ impl Catalog {
     pub fn find(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
         let mut found = Vec::new();
         for (number, provider) in self.providers.iter().enumerate() {
-            if !wanted.provider(provider.name()) {
+            if !provider.is_meant(wanted) {
                 continue;
             }
             let first = found.len();
@@ -87,11 +100,19 @@ impl Catalog {
             // Counted only now: what nobody asks for is not read.
             let before = if provider.ids(target) > 0 { number } else { self.providers.len() };
             let base: u32 = self.providers.iter().take(before).map(|other| other.ids(target)).sum();
-            for (n, probe) in (1..).zip(found) {
-                probe.id = base + if probe.id > 0 { probe.id } else { n };
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            for probe in found {
+                let next = made.len() as u32 + 1;
+                let mut own = |name| *made.entry(name).or_insert(next);
+                probe.id = base + if probe.id > 0 { probe.id } else { own(Arc::clone(&probe.name)) };
             }
         }
         let description = || wanted.to_string();
+        if let Some(refusal) =
+            self.providers.iter().find_map(|p| p.refusal(wanted)).filter(|_| found.is_empty())
+        {
+            return Err(refusal.into());
+        }
         if found.is_empty() {
             return Err(MatchError::Nothing { description: description(), near: self.near(target, wanted) });
         }

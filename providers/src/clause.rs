@@ -129,12 +129,15 @@ impl Clause {
 }
 
 /// Where the descriptions end: before white space that no comma goes with, a predicate or a handler. A `{` inside a word is
-/// a glob's.
+/// a glob's, and a `/` behind a colon the beginning of a module's path.
 fn description_end(text: &str) -> usize {
     let mut before = None;
     let mut braces = 0u32;
+    let mut path_end = 0;
     for (at, c) in text.char_indices() {
         match c {
+            _ if at < path_end => {}
+            '/' if before == Some(':') && path(&text[at..]) > 0 => path_end = at + path(&text[at..]),
             '{' if before.is_some_and(|c: char| !c.is_whitespace()) && glob_brace(&text[at..]) => braces += 1,
             '}' if braces > 0 => braces -= 1,
             '/' | '{' if braces == 0 => return at,
@@ -143,6 +146,12 @@ fn description_end(text: &str) -> usize {
         before = Some(c);
     }
     text.len()
+}
+
+/// Bytes of the path that a text begins with as a field of a description: up to the colon behind it.
+fn path(text: &str) -> usize {
+    let end = text.find(|c: char| c == ':' || c.is_whitespace()).filter(|end| text[*end..].starts_with(':'));
+    end.unwrap_or_default()
 }
 
 /// The descriptions between commas that are not in braces.

@@ -106,7 +106,7 @@ pub(crate) fn expand(
         if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
             linked.location.value = linear;
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
-        } else if let Place::User { offset, .. } | Place::Question { offset, .. } = site.place {
+        } else if let Some(offset) = in_user_code(&site.place) {
             (linked.location.value, linked.location.offset) = (offset, offset);
         } else if let Place::Module { module, offset } = &site.place {
             let from_text = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());
@@ -118,10 +118,21 @@ pub(crate) fn expand(
             name: Arc::clone(&probe.name),
             arguments: Arc::clone(&site.arguments),
             at_call: site.at_call,
+            processes: probe.processes.clone(),
         };
         points.push(Point { place: site.place.clone(), provided: Some(provided) });
     }
     Ok(())
+}
+
+/// The offset of a place in the code of a user module.
+fn in_user_code(place: &Place) -> Option<u64> {
+    match place {
+        Place::User { offset, .. } | Place::UserExit { offset, .. } | Place::Question { offset, .. } => {
+            Some(*offset)
+        }
+        _ => None,
+    }
 }
 
 /// Whether the probe has every argument that the handler pushes.

@@ -4,7 +4,7 @@
 //! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
 //! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
 //! `trapline list` shows), [`disassemble`] (what `trapline dis` shows) and [`sdt`] (statically defined probes);
-//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `profile`, `sdt`,
+//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `pid`, `profile`, `sdt`,
 //! `tracepoint` and those of user programs. [`Description`] says which are
 //! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
 //! Not here: handling a trap.
@@ -28,6 +28,7 @@ mod fbt;
 mod glob;
 mod list;
 mod parameters;
+mod pid;
 mod present;
 mod profile;
 mod provider;
@@ -36,7 +37,7 @@ mod source;
 mod statics;
 mod target;
 
-pub use abi::{Abi, AbiError, AtEntry, AtReturn};
+pub use abi::{Abi, AbiError, AtEntry, AtOffset, AtReturn};
 pub use catalog::{Catalog, MatchError, ProbeOptions};
 pub use clause::{Clause, ClauseError};
 pub use code::{Code, Refusal};
@@ -48,6 +49,7 @@ pub use fbt::Rules;
 pub use glob::{FunctionGlob, GlobError};
 pub use list::{Function, functions, present_functions};
 pub use parameters::show_parameters;
+pub use pid::{PidError, TargetError, TargetProcess};
 pub use present::{Present, Process, Spot};
 pub use provider::{Probe, Provider, ProviderError, Site};
 pub use source::SourceError;

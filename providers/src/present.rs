@@ -93,9 +93,9 @@ impl<'a> Present<'a> {
                 let paddr = self.profile.and_then(|profile| profile.kernel_paddr(self.core, linear));
                 vec![self.spot(Some(linear), paddr, SITE)]
             }
-            Place::User { module, offset } | Place::Question { module, offset } => {
-                self.in_user_module(module, *offset)
-            }
+            Place::User { module, offset }
+            | Place::UserExit { module, offset, .. }
+            | Place::Question { module, offset } => self.in_user_module(module, *offset),
             Place::Semaphore { module, address } => self.in_user_data(module, *address, 2),
             Place::UserPointer { module, address, wide } => {
                 self.in_user_data(module, *address, if *wide { 8 } else { 4 })

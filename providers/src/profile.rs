@@ -82,7 +82,7 @@ impl Provider for Profile {
             function: empty,
             name: name.as_str().into(),
         };
-        found.push(Probe { id: 0, name: Arc::new(name), sites: vec![site], logged: 2 });
+        found.push(Probe { id: 0, name: Arc::new(name), sites: vec![site], logged: 2, processes: None });
         Ok(())
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use trapline_interposer::{Arguments, Place};
+use trapline_interposer::{Arguments, Place, Processes};
 use trapline_trace::ProbeName;
 
 use crate::description::Description;
+use crate::pid::PidError;
 use crate::target::Target;
 
 /// A place that a probe is armed at.
@@ -41,6 +42,8 @@ pub struct Probe {
     pub sites: Vec<Site>,
     /// How many arguments are logged when no handler is given.
     pub logged: u8,
+    /// The processes that it is of; `None` for all, and the kernel.
+    pub processes: Option<Arc<Processes>>,
 }
 
 /// A provider cannot say which probes are meant.
@@ -54,6 +57,9 @@ pub enum ProviderError {
         /// What would be right.
         why: String,
     },
+    /// What `pid` says.
+    #[error(transparent)]
+    Pid(#[from] PidError),
 }
 
 /// A provider. It is asked before the guest runs, and by the guest's files alone; so the same question has the same
@@ -66,6 +72,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// numbered behind all others.
     fn ids(&self, target: &Target) -> u32;
 
+    /// Whether a description may mean probes of it, by its first field.
+    fn is_meant(&self, wanted: &Description) -> bool {
+        wanted.provider(self.name())
+    }
+
     /// Adds the probes that are meant to `found`, by identifier, as counted from 1 within the provider; of a provider
     /// without identifiers of its own they are 0.
     ///
@@ -77,6 +88,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
         wanted: &Description,
         found: &mut Vec<Probe>,
     ) -> Result<(), ProviderError>;
+
+    /// Why a description that no provider has a probe for cannot mean one of this provider's, though it seems to.
+    fn refusal(&self, wanted: &Description) -> Option<ProviderError> {
+        let _ = wanted;
+        None
+    }
 
     /// Names that resemble what was asked for in vain, the nearest first, for a message.
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {

@@ -80,8 +80,8 @@ impl Target {
     }
 
     /// What the user has chosen of how probes are found.
-    pub fn options(&self) -> ProbeOptions {
-        self.options
+    pub fn options(&self) -> &ProbeOptions {
+        &self.options
     }
 
     /// All probes of the target.
@@ -125,6 +125,11 @@ impl Target {
         let found = self.files.resolve(path);
         let path = found.as_deref().unwrap_or(path);
         self.modules.iter().find(|module| module.name() == path)
+    }
+
+    /// The path of the guest's file that `path` leads to, through symbolic links; `None` when it leads to no known one.
+    pub fn guest_path(&self, path: &str) -> Option<String> {
+        self.files.resolve(path)
     }
 
     /// The kernel modules in the order of their paths.

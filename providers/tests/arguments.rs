@@ -4,7 +4,7 @@
 
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig};
 use trapline_interposer::Arguments;
-use trapline_providers::{Abi, AtEntry, AtReturn};
+use trapline_providers::{Abi, AtEntry, AtOffset, AtReturn};
 use trapline_rpn::{Argument, ArgumentError};
 
 const SP: u64 = 0x8000;
@@ -68,4 +68,15 @@ fn a_return_has_its_offset_and_the_value() {
     assert_eq!(get(Argument::Returned), Ok(0xffff_fffe));
     assert_eq!(get(Argument::Number(2)), Err(ArgumentError::None));
     assert!(!at.has(Argument::Number(2)) && !AtEntry(Abi::SysV).has(Argument::Returned));
+}
+
+#[test]
+fn elsewhere_in_a_function_the_stack_is_read_from_its_top() {
+    let narrow = machine(false);
+    let at = |n| AtOffset(Abi::Cdecl).argument(narrow.core(), Argument::Number(n));
+    assert_eq!((at(0), at(3)), (Ok(100), Ok(103)));
+    let wide = machine(true);
+    let at = |n| AtOffset(Abi::SysV).argument(wide.core(), Argument::Number(n));
+    assert_eq!((at(0), at(5), at(6), at(9)), (Ok(17), Ok(19), Ok(100), Ok(103)));
+    assert!(!AtOffset(Abi::SysV).has(Argument::Returned));
 }

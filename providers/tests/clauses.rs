@@ -83,3 +83,16 @@ fn the_source_is_an_ordinary_program() {
     assert!(trapline_rpn::parse("-n", &clause.source("vmlinux", 6)).is_ok());
     insta::assert_snapshot!(Clause::parse("entry").unwrap().source("vmlinux", 2));
 }
+
+#[test]
+fn a_module_may_be_a_path() {
+    let clause =
+        Clause::parse("pid$target:/bin/busybox:main:entry,pid1:/lib/x.so::/ push 1 / { log 1 }").unwrap();
+    assert_eq!(clause.descriptions, ["pid$target:/bin/busybox:main:entry", "pid1:/lib/x.so::"]);
+    assert_eq!(clause.predicate, ["push 1"]);
+    let clause = Clause::parse("fbt:::/ push 0 / { exit }").unwrap();
+    assert_eq!(
+        (clause.descriptions, clause.predicate),
+        (vec!["fbt:::".to_owned()], vec!["push 0".to_owned()])
+    );
+}

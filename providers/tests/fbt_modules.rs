@@ -67,7 +67,7 @@ fn target(bits: u32, file: Vec<u8>, rules: Rules) -> Target {
     files.insert("/lib/modules/a-module.ko", file);
     Target::new(image, symbols, Vec::new())
         .with_files(files, &mut |_, _| {})
-        .with_options(ProbeOptions { fbt: rules, abi: None })
+        .with_options(ProbeOptions { fbt: rules, ..ProbeOptions::default() })
 }
 
 /// Name of the function, offset and rule of each site, as listed.

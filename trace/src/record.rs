@@ -155,6 +155,8 @@ pub struct Header {
     pub cpu: u32,
     /// Process id.
     pub pid: u32,
+    /// Number of the process, of a probe that is of processes, else 0; not in the encoded form.
+    pub process: u32,
     /// User id.
     pub uid: u32,
     /// CS selector.

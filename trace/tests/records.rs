@@ -21,6 +21,7 @@ fn sample(width: u8) -> Record {
             major: 2,
             minor: 1,
             cpu: 0,
+            process: 0,
             pid: 42,
             uid: 1000,
             cs: 0x10,

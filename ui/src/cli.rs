@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use trapline_providers::Abi;
+use trapline_providers::{Abi, TargetProcess};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
@@ -76,6 +76,12 @@ pub struct GuestArgs {
     /// How the kernel's functions get their arguments: cdecl, regparm or sysv [default: as the kernel is known to do]
     #[arg(long, value_name = "CONVENTION")]
     pub abi: Option<Abi>,
+    /// The process that $target stands for in pid$target: its name, its number, or the path of its program in the guest
+    #[arg(long, value_name = "NAME|PID|PATH")]
+    pub target: Option<TargetProcess>,
+    /// With --target NAME or PATH also the children that such a process forks, which have not executed a program
+    #[arg(long, requires = "target")]
+    pub follow_fork: bool,
 }
 
 /// The sites of fbt.

@@ -377,6 +377,7 @@ fn place(point: &PointView<'_>) -> String {
             format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)
         }
         trapline_interposer::Place::User { module, offset }
+        | trapline_interposer::Place::UserExit { module, offset, .. }
         | trapline_interposer::Place::Question { module, offset } => {
             format!("{}+{offset:#x}", file_name(module.name()))
         }

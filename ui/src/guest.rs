@@ -12,7 +12,7 @@ use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig};
 use trapline_guests::Guest as Embedded;
 use trapline_os::{Linux, OsProfile, TrapOs};
-use trapline_providers::{ProbeOptions, Rules, Target};
+use trapline_providers::{ProbeOptions, Rules, Target, TargetProcess};
 
 use crate::cli::{CmdlineArgs, FbtRules, GuestArgs};
 use crate::devices::DeviceArgs;
@@ -99,7 +99,14 @@ impl Guest {
             FbtRules::Full => Rules::Full,
             FbtRules::Strict => Rules::Strict,
         };
-        build(&args.image, parts, &args.sym, ProbeOptions { fbt, abi: args.abi }, talk)
+        if let (true, Some(TargetProcess::Pid(pid))) = (args.follow_fork, &args.target) {
+            return Err(Failure::Usage(format!(
+                "--follow-fork goes with --target NAME or PATH: children of process {pid} have other numbers"
+            )));
+        }
+        let (target, follow_fork) = (args.target.clone(), args.follow_fork);
+        let options = ProbeOptions { fbt, abi: args.abi, target, follow_fork };
+        build(&args.image, parts, &args.sym, options, talk)
     }
 
     /// An embedded guest.
@@ -264,8 +271,9 @@ fn build(
     let mut refused = |path: &str, error: &SymbolError| {
         talk.note(&format!("the guest's file {path} cannot be probed: {error}"));
     };
+    let asked = options.abi;
     let target = Target::new(image, symbols, users).with_options(options).with_files(files, &mut refused);
-    if let Some(abi) = options.abi.filter(|abi| abi.width() != target.width()) {
+    if let Some(abi) = asked.filter(|abi| abi.width() != target.width()) {
         let (abi, right) = (abi.width(), target.width());
         return Err(Failure::Usage(format!(
             "--abi names a convention of {abi}-bit code, and {name} is a {right}-bit guest"

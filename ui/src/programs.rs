@@ -120,9 +120,9 @@ fn arm(
     name: &str,
     resolved: Resolved,
 ) -> Result<ProgramId, Failure> {
-    let linked = resolved.program.clone();
-    interposer.insert(core, name, resolved.program, resolved.points).map_err(|error| {
-        let found = insert_error(&linked, error.probe, &error.kind);
+    let Resolved { program, points } = resolved;
+    interposer.insert(core, name, &program, points).map_err(|error| {
+        let found = insert_error(&program, error.probe, &error.kind);
         if found.list.is_empty() {
             Failure::Program { file: name.to_owned(), reason: error.kind.to_string() }
         } else {

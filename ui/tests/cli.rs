@@ -86,7 +86,7 @@ fn probes() {
         &["list", "embedded:ia32", "fbt::do_frok:entry"],
         &["list", "embedded:ia32", "a:b:c:d:e"],
         &["list", "embedded:ia32", "::[a:"],
-        &["list", "embedded:ia32", "pid1:::"],
+        &["list", "embedded:ia32", "pid1::no*such:"],
         &["list", "embedded:ia32", "fbt:::", "--abi", "sysv"],
         &["list", "embedded:ia32", "fbt:::", "--abi", "pascal"],
         &["run", "embedded:ia32", "-n", ""],

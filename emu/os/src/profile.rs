@@ -188,6 +188,11 @@ pub trait OsProfile {
         None
     }
 
+    /// Whether the current process was forked off another and has executed no program of its own since.
+    fn is_forked(&self, _core: &Core) -> bool {
+        false
+    }
+
     /// What the process of the task at `task` has mapped, by address, unreadable ones left out.
     fn mappings(&self, _core: &Core, _task: u64) -> Vec<Mapping> {
         Vec::new()

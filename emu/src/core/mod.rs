@@ -187,6 +187,8 @@ pub struct Core {
     user_contexts: user::UserContexts,
     /// Whether a user context has registers to be written.
     user_writes: bool,
+    /// How often ring 3 was left, and snapshots were gone back to.
+    departures: u64,
     /// Physical addresses of the instructions that have run, when they are collected.
     coverage: Option<BTreeSet<u64>>,
     watches: watch::Watches,
@@ -268,6 +270,7 @@ impl Core {
             tsc_offset: 0,
             user_contexts: user::UserContexts::default(),
             user_writes: false,
+            departures: 0,
             coverage: None,
             watches: watch::Watches::default(),
             device_access: mmio::DeviceAccess::default(),

@@ -299,6 +299,13 @@ impl Core {
         self.slots.free.push(slot.index);
     }
 
+    /// Looks at the machine as it is when the displaced instruction, which has just been emulated, has retired too.
+    pub fn as_retired(&mut self, look: impl FnOnce(&mut Self)) {
+        self.hot.clock.icount += 1;
+        look(self);
+        self.hot.clock.icount -= 1;
+    }
+
     /// Directs execution into a slot.
     #[inline]
     pub(super) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {

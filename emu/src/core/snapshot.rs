@@ -113,6 +113,7 @@ impl Core {
             self.snapshot_id = s.id;
         }
         self.restore_cpu(s);
+        self.departures += 1;
         self.hot.clock = s.clock;
         self.platform.clone_from(&s.platform);
         self.console.truncate(s.console_len);

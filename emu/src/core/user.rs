@@ -41,6 +41,7 @@ impl Core {
     pub(super) fn note_user_context(&mut self, ip: u64) {
         // What was to be written at a return that has happened without an instruction: a fault of its fetch.
         self.write_user_registers();
+        self.departures += 1;
         let key = self.entry_stack();
         let e = self.env;
         let context = UserContext {
@@ -56,6 +57,12 @@ impl Core {
             map.pop_first();
         }
         map.insert(key, context);
+    }
+
+    /// A number that another takes the place of whenever ring 3 is left, or a snapshot gone back to. In ring 3, as long
+    /// as it stays the same, the current task and all that the kernel keeps of it do. It says nothing else.
+    pub fn departures(&self) -> u64 {
+        self.departures
     }
 
     /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own

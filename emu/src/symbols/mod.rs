@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 mod btf;
 mod dwarf;
+mod frames;
 mod kallsyms;
 mod kmod;
 mod read;

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use goblin::elf::program_header::{PF_X, PT_LOAD};
+use goblin::elf::dynamic::{DT_NULL, DT_SONAME};
+use goblin::elf::program_header::{PF_X, PT_DYNAMIC, PT_LOAD};
 
-use super::{SymbolAt, SymbolError, Symbols};
+use super::{SymbolAt, SymbolError, Symbols, frames};
 use crate::load::{ElfView, Width};
 
 /// Bytes of a file page.
@@ -39,6 +40,7 @@ pub struct UserModule {
     width: Width,
     dynamic: bool,
     entry: u64,
+    program: bool,
     segments: Vec<ModuleSegment>,
     symbols: Symbols,
 }
@@ -69,7 +71,17 @@ impl UserModule {
             })
             .collect();
         let (width, dynamic, entry) = (view.width(), view.is_dynamic(), view.entry());
-        Ok(Self { name: name.to_owned(), bytes: bytes.into(), width, dynamic, entry, segments, symbols })
+        let program = entry != 0 && !has_library_name(&view);
+        Ok(Self {
+            name: name.to_owned(),
+            bytes: bytes.into(),
+            width,
+            dynamic,
+            entry,
+            program,
+            segments,
+            symbols,
+        })
     }
 
     /// An object that is not linked, each of whose addresses is a file offset.
@@ -80,7 +92,16 @@ impl UserModule {
         symbols: Symbols,
     ) -> Self {
         let (bytes, width) = (view.bytes().into(), view.width());
-        Self { name: name.to_owned(), bytes, width, dynamic: true, entry: 0, segments, symbols }
+        Self {
+            name: name.to_owned(),
+            bytes,
+            width,
+            dynamic: true,
+            entry: 0,
+            program: false,
+            segments,
+            symbols,
+        }
     }
 
     /// The module's name.
@@ -101,6 +122,17 @@ impl UserModule {
     /// True if it may be mapped anywhere (ET_DYN).
     pub fn is_dynamic(&self) -> bool {
         self.dynamic
+    }
+
+    /// True of a program, which a process can be of; false of a library, also of one that can be run.
+    pub fn is_program(&self) -> bool {
+        self.program
+    }
+
+    /// Where functions begin and how many bytes they have, by address, as the file's unwind tables (`.eh_frame`) say:
+    /// those without a symbol too. Empty without such tables; what is damaged ends them.
+    pub fn frame_functions(&self) -> Vec<(u64, u64)> {
+        ElfView::parse(&self.bytes).map(|view| frames::functions(&view)).unwrap_or_default()
     }
 
     /// Its linked entry point.
@@ -174,4 +206,17 @@ impl UserModule {
         holding.peek()?;
         Some(holding.any(|segment| segment.executable))
     }
+}
+
+/// Whether a file has the name of a shared library (DT_SONAME).
+fn has_library_name(view: &ElfView<'_>) -> bool {
+    let word = view.width().bits() as usize / 8;
+    let tables = view.programs().iter().enumerate().filter(|(_, program)| program.p_type == PT_DYNAMIC);
+    tables.filter_map(|(index, program)| view.bytes().get(view.segment_range(index, program).ok()?)).any(
+        |table| {
+            let tags = table.chunks_exact(2 * word).filter_map(|entry| entry.get(..word));
+            let mut tags = tags.map(|tag| tag.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)));
+            tags.find(|tag| matches!(*tag, DT_NULL | DT_SONAME)) == Some(DT_SONAME)
+        },
+    )
 }

@@ -114,7 +114,7 @@ impl Fbt {
             function: Arc::clone(&function.name),
             name: Arc::clone(name),
         };
-        Probe { id, name: Arc::new(name), sites, logged }
+        Probe { id, name: Arc::new(name), sites, logged, processes: None }
     }
 
     /// Adds the probes of a function, which has the identifiers `id` and `id + 1`, that are `wanted`: entry, return.

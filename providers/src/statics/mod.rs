@@ -111,7 +111,7 @@ impl Static {
             tell_once(&mut sites);
             let provider = Arc::clone(&self.name);
             let name = Arc::new(ProbeName { provider, module, function, name });
-            Probe { id, name, sites, logged }
+            Probe { id, name, sites, logged, processes: None }
         };
         (1..).zip(named).map(probe).collect()
     }

@@ -93,7 +93,7 @@ impl<W: Write> Sink for JsonSink<W> {
             "symbol": symbols.symbol(h.ip), "major": h.major, "minor": h.minor,
         }));
         if let Some(probe) = symbols.probe(h.probe) {
-            line.insert("probe".to_owned(), json!(probe.name.to_string()));
+            line.insert("probe".to_owned(), json!(probe.name.in_process(h.process)));
             line.insert("id".to_owned(), json!(probe.id));
         }
         let mut add = |item, name: &str, value: Value| {

@@ -72,7 +72,7 @@ impl<W: Write> Sink for TextSink<W> {
         }
         header(self.items, record, &mut text);
         if let Some(probe) = symbols.probe(h.probe) {
-            text.push_str(&format!(" probe={}", harmless(&probe.name.to_string())));
+            text.push_str(&format!(" probe={}", harmless(&probe.name.in_process(h.process))));
         }
         match h.kind {
             Kind::Data => {}

@@ -102,9 +102,10 @@ fn address(site: &Site) -> Option<u64> {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
             Some(linear)
         }
-        Place::User { offset, .. } | Place::Question { offset, .. } | Place::Module { offset, .. } => {
-            Some(offset)
-        }
+        Place::User { offset, .. }
+        | Place::UserExit { offset, .. }
+        | Place::Question { offset, .. }
+        | Place::Module { offset, .. } => Some(offset),
         Place::Semaphore { address, .. } | Place::UserPointer { address, .. } => Some(address),
         Place::Timer(_) | Place::Watch(_) => None,
     }

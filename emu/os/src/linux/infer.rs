@@ -15,6 +15,8 @@ use super::stacks::infer_stack;
 /// Longest `task_struct` and `mm_struct` looked through, bytes.
 const TASK_SIZE: u64 = 0x3000;
 const MM_SIZE: u64 = 0x800;
+/// References to `init_task`, and its flags: PF_KTHREAD.
+const USAGE_AND_FLAGS: [u32; 2] = [2, 0x0020_0000];
 /// MAX_PRIO, the priority of `init_task.pushable_tasks`.
 const MAX_PRIO: u64 = 140;
 
@@ -104,9 +106,32 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let init_mm = init_mm
         .ok_or(LinuxError::NotInferred { what: "active_mm, behind pushable_dl_tasks", found: "nowhere" })?;
     let stack = infer_stack(|at| task.at(at), w);
-    let tasks = prio - 2 * w;
-    let layout = TaskLayout { tasks, thread_group, mm, pid, tgid: pid + 4, comm, cred, stack };
+    let layout = TaskLayout {
+        flags: flags(task)?,
+        tasks: prio - 2 * w,
+        // Behind real_parent, parent, children and sibling.
+        group_leader: parent + 6 * w,
+        thread_group,
+        mm,
+        pid,
+        tgid: pid + 4,
+        comm,
+        cred,
+        stack,
+    };
     Ok((layout, init_mm))
+}
+
+/// flags, behind the stack and the count of references.
+fn flags(task: &Words<'_>) -> Result<u64, LinuxError> {
+    let [usage, flags] = USAGE_AND_FLAGS;
+    let behind = |at: u64| {
+        let own = |by: u64| task.plan.bytes_at(task.base.checked_add(at + task.w + by)?, 4);
+        let is = |by: u64, value: u32| own(by).is_some_and(|bytes| bytes == value.to_le_bytes());
+        task.at(at).is_some_and(|stack| stack != 0) && is(0, usage) && is(4, flags)
+    };
+    let stack = task.only("flags, PF_KTHREAD behind a stack and two references", behind)?;
+    Ok(stack + task.w + 4)
 }
 
 /// pid, found from both sides: it ends the restart block, and tgid and a stack canary, if any, lie before the parents.

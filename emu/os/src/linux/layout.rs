@@ -12,7 +12,9 @@ use super::LinuxError;
 /// `task_struct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TaskLayout {
+    pub flags: u64,
     pub tasks: u64,
+    pub group_leader: u64,
     pub thread_group: u64,
     pub mm: u64,
     pub pid: u64,
@@ -76,7 +78,9 @@ impl Layout {
         };
         Ok(Self {
             task: TaskLayout {
+                flags: at("task_struct", "flags")?,
                 tasks: at("task_struct", "tasks")?,
+                group_leader: at("task_struct", "group_leader")?,
                 thread_group: at("task_struct", "thread_group")?,
                 mm: at("task_struct", "mm")?,
                 pid: at("task_struct", "pid")?,

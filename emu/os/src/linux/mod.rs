@@ -30,6 +30,8 @@ use memory::{Map, Memory};
 use modules::ModuleLayout;
 use stacks::CodeLayout;
 
+/// Flag of a task that was forked and has not executed a program (PF_FORKNOEXEC).
+const FORKED: u32 = 0x40;
 /// Bytes of a task's name (TASK_COMM_LEN).
 const COMM: usize = 16;
 /// Most tasks of a list: PID_MAX_LIMIT of a 32-bit kernel.
@@ -330,6 +332,15 @@ impl OsProfile for Linux {
         let memory = self.memory(core)?;
         let mm = self.mm(&memory, task)?;
         memory.paddr(memory.pointer(memory.add(mm, self.layout.mm.pgd))?)
+    }
+
+    /// Threads are cloned too: the leader of their group counts.
+    fn is_forked(&self, core: &Core) -> bool {
+        let flags = self.now(core).and_then(|(memory, task)| {
+            let leader = memory.pointer(memory.add(task, self.layout.task.group_leader))?;
+            memory.u32(memory.add(leader, self.layout.task.flags))
+        });
+        flags.is_some_and(|flags| flags & FORKED != 0)
     }
 
     fn mappings(&self, core: &Core, task: u64) -> Vec<Mapping> {

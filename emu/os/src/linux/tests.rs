@@ -164,6 +164,7 @@ impl Kernel {
             self.u32(task + layout.task.tgid, 7);
             self.put(task + layout.task.cred, &[self.p(0xb00)]);
             self.put(task + layout.task.mm, &[self.p(MM)]);
+            self.put(task + layout.task.group_leader, &[self.p(threads[0])]);
             self.text(task + layout.task.comm, "prog");
             self.put(group(task), &[self.p(group(threads[1 - index]))]);
         }
@@ -261,6 +262,7 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
         let task = &os.layout.task;
         assert_eq!((task.tasks, task.mm, task.comm, task.cred), (10 * w, 20 * w, 103 * w, 101 * w));
         assert_eq!((task.pid, task.tgid - task.pid), (31 * w + if w == 8 { 40 } else { 28 }, 4));
+        assert_eq!((task.flags, task.group_leader), (4 * w + 4, task.pid + 8 + 7 * w));
         assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
         assert_eq!(task.stack, Some(4 * w));
         assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
@@ -280,6 +282,7 @@ fn what_marks_a_member_must_be_there_once() {
     );
     assert!(sentence(&|k| k.u32(INIT_TASK + 96, 120)).contains("a priority of 140"));
     assert!(sentence(&|k| k.put(INIT_TASK + 240, &[0])).contains("restart_block.fn"));
+    assert!(sentence(&|k| k.u32(INIT_TASK + 36, 0)).contains("nowhere what marks flags, PF_KTHREAD"));
     assert!(sentence(&|k| k.put(INIT_MM + 320, &[0])).contains("user_ns"));
     assert!(sentence(&|k| k.put(INIT_MM + 72, &[0x1000])).contains("mm_users 2"));
     assert!(sentence(&|k| k.put(INIT_MM + 8, &[1])).contains("an empty root"));
@@ -319,6 +322,19 @@ fn a_process_is_read() {
 }
 
 #[test]
+fn a_process_is_forked_until_it_executes_a_program() {
+    for w in [4, 8] {
+        let (os, mut kernel) = Kernel::full(w);
+        assert!(!os.is_forked(kernel.machine().core()));
+        // Each thread was cloned; what its leader is counts.
+        kernel.u32(TASK + 0x1000 + os.layout.task.flags, 0x40);
+        assert!(!os.is_forked(kernel.machine().core()));
+        kernel.u32(TASK + os.layout.task.flags, 0x40_0040);
+        assert!(os.is_forked(kernel.machine().core()));
+    }
+}
+
+#[test]
 fn a_module_is_read() {
     for w in [4, 8] {
         let (os, kernel) = Kernel::full(w);
@@ -337,7 +353,7 @@ fn a_module_is_read() {
 
 /// Asks everything; the answers may be anything.
 fn ask_all(os: &Linux, core: &Core, task: u64) {
-    let _ = (os.current(core), os.uid(core), os.tgid(core), os.executable(core, task));
+    let _ = (os.current(core), os.uid(core), os.tgid(core), os.executable(core, task), os.is_forked(core));
     let _ = (os.tasks(core).len(), os.mappings(core, task).len(), os.user_modules(core, task).len());
     let _ = (os.modules(core).len(), os.module_details(core).len());
 }

@@ -1,0 +1,117 @@
+//! Which processes a probe point is of.
+//!
+//! A page of a program or library is armed once, and every process that has it arrives at its sites. Whether the one that
+//! has is meant is asked of the profile at the hit, before any handler runs. The answer holds until ring 3 is left: no
+//! task is switched, executes a program or gets another name before that. So a loop costs one comparison a hit.
+
+use std::sync::Arc;
+use trapline_emu::Core;
+use trapline_os::OsProfile;
+
+/// Longest name of a task (TASK_COMM_LEN without the NUL), bytes: longer ones are cut by the guest.
+const LONGEST_NAME: usize = 15;
+
+/// Who is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// Every process.
+    Any,
+    /// That of this number.
+    Number(u32),
+    /// Those whose task, or the last part of whose program's path, has this name.
+    Name(String),
+    /// Those whose program is the file at this path.
+    Path(String),
+}
+
+/// Which processes a probe point is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processes {
+    /// Who is meant.
+    pub who: Who,
+    /// Only those whose own program is the file at this path. Where the system does not say what a process's program
+    /// is, all are taken for it: they execute it, after all.
+    pub program: Option<String>,
+    /// Of those that are named by their program, also those that were forked and have executed none of their own.
+    pub forked: bool,
+}
+
+impl Processes {
+    /// Whether the current process is one of them. Without a profile only everybody is known.
+    fn hold(&self, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
+        let Some(profile) = profile else { return self.who == Who::Any };
+        let executable = || profile.executable(core, profile.current_task(core));
+        let named = match &self.who {
+            Who::Any => true,
+            Who::Number(number) => profile.tgid(core) == *number,
+            Who::Name(name) => {
+                let mut comm = Vec::new();
+                profile.name_into(core, &mut comm);
+                let cut = name.as_bytes().get(..LONGEST_NAME).unwrap_or(name.as_bytes());
+                comm == cut || executable().is_some_and(|path| path.rsplit('/').next() == Some(name))
+            }
+            Who::Path(path) => executable().as_ref() == Some(path),
+        };
+        let own = |path: &String| executable().is_none_or(|own| own == *path);
+        let by_program = matches!(self.who, Who::Name(_) | Who::Path(_));
+        named
+            && self.program.as_ref().is_none_or(own)
+            && (self.forked || !by_program || !profile.is_forked(core))
+    }
+}
+
+/// Those of all probe points, and what is known of the current process.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    list: Vec<Filter>,
+    /// Number of the current process, and when that was asked.
+    process: Option<(u64, u32)>,
+}
+
+#[derive(Debug)]
+struct Filter {
+    processes: Arc<Processes>,
+    /// When it was asked, and the answer.
+    known: Option<(u64, bool)>,
+}
+
+impl Filters {
+    /// The number of a filter, which probe points that come one after the other may share.
+    pub fn add(&mut self, processes: &Arc<Processes>) -> u32 {
+        let same = |filter: &Filter| Arc::ptr_eq(&filter.processes, processes);
+        let at = self.list.iter().rposition(same).unwrap_or_else(|| {
+            self.list.push(Filter { processes: Arc::clone(processes), known: None });
+            self.list.len() - 1
+        });
+        at as u32
+    }
+
+    /// Whether the current process passes filter `number`. Only programs do, not the kernel.
+    #[inline]
+    pub fn pass(&mut self, number: u32, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
+        let Some(filter) = self.list.get_mut(number as usize) else { return false };
+        let now = core.departures();
+        match filter.known {
+            Some((then, answer)) if then == now => answer,
+            _ if core.env().cpl() != 3 => false,
+            _ => {
+                let answer = filter.processes.hold(core, profile);
+                filter.known = Some((now, answer));
+                answer
+            }
+        }
+    }
+
+    /// The number of the current process, in which a hit has just passed; 0 when it is not known.
+    pub fn process(&mut self, core: &Core, profile: Option<&dyn OsProfile>) -> u32 {
+        let now = core.departures();
+        match self.process {
+            Some((then, number)) if then == now => number,
+            _ => {
+                let number = profile.map_or(0, |profile| profile.tgid(core));
+                self.process = Some((now, number));
+                number
+            }
+        }
+    }
+}
