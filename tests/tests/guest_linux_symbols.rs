@@ -50,7 +50,7 @@ fn check(name: &str, has_btf: bool) {
     let btf = Btf::from_vmlinux(image.bytes()).unwrap();
     assert_eq!(btf.is_some(), has_btf);
     if let Some(btf) = &btf {
-        assert_eq!(Linux::find(image.plan(), &symbols, Some(btf)).unwrap(), inferred);
+        assert_eq!(Linux::find(image.plan(), &symbols, Some(btf)).unwrap().as_inferred(), inferred);
         let names: Vec<String> =
             btf.parameters("do_sys_openat2").unwrap().into_iter().map(|p| p.name).collect();
         assert_eq!(names, ["dfd", "filename", "how"]);

@@ -10,7 +10,7 @@ use trapline_emu::symbols::Symbols;
 
 use super::LinuxError;
 use super::layout::{Layout, MmLayout, TaskLayout};
-use super::stacks::infer_stack;
+use super::stacks::STACK;
 
 /// Longest `task_struct` and `mm_struct` looked through, bytes.
 const TASK_SIZE: u64 = 0x3000;
@@ -105,9 +105,9 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let init_mm = task.at(mm + w).filter(|active| *active != 0 && task.is(mm, 0));
     let init_mm = init_mm
         .ok_or(LinuxError::NotInferred { what: "active_mm, behind pushable_dl_tasks", found: "nowhere" })?;
-    let stack = infer_stack(|at| task.at(at), w);
+    let stack = stack(task)?;
     let layout = TaskLayout {
-        flags: flags(task)?,
+        flags: stack + w + 4,
         tasks: prio - 2 * w,
         // Behind real_parent, parent, children and sibling.
         group_leader: parent + 6 * w,
@@ -117,21 +117,22 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
         tgid: pid + 4,
         comm,
         cred,
-        stack,
+        stack: Some(stack),
     };
     Ok((layout, init_mm))
 }
 
-/// flags, behind the stack and the count of references.
-fn flags(task: &Words<'_>) -> Result<u64, LinuxError> {
+/// stack, which begins at a multiple of its size, before the count of references and flags.
+fn stack(task: &Words<'_>) -> Result<u64, LinuxError> {
     let [usage, flags] = USAGE_AND_FLAGS;
-    let behind = |at: u64| {
+    let size = STACK[usize::from(task.w == 8)];
+    task.only("stack, before two references and flags with PF_KTHREAD", |at| {
         let own = |by: u64| task.plan.bytes_at(task.base.checked_add(at + task.w + by)?, 4);
         let is = |by: u64, value: u32| own(by).is_some_and(|bytes| bytes == value.to_le_bytes());
-        task.at(at).is_some_and(|stack| stack != 0) && is(0, usage) && is(4, flags)
-    };
-    let stack = task.only("flags, PF_KTHREAD behind a stack and two references", behind)?;
-    Ok(stack + task.w + 4)
+        task.at(at).is_some_and(|stack| stack != 0 && stack.is_multiple_of(size))
+            && is(0, usage)
+            && is(4, flags)
+    })
 }
 
 /// pid, found from both sides: it ends the restart block, and tgid and a stack canary, if any, lie before the parents.

@@ -88,6 +88,13 @@ pub struct Linux {
 }
 
 impl Linux {
+    /// The same without what only BTF tells, and a kernel without it does not show: where modules keep their symbols and
+    /// ORC tables. Two profiles of one kernel are compared so.
+    #[must_use]
+    pub fn as_inferred(self) -> Self {
+        Self { code: None, ..self }
+    }
+
     /// The profile of the kernel that `plan` loads, with its `symbols` and, if it has any, its `btf`.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::profile::{LoadedModule, UserRegisters};
 use crate::unwind::{REGISTERS32, REGISTERS64};
 
 /// Bytes of a kernel stack (THREAD_SIZE).
-const STACK: [u64; 2] = [0x2000, 0x4000];
+pub(super) const STACK: [u64; 2] = [0x2000, 0x4000];
 /// Bytes between `struct pt_regs` and the end of the stack (TOP_OF_KERNEL_STACK_PADDING): on IA32 16 with CONFIG_VM86.
 const PADDING: [&[u64]; 2] = [&[8, 16], &[0]];
 /// Bytes of the stack on which the CPU enters a 64-bit kernel, and a 32-bit one, from user mode.
@@ -134,20 +134,4 @@ fn pt_regs(memory: &Memory<'_>, at: u64) -> Option<UserRegisters> {
     gpr[4] = word(ip + 3)?;
     let possible = cs & 3 == 3 && ss & 3 == 3 && flags & ALWAYS != 0;
     possible.then_some(UserRegisters { gpr, ip: word(ip)?, cs })
-}
-
-/// The offset of `stack` in `task_struct` as `init_task` shows it: its stack begins at a multiple of its size, and behind
-/// it stand two users and PF_KTHREAD.
-pub(super) fn infer_stack(word: impl Fn(u64) -> Option<u64>, w: u64) -> Option<u64> {
-    let size = STACK[usize::from(w == 8)];
-    // The two u32 behind are one word, or two.
-    let behind = |at: u64| match w {
-        8 => word(at),
-        _ => Some(word(at)? | word(at + 4)? << 32),
-    };
-    let mut places = (1..16).map(|n| n * w).filter(|at| {
-        let aligned = word(*at).is_some_and(|stack| stack != 0 && stack.is_multiple_of(size));
-        aligned && behind(at + w) == Some(2 | 0x20_0000 << 32)
-    });
-    places.next().filter(|_| places.next().is_none())
 }

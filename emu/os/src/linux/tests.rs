@@ -262,7 +262,7 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
         let task = &os.layout.task;
         assert_eq!((task.tasks, task.mm, task.comm, task.cred), (10 * w, 20 * w, 103 * w, 101 * w));
         assert_eq!((task.pid, task.tgid - task.pid), (31 * w + if w == 8 { 40 } else { 28 }, 4));
-        assert_eq!((task.flags, task.group_leader), (4 * w + 4, task.pid + 8 + 7 * w));
+        assert_eq!((task.flags, task.group_leader), (5 * w + 4, task.pid + 8 + 7 * w));
         assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
         assert_eq!(task.stack, Some(4 * w));
         assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
@@ -282,7 +282,7 @@ fn what_marks_a_member_must_be_there_once() {
     );
     assert!(sentence(&|k| k.u32(INIT_TASK + 96, 120)).contains("a priority of 140"));
     assert!(sentence(&|k| k.put(INIT_TASK + 240, &[0])).contains("restart_block.fn"));
-    assert!(sentence(&|k| k.u32(INIT_TASK + 36, 0)).contains("nowhere what marks flags, PF_KTHREAD"));
+    assert!(sentence(&|k| k.u32(INIT_TASK + 44, 0)).contains("nowhere what marks stack, before two"));
     assert!(sentence(&|k| k.put(INIT_MM + 320, &[0])).contains("user_ns"));
     assert!(sentence(&|k| k.put(INIT_MM + 72, &[0x1000])).contains("mm_users 2"));
     assert!(sentence(&|k| k.put(INIT_MM + 8, &[1])).contains("an empty root"));
