@@ -16,6 +16,9 @@ impl Core {
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
         self.engine.sync_pc(true);
+        if b.flags & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
+            return;
+        }
         if b.flags & BlockCell::NEW != 0 {
             self.analyse(cell, address, size);
         }
@@ -94,6 +97,25 @@ impl Core {
             // The next block comes here too.
             self.hot.clock.limit = 0;
         }
+    }
+
+    /// An iteration of a repeated instruction, or its look at a count of zero, while nothing else is due: the limit would be 0.
+    /// Whether that was all.
+    fn next_repetition(&mut self, cell: *mut BlockCell, b: &BlockCell) -> bool {
+        let count = self.count_of(b);
+        let clock = &self.hot.clock;
+        if clock.icount + u64::from(count) > clock.limit
+            || b.flags & BlockCell::SLOT != 0
+            || self.restarted(b)
+        {
+            return false;
+        }
+        self.repeat_ahead(b.repeat);
+        self.hot.clock.icount += u64::from(count);
+        self.hot.last = cell;
+        self.hot.last_count = count;
+        self.rep_from = self.env.gpr(1);
+        true
     }
 
     /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then

@@ -255,12 +255,18 @@ impl Core {
     }
 
     /// A read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a
-    /// fetch through this entry shows the guest nothing new, and literal pools do not thrash.
+    /// fetch through this entry shows the guest nothing new, and literal pools do not thrash. Where it is written to
+    /// through another entry already, it may be through this one.
     fn grant_read(&self, page: u64, index: u32, t: &Translation) -> (u64, u32) {
+        const DATA: u8 = PageState::WRITABLE | PageState::DIRTY;
+        const OTHER: u8 = PageState::CODE | PageState::BOTH | PageState::ARMED;
         let state = self.ram.pages[index as usize];
         let known = !self.is_unannounced(page);
         let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable && known;
-        (t.paddr, if both { R | X } else { R })
+        let data = state.flags & (DATA | OTHER) == DATA && !self.watches.any_data();
+        // A page that is written to for the first time is to walk, and to set the dirty bit; and CR0.WP can be off.
+        let written = data && t.dirty && t.writable;
+        (t.paddr, R | if both { X } else { 0 } | if written { W } else { 0 })
     }
 
     fn grant_fetch(&mut self, index: u32, t: &Translation) -> (u64, u32) {

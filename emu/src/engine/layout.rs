@@ -47,6 +47,8 @@ pub(super) mod hook {
 pub(super) mod tlb {
     /// Number of MMU indices (kernel with SMAP, user, kernel without).
     pub const MODES: usize = 3;
+    /// Entries of each beyond which a table is not to grow. Programs lose theirs at each switch of address spaces.
+    pub const LARGE: [usize; MODES] = [256, 256, 1024];
     /// `CPUTLBDesc d[0]` relative to env.
     pub const DESC: isize = -2160;
     /// Size of one `CPUTLBDesc`.

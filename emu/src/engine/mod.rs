@@ -368,15 +368,14 @@ impl Engine {
     /// Keeps the next flush from making the TLB larger than is good. The engine looks through all of it for each block
     /// that it translates; and it takes an entry that is kept for long, or filled again, for a sign that it is too small.
     pub fn bound_tlb(&self) {
-        const LARGE: usize = 1024;
-        for mode in 0..tlb::MODES {
+        for (mode, large) in (0..).zip(tlb::LARGE) {
             // SAFETY: verified layout.
             unsafe {
-                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
+                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode);
                 let entries = (fast.cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
-                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode);
                 let used = desc.offset(tlb::USED).cast::<usize>();
-                if entries >= LARGE {
+                if entries >= large {
                     // Half of it in use is where the engine leaves the size as it is.
                     used.write(used.read().min(entries / 2));
                 }
