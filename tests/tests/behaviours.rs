@@ -23,12 +23,25 @@ fbt | foreign int3 and #UD reach the guest with exact IP | tests/tests/fbt_funct
 fbt | foreign int3 and #UD reach the guest with exact IP | tests/tests/interposition.rs | every_exception_is_seen_once_and_declining_them_changes_nothing
 fbt | jump-table guard | providers/src/fbt/scan.rs | a_byte_under_a_pointer_into_the_function_is_no_site
 fbt | strict sites are those of DTrace | tests/tests/fbt.rs | strict_sites_are_those_that_objdump_shows
+pid | all six ret forms with SP balanced | tests/tests/guest_linux_pid.rs | guest_pid_every_form_of_return
+pid | conditional jump out | tests/tests/guest_linux_pid.rs | guest_pid_every_form_of_return
+pid | ff ff function | tests/tests/guest_linux_pid.rs | guest_pid_every_form_of_return
+pid | function inside a function | tests/tests/guest_linux_pid.rs | guest_pid_every_form_of_return
+pid | ten arguments | tests/tests/guest_linux_pid.rs | guest_pid_entry_return_and_ten_arguments
+pid | FPU and SSE state untouched with every instruction probed | tests/tests/guest_linux_pid.rs | guest_pid_on_every_instruction
+pid | weak aliases | tests/tests/guest_linux_pid.rs | guest_pid_aliases_and_absolute_addresses
+pid | fork, exec | tests/tests/guest_linux_pid.rs | guest_pid_children_threads_exec_and_dlopen
+pid | offset inside an instruction refused, every error text | tests/tests/guest_linux_pid.rs | guest_pid_refuses_in_dtraces_words
+pid | stripped programs | tests/tests/guest_linux_pid.rs | guest_pid_finds_main_of_stripped_programs
+pid | python3.11 | tests/tests/guest_linux_static.rs | guest_python_is_probed_by_pid_too
 sdt | lock nop site | tests/tests/lock_nop.rs | lock_nop_traps_behind_the_first_nop_and_the_guest_does_not_notice
 sdt | tail form | tests/tests/static_probes.rs | calls_that_became_nops_are_probed_by_lock_nop_also_the_tail_form
 sdt | bytes of both | tests/tests/site_bytes.rs | loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed
 sdt | name mapping | providers/tests/sdt_calls.rs | a_kernels_calls_are_found_with_name_function_and_form
 sdt | is-enabled only while enabled | tests/tests/static_probes.rs | an_is_enabled_site_answers_1_while_its_probe_is_enabled
 sdt | stap arguments in their widths | providers/src/sdt/evaluate_tests.rs | a_value_is_cut_to_its_size_and_extended
+sdt | semaphore 1 then 0 | tests/tests/guest_linux_static.rs | guest_programs_see_their_static_probes_while_they_are_enabled
+sdt | twelve stap arguments in eight widths | tests/tests/guest_linux_static.rs | guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other
 sdt | bad operand isolated | providers/src/sdt/grammar_tests.rs | one_bad_argument_leaves_the_others
 sdt | bad operand isolated | tests/tests/bad_probes.rs | notes_that_cannot_be_are_left_out_and_bad_operands_are_named_and_the_others_work
 sdt | bad notes | providers/tests/sdt_notes.rs | a_bad_note_is_refused_with_its_reason_and_the_others_stand

@@ -326,3 +326,30 @@ fn guest_python_enters_functions_and_libstdcxx_throws() {
         records(&ran, "libstdc++.so.6:__cxa_throw:throw").iter().map(|d| words(d)).collect();
     assert_eq!((thrown.len(), &thrown), (2, &caught), "object and type");
 }
+
+#[test]
+fn guest_python_is_probed_by_pid_too() {
+    let folder = TempDir::new().unwrap();
+    let guest = Guest::new(folder, &[source("visit.py")], "python3.11 -S -E -I /visit.py\n");
+    // Its main was stripped: what `_start` hands to the C library.
+    let probes = [
+        "pid$target:a.out:{main,Py_BytesMain}:entry { push arg, 0; log 1 }",
+        "pid$target:a.out:{main,Py_RunMain}:return { push ret; log 1 }",
+        "pid$target:libc.so.6:write:entry { push arg, 2; push arg, 0; log 2 }",
+    ];
+    let mut args = vec!["--target", "/usr/bin/python3.11"];
+    probes.iter().for_each(|probe| args.extend(["-n", probe]));
+    let (ran, seen) = guest.run(&args);
+    assert!(seen.contains(&"sum 44".to_owned()), "{seen:?}");
+    let said = |name: &str| -> Vec<Vec<i64>> { records(&ran, name).iter().map(|data| words(data)).collect() };
+    for function in ["main", "Py_BytesMain"] {
+        assert_eq!(said(&format!("python3.11:{function}:entry")), [[5]], "arguments of the command line");
+    }
+    assert_eq!(said("python3.11:Py_RunMain:return"), [[0]], "the exit status");
+    assert_eq!(said("python3.11:main:return").len(), 1, "a jump to Py_BytesMain");
+    assert!(
+        said("libc.so.6:write:entry").contains(&vec![1, 7]),
+        "standard output and \"sum 44\\n\": {}",
+        ran.out
+    );
+}
