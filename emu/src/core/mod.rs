@@ -37,9 +37,9 @@ pub use decode::is_sensitive;
 pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
 pub use port_io::{SentByte, SerialPort};
-pub use run::{CrashReport, Stop};
+pub use run::Stop;
 pub use snapshot::{Snapshot, SnapshotMismatch};
-pub use state::{BootState, CpuMode};
+pub use state::{BootState, CpuMode, CrashReport};
 pub use user::UserContext;
 pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
 

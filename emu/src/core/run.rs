@@ -7,6 +7,7 @@
 use super::debug::BS;
 use super::decode::{self, Kind, LONGEST};
 use super::deliver::{Fault, Origin, Vector};
+use super::state::CrashReport;
 use super::{Core, Halt, Mode, Refusal};
 use crate::engine::{Exit, hflags};
 use crate::interpose::{Trap, TrapInterposer, Verdict};
@@ -37,17 +38,6 @@ pub enum Stop {
     Requested,
     /// The engine failed for a reason of its own.
     Engine(String),
-}
-
-/// State at a triple fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CrashReport {
-    /// Vectors in the order in which they were raised.
-    pub vectors: Vec<u8>,
-    /// Offset in CS of the instruction.
-    pub ip: u64,
-    /// The register dump.
-    pub registers: String,
 }
 
 impl Core {

@@ -34,6 +34,17 @@ pub struct BootState {
     pub si: u64,
 }
 
+/// State at a triple fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrashReport {
+    /// Vectors in the order in which they were raised.
+    pub vectors: Vec<u8>,
+    /// Offset in CS of the instruction.
+    pub ip: u64,
+    /// The register dump.
+    pub registers: String,
+}
+
 const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
 const NAMES: [&str; 16] =
     ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
