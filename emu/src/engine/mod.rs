@@ -8,6 +8,7 @@
 
 mod env;
 mod layout;
+mod near;
 
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
@@ -110,12 +111,15 @@ impl Engine {
         check("open", unsafe { sys::uc_open(Arch::X86, Mode::MODE_64, &mut uc) })?;
         let mut engine =
             Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
-        // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
-        unsafe {
-            check("select the CPU model", sys::uc_ctl(uc, ctl(CTL_CPU_MODEL, 1), model as i32))?;
-            check("use exits", sys::uc_ctl(uc, ctl(CTL_USE_EXITS, 1), 1i32))?;
-            check("use its virtual TLB", sys::uc_ctl(uc, ctl(CTL_TLB_TYPE, 1), 1i32))?;
-        }
+        // The second control makes the engine allocate.
+        near::with(sys::uc_open as *const c_void, || {
+            // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
+            unsafe {
+                check("select the CPU model", sys::uc_ctl(uc, ctl(CTL_CPU_MODEL, 1), model as i32))?;
+                check("use exits", sys::uc_ctl(uc, ctl(CTL_USE_EXITS, 1), 1i32))?;
+                check("use its virtual TLB", sys::uc_ctl(uc, ctl(CTL_TLB_TYPE, 1), 1i32))
+            }
+        })?;
         engine.locate()?;
         engine.accept_rdtscp(model)?;
         engine.add_hooks(callbacks, user, first_cell)?;
