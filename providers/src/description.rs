@@ -9,7 +9,7 @@ use super::glob::{FunctionGlob, GlobError};
 
 /// Fields of a description.
 const FIELDS: usize = 4;
-/// Most bytes of a description: more names nothing.
+/// Most bytes of a description with its three colons: more names nothing.
 const LONGEST: usize = 1024;
 
 /// A text that is no probe description. The sentences begin as dtrace(1)'s do.
@@ -30,7 +30,7 @@ pub enum DescriptionError {
     #[error("invalid probe specifier: it is empty, where provider:module:function:name would be right")]
     Empty,
     /// Longer than any name.
-    #[error("invalid probe specifier: it has {0} bytes, and {LONGEST} are the most")]
+    #[error("invalid probe specifier: with three colons it has {0} bytes, and {LONGEST} are the most")]
     TooLong(usize),
     /// A character that no name has.
     #[error("invalid probe specifier {text:?}: {character:?} is in no name")]
@@ -97,9 +97,6 @@ impl Description {
         if text.is_empty() {
             return Err(DescriptionError::Empty);
         }
-        if text.len() > LONGEST {
-            return Err(DescriptionError::TooLong(text.len()));
-        }
         if let Some(character) = text.chars().find(|c| c.is_control() || c.is_whitespace()) {
             return Err(DescriptionError::Character { text: text.to_owned(), character });
         }
@@ -107,6 +104,10 @@ impl Description {
         let left_out = FIELDS
             .checked_sub(given.len())
             .ok_or_else(|| DescriptionError::Overspecified { text: text.to_owned(), fields: given.len() })?;
+        let length = text.len() + left_out;
+        if length > LONGEST {
+            return Err(DescriptionError::TooLong(length));
+        }
         let mut written = [const { String::new() }; FIELDS];
         let mut fields = [const { Field::All }; FIELDS];
         for ((to, field), from) in written.iter_mut().zip(&mut fields).skip(left_out).zip(given) {

@@ -41,7 +41,7 @@ fn what_is_no_description_is_told_in_a_sentence() {
     );
     assert_eq!(
         sentence(&"x".repeat(1025)),
-        "invalid probe specifier: it has 1025 bytes, and 1024 are the most"
+        "invalid probe specifier: with three colons it has 1028 bytes, and 1024 are the most"
     );
 }
 

@@ -113,7 +113,10 @@ fn what_is_no_description_or_names_nothing_is_refused_alike_by_list_and_run() {
     }
     let long = format!("fbt::{}:", "x".repeat(2000));
     let said = refused(&root(), &["list", "embedded:ia32", &long], 2);
-    assert_eq!(said, "trapline: error: invalid probe specifier: it has 2006 bytes, and 1024 are the most");
+    assert_eq!(
+        said,
+        "trapline: error: invalid probe specifier: with three colons it has 2006 bytes, and 1024 are the most"
+    );
 }
 
 #[test]
