@@ -253,6 +253,36 @@ fn a_block_that_overwrites_itself_counts_each_instruction_once() {
 }
 
 #[test]
+fn an_unaligned_store_from_before_its_own_block_into_it_reads_what_was_there_once() {
+    const BLOCK: u64 = CODE + 0x42;
+    for bits in [32, 64] {
+        for before in [0u64, 1, 4] {
+            // Each round adds 1 to the byte before the block and, with it, 0 to the first bytes of the block.
+            let s = Setup::bits(bits).asm(|a| {
+                a.mov(ecx, 5).unwrap();
+                a.jmp(BLOCK).unwrap();
+            });
+            let s = s.asm_at(BLOCK, |a| {
+                for _ in 0..before {
+                    a.nop().unwrap();
+                }
+                a.add(dword_ptr(BLOCK - 1), 1).unwrap();
+                a.dec(ecx).unwrap();
+                a.jnz(BLOCK).unwrap();
+                a.hlt().unwrap();
+            });
+            let mut g = s.boot();
+            assert_eq!(g.run(), Stop::Halted);
+            assert_eq!(
+                (g.mem(BLOCK - 1, 1), g.count()),
+                (5, 2 + 5 * (before + 3) + 1),
+                "{bits}-bit, {before}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_repeated_store_over_its_own_block_counts_each_iteration_once() {
     for bits in [32, 64] {
         for before in [0u64, 2] {

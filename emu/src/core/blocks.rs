@@ -125,8 +125,9 @@ impl Core {
         again && self.hot.last_count > 0 && self.env.gpr(1) == self.rep_from
     }
 
-    /// Whether the engine might go back to the repeated instruction at linear `at` because it stores into its own block.
-    /// It must be a block of its own then, so that `restarted` can tell.
+    /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
+    /// repeated, it must be a block of its own then, so that `restarted` can tell. If it reads memory too, it must run
+    /// alone, when the engine does not go back: of an unaligned store it has done what lies before its block by then.
     fn may_restart(&self, at: u64) -> bool {
         let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))
@@ -290,6 +291,14 @@ impl Core {
                     b.lead = n as u16;
                 }
                 Kind::Repeated if n > 0 && b.flags & BlockCell::SENSITIVE == 0 && self.may_restart(at) => {
+                    b.flags |= BlockCell::SENSITIVE;
+                    b.lead = n as u16;
+                }
+                Kind::Plain
+                    if b.flags & BlockCell::SENSITIVE == 0
+                        && self.may_restart(at)
+                        && decode::is_read_and_store(&i) =>
+                {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
                 }

@@ -176,6 +176,16 @@ pub(super) fn is_read_modify_write(i: &Instruction) -> bool {
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
 }
 
+/// Whether the instruction both reads and writes memory, be it the same or not.
+pub(super) fn is_read_and_store(i: &Instruction) -> bool {
+    use iced_x86::{InstructionInfoFactory, OpAccess as A};
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(i).used_memory();
+    let reads = |a| matches!(a, A::Read | A::CondRead | A::ReadWrite | A::ReadCondWrite);
+    let writes = |a| matches!(a, A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite);
+    used.iter().any(|m| reads(m.access())) && used.iter().any(|m| writes(m.access()))
+}
+
 /// Whether the instruction writes memory and goes on to the next.
 pub(super) fn is_plain_store(i: &Instruction) -> bool {
     use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess as A};
