@@ -147,6 +147,16 @@ impl BareCode {
         Ok(BareCode { bare, at })
     }
 
+    /// Has every exception pass by a hook that does nothing: what a trap costs of which nothing is wanted. After INT3 the
+    /// engine goes on with the next instruction by itself.
+    ///
+    /// # Errors
+    /// When the engine refuses the hook.
+    pub fn pass_traps(&mut self) -> Result<(), EngineError> {
+        unsafe extern "C" fn nothing(_: *mut uc_engine, _: u32, _: *mut c_void) {}
+        self.bare.hook(HookType::INTR, nothing as *mut c_void, ptr::null_mut())
+    }
+
     /// Runs it once, from its first byte to its HLT.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
 use std::sync::Arc;
+use trapline_emu::EngineError;
 use trapline_emu::bare::BareCode;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_interposer::{Arguments, Interposer, Place, Point, Provided};
@@ -242,7 +243,24 @@ struct Bare {
 
 impl Bare {
     fn warm(iterations: u32) -> Result<Self, Box<dyn Error>> {
-        let mut code = BareCode::new(&bare_loop(iterations), AT as u32)?;
+        Self::running(&bare_loop(iterations), iterations, |_| Ok(()))
+    }
+
+    /// The same with INT3 for the NOP, and an empty hook for it: what the engine itself takes of a hit.
+    fn trapping(iterations: u32) -> Result<Self, Box<dyn Error>> {
+        let mut code = bare_loop(iterations);
+        let nop = code.iter().rposition(|b| *b == NOP).ok_or("the paper's loop has no NOP")?;
+        code[nop] = 0xcc;
+        Self::running(&code, iterations, BareCode::pass_traps)
+    }
+
+    fn running(
+        code: &[u8],
+        iterations: u32,
+        prepare: impl FnOnce(&mut BareCode) -> Result<(), EngineError>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut code = BareCode::new(code, AT as u32)?;
+        prepare(&mut code)?;
         code.run()?;
         Ok(Bare { code, iterations })
     }
@@ -274,10 +292,14 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
     cases.retain(|c| c.what.contains(only));
     let mut warm = cases.iter().map(Case::warm).collect::<Result<Vec<_>, _>>()?;
     let mut bare = Bare::warm(100_000 * scale)?;
-    let mut yardstick = Vec::new();
+    let mut trapping = Bare::trapping(40_000 * scale)?;
+    let (mut yardstick, mut floor) = (Vec::new(), (Vec::new(), Vec::new()));
     let mut times = vec![Vec::new(); cases.len()];
     let mut ratios = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
+        let (trap, unit) = (trapping.run()?, bare.run()?);
+        floor.0.push(trap);
+        floor.1.push(trap / unit);
         for (n, case) in warm.iter_mut().enumerate() {
             let (before, ns, after) = (bare.run()?, case.run()?, bare.run()?);
             let unit = f64::midpoint(before, after);
@@ -287,6 +309,8 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
         }
     }
     let mut rows = vec![Row::plain("   bare Unicorn, one iteration", median(yardstick), "ns")];
+    let row = Row::plain("   bare Unicorn, INT3 for the nop, an empty hook", median(floor.0), "ns");
+    rows.push(row.against(median(floor.1), "bare iteration", Target::None));
     for ((case, times), ratios) in cases.iter().zip(times).zip(ratios) {
         let row = Row::plain(case.what, median(times), "ns");
         rows.push(row.against(median(ratios), "bare iteration", case.target).paper(case.paper));
