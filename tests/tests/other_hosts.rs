@@ -1,0 +1,55 @@
+//! The same bytes on other machines: `trapline` on CPUs that this host is not, as qemu's user mode has them. They give the
+//! engine other instructions to translate to, and the C library other ways to copy and compare; they are slower, too.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod cli;
+
+use cli::{Ran, binary, finish, patient, trapline};
+use trapline_tests::root;
+
+/// The first has no AVX, no BMI and no fast strings; the second has all of them that qemu knows.
+const CPUS: [&str; 2] = ["Nehalem", "max"];
+
+/// Runs `trapline ARGS` on another CPU.
+fn on(cpu: &str, args: &[&str]) -> Ran {
+    let mut command = patient("qemu-x86_64");
+    command.args(["-cpu", cpu]).arg(binary()).args(args).current_dir(root()).env_remove("RUST_BACKTRACE");
+    finish(command)
+}
+
+fn is_the_same_on(cpu: &str, code: i32, args: &[&str]) {
+    let here = trapline(&root(), args);
+    assert_eq!(here.code, code, "{}", here.err);
+    let there = on(cpu, args);
+    assert_eq!(there.err, here.err, "{cpu}: {args:?}");
+    assert_eq!((there.code, there.out), (here.code, here.out), "{cpu}: {args:?}");
+}
+
+#[test]
+fn the_demo_is_the_same() {
+    for cpu in CPUS {
+        for guest in ["ia32", "x86_64"] {
+            is_the_same_on(cpu, 0, &["demo", guest]);
+        }
+    }
+}
+
+/// A boot of Linux with probes: records, console, and a digest of all that the guest has.
+fn linux(cpu: &str, kernel: &str, initrd: &str, instructions: &str) {
+    let initrd = format!(".guests/{initrd}.cpio.gz");
+    let kernel = format!(".guests/{kernel}");
+    let run = ["run", &kernel, "--initrd", &initrd, "--limit-insns", instructions, "--digest"];
+    let probes = ["-n", "fbt::*alloc_pages*:entry", "-n", "fbt::vfs_*:return", "-f", "json"];
+    is_the_same_on(cpu, 124, &[&run[..], &probes].concat());
+}
+
+#[test]
+fn guest_linux_amd64_is_the_same_without_newer_instructions() {
+    linux("Nehalem", "linux-cloud-amd64", "initramfs-amd64", "1000000000");
+}
+
+#[test]
+fn guest_linux_686_is_the_same_with_newer_instructions() {
+    linux("max", "linux-686", "initramfs-i386", "200000000");
+}
