@@ -155,6 +155,56 @@ fn a_store_just_ahead_on_the_same_page_is_seen_by_the_next_instruction() {
     }
 }
 
+#[test]
+fn a_store_just_ahead_onto_the_next_page_is_seen_by_the_next_instruction() {
+    const NEXT: u64 = CODE + 0x1000;
+    for bits in [32, 64] {
+        for over in [0u64, 1, 3] {
+            // The next page has run before. The store, of which so many bytes are on it, adds 1 to the INC that follows: DEC.
+            let store = assemble(bits, CODE, |a| a.add(byte_ptr(NEXT + over + 1), 8).unwrap());
+            let s = Setup::bits(bits).asm(|a| {
+                a.call(NEXT + 0x100).unwrap();
+                a.jmp(NEXT + over - store.len() as u64).unwrap();
+            });
+            let s = s.at(NEXT + 0x100, &[0xc3]).at(NEXT + over - store.len() as u64, &store);
+            let mut g = s.at(NEXT + over, &INC_EBX).at(NEXT + over + 2, &[0xf4]).boot();
+            assert_eq!(g.run(), Stop::Halted);
+            assert_eq!((g.gpr(3) as u32, g.count()), (u32::MAX, 6), "{bits}-bit, {over} bytes over");
+        }
+    }
+}
+
+#[test]
+fn the_base_of_a_64_bit_code_segment_does_not_count() {
+    const BASED: u16 = 0x78;
+    const TARGET: u64 = CODE + 0x100;
+    for returns in [[0x48, 0xcb], [0x48, 0xcf]] {
+        for armed in [false, true] {
+            let s = Setup::bits64().asm(|a| {
+                if returns[1] == 0xcf {
+                    a.push(i32::from(DS0)).unwrap();
+                    a.push(STACK0 as i32).unwrap();
+                    a.push(2).unwrap();
+                }
+                a.push(i32::from(BASED)).unwrap();
+                a.push(TARGET as i32).unwrap();
+                a.db(&returns).unwrap();
+            });
+            let s = s.at(GDT + u64::from(BASED), &0x00af_9b00_0017_ffff_u64.to_le_bytes());
+            let s = s.at(TARGET, &[0x90]).at(TARGET + 1, &INC_EBX).at(TARGET + 3, &[0xf4]);
+            let mut g = s.boot();
+            if armed {
+                g.m.core_mut().arm(TARGET, &[0xcc], 1).unwrap();
+            }
+            let mut nops = Nops::new();
+            let digest = run(&mut g, &mut nops);
+            assert_eq!((g.gpr(3), nops.hits), (1, u64::from(armed)), "{returns:x?}");
+            assert_eq!(g.core().env().cs_base(), 0, "{returns:x?}");
+            assert_eq!(digest, unarmed(&s));
+        }
+    }
+}
+
 struct Arming {
     hits: Vec<u32>,
     armed: bool,

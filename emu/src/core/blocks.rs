@@ -16,6 +16,11 @@ impl Core {
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
         self.engine.sync_pc(true);
+        if self.has_cs_base() {
+            // The block is not the one that is to run: see `ignore_cs_base`.
+            self.engine.stop_before_block();
+            return;
+        }
         if b.flags & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
             return;
         }
@@ -208,7 +213,7 @@ impl Core {
     }
 
     /// The block that was begun last, unless the state was settled since.
-    fn last(&self) -> Option<&BlockCell> {
+    pub(super) fn last(&self) -> Option<&BlockCell> {
         // SAFETY: non-null cells live as long as the engine.
         unsafe { self.hot.last.as_ref() }
     }
@@ -316,7 +321,7 @@ impl Core {
                     b.lead = n as u16;
                 }
                 Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
-                Kind::Sysret => b.flags |= BlockCell::FLAGS_TAIL,
+                Kind::Sysret | Kind::Far => b.flags |= BlockCell::FLAGS_TAIL,
                 _ => {}
             }
             compared = compared.after(&i);

@@ -54,7 +54,7 @@ impl BlockCell {
     pub const OVERLAPPED: u16 = 256;
     /// Is what comes in a slot behind an instruction of the x87.
     pub const SLOT_TAIL: u16 = 512;
-    /// Ends with IRET or SYSRET, after which the machine sees to RF.
+    /// Ends with IRET, SYSRET or a far transfer, after which the machine sees to RF and to the base of CS.
     pub const FLAGS_TAIL: u16 = 1024;
     /// Holds an instruction whose execution is watched; `lead` instructions come before it.
     pub const WATCHED: u16 = 2048;

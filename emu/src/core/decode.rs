@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Iret,
     /// SYSRET in any width.
     Sysret,
+    /// Another far transfer.
+    Far,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         _ if loses_flags(i) => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
+        _ if is_far(i) => Kind::Far,
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
     }
@@ -147,7 +150,6 @@ pub(super) fn address_bits(i: &Instruction) -> u32 {
 /// reads are made with supervisor rights (SDM volume 3, 4.6.1).
 pub(super) fn reads_descriptors(i: &Instruction) -> bool {
     use Mnemonic as M;
-    let far = i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect();
     let segment_load = matches!(i.mnemonic(), M::Mov | M::Pop) && i.op0_register().is_segment_register();
     let table = matches!(
         i.mnemonic(),
@@ -160,12 +162,17 @@ pub(super) fn reads_descriptors(i: &Instruction) -> bool {
             | M::Lsl
             | M::Verr
             | M::Verw
-            | M::Retf
             | M::Iret
             | M::Iretd
             | M::Iretq
     );
-    far || segment_load || table
+    is_far(i) || segment_load || table
+}
+
+/// A far JMP, CALL or RET.
+fn is_far(i: &Instruction) -> bool {
+    let jumps = i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect();
+    jumps || i.mnemonic() == Mnemonic::Retf
 }
 
 /// Whether the memory operand is read, changed and written back by one instruction.

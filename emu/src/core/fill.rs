@@ -6,6 +6,7 @@
 //! of before the instruction; the run loop then delivers the fault.
 
 use super::access::canonical;
+use super::cell::BlockCell;
 use super::decode;
 use super::deliver::Fault;
 use super::operands::Operand;
@@ -307,15 +308,22 @@ impl Core {
         }
     }
 
-    /// A store into the page that the storing instruction itself lies on must be seen by the very next fetch: it is
+    /// A store into the page that the storing instruction itself or its block lies on must be seen by the very next fetch: it is
     /// stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.ram.pages[index as usize];
         if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
             return None;
         }
-        let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
-        own.then_some(Refusal::OwnPage)
+        self.runs_in(index).then_some(Refusal::OwnPage)
+    }
+
+    /// Whether the instruction at EIP, or what follows it in its block, has bytes in physical page `index`. A block goes
+    /// over the end of a page once at most.
+    fn runs_in(&self, index: u32) -> bool {
+        let within = |linear| self.code_paddr(linear).is_some_and(|p| (p / PAGE) as u32 == index);
+        let last = |b: &BlockCell| b.pc.wrapping_add(u64::from(b.size.max(1)) - 1);
+        within(self.linear_ip()) || self.last().is_some_and(|b| within(last(b)))
     }
 
     fn grant_write(&mut self, index: u32, t: &Translation) -> (u64, u32) {
@@ -323,7 +331,7 @@ impl Core {
         let armed = state.is(PageState::ARMED);
         let mut perms = R | W;
         if state.is(PageState::CODE) && !state.is(PageState::BOTH) {
-            let own = self.code_paddr(self.linear_ip()).is_some_and(|p| (p / PAGE) as u32 == index);
+            let own = self.runs_in(index);
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
                 // Its blocks are analysed anew: see `may_restart`.

@@ -43,7 +43,7 @@ pub use state::{BootState, CpuMode, CrashReport};
 pub use user::UserContext;
 pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
 
-use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model};
+use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model, Seg};
 use crate::interpose::TrapInterposer;
 use crate::mmu::{Access, Paging, Tlb};
 use crate::platform::Platform;
@@ -284,7 +284,30 @@ impl Core {
         self.hot.core = lent;
         // SAFETY: `lent` is this very borrow, which is not used again until the engine returns; hooks reach the
         // core through it alone.
-        unsafe { (*lent).engine.handle().run() }
+        let exit = unsafe { (*lent).engine.handle().run() };
+        self.ignore_cs_base(exit)
+    }
+
+    /// Whether CS has a base where it does not count.
+    fn has_cs_base(&self) -> bool {
+        self.env.code64() && self.env.cs_base() != 0
+    }
+
+    /// 64-bit code has no base of CS (SDM volume 3, 3.4.4), but the engine loads it from the descriptor, and adds it. It goes
+    /// when the engine comes back, which is before the first block: that one would be at another place. What the fetch there
+    /// was refused for does not count either.
+    fn ignore_cs_base(&mut self, exit: Exit) -> Exit {
+        if !self.has_cs_base() {
+            return exit;
+        }
+        let mut cs = self.env.seg(Seg::Cs);
+        cs.base = 0;
+        self.env.set_seg_raw(Seg::Cs, cs);
+        if self.refusal.is_some_and(|(.., access)| access == Access::Fetch) {
+            self.refusal = None;
+            return Exit::Stopped;
+        }
+        exit
     }
 
     /// Lends the core to the hooks that a call into the engine may run (fills, while it drops translations).

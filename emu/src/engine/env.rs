@@ -271,7 +271,8 @@ impl Env {
         unsafe { self.0.add(off::DF).cast::<i32>().read() < 0 }
     }
 
-    /// Loads a segment register and recomputes the hidden flags, as `cpu_x86_load_seg_cache` does.
+    /// Loads a segment register and recomputes the hidden flags, as `cpu_x86_load_seg_cache` does. CS of 64-bit code has no
+    /// base, whatever its descriptor says.
     pub fn load_seg(self, seg: Seg, value: Segment) {
         use hflags as hf;
         const DESC_L: u32 = 1 << 21;
@@ -280,6 +281,7 @@ impl Env {
         let mut h = self.hflags();
         if seg == Seg::Cs {
             if h & hf::LMA != 0 && value.flags & DESC_L != 0 {
+                self.set_seg_raw(seg, Segment { base: 0, ..value });
                 h |= hf::CS32 | hf::SS32 | hf::CS64;
                 h &= !hf::ADDSEG;
             } else {
