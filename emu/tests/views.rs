@@ -333,6 +333,61 @@ fn an_unaligned_store_from_before_its_own_block_into_it_reads_what_was_there_onc
 }
 
 #[test]
+fn a_call_that_pushes_into_its_own_block_counts_once() {
+    const BLOCK: u64 = CODE + 0x40;
+    for bits in [32u64, 64] {
+        for direct in [true, false] {
+            // The stack ends within the CALL, which has been fetched; behind HLT is a page that has run and been written to.
+            let s = Setup::bits(bits as u32).asm(|a| {
+                a.mov(dword_ptr(CODE + 0x80), 0).unwrap();
+                a.mov(eax, (CODE + 0x60) as i32).unwrap();
+                a.mov(esp, (BLOCK + 1 + bits / 8) as i32).unwrap();
+                a.jmp(BLOCK).unwrap();
+            });
+            let s = s.asm_at(BLOCK, |a| {
+                a.nop().unwrap();
+                match (direct, bits) {
+                    (true, _) => a.call(CODE + 0x60).unwrap(),
+                    (_, 32) => a.call(eax).unwrap(),
+                    _ => a.call(rax).unwrap(),
+                }
+            });
+            let mut g = s.at(CODE + 0x60, &[0xf4]).boot();
+            assert_eq!((g.run(), g.count()), (Stop::Halted, 4 + 2 + 1), "{bits}-bit, {direct}");
+            assert_eq!(g.gpr(4), BLOCK + 1, "{bits}-bit, {direct}");
+        }
+    }
+}
+
+#[test]
+fn an_instruction_of_the_machine_that_has_just_been_rewritten_is_what_it_became() {
+    const AT: u64 = CODE + 0x40;
+    for bits in [32, 64] {
+        for before in [0u64, 2] {
+            // in al, 80h becomes mov ah, 80h.
+            let s = Setup::bits(bits).asm(|a| {
+                for _ in 0..before {
+                    a.nop().unwrap();
+                }
+                a.sub(byte_ptr(AT), 0x30).unwrap();
+                a.jmp(AT).unwrap();
+            });
+            let code = assemble(bits, AT - 7, |a| a.sub(byte_ptr(AT), 0x30).unwrap());
+            let ahead =
+                s.clone().at(AT - code.len() as u64, &code).asm(|a| a.jmp(AT - code.len() as u64).unwrap());
+            for (s, count) in [(s, before + 4), (ahead, 4)] {
+                let s = s.at(AT, &[0xe4, 0x80, 0xf4]);
+                let mut g = s.boot();
+                g.m.core_mut().arm(CODE + 0x800, &[0xcc], 1).unwrap();
+                let digest = run(&mut g, &mut Nops::new());
+                assert_eq!((g.gpr(0) >> 8 & 0xff, g.count()), (0x80, count), "{bits}-bit");
+                assert_eq!(digest, unarmed(&s));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_repeated_store_over_its_own_block_counts_each_iteration_once() {
     for bits in [32, 64] {
         for before in [0u64, 2] {

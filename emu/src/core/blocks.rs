@@ -131,8 +131,8 @@ impl Core {
     }
 
     /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
-    /// repeated, it must be a block of its own then, so that `restarted` can tell. If it reads memory too, it must run
-    /// alone, when the engine does not go back: of an unaligned store it has done what lies before its block by then.
+    /// repeated, it must be a block of its own then, so that `restarted` can tell. If going back does harm
+    /// ([`decode::is_no_restart`]), it must run alone, when the engine does not.
     fn may_restart(&self, at: u64) -> bool {
         let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))
@@ -299,10 +299,10 @@ impl Core {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;
                 }
-                Kind::Plain
+                Kind::Plain | Kind::Far
                     if b.flags & BlockCell::SENSITIVE == 0
                         && self.may_restart(at)
-                        && decode::is_read_and_store(&i) =>
+                        && decode::is_no_restart(&i) =>
                 {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;

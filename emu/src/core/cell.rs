@@ -46,7 +46,7 @@ impl BlockCell {
     pub const UNSUPPORTED: u16 = 32;
     /// Ends with IRET.
     pub const IRET_TAIL: u16 = 64;
-    /// Is a single instruction that stores and does not branch: what the engine goes back to when a block has
+    /// Is a single instruction that stores and does not go to itself: what the engine goes back to when a block has
     /// overwritten itself.
     pub const STORE: u16 = 128;
     /// Holds an instruction with a patch behind its first byte, which must run from the guest's own bytes; `lead`

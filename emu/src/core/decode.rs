@@ -183,24 +183,32 @@ pub(super) fn is_read_modify_write(i: &Instruction) -> bool {
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
 }
 
-/// Whether the instruction both reads and writes memory, be it the same or not.
-pub(super) fn is_read_and_store(i: &Instruction) -> bool {
+/// Whether an instruction reads and whether it writes memory.
+fn reads_and_writes(i: &Instruction) -> (bool, bool) {
     use iced_x86::{InstructionInfoFactory, OpAccess as A};
     let mut factory = InstructionInfoFactory::new();
     let used = factory.info(i).used_memory();
     let reads = |a| matches!(a, A::Read | A::CondRead | A::ReadWrite | A::ReadCondWrite);
     let writes = |a| matches!(a, A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite);
-    used.iter().any(|m| reads(m.access())) && used.iter().any(|m| writes(m.access()))
+    (used.iter().any(|m| reads(m.access())), used.iter().any(|m| writes(m.access())))
 }
 
-/// Whether the instruction writes memory and goes on to the next.
+/// Whether the instruction writes memory and surely does not go to itself next.
 pub(super) fn is_plain_store(i: &Instruction) -> bool {
-    use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess as A};
-    let mut factory = InstructionInfoFactory::new();
-    let writes = |a| matches!(a, A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite);
-    i.flow_control() == FlowControl::Next
-        && kind(i) == Kind::Plain
-        && factory.info(i).used_memory().iter().any(|m| writes(m.access()))
+    let goes_on = match i.flow_control() {
+        FlowControl::Next => true,
+        FlowControl::Call => i.is_call_near() && i.near_branch_target() != i.ip(),
+        _ => false,
+    };
+    goes_on && kind(i) == Kind::Plain && reads_and_writes(i).1
+}
+
+/// Whether the engine does harm by going back to the instruction when it has stored into its own block. It reads memory,
+/// which may have changed: of an unaligned store the engine has done what lies before the block. Or it is one that may
+/// go to itself, so that nobody can tell.
+pub(super) fn is_no_restart(i: &Instruction) -> bool {
+    let (reads, writes) = reads_and_writes(i);
+    writes && (reads || !is_plain_store(i))
 }
 
 impl Core {

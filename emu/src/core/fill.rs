@@ -7,7 +7,7 @@
 
 use super::access::canonical;
 use super::cell::BlockCell;
-use super::decode;
+use super::decode::{self, LONGEST};
 use super::deliver::Fault;
 use super::operands::Operand;
 use super::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
@@ -244,7 +244,7 @@ impl Core {
         }
         let granted = match access {
             Access::Fetch => {
-                let (paddr, perms) = self.grant_fetch(index, t);
+                let (paddr, perms) = self.grant_fetch(index, t.paddr);
                 let hidden = self.watches.any_data() && self.hides_reads(page);
                 (paddr, if hidden { X } else { perms })
             }
@@ -270,7 +270,22 @@ impl Core {
         (t.paddr, R | if both { X } else { 0 } | if written { W } else { 0 })
     }
 
-    fn grant_fetch(&mut self, index: u32, t: &Translation) -> (u64, u32) {
+    /// Has the machine see the instruction at linear `pc` as a fetch would, where the fetch view is older than RAM.
+    pub(super) fn refresh_view(&mut self, pc: u64) {
+        if self.patches.is_empty() {
+            return;
+        }
+        for at in [pc, pc.wrapping_add(LONGEST as u64 - 1)] {
+            if let Some(paddr) = self.code_paddr(at)
+                && let Some(page) = self.ram.pages.get((paddr / PAGE) as usize)
+                && page.is(PageState::STALE)
+            {
+                self.grant_fetch((paddr / PAGE) as u32, paddr & !(PAGE - 1));
+            }
+        }
+    }
+
+    fn grant_fetch(&mut self, index: u32, paddr: u64) -> (u64, u32) {
         self.end_both(index);
         let state = self.ram.pages[index as usize];
         if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
@@ -278,7 +293,7 @@ impl Core {
             self.ram.pages[index as usize].flags &= !PageState::WRITABLE;
         }
         if !state.is(PageState::CODE) && self.watch_code_pages {
-            self.announce_code_page(t.paddr);
+            self.announce_code_page(paddr);
         }
         let page = &mut self.ram.pages[index as usize];
         page.flags |= PageState::CODE;
@@ -288,10 +303,10 @@ impl Core {
             }
             // Disarming inside resync is possible: look again.
             if self.ram.pages[index as usize].is(PageState::ARMED) {
-                return (SHADOW_BASE + t.paddr, X);
+                return (SHADOW_BASE + paddr, X);
             }
         }
-        (t.paddr, R | X)
+        (paddr, R | X)
     }
 
     /// A page with both permissions loses them after many fetches: its code is slower, and it may have become quiet.

@@ -259,6 +259,8 @@ impl Core {
         if let Some(fault) = self.announce_user_code(pc) {
             return self.raise_fault(fault);
         }
+        // What comes before it in its block may have rewritten it.
+        self.refresh_view(pc);
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(_) => self.step(1),
