@@ -389,7 +389,7 @@ impl Core {
 
     /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
     /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
-    fn overlapped(&self, at: u64) -> bool {
+    pub(super) fn overlapped(&self, at: u64) -> bool {
         if self.patches.is_empty() || self.patched(at) {
             return false;
         }

@@ -21,12 +21,13 @@ const X: u32 = 4;
 impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(super) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
-        if page >= SLOT_VA {
-            if in_slots(page) {
+        if page >= SLOT_VA && access != Access::Write {
+            // What is there is ours. The guest has nothing at these addresses, which are not canonical.
+            if in_slots(page) && self.active_slot.is_some() {
                 return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
             }
-            if page == DROP_VA {
-                return Some((self.dropping, R | X));
+            if let (DROP_VA, Some(dropping)) = (page, self.dropping) {
+                return Some((dropping, X));
             }
         }
         match self.resolve(page, access) {
@@ -227,7 +228,9 @@ impl Core {
         }
         if t.paddr >= self.ram.size() {
             if access == Access::Fetch {
-                self.refusal = Some((Refusal::FetchVoid, page, access));
+                let reached = self.linear_ip() & !(PAGE - 1) == page || self.mode == Mode::Step(1);
+                let refusal = if reached { Refusal::FetchVoid } else { Refusal::SecondPage };
+                self.refusal = Some((refusal, page, access));
                 return None;
             }
             if self.platform.has_mmio(t.paddr) {
@@ -415,9 +418,11 @@ impl Core {
 
     /// Drops the translations of a page of the engine's physical memory, through a linear page of our own.
     fn drop_blocks_at(&mut self, page: u64) {
-        self.dropping = page;
+        self.dropping = Some(page);
         self.lend();
         self.engine.drop_tlb(DROP_VA);
         self.engine.drop_blocks(DROP_VA);
+        self.engine.drop_tlb(DROP_VA);
+        self.dropping = None;
     }
 }

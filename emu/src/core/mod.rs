@@ -59,8 +59,9 @@ const SLOT_PADDR: u64 = 1 << 41;
 /// Physical address of the page that stands for everything that is neither RAM nor a device; the pages of devices that
 /// an instruction may access now follow it.
 const VOID_PADDR: u64 = 1 << 42;
-/// Linear address of the slots: non-canonical, and above 4 GiB, so no guest can name it.
-pub(crate) const SLOT_VA: u64 = 1 << 56;
+/// Linear address of the slots: above 4 GiB, and not canonical, so that no guest has anything there. 64-bit code that
+/// names it all the same finds them instead of #GP once a displaced instruction has run out of line.
+pub(crate) const SLOT_VA: u64 = 0x5452_4150 << 32;
 
 /// Whether a linear address, not yet cut to the code's size, is one of the slots'.
 fn in_slots(linear: u64) -> bool {
@@ -68,7 +69,7 @@ fn in_slots(linear: u64) -> bool {
 }
 
 /// Linear page through which blocks of a physical page are dropped.
-const DROP_VA: u64 = 1 << 57;
+const DROP_VA: u64 = SLOT_VA + (1 << 32);
 
 /// What translated code is being run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,8 +174,8 @@ pub struct Core {
     idle_ns: u64,
     /// Virtual time at which a run stops, if nothing stops it before.
     alarm: Option<u64>,
-    /// Physical page that `DROP_VA` stands for.
-    dropping: u64,
+    /// Physical page that `DROP_VA` stands for, while its translations are dropped.
+    dropping: Option<u64>,
     verdict: Option<Stop>,
     /// Accesses to physical addresses where nothing is.
     pub(crate) void_accesses: u64,
@@ -261,7 +262,7 @@ impl Core {
             flags_before: None,
             idle_ns: 0,
             alarm: None,
-            dropping: 0,
+            dropping: None,
             verdict: None,
             void_accesses: 0,
             steps: 0,

@@ -261,6 +261,9 @@ impl Core {
         }
         // What comes before it in its block may have rewritten it.
         self.refresh_view(pc);
+        if self.overlapped(pc) {
+            return self.step_original();
+        }
         match self.decode_at(pc) {
             Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(_) => self.step(1),

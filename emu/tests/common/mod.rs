@@ -8,7 +8,7 @@
 use iced_x86::code_asm::CodeAssembler;
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
-    BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict,
+    BootState, Core, CpuMode, CpuModel, Digest, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict,
 };
 
 pub const RAM: u64 = 2 << 20;
@@ -485,6 +485,20 @@ impl Guest {
             cr2: e.cr(2),
         }
     }
+}
+
+/// Runs a guest with an interposer to its HLT.
+pub fn run(g: &mut Guest, i: &mut dyn TrapInterposer) -> Digest {
+    let stop = g.m.run(Some(i), g.base + 1_000_000);
+    assert_eq!(stop, Stop::Halted, "{}", g.core().dump_registers());
+    g.m.digest()
+}
+
+/// Digest of the same guest without patches.
+pub fn unarmed(s: &Setup) -> Digest {
+    let mut g = s.boot();
+    assert_eq!(g.run(), Stop::Halted);
+    g.m.digest()
 }
 
 /// Emulates one-byte NOPs, or answers whatever `verdict` says; counts what it sees.
