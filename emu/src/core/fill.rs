@@ -326,8 +326,8 @@ impl Core {
         }
     }
 
-    /// A store into the page that the storing instruction itself or its block lies on must be seen by the very next fetch: it is
-    /// stepped alone; always when the page is armed, else until the page is given both permissions.
+    /// A store into the page that the storing instruction itself or its block lies on must be seen by the very next fetch:
+    /// it is stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.ram.pages[index as usize];
         if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
@@ -420,7 +420,6 @@ impl Core {
     fn drop_blocks_at(&mut self, page: u64) {
         self.dropping = Some(page);
         self.lend();
-        self.engine.drop_tlb(DROP_VA);
         self.engine.drop_blocks(DROP_VA);
         self.engine.drop_tlb(DROP_VA);
         self.dropping = None;
