@@ -302,7 +302,8 @@ impl Core {
                 Kind::Plain | Kind::Far
                     if b.flags & BlockCell::SENSITIVE == 0
                         && self.may_restart(at)
-                        && decode::is_no_restart(&i) =>
+                        && decode::is_no_restart(&i)
+                        && !self.stores_elsewhere(&i, address) =>
                 {
                     b.flags |= BlockCell::SENSITIVE;
                     b.lead = n as u16;

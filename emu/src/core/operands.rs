@@ -33,7 +33,24 @@ fn directions(access: OpAccess) -> (bool, bool) {
     }
 }
 
+/// Whether a register says which bit of a string of bits in memory the instruction accesses.
+fn has_bit_string(i: &Instruction) -> bool {
+    let bits = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
+    bits && i.op1_kind() == OpKind::Register
+}
+
 impl Core {
+    /// Whether `i` stores at one place whatever the general registers hold, and not from before linear `block` into it:
+    /// counters of kernels, which lie at fixed places. The base of FS or GS is taken as it is.
+    pub(super) fn stores_elsewhere(&self, i: &Instruction, block: u64) -> bool {
+        use Register as R;
+        let explicit = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+        let fixed = matches!(i.memory_base(), R::None | R::EIP | R::RIP) && i.memory_index() == R::None;
+        let into = |o: &Operand| o.address < block && o.address.wrapping_add(o.size.into()) > block;
+        let by_register = i.is_stack_instruction() || has_bit_string(i);
+        explicit && fixed && !by_register && !self.operands(i).iter().any(|o| o.writes && into(o))
+    }
+
     /// The accesses of the instruction at EIP, which has been decoded as `i`.
     pub(super) fn operands(&self, i: &Instruction) -> Vec<Operand> {
         let repeated = decode::is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix());
@@ -51,8 +68,7 @@ impl Core {
         let mut factory = InstructionInfoFactory::new();
         let used = factory.info(i).used_memory();
         let mut found: Vec<Operand> = used.iter().filter_map(|m| self.operand(i, m)).collect();
-        if matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
-            && i.op1_kind() == OpKind::Register
+        if has_bit_string(i)
             && let Some(first) = found.first_mut()
         {
             first.address =
