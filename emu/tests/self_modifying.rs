@@ -168,6 +168,28 @@ fn an_unaligned_store_from_before_its_own_block_into_it_reads_what_was_there_onc
 }
 
 #[test]
+fn a_counter_at_a_fixed_place_on_the_page_of_its_code_is_not_stepped() {
+    for bits in [32, 64] {
+        for place in [CODE + 0x800, CODE + 0x801] {
+            let s = Setup::bits(bits).asm(|a| {
+                let mut again = a.create_label();
+                a.mov(ecx, 1000).unwrap();
+                a.set_label(&mut again).unwrap();
+                a.inc(dword_ptr(place)).unwrap();
+                a.dec(ecx).unwrap();
+                a.jnz(again).unwrap();
+                a.hlt().unwrap();
+            });
+            let mut g = s.boot();
+            assert_eq!(g.run(), Stop::Halted);
+            assert_eq!((g.mem(place, 4), g.count()), (1000, 3002), "{bits}-bit");
+            let steps = g.m.counters().steps;
+            assert!(steps < 100, "{bits}-bit: {steps} steps");
+        }
+    }
+}
+
+#[test]
 fn a_call_that_pushes_into_its_own_block_counts_once() {
     const BLOCK: u64 = CODE + 0x40;
     for bits in [32u64, 64] {
