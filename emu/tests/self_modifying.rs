@@ -168,6 +168,31 @@ fn an_unaligned_store_from_before_its_own_block_into_it_reads_what_was_there_onc
 }
 
 #[test]
+fn a_store_over_itself_counts_once_when_it_is_single_stepped() {
+    for bits in [32, 64] {
+        // The page has run and been written to. #DB comes after the instruction behind POPF.
+        let caught = |target: u64| {
+            let s = Setup::bits(bits).asm(|a| {
+                a.mov(dword_ptr(CODE + 0x80), 0).unwrap();
+                a.push(0x102).unwrap();
+                if bits == 64 {
+                    a.popfq().unwrap()
+                } else {
+                    a.popfd().unwrap()
+                }
+                a.mov(dword_ptr(target), 0x1234_5678).unwrap();
+            });
+            let mut g = s.boot();
+            let caught = g.caught();
+            (caught.vector, caught.ip, g.count())
+        };
+        let elsewhere = caught(DATA);
+        assert_eq!((elsewhere.0, elsewhere.2), (1, 4 + 3), "{bits}-bit");
+        assert_eq!(caught(elsewhere.1 - 6), elsewhere, "{bits}-bit");
+    }
+}
+
+#[test]
 fn a_counter_at_a_fixed_place_on_the_page_of_its_code_is_not_stepped() {
     for bits in [32, 64] {
         for place in [CODE + 0x800, CODE + 0x801] {

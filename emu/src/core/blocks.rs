@@ -32,7 +32,7 @@ impl Core {
         if b.flags & BlockCell::SLOT != 0 {
             self.hide_slot_from_fpu();
         }
-        if b.flags & BlockCell::STORE != 0 && self.inside_last(b.pc) {
+        if b.flags & BlockCell::STORE != 0 && (self.inside_last(b.pc) || self.was_all_of_last(b.pc)) {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
             self.rewind(address);
@@ -210,6 +210,11 @@ impl Core {
     /// goes to the middle of itself by a store: when it stands there, it was abandoned.
     fn inside_last(&self, pc: u64) -> bool {
         self.last().is_some_and(|b| b.icount > 1 && (b.pc..b.pc + u64::from(b.size)).contains(&pc))
+    }
+
+    /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's are no longer.
+    fn was_all_of_last(&self, pc: u64) -> bool {
+        self.last().is_some_and(|b| b.icount == 1 && b.pc == pc)
     }
 
     /// The block that was begun last, unless the state was settled since.
