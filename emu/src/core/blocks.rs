@@ -90,10 +90,7 @@ impl Core {
         {
             self.repeat_ahead(b.repeat);
         }
-        self.hot.clock.icount += u64::from(count);
-        self.hot.last = cell;
-        self.hot.last_count = count;
-        self.rep_from = self.env.gpr(1);
+        self.begin(cell, count);
         if b.flags & BlockCell::CLOCK != 0 {
             self.engine.sync_pc(false);
         }
@@ -116,11 +113,16 @@ impl Core {
             return false;
         }
         self.repeat_ahead(b.repeat);
+        self.begin(cell, count);
+        true
+    }
+
+    /// The block begins, and counts.
+    fn begin(&mut self, cell: *mut BlockCell, count: u32) {
         self.hot.clock.icount += u64::from(count);
         self.hot.last = cell;
         self.hot.last_count = count;
         self.rep_from = self.env.gpr(1);
-        true
     }
 
     /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::deliver::Fault;
+use super::operands::directions;
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic,
     OpCodeTableKind, OpKind, Register,
@@ -185,12 +186,9 @@ pub(super) fn is_read_modify_write(i: &Instruction) -> bool {
 
 /// Whether an instruction reads and whether it writes memory.
 fn reads_and_writes(i: &Instruction) -> (bool, bool) {
-    use iced_x86::{InstructionInfoFactory, OpAccess as A};
-    let mut factory = InstructionInfoFactory::new();
-    let used = factory.info(i).used_memory();
-    let reads = |a| matches!(a, A::Read | A::CondRead | A::ReadWrite | A::ReadCondWrite);
-    let writes = |a| matches!(a, A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite);
-    (used.iter().any(|m| reads(m.access())), used.iter().any(|m| writes(m.access())))
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    let accesses = factory.info(i).used_memory().iter().map(|m| directions(m.access()));
+    accesses.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))
 }
 
 /// Whether the instruction writes memory and surely does not go to itself next.

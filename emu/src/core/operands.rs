@@ -23,7 +23,7 @@ pub(super) struct Operand {
 
 /// Whether an access reads and writes. A conditional one counts as done: CMPXCHG writes its operand back also when it
 /// fails (SDM volume 2), and what is conditional otherwise is settled before.
-fn directions(access: OpAccess) -> (bool, bool) {
+pub(super) fn directions(access: OpAccess) -> (bool, bool) {
     use OpAccess as A;
     match access {
         A::Read | A::CondRead => (true, false),

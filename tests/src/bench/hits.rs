@@ -3,9 +3,8 @@
 use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
 use std::sync::Arc;
-use trapline_emu::EngineError;
 use trapline_emu::bare::BareCode;
-use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_emu::{BootState, CpuMode, CpuModel, EngineError, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_interposer::{Arguments, Interposer, Place, Point, Provided};
 use trapline_providers::{Abi, AtEntry};
 use trapline_rpn::{NoSymbols, Width, parse};
@@ -293,13 +292,13 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
     let mut warm = cases.iter().map(Case::warm).collect::<Result<Vec<_>, _>>()?;
     let mut bare = Bare::warm(100_000 * scale)?;
     let mut trapping = Bare::trapping(40_000 * scale)?;
-    let (mut yardstick, mut floor) = (Vec::new(), (Vec::new(), Vec::new()));
+    let (mut yardstick, mut traps, mut floor) = (Vec::new(), Vec::new(), Vec::new());
     let mut times = vec![Vec::new(); cases.len()];
     let mut ratios = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
         let (trap, unit) = (trapping.run()?, bare.run()?);
-        floor.0.push(trap);
-        floor.1.push(trap / unit);
+        traps.push(trap);
+        floor.push(trap / unit);
         for (n, case) in warm.iter_mut().enumerate() {
             let (before, ns, after) = (bare.run()?, case.run()?, bare.run()?);
             let unit = f64::midpoint(before, after);
@@ -309,8 +308,8 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
         }
     }
     let mut rows = vec![Row::plain("   bare Unicorn, one iteration", median(yardstick), "ns")];
-    let row = Row::plain("   bare Unicorn, INT3 for the nop, an empty hook", median(floor.0), "ns");
-    rows.push(row.against(median(floor.1), "bare iteration", Target::None));
+    let row = Row::plain("   bare Unicorn, INT3 for the nop, an empty hook", median(traps), "ns");
+    rows.push(row.against(median(floor), "bare iteration", Target::None));
     for ((case, times), ratios) in cases.iter().zip(times).zip(ratios) {
         let row = Row::plain(case.what, median(times), "ns");
         rows.push(row.against(median(ratios), "bare iteration", case.target).paper(case.paper));
