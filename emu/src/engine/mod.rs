@@ -111,7 +111,7 @@ impl Engine {
         check("open", unsafe { sys::uc_open(Arch::X86, Mode::MODE_64, &mut uc) })?;
         let mut engine =
             Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
-        // The second control makes the engine allocate.
+        // The last of these makes the engine allocate.
         near::with(sys::uc_open as *const c_void, || {
             // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
             unsafe {
