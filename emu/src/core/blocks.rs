@@ -188,13 +188,12 @@ impl Core {
     }
 
     /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
-    /// would clear it, but the engine does so only at the end of some blocks. It stays where the guest uses breakpoints.
+    /// would clear it, but the engine does so only at the end of some blocks. It stays where it keeps a breakpoint quiet.
     fn after_flags_load(&mut self) {
-        const RF: u64 = 1 << 16;
         let Some(flags) = self.last().map(|b| b.flags) else { return };
         self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
-        if flags & BlockCell::FLAGS_TAIL != 0 && self.env.dr(7) & 0xff == 0 {
-            self.env.set_eflags_raw(self.env.eflags_raw() & !RF);
+        if flags & BlockCell::FLAGS_TAIL != 0 && !self.resumes_at_breakpoint() {
+            self.clear_rf();
         }
     }
 

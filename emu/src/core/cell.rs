@@ -7,6 +7,8 @@
 use super::Core;
 use super::strings::Repeat;
 use crate::clock::Clock;
+use crate::ram::PAGE;
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -84,22 +86,38 @@ pub(crate) struct CellArena {
     chunks: Vec<Box<[BlockCell]>>,
     used: usize,
     hot: *mut Hot,
+    /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
+    by_page: BTreeMap<u64, Vec<u32>>,
+    indexed: usize,
 }
 
 impl CellArena {
     pub fn new(hot: *mut Hot) -> Self {
-        CellArena { chunks: Vec::new(), used: CHUNK, hot }
+        CellArena { chunks: Vec::new(), used: CHUNK, hot, by_page: BTreeMap::new(), indexed: 0 }
     }
 
-    /// Has the blocks that overlap a range of linear addresses, by their first and last, analysed anew.
-    pub fn forget_analysis(&mut self, overlaps: impl Fn(u64, u64) -> bool) {
-        let used = self.chunks.len().saturating_sub(1) * CHUNK + self.used;
-        for cell in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).take(used) {
-            let analysed = cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0;
-            if analysed && overlaps(cell.pc, cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1)) {
+    /// Has the blocks that overlap a range of linear addresses analysed anew.
+    pub fn forget_analysis(&mut self, low: u64, high: u64) {
+        self.index();
+        // A block is shorter than a page.
+        let pages = (low / PAGE).saturating_sub(1)..=high / PAGE;
+        for &n in self.by_page.range(pages).flat_map(|(_, cells)| cells) {
+            let cell = &mut self.chunks[n as usize / CHUNK][n as usize % CHUNK];
+            let last = cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1);
+            if cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0 && cell.pc <= high && last >= low {
                 (cell.flags, cell.lead, cell.repeat) = (BlockCell::NEW, 0, Repeat::default());
             }
         }
+    }
+
+    /// Brings the index by page up to date. The last cell has no block yet.
+    fn index(&mut self) {
+        let end = self.chunks.len().saturating_sub(1) * CHUNK + self.used - 1;
+        for n in self.indexed..end {
+            let page = self.chunks[n / CHUNK][n % CHUNK].pc / PAGE;
+            self.by_page.entry(page).or_default().push(n as u32);
+        }
+        self.indexed = end;
     }
 
     /// A fresh cell.

@@ -32,6 +32,11 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Whether it loads EFLAGS with RF, or switches to who has other flags.
+    pub fn loads_flags(self) -> bool {
+        matches!(self, Self::Iret | Self::Sysret | Self::Far)
+    }
+
     /// Whether the machine executes it when it stands at EIP.
     pub(super) fn by_machine(self) -> bool {
         matches!(self, Self::Sensitive | Self::Clock)
@@ -47,7 +52,6 @@ pub(super) fn kind(i: &Instruction) -> Kind {
         M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
-        M::Mov if i.op0_register().is_dr() => Kind::Sensitive,
         // The engine runs what such a prefix stands before as if it were not there; neither model has any.
         _ if has_vector_prefix(i) => Kind::Sensitive,
         // The engine loses the flags of the instruction before in its block when the count runs out.
@@ -105,7 +109,7 @@ impl Compared {
 }
 
 fn is_control(r: Register) -> bool {
-    r.is_cr()
+    r.is_cr() || r.is_dr()
 }
 
 /// MOVS, CMPS, STOS, LODS, SCAS (not the SSE instructions of the same mnemonic).

@@ -252,9 +252,13 @@ impl Core {
 
     fn pushed_flags(&self, event: &Event) -> u64 {
         const RF: u64 = 1 << 16;
-        let flags = self.eflags() & !RF;
+        let flags = self.eflags();
         // SDM volume 3, 17.3.1.1: fault-class exceptions push RF set, but not instruction breakpoints.
-        if event.origin == Origin::Fault && event.vector != Vector::Debug as u8 { flags | RF } else { flags }
+        match event.origin {
+            Origin::Fault if event.vector != Vector::Debug as u8 => flags | RF,
+            Origin::External if self.resumes_at_breakpoint() => flags,
+            _ => flags & !RF,
+        }
     }
 
     fn gate_error(event: &Event) -> u32 {

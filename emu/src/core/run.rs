@@ -259,6 +259,9 @@ impl Core {
         if let Some(fault) = self.announce_user_code(pc) {
             return self.raise_fault(fault);
         }
+        if self.watched_code(pc) && !self.passes(pc) {
+            return self.execute_watched();
+        }
         // What comes before it in its block may have rewritten it.
         self.refresh_view(pc);
         if self.overlapped(pc) {

@@ -87,11 +87,7 @@ impl Core {
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
             M::Ret => self.near_return(i),
-            M::Mov if i.op0_register().is_dr() => {
-                self.natively(i);
-                self.follow_debug_registers();
-                Ok(Done::Natively)
-            }
+            M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
             M::Loope | M::Loopne => {
                 self.natively(i);
                 Ok(Done::Natively)

@@ -135,16 +135,9 @@ impl Core {
         Ok(())
     }
 
-    /// The CPU state. Execute breakpoints live in the engine's lists, so DR7 is disarmed and armed again.
+    /// The CPU state, and the watches that stand for its breakpoints.
     fn restore_cpu(&mut self, s: &Snapshot) {
-        const DISARMED: u64 = 0x400;
-        self.env.arm_dr7(DISARMED);
-        let breakpoints = self.env.breakpoints();
         self.env.restore(&s.cpu);
-        self.env.set_breakpoints(breakpoints);
-        let dr7 = self.env.dr(7);
-        self.env.set_dr_raw(7, DISARMED);
-        self.env.arm_dr7(dr7);
         self.follow_debug_registers();
     }
 

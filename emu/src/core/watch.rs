@@ -10,6 +10,7 @@
 //! through to a page with a watched byte.
 
 use super::Core;
+use super::decode::{self, Kind};
 use super::operands::Operand;
 use crate::interpose::{Trap, Verdict};
 use crate::mmu::Access;
@@ -85,7 +86,7 @@ pub struct WatchHit {
 #[derive(Default)]
 pub(super) struct Watches {
     data: Vec<(u32, Watch)>,
-    /// Data breakpoints that the guest has enabled in its DR7.
+    /// Breakpoints on data and execution that the guest has enabled in its DR7.
     guest: Vec<Watch>,
     ports: Vec<(u32, Watch)>,
     code: Vec<(u32, Watch)>,
@@ -148,7 +149,8 @@ impl Watches {
 
     fn work_out_pages(&mut self) {
         let page = |w: &Watch| (w.low & !(PAGE - 1), w.high & !(PAGE - 1));
-        let all = || self.data.iter().map(|(_, w)| w).chain(&self.guest);
+        let guest = || self.guest.iter().filter(|w| w.kind != WatchKind::Execute);
+        let all = || self.data.iter().map(|(_, w)| w).chain(guest());
         self.write_pages = joined(all().map(page).collect());
         self.read_pages = joined(all().filter(|w| w.kind == WatchKind::ReadWrite).map(page).collect());
     }
@@ -170,10 +172,9 @@ impl Watches {
         self.met |= 1 << breakpoint;
     }
 
-    /// Whether any execution is watched.
-    #[inline]
-    pub fn any_code(&self) -> bool {
-        !self.code.is_empty()
+    /// Whether the guest has a breakpoint on the instruction at `linear`.
+    pub fn breaks_at(&self, linear: u64) -> bool {
+        self.guest.iter().any(|w| w.kind == WatchKind::Execute && w.low == linear)
     }
 
     fn executed(&self, linear: u64) -> impl Iterator<Item = u32> {
@@ -199,7 +200,7 @@ impl Core {
         true
     }
 
-    /// Sets the data breakpoints that the guest has enabled.
+    /// Sets the breakpoints on data and execution that the guest has enabled.
     pub(super) fn watch_for_guest(&mut self, now: Vec<Watch>) {
         if now != self.watches.guest {
             let before = std::mem::replace(&mut self.watches.guest, now.clone());
@@ -229,16 +230,16 @@ impl Core {
     /// between blocks, with nothing to settle.
     pub(super) fn look_again(&mut self) {
         if !self.watches.changed.is_empty() {
-            let changed = std::mem::take(&mut self.watches.changed);
-            self.cells.forget_analysis(|first, last| {
-                changed.iter().any(|&(low, high)| first <= high && last >= low)
-            });
+            for (low, high) in std::mem::take(&mut self.watches.changed) {
+                self.cells.forget_analysis(low, high);
+            }
         }
     }
 
-    /// Whether the execution of the instruction at linear `at` is watched.
+    /// Whether the execution of the instruction at linear `at` is watched, by the interposer or by the guest.
+    #[inline]
     pub(super) fn watched_code(&self, at: u64) -> bool {
-        self.watches.any_code() && self.watches.executed(at).next().is_some()
+        self.watches.executed(at).next().is_some() || self.watches.breaks_at(at)
     }
 
     /// Whether that instruction may run now, its execution having been told of.
@@ -425,6 +426,9 @@ impl Core {
 
     /// The execution of the instruction at EIP is watched: offers it as a trap, then runs it.
     pub(super) fn execute_watched(&mut self) {
+        if self.execute_breakpoint() {
+            return;
+        }
         let (ip, linear) = (self.env.eip(), self.linear_ip());
         let ids: Vec<u32> = self.watches.executed(linear).collect();
         // Without one the watch has ended; the block's analysis is of before.
@@ -439,9 +443,7 @@ impl Core {
             // SAFETY: set for the duration of `run` from a live exclusive borrow.
             stepped |= matches!(unsafe { (*interposer).trap(self, &trap) }, Verdict::Step);
         }
-        let repeated = self
-            .decode_original(linear)
-            .is_some_and(|i| super::decode::kind(&i) == super::decode::Kind::Repeated);
+        let repeated = self.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
         let patched = self.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
         self.pass(linear);
         if patched || !stepped {
@@ -462,8 +464,14 @@ impl Core {
 
     /// Runs the instruction at EIP although its execution is watched.
     fn pass(&mut self, linear: u64) {
+        let before = self.hot.clock.icount;
+        let kind = self.decode_original(linear).map(|i| decode::kind(&i));
         self.watches.passing = Some(linear);
         self.advance_one();
         self.watches.passing = None;
+        let unfinished = kind == Some(Kind::Repeated) && self.linear_ip() == linear;
+        if self.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
+            self.clear_rf();
+        }
     }
 }

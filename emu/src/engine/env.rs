@@ -204,16 +204,6 @@ impl Env {
         unsafe { self.0.add(off::DR).cast::<u64>().add(index & 7).write(value) }
     }
 
-    /// Writes DR7 as MOV to DR7 does: the engine's execute breakpoints follow, and when one changes all translations go.
-    /// Not while translated code runs. The engine's API writes the bare register.
-    pub(crate) fn arm_dr7(self, value: u64) {
-        unsafe extern "C" {
-            fn cpu_x86_update_dr7_x86_64(env: *mut std::ffi::c_void, value: u32);
-        }
-        // SAFETY: the CPU state of a live engine, of the pinned build that has this function.
-        unsafe { cpu_x86_update_dr7_x86_64(self.0.cast(), value as u32) }
-    }
-
     /// x87 tag bytes, 1 = empty.
     pub fn fptags(self) -> [u8; 8] {
         // SAFETY: verified layout.
@@ -307,18 +297,6 @@ impl Env {
     /// Sets the privilege level in the hidden flags.
     pub fn set_cpl(self, cpl: u8) {
         self.set_hflags((self.hflags() & !hflags::CPL) | u32::from(cpl & 3));
-    }
-
-    /// The engine's own breakpoint list heads (host pointers), which no snapshot may bring back.
-    pub fn breakpoints(self) -> [u64; 4] {
-        // SAFETY: verified layout: `cpu_breakpoint[4]`.
-        unsafe { self.0.add(off::BREAKPOINTS).cast::<[u64; 4]>().read() }
-    }
-
-    /// Puts the list heads back.
-    pub fn set_breakpoints(self, heads: [u64; 4]) {
-        // SAFETY: as for `breakpoints`.
-        unsafe { self.0.add(off::BREAKPOINTS).cast::<[u64; 4]>().write(heads) }
     }
 
     /// Copies the whole CPU state out.

@@ -111,8 +111,6 @@ pub(super) mod env {
     pub const EXCEPTION_IS_INT: usize = 5388;
     pub const DR: usize = 5400;
     pub const OLD_EXCEPTION: usize = 5496;
-    /// `cpu_breakpoint[4]`: pointers of the engine's own.
-    pub const BREAKPOINTS: usize = 5464;
     /// Bytes from the start that make up the saved state (`end_reset_fields`).
     pub const SAVED: usize = 5568;
     /// `features[FEAT_8000_0001_EDX]`: which extended instructions the translator accepts, as CPUID would say it.
