@@ -274,6 +274,7 @@ impl Core {
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         let mut compared = Compared::default();
+        let patched = self.patches_in(address, end);
         while at < end && (wanted == 0 || n < wanted) {
             if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
                 b.flags |= BlockCell::WATCHED;
@@ -283,7 +284,7 @@ impl Core {
                 // What follows never runs as part of this block.
                 break;
             }
-            if self.overlapped(at) {
+            if patched && self.overlapped(at) {
                 if b.flags & BlockCell::SENSITIVE == 0 {
                     b.flags |= BlockCell::OVERLAPPED;
                     b.lead = n as u16;
@@ -291,7 +292,7 @@ impl Core {
                 break;
             }
             let Some(i) = self.decode_at(at) else {
-                uncertain |= !self.patched(at);
+                uncertain |= !(patched && self.patched(at));
                 break;
             };
             self.cover(at);
@@ -397,11 +398,20 @@ impl Core {
     /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
     /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
     pub(super) fn overlapped(&self, at: u64) -> bool {
-        if self.patches.is_empty() || self.patched(at) {
+        let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
+        inside(LONGEST) && !self.patched(at) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
+    }
+
+    /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
+    fn patches_in(&self, at: u64, end: u64) -> bool {
+        if self.patches.is_empty() {
             return false;
         }
-        let length = self.decode_original(at).map_or(LONGEST, |i| i.len()) as u64;
-        (1..length).any(|k| self.patched(at.wrapping_add(k)))
+        let border = (at | (PAGE - 1)).saturating_add(1);
+        let on_page = |from: u64, to: u64| {
+            from < to && self.code_paddr(from).is_some_and(|p| self.has_patch(p, to - from))
+        };
+        on_page(at, end.min(border)) || on_page(border, end)
     }
 
     /// Whether a patch begins at linear `at`.

@@ -236,6 +236,14 @@ impl Core {
         true
     }
 
+    /// Whether a patch begins on one of `length` bytes at `paddr`, all of one page.
+    pub(super) fn has_patch(&self, paddr: u64, length: u64) -> bool {
+        let Some(list) = self.patches.get(&((paddr / PAGE) as u32)) else { return false };
+        let offset = paddr % PAGE;
+        let at = list.partition_point(|p| u64::from(p.offset) < offset);
+        list.get(at).is_some_and(|p| u64::from(p.offset) < offset + length)
+    }
+
     /// The patch at exactly `paddr`.
     pub(super) fn patch_at(&self, paddr: u64) -> Option<u32> {
         let list = self.patches.get(&((paddr / PAGE) as u32))?;
