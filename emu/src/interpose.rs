@@ -18,6 +18,8 @@ pub struct Trap {
     /// given to [`Core::watch`]. Such a trap must be answered by [`Verdict::Step`] or [`Verdict::Declined`]; in either
     /// case the instruction runs.
     pub patch: u32,
+    /// Whether nothing has trapped: the site begins a block that was translated without the patch, and which runs next.
+    pub in_line: bool,
 }
 
 /// What became of an offered trap.
@@ -27,6 +29,9 @@ pub enum Verdict {
     Declined,
     /// The displaced instruction was emulated: the state is that after it, EIP included.
     Resumed,
+    /// The displaced instruction runs where it is, in its block: an answer to a trap that is [`Trap::in_line`], before any of
+    /// it has happened. To all others it is what `Step` is.
+    InLine,
     /// Run the displaced instruction from this slot; execution continues behind the site by itself.
     Slot(Slot),
     /// Step the displaced instruction in place, with the guest's bytes.
@@ -63,8 +68,8 @@ pub trait TrapInterposer {
         let _ = (core, hit);
     }
 
-    /// A displaced instruction that was given a slot or stepped did not complete: it faulted. Completion is
-    /// not reported for slots: the next `trap` or [`TrapInterposer::settled`] implies it.
+    /// A displaced instruction that was given a slot, runs in line or was stepped did not complete: it faulted. Completion
+    /// is reported for stepped ones alone: for others the next `trap` or [`TrapInterposer::settled`] implies it.
     fn faulted(&mut self, core: &mut Core);
 
     /// A displaced string instruction with a repeat prefix, which was given a slot or stepped, was interrupted between

@@ -310,6 +310,14 @@ impl Ram {
     }
 
     /// Writes the fetch view only.
+    pub(crate) fn shadow_is(&self, paddr: u64, bytes: &[u8]) -> bool {
+        // SAFETY: in range of the shadow block, which nobody writes meanwhile.
+        self.in_range(paddr, bytes.len())
+            && unsafe {
+                std::slice::from_raw_parts(self.shadow.ptr.as_ptr().add(paddr as usize), bytes.len())
+            } == bytes
+    }
+
     pub(crate) fn write_shadow(&mut self, paddr: u64, from: &[u8]) {
         if self.in_range(paddr, from.len()) {
             // SAFETY: in range of the shadow block.

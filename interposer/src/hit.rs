@@ -341,8 +341,20 @@ impl Interposer {
         if self.sites[site].wide != core.env().code64() {
             self.displace(core, trap, site);
         }
+        let at_once =
+            trap.in_line && self.awaiting.is_empty() && self.expired.is_empty() && self.due.is_empty();
         loop {
             match &self.sites[site].displaced {
+                Some(Displaced::Emulated(_)) if at_once => {
+                    self.stats.emulated += 1;
+                    self.pending = Some(Pending { site, sp });
+                    return Verdict::InLine;
+                }
+                Some(Displaced::OutOfLine { .. }) if at_once => {
+                    self.stats.out_of_line += 1;
+                    self.pending = Some(Pending { site, sp });
+                    return Verdict::InLine;
+                }
                 Some(Displaced::Emulated(op)) => {
                     self.stats.emulated += 1;
                     if let Err(fault) = displace::emulate(core, op) {

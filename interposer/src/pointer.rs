@@ -104,7 +104,7 @@ impl Interposer {
             let linear = core.wrap_linear(env.cs_base().wrapping_add(ip));
             env.set_eip(ip);
             self.pending = Some(Pending { site, sp });
-            let trap = Trap { vector: 3, ip, linear, patch: site as u32 };
+            let trap = Trap { vector: 3, ip, linear, patch: site as u32, in_line: false };
             self.hits_from(core, 0, &trap, false);
             env.set_eip(stub);
         }

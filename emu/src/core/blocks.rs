@@ -8,17 +8,22 @@ use super::strings::Repeat;
 use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
 use crate::engine::hflags;
 use crate::ram::{PAGE, PageState};
+use iced_x86::Instruction;
 use std::collections::BTreeSet;
 
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
     pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
+        self.close(cell);
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
         self.engine.sync_pc(true);
         if self.has_cs_base() {
             // The block is not the one that is to run: see `ignore_cs_base`.
             self.engine.stop_before_block();
+            return;
+        }
+        if b.flags & BlockCell::SLOW == BlockCell::SITE && self.arrive_freely(cell) {
             return;
         }
         if b.flags & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
@@ -86,9 +91,12 @@ impl Core {
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
+        if b.flags & BlockCell::SITE != 0 && !self.arrive(cell) {
+            return;
+        }
         if b.flags & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD && self.mode == Mode::Free
         {
-            self.repeat_ahead(b.repeat);
+            self.repeat_ahead(b.repeat());
         }
         self.begin(cell, count);
         if b.flags & BlockCell::CLOCK != 0 {
@@ -112,13 +120,13 @@ impl Core {
         {
             return false;
         }
-        self.repeat_ahead(b.repeat);
+        self.repeat_ahead(b.repeat());
         self.begin(cell, count);
         true
     }
 
     /// The block begins, and counts.
-    fn begin(&mut self, cell: *mut BlockCell, count: u32) {
+    pub(super) fn begin(&mut self, cell: *mut BlockCell, count: u32) {
         self.hot.clock.icount += u64::from(count);
         self.hot.last = cell;
         self.hot.last_count = count;
@@ -160,6 +168,9 @@ impl Core {
         if let Some(fault) = self.announce_user_code(b.pc) {
             return Some(Halt::Fault(fault));
         }
+        if b.flags & BlockCell::SITE != 0 && b.flags & BlockCell::CUT != 0 {
+            return Some(Halt::NotInLine);
+        }
         if b.flags & BlockCell::WATCHED != 0 {
             return Some(Halt::Watched(b.lead));
         }
@@ -183,7 +194,7 @@ impl Core {
     pub(super) fn set_limit(&mut self) {
         let watch =
             self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some() || self.user_writes;
-        let watch = watch || self.mode != Mode::Free || self.halt.is_some();
+        let watch = watch || self.mode != Mode::Free || self.halt.is_some() || self.opening.is_some();
         self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
     }
 
@@ -224,13 +235,22 @@ impl Core {
         unsafe { self.hot.last.as_ref() }
     }
 
+    /// The instruction at linear `at` as block `b` has it: the first of an in-line site is the guest's own.
+    fn decode_in(&self, b: &BlockCell, at: u64) -> Option<Instruction> {
+        if at == b.pc && b.flags & BlockCell::SITE != 0 {
+            self.decode_original(at)
+        } else {
+            self.decode_at(at)
+        }
+    }
+
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
     /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
     fn count_of(&self, b: &BlockCell) -> u32 {
         if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) {
-            return u32::from(b.repeat.count(self.env.gpr(1)) != 0);
+            return u32::from(b.repeat().count(self.env.gpr(1)) != 0);
         }
-        if b.flags & BlockCell::SLOT != 0 { 0 } else { b.icount }
+        if b.flags & BlockCell::SLOT != 0 { 0 } else { b.icount.into() }
     }
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
@@ -270,7 +290,7 @@ impl Core {
             b.flags |= BlockCell::UNSUPPORTED;
         }
         let end = address.saturating_add(b.size.into());
-        let wanted = b.icount;
+        let wanted = u32::from(b.icount);
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         let mut compared = Compared::default();
@@ -291,7 +311,7 @@ impl Core {
                 }
                 break;
             }
-            let Some(i) = self.decode_at(at) else {
+            let Some(i) = self.decode_in(b, at) else {
                 uncertain |= !(patched && self.patched(at));
                 break;
             };
@@ -321,7 +341,7 @@ impl Core {
                     b.lead = (at - address) as u16;
                     if n == 0 {
                         b.flags |= BlockCell::REP_HEAD;
-                        b.repeat = Repeat::of(&i);
+                        b.head = Repeat::of(&i).bits();
                     }
                 }
                 Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
@@ -337,7 +357,7 @@ impl Core {
             n += 1;
         }
         if wanted == 0 {
-            b.icount = n.max(1);
+            b.icount = n.max(1) as u16;
         }
         if b.flags & BlockCell::LEADING != 0 {
             b.flags &= !BlockCell::CLOCK;
@@ -350,7 +370,7 @@ impl Core {
             b.flags &= !BlockCell::CLOCK;
             b.lead = 0;
         }
-        if b.icount == 1 && self.decode_at(address).is_some_and(|i| decode::is_plain_store(&i)) {
+        if b.icount == 1 && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.flags |= BlockCell::STORE;
         }
     }
@@ -390,7 +410,7 @@ impl Core {
             && decode::kind(&i) == Kind::Repeated
         {
             b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
-            b.repeat = Repeat::of(&i);
+            b.head = Repeat::of(&i).bits();
             b.lead = 0;
         }
     }
@@ -445,8 +465,8 @@ impl Core {
     /// Instructions of `b` before linear `ip`.
     fn index_in_block(&self, b: &BlockCell, ip: u64) -> u32 {
         let (mut at, mut n) = (b.pc, 0);
-        while at < ip && n < b.icount {
-            let Some(i) = self.decode_at(at) else { break };
+        while at < ip && n < u32::from(b.icount) {
+            let Some(i) = self.decode_in(b, at) else { break };
             at = at.saturating_add(i.len() as u64);
             n += 1;
         }

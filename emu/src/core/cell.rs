@@ -19,16 +19,16 @@ pub(crate) struct BlockCell {
     /// Linear address of the first byte.
     pub pc: u64,
     /// Instructions in the block.
-    pub icount: u32,
+    pub icount: u16,
     /// `BlockCell::*` bits.
     pub flags: u16,
     /// Bytes of the block.
     pub size: u16,
     /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
-    /// the last instruction for `REP_TAIL`.
+    /// the last instruction for `REP_TAIL`. Of other blocks how often the patch that ends them has trapped.
     pub lead: u16,
-    /// The repeated instruction of a `REP_HEAD` block.
-    pub repeat: Repeat,
+    /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
+    pub head: u32,
     /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
     pub patch: u32,
 }
@@ -62,6 +62,8 @@ impl BlockCell {
     pub const WATCHED: u16 = 2048;
     /// Reads the time stamp counter once; `lead` instructions come before that. Other uses of `lead` go before this one.
     pub const CLOCK: u16 = 4096;
+    /// Begins with the instruction of a patch, and was translated without it: an in-line site.
+    pub const SITE: u16 = 8192;
     /// Bits of other uses of `lead`.
     pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
     /// Bits that take a block off the hot path.
@@ -74,9 +76,18 @@ impl BlockCell {
         | Self::FLAGS_TAIL
         | Self::CLOCK
         | Self::OVERLAPPED
-        | Self::WATCHED;
+        | Self::WATCHED
+        | Self::SITE;
+    /// Bits that keep a block from running in one go.
+    pub const CUT: u16 =
+        Self::SENSITIVE | Self::REP_HEAD | Self::UNSUPPORTED | Self::OVERLAPPED | Self::WATCHED;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
+
+    /// The repeated instruction of a `REP_HEAD` block.
+    pub fn repeat(&self) -> Repeat {
+        Repeat::from_bits(self.head)
+    }
 }
 
 const CHUNK: usize = 2048;
@@ -105,7 +116,8 @@ impl CellArena {
             let cell = &mut self.chunks[n as usize / CHUNK][n as usize % CHUNK];
             let last = cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1);
             if cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0 && cell.pc <= high && last >= low {
-                (cell.flags, cell.lead, cell.repeat) = (BlockCell::NEW, 0, Repeat::default());
+                cell.flags = BlockCell::NEW | cell.flags & BlockCell::SITE;
+                cell.lead = 0;
             }
         }
     }
@@ -131,7 +143,7 @@ impl CellArena {
                 flags: BlockCell::NEW,
                 size: 0,
                 lead: 0,
-                repeat: Repeat::default(),
+                head: 0,
                 patch: 0,
             });
             self.chunks.push(fresh.collect());

@@ -400,27 +400,34 @@ impl Core {
     /// Drops the translations of a physical page: of the view that fetches see, and of what was stepped past it.
     pub(super) fn drop_page_blocks(&mut self, index: u32) {
         let paddr = u64::from(index) * PAGE;
+        self.blocks_dropped = true;
         let state = &mut self.ram.pages[index as usize];
         let (armed, unpatched) = (state.is(PageState::ARMED), state.is(PageState::UNPATCHED));
         state.flags &= !PageState::UNPATCHED;
         if armed {
-            self.drop_blocks_at(SHADOW_BASE + paddr);
+            self.drop_blocks_at(SHADOW_BASE + paddr, PAGE);
         }
         if !armed || unpatched {
-            self.drop_blocks_at(paddr);
+            self.drop_blocks_at(paddr, PAGE);
         }
+    }
+
+    /// Drops the translations of the fetch view that hold the byte at `paddr`, on an armed page.
+    pub(super) fn drop_view_blocks(&mut self, paddr: u64) {
+        self.drop_blocks_at(SHADOW_BASE + paddr, 1);
     }
 
     /// Drops the translations of one page of slots.
     pub(super) fn drop_slot_blocks(&mut self, offset: u64) {
-        self.drop_blocks_at(SLOT_PADDR + (offset & !(PAGE - 1)));
+        self.drop_blocks_at(SLOT_PADDR + (offset & !(PAGE - 1)), PAGE);
     }
 
-    /// Drops the translations of a page of the engine's physical memory, through a linear page of our own.
-    fn drop_blocks_at(&mut self, page: u64) {
-        self.dropping = Some(page);
+    /// Drops the translations that hold any of `length` bytes of a page of the engine's physical memory, through a linear
+    /// page of our own.
+    fn drop_blocks_at(&mut self, paddr: u64, length: u64) {
+        self.dropping = Some(paddr & !(PAGE - 1));
         self.lend();
-        self.engine.drop_blocks(DROP_VA);
+        self.engine.drop_blocks(DROP_VA + paddr % PAGE, length);
         self.engine.drop_tlb(DROP_VA);
         self.dropping = None;
     }

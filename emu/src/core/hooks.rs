@@ -15,7 +15,7 @@ pub(super) unsafe extern "C" fn on_block(uc: *mut uc_engine, address: u64, size:
     if after <= hot.clock.limit && b.flags & BlockCell::SLOW == 0 {
         hot.clock.icount = after;
         hot.last = cell;
-        hot.last_count = b.icount;
+        hot.last_count = b.icount.into();
         return;
     }
     // SAFETY: the arguments of this hook.
@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn on_translated(
 ) {
     // SAFETY: `user` is the core given at creation; `block` is valid for this call.
     let (core, block) = unsafe { (core_of(user), &*block) };
-    core.block_translated(block.pc, u32::from(block.icount), block.size);
+    core.block_translated(block.pc, block.icount, block.size);
 }
 
 /// An exception other than #UD, or a software interrupt.
@@ -131,8 +131,9 @@ pub(super) unsafe extern "C" fn on_device_write(
 }
 
 impl Core {
-    pub(super) fn block_translated(&mut self, pc: u64, icount: u32, size: u16) {
+    pub(super) fn block_translated(&mut self, pc: u64, icount: u16, size: u16) {
         let cell = self.next_cell;
+        self.note_opened(cell, pc);
         // SAFETY: `next_cell` is a live cell of the arena.
         unsafe {
             (*cell).pc = pc;

@@ -20,6 +20,7 @@ mod deliver;
 mod fill;
 mod handler;
 mod hooks;
+mod in_line;
 mod mmio;
 mod operands;
 mod patch;
@@ -99,6 +100,10 @@ enum Halt {
     Unsupported,
     /// A displaced instruction must be stepped in place.
     StepSite,
+    /// The block that comes is to be translated for hits in line.
+    Open,
+    /// The block that comes was translated for hits in line, which it cannot have.
+    NotInLine,
     /// The run is over (see `Core::verdict`).
     Finished,
     /// The interposer has asked that the guest see this fault first.
@@ -155,6 +160,13 @@ pub struct Core {
     patches: BTreeMap<u32, Vec<patch::Patch>>,
     slots: patch::Slots,
     active_slot: Option<patch::ActiveSlot>,
+    /// Traps after which a site is hit in line, see `in_line`.
+    in_line_after: u16,
+    /// Linear address of the site that is to be opened.
+    to_open: Option<u64>,
+    opening: Option<in_line::Opening>,
+    /// Whether translations were dropped since this was last cleared.
+    blocks_dropped: bool,
     pub(crate) halted: bool,
     irq: bool,
     nmi_pending: bool,
@@ -249,6 +261,10 @@ impl Core {
             patches: BTreeMap::new(),
             slots: patch::Slots::default(),
             active_slot: None,
+            in_line_after: in_line::OFTEN,
+            to_open: None,
+            opening: None,
+            blocks_dropped: false,
             halted: false,
             irq: false,
             nmi_pending: false,

@@ -44,6 +44,8 @@ pub(super) struct Patch {
     len: u8,
     bytes: [u8; MAX_PATCH],
     id: u32,
+    /// Whether hits in line were tried in vain, with the bytes that the page has.
+    traps_only: bool,
 }
 
 /// A slot that holds one displaced instruction and a jump back behind its site.
@@ -109,7 +111,13 @@ impl Core {
         if clash_before || clash_after {
             return Err(PatchError::Taken(paddr));
         }
-        let mut patch = Patch { offset: offset as u16, len: bytes.len() as u8, bytes: [0; MAX_PATCH], id };
+        let mut patch = Patch {
+            offset: offset as u16,
+            len: bytes.len() as u8,
+            bytes: [0; MAX_PATCH],
+            id,
+            traps_only: false,
+        };
         patch.bytes[..bytes.len()].copy_from_slice(bytes);
         list.insert(at, patch);
         self.view_changed(page);
@@ -196,8 +204,9 @@ impl Core {
     fn apply_patches(&mut self, page: u32) {
         self.ram.refresh_shadow(page);
         let paddr = u64::from(page) * PAGE;
-        if let Some(list) = self.patches.get(&page) {
+        if let Some(list) = self.patches.get_mut(&page) {
             for p in list {
+                p.traps_only = false;
                 self.ram.write_shadow(paddr + u64::from(p.offset), &p.bytes[..usize::from(p.len)]);
             }
         }
@@ -244,11 +253,46 @@ impl Core {
         list.get(at).is_some_and(|p| u64::from(p.offset) < offset + length)
     }
 
+    /// Whether the patch at `paddr` is an INT3 whose site may be hit in line.
+    pub(super) fn may_be_in_line(&self, paddr: u64) -> bool {
+        self.patch(paddr).is_some_and(|p| p.bytes[..usize::from(p.len)] == [0xcc] && !p.traps_only)
+    }
+
+    /// Has the patch at `paddr` trap at each hit until the page is rewritten.
+    pub(super) fn keep_trapping(&mut self, paddr: u64) {
+        let list = self.patches.get_mut(&((paddr / PAGE) as u32));
+        let patch = list.and_then(|l| l.iter_mut().find(|p| u64::from(p.offset) == paddr % PAGE));
+        patch.into_iter().for_each(|p| p.traps_only = true);
+    }
+
+    /// Has fetches see the guest's bytes in place of the patch at `paddr`.
+    pub(super) fn show_original(&mut self, paddr: u64) {
+        let mut bytes = [0; MAX_PATCH];
+        let Some(patch) = self.patch(paddr).copied() else { return };
+        let bytes = &mut bytes[..usize::from(patch.len)];
+        if self.ram.read(paddr, bytes) {
+            self.ram.write_shadow(paddr, bytes);
+        }
+    }
+
+    /// Has fetches see the patch at `paddr` again. Its identifier, if they did not.
+    pub(super) fn hide_original(&mut self, paddr: u64) -> Option<u32> {
+        let patch = self.patch(paddr).copied()?;
+        let bytes = &patch.bytes[..usize::from(patch.len)];
+        let hidden = self.ram.shadow_is(paddr, bytes);
+        self.ram.write_shadow(paddr, bytes);
+        (!hidden).then_some(patch.id)
+    }
+
     /// The patch at exactly `paddr`.
     pub(super) fn patch_at(&self, paddr: u64) -> Option<u32> {
+        self.patch(paddr).map(|p| p.id)
+    }
+
+    fn patch(&self, paddr: u64) -> Option<&Patch> {
         let list = self.patches.get(&((paddr / PAGE) as u32))?;
         let at = list.binary_search_by_key(&(paddr % PAGE), |p| p.offset.into()).ok()?;
-        Some(list[at].id)
+        list.get(at)
     }
 
     /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.

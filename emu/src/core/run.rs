@@ -120,8 +120,10 @@ impl Core {
             return None;
         }
         self.mode = Mode::Free;
+        self.open_wanted();
         self.set_limit();
         let exit = self.run_engine();
+        self.close(std::ptr::null_mut());
         self.after(exit);
         None
     }
@@ -202,7 +204,7 @@ impl Core {
         }
     }
 
-    fn halted_by(&mut self, halt: Option<Halt>) {
+    pub(super) fn halted_by(&mut self, halt: Option<Halt>) {
         match halt {
             Some(Halt::Deadline) => {
                 self.creep_to = self.hot.clock.deadline;
@@ -226,12 +228,13 @@ impl Core {
                 }
             }
             Some(Halt::StepSite) => self.step_site(),
+            Some(Halt::NotInLine) => self.refuse_in_line(),
             Some(Halt::Fault(fault)) => self.raise_fault(fault),
             Some(Halt::Unsupported) => {
                 let what = self.unsupported_mode();
                 self.finish(Stop::Unsupported(what));
             }
-            Some(Halt::Interrupt | Halt::Finished) | None => {}
+            Some(Halt::Interrupt | Halt::Open | Halt::Finished) | None => {}
         }
     }
 
@@ -361,6 +364,9 @@ impl Core {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
+        if access != Access::Fetch && self.is_in_line_site(self.linear_ip()) {
+            return self.step_in_line_site();
+        }
         if matches!(refusal, Refusal::Watched | Refusal::Device) {
             self.put_flags_back();
             return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device(page) };
@@ -426,7 +432,8 @@ impl Core {
         if vector == 3 && software {
             let ip = self.wrap_ip(eip.wrapping_sub(1));
             if let Some(patch) = self.trapped_patch(ip) {
-                return self.offer(Trap { vector, ip, linear: env.cs_base().wrapping_add(ip), patch });
+                let linear = env.cs_base().wrapping_add(ip);
+                return self.offer(Trap { vector, ip, linear, patch, in_line: false });
             }
         }
         self.seldom_exception(vector, software, eip);
@@ -437,10 +444,11 @@ impl Core {
     fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
             let linear = self.env.cs_base().wrapping_add(eip);
-            if let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) {
+            let patch = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+            if let Some(patch) = patch.filter(|_| !self.is_in_line_site(linear)) {
                 self.rewind(linear);
                 self.hot.clock.icount += 1;
-                return self.offer(Trap { vector, ip: eip, linear, patch });
+                return self.offer(Trap { vector, ip: eip, linear, patch, in_line: false });
             }
         }
         self.guest_exception(vector, software, eip);
@@ -463,7 +471,11 @@ impl Core {
             self.deliver(vector, None, Origin::Trap, eip, eip);
         } else {
             self.leave_slot_on_fault();
+            let in_line = self.is_in_line_site(linear);
             self.rewind(linear);
+            if in_line {
+                self.displaced_faulted();
+            }
             let ip = env.eip();
             let error = env.error_code() as u32;
             self.deliver(vector, Some(error), Origin::Fault, ip, ip);
@@ -523,6 +535,11 @@ impl Core {
         self.active_slot = None;
         env.set_eip(trap.ip);
         self.hot.clock.icount -= 1;
+        if self.traps_too_often(trap.linear) {
+            self.hot.last = std::ptr::null_mut();
+            self.halt = Some(Halt::Open);
+            return self.after_hook();
+        }
         let Some(interposer) = self.interposer else {
             self.halt = Some(Halt::StepSite);
             return self.after_hook();
@@ -532,6 +549,15 @@ impl Core {
         // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
+        self.conclude(verdict, &trap, shadow, tf);
+        if self.halt.is_some() || self.irq {
+            self.after_hook();
+        }
+    }
+
+    /// Does what the interposer has answered; `shadow` and `tf` are what was before the displaced instruction.
+    #[inline(always)]
+    pub(super) fn conclude(&mut self, verdict: Verdict, trap: &Trap, shadow: bool, tf: bool) {
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;
@@ -542,12 +568,9 @@ impl Core {
             }
             Verdict::Slot(slot) if !tf => {
                 self.hot.clock.icount += 1;
-                self.enter_slot(slot, &trap);
+                self.enter_slot(slot, trap);
             }
-            other => self.not_resumed(other, &trap),
-        }
-        if self.halt.is_some() || self.irq {
-            self.after_hook();
+            other => self.not_resumed(other, trap),
         }
     }
 

@@ -41,6 +41,17 @@ impl Repeat {
         Self { address_bits: address_bits(i) as u8, bulk }
     }
 
+    /// All that it is, for a block's cell.
+    pub fn bits(self) -> u32 {
+        u32::from_le_bytes([self.address_bits, self.bulk, 0, 0])
+    }
+
+    /// What [`Repeat::bits`] gave.
+    pub fn from_bits(bits: u32) -> Self {
+        let [address_bits, bulk, ..] = bits.to_le_bytes();
+        Self { address_bits, bulk }
+    }
+
     /// The count that is left in RCX, ECX or CX.
     pub fn count(self, rcx: u64) -> u64 {
         super::decode::rep_count(self.address_bits.into(), rcx)

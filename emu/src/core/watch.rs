@@ -439,7 +439,7 @@ impl Core {
         let before = self.hot.clock.icount;
         let mut stepped = false;
         for patch in ids {
-            let trap = Trap { vector: 1, ip, linear, patch };
+            let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
             // SAFETY: set for the duration of `run` from a live exclusive borrow.
             stepped |= matches!(unsafe { (*interposer).trap(self, &trap) }, Verdict::Step);
         }

@@ -387,10 +387,10 @@ impl Engine {
         }
     }
 
-    /// Drops the translations of the page that the fill hook maps at linear address `va`.
-    pub fn drop_blocks(&self, va: u64) {
+    /// Drops the translations that hold any of `length` bytes at linear address `va`, all of a page that the fill hook maps.
+    pub fn drop_blocks(&self, va: u64, length: u64) {
         // SAFETY: live handle; both arguments are 64 bits wide as the control expects.
-        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + 4096) };
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
     }
 
     /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and what the jump cache

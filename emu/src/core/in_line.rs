@@ -1,0 +1,206 @@
+//! Hits in line: where a block begins at a site, no trap is needed.
+//!
+//! The block hook is called before each block, with the whole state in its place. Where a block begins with the instruction
+//! of a patch, the interposer is asked from there, and the instruction runs in its block like any other: no exception,
+//! nothing displaced. The engine translates what fetches see, so for this one translation the fetch view is *open*:
+//! it has the guest's bytes at the site. All other blocks that come upon the site end with the patch, as ever, and go on in
+//! that block from then on.
+//!
+//! A site comes to this when its patch has trapped often in a block of its own: the translation costs as much as some
+//! hundred traps. What the guest and the handlers see is the same either way.
+//!
+//! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
+//! anything else is translated.
+
+use super::cell::BlockCell;
+use super::{Core, Halt, Mode};
+use crate::interpose::{Trap, Verdict};
+use crate::ram::{PAGE, PageState};
+
+/// Traps in a block of its own after which a site is hit in line.
+pub(super) const OFTEN: u16 = 32;
+/// The flags that the engine translates for, beside the hidden ones: TF, IOPL, RF, VM, AC.
+const TRANSLATED_FOR: u64 = 0x100 | 0x3000 | 1 << 16 | 1 << 17 | 1 << 18;
+
+/// A site whose block is being translated from the guest's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    linear: u64,
+    paddr: u64,
+    /// The block, when it has been translated.
+    cell: *mut BlockCell,
+}
+
+impl Core {
+    /// After how many traps of a site it is hit in line, where a block begins there; 0 is never. The guest does not notice.
+    pub fn set_in_line_after(&mut self, traps: u16) {
+        self.in_line_after = traps;
+    }
+
+    /// The patch at EIP has trapped. Whether it has done so often enough in a block of its own: then nothing has
+    /// happened yet, and it is opened before the block runs again.
+    #[inline(always)]
+    pub(super) fn traps_too_often(&mut self, linear: u64) -> bool {
+        // SAFETY: non-null cells live as long as the engine.
+        let Some(cell) = (unsafe { self.hot.last.as_mut() }) else { return false };
+        if cell.pc != linear || cell.flags & (BlockCell::LEADING | BlockCell::CLOCK) != 0 {
+            return false;
+        }
+        cell.lead = cell.lead.wrapping_add(1);
+        cell.lead == self.in_line_after && self.wants_open(linear)
+    }
+
+    #[cold]
+    fn wants_open(&mut self, linear: u64) -> bool {
+        self.forget_traps();
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let wanted = self.mode == Mode::Free && !tf && self.openable(linear).is_some();
+        if wanted {
+            self.to_open = Some(linear);
+        }
+        wanted
+    }
+
+    fn forget_traps(&mut self) {
+        // SAFETY: as in `traps_too_often`.
+        if let Some(cell) = unsafe { self.hot.last.as_mut() } {
+            cell.lead = 0;
+        }
+    }
+
+    /// The physical address of the site at linear `linear`, if the fetch view has its patch and may be opened there.
+    fn openable(&self, linear: u64) -> Option<u64> {
+        let paddr = self.code_paddr(linear)?;
+        let page = self.ram.pages.get((paddr / PAGE) as usize)?;
+        let current = page.is(PageState::ARMED) && !page.is(PageState::STALE);
+        (current && self.may_be_in_line(paddr)).then_some(paddr)
+    }
+
+    /// Opens the view for the block at EIP, if that is the one whose site is to be hit in line.
+    pub(super) fn open_wanted(&mut self) {
+        let Some(linear) = self.to_open.take().filter(|&at| at == self.linear_ip()) else { return };
+        if let Some(paddr) = self.openable(linear) {
+            self.show_original(paddr);
+            self.drop_view_blocks(paddr);
+            self.opening = Some(Opening { linear, paddr, cell: std::ptr::null_mut() });
+        }
+    }
+
+    /// A block at linear `pc` was translated.
+    #[inline]
+    pub(super) fn note_opened(&mut self, cell: *mut BlockCell, pc: u64) {
+        if let Some(opening) = &mut self.opening
+            && opening.linear == pc
+        {
+            opening.cell = cell;
+        }
+    }
+
+    /// Closes the view: the block of `cell` begins, or, if that is null, none.
+    pub(super) fn close(&mut self, cell: *mut BlockCell) {
+        let Some(opening) = self.opening.take() else { return };
+        let Some(patch) = self.hide_original(opening.paddr) else { return };
+        // SAFETY: non-null cells live as long as the engine.
+        match unsafe { cell.as_mut() } {
+            Some(cell) if std::ptr::eq(cell, opening.cell) => {
+                cell.flags |= BlockCell::SITE;
+                cell.head = patch;
+            }
+            _ => self.drop_view_blocks(opening.paddr),
+        }
+    }
+
+    /// The block that begins with the site at EIP cannot run in one go: it is no use to hit the site in line.
+    pub(super) fn refuse_in_line(&mut self) {
+        if let Some(paddr) = self.code_paddr(self.linear_ip()) {
+            self.keep_trapping(paddr);
+            self.drop_view_blocks(paddr);
+        }
+    }
+
+    /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is.
+    #[inline(always)]
+    pub(super) fn arrive_freely(&mut self, cell: *mut BlockCell) -> bool {
+        // SAFETY: a live cell.
+        let count = unsafe { (*cell).icount };
+        if self.hot.clock.icount + u64::from(count) > self.hot.clock.limit {
+            return false;
+        }
+        if self.arrive(cell) {
+            self.begin(cell, count.into());
+        }
+        true
+    }
+
+    /// The site of block `cell` is reached: asks the interposer. Whether the block runs; else the engine stops before it,
+    /// and the hit ends as that of a trap does.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self, cell: *mut BlockCell) -> bool {
+        // SAFETY: a live cell.
+        let (linear, patch) = unsafe { ((*cell).pc, (*cell).head) };
+        let trap = Trap { vector: 3, ip: self.env.eip(), linear, patch, in_line: true };
+        self.active_slot = None;
+        let before = self.translated_for();
+        self.blocks_dropped = false;
+        let verdict = match self.interposer {
+            // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
+            // core only through the reference it is given here.
+            Some(interposer) => unsafe { (*interposer).trap(self, &trap) },
+            None => Verdict::Step,
+        };
+        let undisturbed = self.halt.is_none() && !self.irq && !self.nmi_pending && !self.blocks_dropped;
+        if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
+            return true;
+        }
+        self.leave_line(verdict, &trap, before);
+        false
+    }
+
+    /// The hit in line is not like most: its instruction is seen to outside of the block.
+    #[cold]
+    fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
+        self.hot.last = std::ptr::null_mut();
+        self.conclude(verdict, trap, before.shadow(), before.tf());
+        // EIP is what it has become.
+        self.engine.sync_pc(false);
+        self.engine.stop_before_block();
+    }
+
+    /// What the engine has translated the block at EIP for.
+    #[inline(always)]
+    fn translated_for(&self) -> TranslatedFor {
+        let flags = self.env.eflags_raw() & TRANSLATED_FOR;
+        TranslatedFor { ip: self.env.eip(), hflags: self.env.hflags(), flags, cs_base: self.env.cs_base() }
+    }
+
+    /// Whether the exception or refusal at linear `ip` is one of an in-line site's own instruction.
+    pub(super) fn is_in_line_site(&self, ip: u64) -> bool {
+        self.last().is_some_and(|b| b.flags & BlockCell::SITE != 0 && b.pc == ip)
+    }
+
+    /// The instruction of an in-line site was refused an access: it runs again, alone, for a hit that has been.
+    pub(super) fn step_in_line_site(&mut self) {
+        self.rewind(self.linear_ip());
+        self.settle();
+        self.halted_by(Some(Halt::StepSite));
+    }
+}
+
+/// What a block's translation depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TranslatedFor {
+    ip: u64,
+    hflags: u32,
+    flags: u64,
+    cs_base: u64,
+}
+
+impl TranslatedFor {
+    fn shadow(&self) -> bool {
+        self.hflags & crate::engine::hflags::INHIBIT_IRQ != 0
+    }
+
+    fn tf(&self) -> bool {
+        self.flags & 0x100 != 0
+    }
+}
