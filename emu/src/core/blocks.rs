@@ -72,6 +72,11 @@ impl Core {
                 self.engine.stop_before_block();
                 return;
             }
+            Mode::Step(_) if b.flags & BlockCell::JUMP != 0 => {
+                self.halt = Some(Halt::Hit);
+                self.engine.stop_before_block();
+                return;
+            }
             Mode::Step(_) => {
                 if let Some(fault) = self.announce_user_code(address) {
                     self.halt = Some(Halt::Fault(fault));
@@ -162,7 +167,8 @@ impl Core {
         if self.interruptible() || (b.flags & BlockCell::SLOT != 0 && self.site_rewritten()) {
             return Some(Halt::Interrupt);
         }
-        if self.hot.clock.icount + u64::from(self.count_of(b)) > self.hot.clock.deadline {
+        let count = self.count_of(b).max(u32::from(b.flags & BlockCell::JUMP != 0));
+        if self.hot.clock.icount + u64::from(count) > self.hot.clock.deadline {
             return Some(Halt::Deadline);
         }
         if let Some(fault) = self.announce_user_code(b.pc) {
@@ -179,6 +185,9 @@ impl Core {
         }
         if b.flags & BlockCell::OVERLAPPED != 0 {
             return Some(Halt::Overlapped(b.lead));
+        }
+        if b.flags & BlockCell::JUMP != 0 {
+            return Some(Halt::Open);
         }
         None
     }
@@ -294,7 +303,8 @@ impl Core {
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         let mut compared = Compared::default();
-        let patched = self.patches_in(address, end);
+        let patched = self.patches_in(address, end) || self.is_spoiled_byte(address);
+        let mut jumps = false;
         while at < end && (wanted == 0 || n < wanted) {
             if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
                 b.flags |= BlockCell::WATCHED;
@@ -304,7 +314,14 @@ impl Core {
                 // What follows never runs as part of this block.
                 break;
             }
-            if patched && self.overlapped(at) {
+            if patched && self.ends_with_jump(b, at) {
+                // It is no instruction of the guest's, and counts nothing.
+                (b.icount, b.size) = (n as u16, (at - address) as u16);
+                b.flags |= if n == 0 { BlockCell::JUMP } else { 0 };
+                jumps = true;
+                break;
+            }
+            if patched && self.overlapped_in(b, at) {
                 if b.flags & BlockCell::SENSITIVE == 0 {
                     b.flags |= BlockCell::OVERLAPPED;
                     b.lead = n as u16;
@@ -370,7 +387,7 @@ impl Core {
             b.flags &= !BlockCell::CLOCK;
             b.lead = 0;
         }
-        if b.icount == 1 && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
+        if b.icount == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.flags |= BlockCell::STORE;
         }
     }
@@ -420,6 +437,12 @@ impl Core {
     pub(super) fn overlapped(&self, at: u64) -> bool {
         let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
         inside(LONGEST) && !self.patched(at) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
+    }
+
+    /// The same for an instruction of block `b`: an in-line site was translated with the guest's bytes.
+    fn overlapped_in(&self, b: &BlockCell, at: u64) -> bool {
+        let own = b.flags & BlockCell::SITE != 0 && at.wrapping_sub(b.pc) < 2;
+        self.overlapped(at) || !own && self.is_spoiled_byte(at)
     }
 
     /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.

@@ -64,6 +64,8 @@ impl BlockCell {
     pub const CLOCK: u16 = 4096;
     /// Begins with the instruction of a patch, and was translated without it: an in-line site.
     pub const SITE: u16 = 8192;
+    /// Is a patch's jump to itself.
+    pub const JUMP: u16 = 16384;
     /// Bits of other uses of `lead`.
     pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
     /// Bits that take a block off the hot path.
@@ -77,7 +79,8 @@ impl BlockCell {
         | Self::CLOCK
         | Self::OVERLAPPED
         | Self::WATCHED
-        | Self::SITE;
+        | Self::SITE
+        | Self::JUMP;
     /// Bits that keep a block from running in one go.
     pub const CUT: u16 =
         Self::SENSITIVE | Self::REP_HEAD | Self::UNSUPPORTED | Self::OVERLAPPED | Self::WATCHED;
@@ -116,7 +119,7 @@ impl CellArena {
             let cell = &mut self.chunks[n as usize / CHUNK][n as usize % CHUNK];
             let last = cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1);
             if cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0 && cell.pc <= high && last >= low {
-                cell.flags = BlockCell::NEW | cell.flags & BlockCell::SITE;
+                cell.flags = BlockCell::NEW | cell.flags & (BlockCell::SITE | BlockCell::JUMP);
                 cell.lead = 0;
             }
         }

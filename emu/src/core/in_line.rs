@@ -3,16 +3,21 @@
 //! The block hook is called before each block, with the whole state in its place. Where a block begins with the instruction
 //! of a patch, the interposer is asked from there, and the instruction runs in its block like any other: no exception,
 //! nothing displaced. The engine translates what fetches see, so for this one translation the fetch view is *open*:
-//! it has the guest's bytes at the site. All other blocks that come upon the site end with the patch, as ever, and go on in
-//! that block from then on.
+//! it has the guest's bytes at the site. All other blocks that come upon the site end with the patch.
 //!
-//! A site comes to this when its patch has trapped often in a block of its own: the translation costs as much as some
-//! hundred traps. What the guest and the handlers see is the same either way.
+//! If those trap often too, the patch becomes a *jump to itself*, where its second byte is no site and not where blocks
+//! begin: it ends the block without a trap, and leads to the one that begins at the site. It counts nothing, and never runs as
+//! a block of its own. What begins on its second byte is stepped with the guest's bytes; if that is not seldom, the
+//! patch is INT3 again.
+//!
+//! Both come when a patch has trapped often: a translation costs as much as some hundred traps. What the guest and the
+//! handlers see is the same either way.
 //!
 //! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
 //! anything else is translated.
 
 use super::cell::BlockCell;
+use super::decode::{self, Kind};
 use super::{Core, Halt, Mode};
 use crate::interpose::{Trap, Verdict};
 use crate::ram::{PAGE, PageState};
@@ -37,28 +42,103 @@ impl Core {
         self.in_line_after = traps;
     }
 
-    /// The patch at EIP has trapped. Whether it has done so often enough in a block of its own: then nothing has
-    /// happened yet, and it is opened before the block runs again.
+    /// The patch at EIP has trapped. Whether it has done so often in a block of its own: then nothing has happened yet, and
+    /// it is opened before the block runs again.
     #[inline(always)]
     pub(super) fn traps_too_often(&mut self, linear: u64) -> bool {
         // SAFETY: non-null cells live as long as the engine.
         let Some(cell) = (unsafe { self.hot.last.as_mut() }) else { return false };
-        if cell.pc != linear || cell.flags & (BlockCell::LEADING | BlockCell::CLOCK) != 0 {
+        if cell.flags & (BlockCell::LEADING | BlockCell::CLOCK) != 0 {
             return false;
         }
         cell.lead = cell.lead.wrapping_add(1);
-        cell.lead == self.in_line_after && self.wants_open(linear)
+        cell.lead == self.in_line_after && self.has_trapped_often(linear)
     }
 
     #[cold]
-    fn wants_open(&mut self, linear: u64) -> bool {
+    fn has_trapped_often(&mut self, linear: u64) -> bool {
+        let own = self.last().is_some_and(|b| b.pc == linear);
         self.forget_traps();
-        let tf = self.env.eflags_raw() & 0x100 != 0;
-        let wanted = self.mode == Mode::Free && !tf && self.openable(linear).is_some();
-        if wanted {
-            self.to_open = Some(linear);
+        if self.mode != Mode::Free || self.single_steps() {
+            return false;
         }
-        wanted
+        let Some(paddr) = self.openable(linear) else { return false };
+        if own {
+            self.to_open = Some(linear);
+        } else if self.jumps_at(paddr) || self.may_jump(paddr) && self.leaves_room(linear) {
+            // The block, which has trapped so often, ends with a jump when it is translated anew.
+            let begin = self.last().map_or(linear, |b| b.pc);
+            self.set_jumps(paddr, true);
+            self.drop_block(begin, paddr);
+        }
+        own
+    }
+
+    /// Drops the translation of the block at linear `begin`, which holds the byte of the fetch view at `paddr`. Others that
+    /// hold it are only dropped where the engine cannot name this one.
+    fn drop_block(&mut self, begin: u64, paddr: u64) {
+        if !self.engine.drop_block(begin) {
+            self.drop_view_blocks(paddr);
+        }
+    }
+
+    /// Whether the instruction at linear `at`, or the one behind it if that is short, may have the second byte of a jump.
+    fn leaves_room(&self, at: u64) -> bool {
+        let plain = |at| self.decode_original(at).is_some_and(|i| decode::kind(&i) == Kind::Plain);
+        self.decode_original(at).is_some_and(|i| i.len() > 1 || plain(at.wrapping_add(1)))
+    }
+
+    fn single_steps(&self) -> bool {
+        self.env.eflags_raw() & 0x100 != 0
+    }
+
+    /// The block that comes begins with a patch's jump to itself.
+    pub(super) fn open_next(&mut self) {
+        let linear = self.linear_ip();
+        if self.to_open == Some(linear) {
+            return;
+        }
+        if self.single_steps() || self.openable(linear).is_none() {
+            return self.hit_here();
+        }
+        self.to_open = Some(linear);
+    }
+
+    /// The patch at EIP is hit as by a trap, although none has come.
+    pub(super) fn hit_here(&mut self) {
+        let (ip, linear) = (self.env.eip(), self.linear_ip());
+        let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) else { return };
+        // A trap would have been counted.
+        self.hot.clock.icount += 1;
+        self.ask(Trap { vector: 3, ip, linear, patch, in_line: false });
+        let halt = self.halt.take();
+        self.halted_by(halt);
+        if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+            self.step(1);
+        }
+    }
+
+    /// Whether linear `at` is the second byte of a patch's jump to itself.
+    pub(super) fn is_spoiled_byte(&self, at: u64) -> bool {
+        !at.is_multiple_of(PAGE)
+            && !self.patches.is_empty()
+            && self.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
+    }
+
+    /// What begins at EIP is stepped with the guest's own bytes.
+    pub(super) fn note_spoiled(&mut self) {
+        let linear = self.linear_ip();
+        if self.is_spoiled_byte(linear)
+            && let Some(paddr) = self.code_paddr(linear - 1)
+        {
+            self.spoil(paddr);
+        }
+    }
+
+    /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
+    pub(super) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
+        let begins = at == b.pc && b.flags & BlockCell::SITE != 0;
+        !begins && self.code_paddr(at).is_some_and(|p| self.jumps_at(p))
     }
 
     fn forget_traps(&mut self) {
@@ -80,8 +160,8 @@ impl Core {
     pub(super) fn open_wanted(&mut self) {
         let Some(linear) = self.to_open.take().filter(|&at| at == self.linear_ip()) else { return };
         if let Some(paddr) = self.openable(linear) {
-            self.show_original(paddr);
-            self.drop_view_blocks(paddr);
+            self.show_original(paddr, 1);
+            self.drop_block(linear, paddr);
             self.opening = Some(Opening { linear, paddr, cell: std::ptr::null_mut() });
         }
     }
@@ -114,7 +194,7 @@ impl Core {
     pub(super) fn refuse_in_line(&mut self) {
         if let Some(paddr) = self.code_paddr(self.linear_ip()) {
             self.keep_trapping(paddr);
-            self.drop_view_blocks(paddr);
+            self.drop_block(self.linear_ip(), paddr);
         }
     }
 

@@ -102,6 +102,8 @@ enum Halt {
     StepSite,
     /// The block that comes is to be translated for hits in line.
     Open,
+    /// The instruction that comes is a patch's jump to itself.
+    Hit,
     /// The block that comes was translated for hits in line, which it cannot have.
     NotInLine,
     /// The run is over (see `Core::verdict`).

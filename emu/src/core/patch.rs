@@ -46,6 +46,28 @@ pub(super) struct Patch {
     id: u32,
     /// Whether hits in line were tried in vain, with the bytes that the page has.
     traps_only: bool,
+    /// Whether fetches see a jump to itself in place of the INT3: blocks that come upon the site go on in the one that
+    /// begins there, without a trap.
+    jumps: bool,
+    /// Times that a block has begun on the second byte of that jump.
+    spoiled: u8,
+}
+
+/// `jmp $`.
+const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
+/// Blocks that may begin behind the first byte of such a jump before it is an INT3 again.
+const SPOILED_OFTEN: u8 = 16;
+
+impl Patch {
+    /// What fetches see.
+    fn view(&self) -> &[u8] {
+        if self.jumps { &JUMP_TO_ITSELF } else { &self.bytes[..usize::from(self.len)] }
+    }
+
+    /// As it is when the page has new bytes.
+    fn reset(&mut self) {
+        (self.traps_only, self.jumps, self.spoiled) = (false, false, 0);
+    }
 }
 
 /// A slot that holds one displaced instruction and a jump back behind its site.
@@ -117,6 +139,8 @@ impl Core {
             bytes: [0; MAX_PATCH],
             id,
             traps_only: false,
+            jumps: false,
+            spoiled: 0,
         };
         patch.bytes[..bytes.len()].copy_from_slice(bytes);
         list.insert(at, patch);
@@ -141,7 +165,9 @@ impl Core {
     fn view_changed(&mut self, page: u32) {
         self.drop_page_blocks(page);
         self.forget_mappings(page);
-        let armed = self.patches.contains_key(&page);
+        let list = self.patches.get_mut(&page);
+        let armed = list.is_some();
+        list.into_iter().flatten().for_each(Patch::reset);
         let state = &mut self.ram.pages[page as usize];
         state.flags &= !(PageState::BOTH | PageState::WRITABLE | PageState::STALE | PageState::ARMED);
         if armed {
@@ -206,8 +232,8 @@ impl Core {
         let paddr = u64::from(page) * PAGE;
         if let Some(list) = self.patches.get_mut(&page) {
             for p in list {
-                p.traps_only = false;
-                self.ram.write_shadow(paddr + u64::from(p.offset), &p.bytes[..usize::from(p.len)]);
+                p.reset();
+                self.ram.write_shadow(paddr + u64::from(p.offset), p.view());
             }
         }
     }
@@ -260,28 +286,70 @@ impl Core {
 
     /// Has the patch at `paddr` trap at each hit until the page is rewritten.
     pub(super) fn keep_trapping(&mut self, paddr: u64) {
-        let list = self.patches.get_mut(&((paddr / PAGE) as u32));
-        let patch = list.and_then(|l| l.iter_mut().find(|p| u64::from(p.offset) == paddr % PAGE));
-        patch.into_iter().for_each(|p| p.traps_only = true);
+        if let Some(patch) = self.patch_mut(paddr) {
+            patch.traps_only = true;
+        }
+        self.set_jumps(paddr, false);
     }
 
-    /// Has fetches see the guest's bytes in place of the patch at `paddr`.
-    pub(super) fn show_original(&mut self, paddr: u64) {
+    /// Has fetches see a jump to itself at the patch at `paddr`, or an INT3 again. What ends with the jump, or begins
+    /// on its second byte, is dropped then; what ends with the INT3 may stay.
+    pub(super) fn set_jumps(&mut self, paddr: u64, jumps: bool) {
+        let Some(patch) = self.patch_mut(paddr) else { return };
+        let before = std::mem::replace(&mut patch.jumps, jumps);
+        if before != jumps {
+            self.show_original(paddr, JUMP_TO_ITSELF.len());
+            self.hide_original(paddr);
+        }
+        if before && !jumps {
+            self.drop_view_blocks(paddr);
+            self.drop_view_blocks(paddr + 1);
+        }
+    }
+
+    /// Whether there is room for a jump to itself at `paddr`, and blocks seldom begin on its second byte.
+    pub(super) fn may_jump(&self, paddr: u64) -> bool {
+        let room = paddr % PAGE + 1 < PAGE && self.patch(paddr + 1).is_none();
+        room && self.patch(paddr).is_some_and(|p| p.spoiled < SPOILED_OFTEN)
+    }
+
+    /// Whether fetches see a jump to itself at `paddr`.
+    pub(super) fn jumps_at(&self, paddr: u64) -> bool {
+        self.patch(paddr).is_some_and(|p| p.jumps)
+    }
+
+    /// A block has begun on the second byte of the jump at `paddr`.
+    pub(super) fn spoil(&mut self, paddr: u64) {
+        let Some(patch) = self.patch_mut(paddr) else { return };
+        patch.spoiled = patch.spoiled.saturating_add(1);
+        if patch.spoiled == SPOILED_OFTEN {
+            self.set_jumps(paddr, false);
+        }
+    }
+
+    /// Has fetches see `length` of the guest's bytes at `paddr`, or as many as the patch there has.
+    pub(super) fn show_original(&mut self, paddr: u64, length: usize) {
         let mut bytes = [0; MAX_PATCH];
-        let Some(patch) = self.patch(paddr).copied() else { return };
-        let bytes = &mut bytes[..usize::from(patch.len)];
-        if self.ram.read(paddr, bytes) {
-            self.ram.write_shadow(paddr, bytes);
+        let Some(length) = self.patch(paddr).map(|p| p.view().len().max(length)) else { return };
+        // Where the patch ends at the end of a page there is no more.
+        let length = length.min((PAGE - paddr % PAGE) as usize);
+        if self.ram.read(paddr, &mut bytes[..length]) {
+            self.ram.write_shadow(paddr, &bytes[..length]);
         }
     }
 
     /// Has fetches see the patch at `paddr` again. Its identifier, if they did not.
     pub(super) fn hide_original(&mut self, paddr: u64) -> Option<u32> {
         let patch = self.patch(paddr).copied()?;
-        let bytes = &patch.bytes[..usize::from(patch.len)];
-        let hidden = self.ram.shadow_is(paddr, bytes);
-        self.ram.write_shadow(paddr, bytes);
+        let hidden = self.ram.shadow_is(paddr, patch.view());
+        self.ram.write_shadow(paddr, patch.view());
         (!hidden).then_some(patch.id)
+    }
+
+    fn patch_mut(&mut self, paddr: u64) -> Option<&mut Patch> {
+        let list = self.patches.get_mut(&((paddr / PAGE) as u32))?;
+        let at = list.binary_search_by_key(&(paddr % PAGE), |p| p.offset.into()).ok()?;
+        list.get_mut(at)
     }
 
     /// The patch at exactly `paddr`.

@@ -219,6 +219,7 @@ impl Core {
             }
             Some(Halt::Overlapped(lead)) => {
                 if lead == 0 || self.stepped_exactly(lead) {
+                    self.note_spoiled();
                     self.step_original();
                 }
             }
@@ -229,12 +230,14 @@ impl Core {
             }
             Some(Halt::StepSite) => self.step_site(),
             Some(Halt::NotInLine) => self.refuse_in_line(),
+            Some(Halt::Open) => self.open_next(),
+            Some(Halt::Hit) => self.hit_here(),
             Some(Halt::Fault(fault)) => self.raise_fault(fault),
             Some(Halt::Unsupported) => {
                 let what = self.unsupported_mode();
                 self.finish(Stop::Unsupported(what));
             }
-            Some(Halt::Interrupt | Halt::Open | Halt::Finished) | None => {}
+            Some(Halt::Interrupt | Halt::Finished) | None => {}
         }
     }
 
@@ -267,7 +270,7 @@ impl Core {
         }
         // What comes before it in its block may have rewritten it.
         self.refresh_view(pc);
-        if self.overlapped(pc) {
+        if self.overlapped(pc) || self.is_spoiled_byte(pc) {
             return self.step_original();
         }
         match self.decode_at(pc) {
@@ -298,6 +301,7 @@ impl Core {
                     self.halt,
                     Some(
                         Halt::StepSite
+                            | Halt::Hit
                             | Halt::Unsupported
                             | Halt::Overlapped(_)
                             | Halt::Watched(_)
@@ -531,6 +535,15 @@ impl Core {
     /// was counted, so the count is taken back while the handler looks and given again when it retires.
     #[inline(always)]
     fn offer(&mut self, trap: Trap) {
+        self.ask(trap);
+        if self.halt.is_some() || self.irq {
+            self.after_hook();
+        }
+    }
+
+    /// As [`Core::offer`], outside of the engine's hooks too.
+    #[inline(always)]
+    pub(super) fn ask(&mut self, trap: Trap) {
         let env = self.env;
         self.active_slot = None;
         env.set_eip(trap.ip);
@@ -538,11 +551,11 @@ impl Core {
         if self.traps_too_often(trap.linear) {
             self.hot.last = std::ptr::null_mut();
             self.halt = Some(Halt::Open);
-            return self.after_hook();
+            return;
         }
         let Some(interposer) = self.interposer else {
             self.halt = Some(Halt::StepSite);
-            return self.after_hook();
+            return;
         };
         let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
         let tf = env.eflags_raw() & 0x100 != 0;
@@ -550,9 +563,6 @@ impl Core {
         // core only through the reference it is given here.
         let verdict = unsafe { (*interposer).trap(self, &trap) };
         self.conclude(verdict, &trap, shadow, tf);
-        if self.halt.is_some() || self.irq {
-            self.after_hook();
-        }
     }
 
     /// Does what the interposer has answered; `shadow` and `tf` are what was before the displaced instruction.

@@ -11,6 +11,8 @@
 pub(super) mod uc {
     /// `CPUState *cpu`.
     pub const CPU: usize = 440;
+    /// `TCGContext *tcg_ctx`.
+    pub const TCG: usize = 768;
     /// `bool stop_request`.
     pub const STOP_REQUEST: usize = 1389;
     /// `uint64_t invalid_addr`: linear address of the access that the fill hook refused.
@@ -31,10 +33,37 @@ pub(super) mod cpu {
     pub const ENV_PTR: usize = 296;
     /// `TranslationBlock *tb_jmp_cache[]`: the blocks found last, by a hash of their linear address.
     pub const JUMP_CACHE: usize = 312;
-    /// log2 of its entries; one page's lie together, and are as many as half of these bits count.
-    pub const JUMP_CACHE_BITS: u32 = 12;
+    /// log2 of its entries.
+    const JUMP_CACHE_BITS: u32 = 12;
+    /// Entries of the blocks of one page, which lie together.
+    pub const JUMPS_OF_PAGE: usize = 1 << (JUMP_CACHE_BITS / 2);
+
+    /// The entry for a block at linear `pc` (qemu's `exec/tb-hash.h`).
+    pub fn jump_index(pc: u64) -> usize {
+        const FOLD: u32 = 12 - JUMP_CACHE_BITS / 2;
+        let folded = pc ^ pc >> FOLD;
+        let page = (folded >> FOLD) as usize & ((1 << JUMP_CACHE_BITS) - JUMPS_OF_PAGE);
+        page | folded as usize & (JUMPS_OF_PAGE - 1)
+    }
+
     /// `struct uc_struct *uc`: behind it.
     pub const UC: usize = 33192;
+}
+
+/// `TCGContext`.
+pub(super) mod tcg {
+    /// `struct uc_struct *uc`.
+    pub const UC: usize = 39280;
+}
+
+/// `TranslationBlock`.
+pub(super) mod block {
+    /// `target_ulong pc`.
+    pub const PC: usize = 0;
+    /// `uint32_t cflags`.
+    pub const CFLAGS: usize = 24;
+    /// Its bits that a block has which was translated for a step.
+    pub const CAPPED: u32 = 0xffff;
 }
 
 /// `struct hook`.

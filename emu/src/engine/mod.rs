@@ -13,7 +13,7 @@ mod near;
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
 
-use layout::{cpu, hook, tlb, uc as uc_off};
+use layout::{block, cpu, hook, tcg, tlb, uc as uc_off};
 use std::ffi::c_void;
 use std::ptr;
 use unicorn_engine_sys::{self as sys, Arch, ControlType, HookType, Mode, X86Insn, uc_engine, uc_error};
@@ -138,6 +138,10 @@ impl Engine {
             self.env = Env(self.cpu.add(cpu::ENV_PTR).cast::<*mut u8>().read());
             if self.cpu.add(cpu::UC).cast::<*mut uc_engine>().read() != self.uc {
                 return Err(LayoutMismatch { what: "cpu->uc", offset: cpu::UC }.into());
+            }
+            let tcg = self.uc.cast::<u8>().add(uc_off::TCG).cast::<*mut u8>().read();
+            if tcg.is_null() || tcg.add(tcg::UC).cast::<*mut uc_engine>().read() != self.uc {
+                return Err(LayoutMismatch { what: "uc->tcg_ctx", offset: uc_off::TCG }.into());
             }
         }
         self.verify()?;
@@ -419,14 +423,34 @@ impl Engine {
         self.drop_jumps(page.wrapping_sub(0x1000));
     }
 
-    /// Empties the part of the jump cache that blocks on a linear page are found in (qemu's `exec/tb-hash.h`).
+    /// Drops the translation of just the block that begins at linear `pc`, if it is one that was found there last.
+    pub fn drop_block(&self, pc: u64) -> bool {
+        unsafe extern "C" {
+            fn tb_phys_invalidate_x86_64(tcg: *mut c_void, block: *mut u8, page: u64);
+        }
+        // SAFETY: verified layout, and a masked index. What the jump cache names is not freed before the cache is emptied;
+        // the function is the pinned build's, and all ones stand for "of every page".
+        unsafe {
+            let tcg = self.uc.cast::<u8>().add(uc_off::TCG).cast::<*mut c_void>().read();
+            let found = self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(cpu::jump_index(pc)).read();
+            let ours = !found.is_null()
+                && found.add(block::PC).cast::<u64>().read() == pc
+                && found.add(block::CFLAGS).cast::<u32>().read() & block::CAPPED == 0;
+            if ours {
+                tb_phys_invalidate_x86_64(tcg, found, u64::MAX);
+            }
+            ours
+        }
+    }
+
+    /// Empties the part of the jump cache that blocks on a linear page are found in.
     fn drop_jumps(&self, page: u64) {
-        const LOW_BITS: u32 = cpu::JUMP_CACHE_BITS / 2;
-        const FOLD: u32 = 12 - LOW_BITS;
-        const OF_PAGE: usize = 1 << LOW_BITS;
-        let first = ((page ^ page >> FOLD) >> FOLD) as usize & ((1 << cpu::JUMP_CACHE_BITS) - OF_PAGE);
-        // SAFETY: verified layout; the index is masked to a multiple of `OF_PAGE` inside the cache.
-        unsafe { self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(first).write_bytes(0, OF_PAGE) }
+        let first = cpu::jump_index(page & !0xfff);
+        let first = first - first % cpu::JUMPS_OF_PAGE;
+        // SAFETY: verified layout; the index is that of a page's first entry inside the cache.
+        unsafe {
+            self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(first).write_bytes(0, cpu::JUMPS_OF_PAGE)
+        }
     }
 
     /// Reads a register through the engine's API (for lazily kept ones: EFLAGS).
