@@ -14,10 +14,13 @@ use std::collections::BTreeSet;
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
     pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
-        self.close(cell);
+        self.engine.sync_pc(true);
+        if !self.close(cell) {
+            self.engine.stop_before_block();
+            return;
+        }
         // SAFETY: a live cell; hooks do not run concurrently.
         let b = unsafe { &mut *cell };
-        self.engine.sync_pc(true);
         if self.has_cs_base() {
             // The block is not the one that is to run: see `ignore_cs_base`.
             self.engine.stop_before_block();
@@ -435,14 +438,22 @@ impl Core {
     /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
     /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
     pub(super) fn overlapped(&self, at: u64) -> bool {
-        let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
-        inside(LONGEST) && !self.patched(at) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
+        self.has_patch_inside(at) && !self.patched(at)
     }
 
     /// The same for an instruction of block `b`: an in-line site was translated with the guest's bytes.
     fn overlapped_in(&self, b: &BlockCell, at: u64) -> bool {
-        let own = b.flags & BlockCell::SITE != 0 && at.wrapping_sub(b.pc) < 2;
-        self.overlapped(at) || !own && self.is_spoiled_byte(at)
+        match at.wrapping_sub(b.pc) {
+            0 if b.flags & BlockCell::SITE != 0 => self.has_patch_inside(at),
+            1 if b.flags & BlockCell::SITE != 0 => self.overlapped(at),
+            _ => self.overlapped(at) || self.is_spoiled_byte(at),
+        }
+    }
+
+    /// Whether the guest's instruction at linear `at` has a patch behind its first byte.
+    fn has_patch_inside(&self, at: u64) -> bool {
+        let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
+        inside(LONGEST) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
     }
 
     /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.

@@ -176,17 +176,29 @@ impl Core {
         }
     }
 
-    /// Closes the view: the block of `cell` begins, or, if that is null, none.
-    pub(super) fn close(&mut self, cell: *mut BlockCell) {
-        let Some(opening) = self.opening.take() else { return };
-        let Some(patch) = self.hide_original(opening.paddr) else { return };
+    /// Closes the view: the block of `cell` begins, or, if that is null, none. Whether it may: any other block than that of
+    /// the site may have been translated from what it should not see.
+    pub(super) fn close(&mut self, cell: *mut BlockCell) -> bool {
+        let Some(opening) = self.opening.take() else { return true };
+        let Some(patch) = self.hide_original(opening.paddr) else {
+            // The guest has an INT3 there itself.
+            self.keep_trapping(opening.paddr);
+            return true;
+        };
+        // The engine does not report its first translations.
+        let unreported =
+            opening.cell.is_null() && cell == self.next_cell && self.linear_ip() == opening.linear;
         // SAFETY: non-null cells live as long as the engine.
         match unsafe { cell.as_mut() } {
-            Some(cell) if std::ptr::eq(cell, opening.cell) => {
+            Some(cell) if std::ptr::eq(cell, opening.cell) || unreported => {
                 cell.flags |= BlockCell::SITE;
                 cell.head = patch;
+                true
             }
-            _ => self.drop_view_blocks(opening.paddr),
+            _ => {
+                self.drop_view_blocks(opening.paddr);
+                false
+            }
         }
     }
 
