@@ -22,6 +22,8 @@ use trapline_tests::interposer;
 
 /// Where the instruction of a case is.
 const AT: u64 = CODE + 0x100;
+/// `jmp $+2`.
+const JUMP_ON: [u8; 2] = [0xeb, 0];
 /// Instructions run: the displaced one, and what its shadow, flags or target show in the next two.
 const RUN: u64 = 3;
 
@@ -32,6 +34,8 @@ struct Start {
     /// Its instruction count.
     base: u64,
     program: LinkedProgram,
+    /// Traps after which sites are hit in line.
+    in_line_after: u16,
 }
 
 impl Start {
@@ -48,7 +52,7 @@ impl Start {
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\npush r, eax\npush r, esp\nlog 2\nexit";
         let width = if bits == 64 { Width::W64 } else { Width::W32 };
         let program = parse("case.rpn", text).unwrap().link(width, &NoSymbols).unwrap();
-        Start { base: guest.m.icount(), guest, snapshot, program }
+        Start { base: guest.m.icount(), guest, snapshot, program, in_line_after: 0 }
     }
 
     /// Runs one case; `probed` says with a probe on its first instruction.
@@ -60,6 +64,7 @@ impl Start {
     fn run_for(&mut self, code: &[u8], length: u64, sites: &[usize]) -> (Outcome, Option<Way>) {
         self.guest.m.restore(&self.snapshot).unwrap();
         self.guest.m.write_physical(AT, code);
+        self.guest.m.core_mut().set_in_line_after(self.in_line_after);
         let limit = self.guest.m.icount() + length;
         if sites.is_empty() {
             let stop = self.guest.m.run(None, limit);
@@ -99,6 +104,14 @@ struct Outcome {
     registers: String,
 }
 
+impl Outcome {
+    /// What to say when the probed run of a case differs from this one.
+    fn difference(&self, probed: &Outcome, case: &str) -> Option<String> {
+        let said = |o: &Outcome| format!("{:?} {}\n{}", o.stop, o.icount, o.registers);
+        (self != probed).then(|| format!("{case}\n{}\n{}", said(self), said(probed)))
+    }
+}
+
 /// Every form in one mode, ring and state of TF. Answers how many cases went each way.
 fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
     let mut start = Start::new(bits, ring, flags);
@@ -114,12 +127,14 @@ fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
             if let Some(way) = way {
                 *ways.entry(way).or_default() += 1;
             }
-            if plain != probed {
-                bad.push(format!(
-                    "{form:?} {shape:?} {code:02x?} {way:?}\n{:?} {}\n{}\n{:?} {}\n{}",
-                    plain.stop, plain.icount, plain.registers, probed.stop, probed.icount, probed.registers
-                ));
-            }
+            bad.extend(plain.difference(&probed, &format!("{form:?} {shape:?} {code:02x?} {way:?}")));
+            // Its block is short enough to run in one go; the first trap leads to the hit in line.
+            let code = [code, JUMP_ON.to_vec()].concat();
+            let (plain, _) = start.run(&code, false);
+            start.in_line_after = 1;
+            let (probed, _) = start.run(&code, true);
+            start.in_line_after = 0;
+            bad.extend(plain.difference(&probed, &format!("in line {form:?} {shape:?} {code:02x?} {way:?}")));
         }
         if shapes == 0 {
             bad.push(format!("{form:?} has no case"));
@@ -132,6 +147,9 @@ fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
     );
     let names: Vec<&str> = bad.iter().map(|b| b.lines().next().unwrap_or_default()).collect();
     assert!(bad.is_empty(), "{}\n\n{}", names.join("\n"), bad.first().unwrap());
+    // What is stepped, faults or is refused is not; with TF set nothing is.
+    let in_line = start.guest.core().hits_in_line();
+    assert!(in_line > 500 || flags & TF != 0, "{in_line} hits in line");
     ways
 }
 

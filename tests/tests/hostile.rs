@@ -77,6 +77,8 @@ fn guest(seed: u64) -> Guest {
     let setup = Setup::bits(bits).ring(ring).flags(random.next() & 0x4cd5).code(&code);
     let setup = if seed % 4 < 2 { setup } else { surviving(setup) };
     let mut guest = setup.boot();
+    // Sites are hit in line at once, soon or never.
+    guest.m.core_mut().set_in_line_after([1, 2, 0][(seed / 4 % 3) as usize]);
     for n in (0..16).filter(|n| *n != 4) {
         let near = [DATA, CODE, TABLES, IDT, GDT, STACK0][random.below(6) as usize];
         let value = if random.below(2) == 0 { near + random.below(0x1000) } else { random.next() };

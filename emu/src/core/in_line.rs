@@ -42,6 +42,11 @@ impl Core {
         self.in_line_after = traps;
     }
 
+    /// Hits so far that have needed no trap. How many it is depends on how often the host stops the machine.
+    pub fn hits_in_line(&self) -> u64 {
+        self.hits_in_line
+    }
+
     /// The patch at EIP has trapped. Whether it has done so often in a block of its own: then nothing has happened yet, and
     /// it is opened before the block runs again.
     #[inline(always)]
@@ -59,7 +64,7 @@ impl Core {
     fn has_trapped_often(&mut self, linear: u64) -> bool {
         let own = self.last().is_some_and(|b| b.pc == linear);
         self.forget_traps();
-        if self.mode != Mode::Free || self.single_steps() {
+        if self.in_line_after == 0 || self.mode != Mode::Free || self.single_steps() {
             return false;
         }
         let Some(paddr) = self.openable(linear) else { return false };
@@ -242,6 +247,7 @@ impl Core {
         };
         let undisturbed = self.halt.is_none() && !self.irq && !self.nmi_pending && !self.blocks_dropped;
         if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
+            self.hits_in_line += 1;
             return true;
         }
         self.leave_line(verdict, &trap, before);

@@ -164,6 +164,7 @@ pub struct Core {
     active_slot: Option<patch::ActiveSlot>,
     /// Traps after which a site is hit in line, see `in_line`.
     in_line_after: u16,
+    hits_in_line: u64,
     /// Linear address of the site that is to be opened.
     to_open: Option<u64>,
     opening: Option<in_line::Opening>,
@@ -264,6 +265,7 @@ impl Core {
             slots: patch::Slots::default(),
             active_slot: None,
             in_line_after: in_line::OFTEN,
+            hits_in_line: 0,
             to_open: None,
             opening: None,
             blocks_dropped: false,

@@ -47,9 +47,15 @@ pub fn probes(guest: &mut Guest, sites: &[u64]) -> Interposer {
     probes
 }
 
-/// Runs a guest for so many instructions, with these probes.
+/// Runs a guest for so many instructions, with these probes, each of which is hit in line as soon as it has trapped.
 pub fn run(boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
+    run_after(1, boot, sites, length)
+}
+
+/// As [`run`], but hit in line after so many traps, or never.
+fn run_after(traps: u16, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
     let mut guest = boot();
+    guest.m.core_mut().set_in_line_after(traps);
     let limit = guest.base + length;
     if sites.is_empty() {
         let stop = guest.m.run(None, limit);
@@ -76,6 +82,7 @@ pub fn alike(what: &str, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -
     let (plain, _) = run(boot, &[], length);
     let (probed, hits) = run(boot, sites, length);
     assert_eq!(plain, probed, "{what}: without and with probes");
+    assert_eq!((probed, hits), run_after(0, boot, sites, length), "{what}: in line and never in line");
     assert_eq!(plain, crept(boot, length), "{what}: at once and one at a time");
     (plain, hits)
 }
