@@ -270,6 +270,24 @@ fn an_instruction_of_the_machine_that_has_just_been_rewritten_is_what_it_became(
 }
 
 #[test]
+fn a_branch_between_the_instructions_of_its_own_block_is_no_store_over_it() {
+    for bits in [32, 64] {
+        // mov ebx, imm32; mov cl, 0; jmp into the immediate, which is E8h: call over the two others, to what halts.
+        let code = [0xbb, 0, 0, 0xe8, 0xfb, 0xb1, 0, 0xeb, 0xfa];
+        let call = CODE + 3;
+        let to = (call + 5).wrapping_add_signed(i32::from_le_bytes([0xfb, 0xb1, 0, 0xeb]).into());
+        let to = if bits == 64 { to } else { to & 0xffff_ffff };
+        let s = Setup::bits(bits).code(&code);
+        let mut g = s.boot();
+        // The target lies beyond what is mapped: one instruction that goes there, then #PF.
+        assert_eq!(g.run_to(3), Stop::Limit);
+        assert_eq!((g.ip(), g.count()), (call, 3), "{bits}-bit");
+        let caught = g.caught();
+        assert_eq!((caught.vector, caught.ip, g.count()), (14, to, 4 + 3), "{bits}-bit");
+    }
+}
+
+#[test]
 fn a_repeated_store_over_its_own_block_counts_each_iteration_once() {
     for bits in [32, 64] {
         for before in [0u64, 2] {

@@ -230,10 +230,12 @@ impl Core {
         inside
     }
 
-    /// Whether linear `pc` lies in the block that was begun last, which has more than one instruction. A block never
-    /// goes to the middle of itself by a store: when it stands there, it was abandoned.
+    /// Whether linear `pc` is that of an instruction of the block that was begun last, which has more than one. A block never
+    /// goes to the middle of itself by a store: when it stands there, it was abandoned. A branch may go between its
+    /// instructions.
     fn inside_last(&self, pc: u64) -> bool {
-        self.last().is_some_and(|b| b.icount > 1 && (b.pc..b.pc + u64::from(b.size)).contains(&pc))
+        let within = |b: &&BlockCell| b.icount > 1 && (b.pc..b.pc + u64::from(b.size)).contains(&pc);
+        self.last().filter(within).is_some_and(|b| self.walk(b, pc).1 == pc)
     }
 
     /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's are no longer.
@@ -480,7 +482,7 @@ impl Core {
         if b.flags & BlockCell::SLOT != 0 || ip.wrapping_sub(b.pc) >= u64::from(b.size.max(1)) {
             return;
         }
-        let done = self.index_in_block(b, ip);
+        let done = self.walk(b, ip).0;
         self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
         self.hot.last = std::ptr::null_mut();
     }
@@ -488,23 +490,20 @@ impl Core {
     /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
     pub(super) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.hot.clock.icount };
-        let done = if b.flags & BlockCell::CLOCK != 0 {
-            b.lead.into()
-        } else {
-            self.index_in_block(b, self.linear_ip())
-        };
+        let done =
+            if b.flags & BlockCell::CLOCK != 0 { b.lead.into() } else { self.walk(b, self.linear_ip()).0 };
         self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
     }
 
-    /// Instructions of `b` before linear `ip`.
-    fn index_in_block(&self, b: &BlockCell, ip: u64) -> u32 {
+    /// Instructions of `b` before linear `ip`, and where the next one lies.
+    fn walk(&self, b: &BlockCell, ip: u64) -> (u32, u64) {
         let (mut at, mut n) = (b.pc, 0);
         while at < ip && n < u32::from(b.icount) {
             let Some(i) = self.decode_in(b, at) else { break };
             at = at.saturating_add(i.len() as u64);
             n += 1;
         }
-        n
+        (n, at)
     }
 
     /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
