@@ -33,8 +33,9 @@ fn plain(mut machine: Machine, limit: u64) -> (Run, Vec<u64>) {
     (outcome(stop, &machine), sites)
 }
 
-/// Runs with an observing probe at each of these physical addresses.
+/// Runs with an observing probe at each of these physical addresses, hit in line after its first trap.
 fn probed(mut machine: Machine, limit: u64, sites: &[u64], width: Width) -> (Run, Stats) {
+    machine.core_mut().set_in_line_after(1);
     let mut probes = probe_everywhere(&mut machine, sites, width).unwrap();
     assert!(probes.observe_only());
     let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);

@@ -27,6 +27,8 @@ struct Case {
     handler: &'static str,
     /// Whether they are fbt's, and so have arguments.
     provided: bool,
+    /// Whether its sites trap at each hit, as they do until they have been hit often.
+    traps: bool,
     target: Target,
     paper: &'static str,
 }
@@ -100,6 +102,7 @@ fn cases(scale: u32) -> Vec<Case> {
         probes: vec![(AT + at, opcode)],
         handler,
         provided: false,
+        traps: false,
         target,
         paper,
     };
@@ -112,12 +115,15 @@ fn cases(scale: u32) -> Vec<Case> {
             probes: Vec::new(),
             handler: "",
             provided: false,
+            traps: false,
             target: Target::AtLeast(0.70),
             paper: "1x",
         },
-        on("2  probe on dec eax, abort: out of line", 0, DEC, "abort", Target::AtMost(14.0), "533x"),
-        on("3  probe on nop, abort: emulated", 1, NOP, "abort", Target::AtMost(10.0), "267x"),
+        on("2  probe on dec eax, abort: out of line", 0, DEC, "abort", Target::AtMost(12.0), "533x"),
+        on("3  probe on nop, abort: emulated", 1, NOP, "abort", Target::AtMost(8.0), "267x"),
         on("4  as 2, push r,eax; abort", 0, DEC, "push r, eax\nabort", Target::AtMost(14.0), "533x"),
+        trapping(on("   as 2, abort, with a trap", 0, DEC, "abort", Target::None, "")),
+        trapping(on("   as 3, abort, with a trap", 1, NOP, "abort", Target::None, "")),
         on("5  as 2, exit: a record each", 0, DEC, "exit", Target::None, "6667x"),
         on("   probe on nop, two registers logged", 1, NOP, LOG_TWO, Target::AtMost(20.0), ""),
         on("   probe on dec eax, two registers logged", 0, DEC, LOG_TWO, Target::AtMost(20.0), ""),
@@ -130,6 +136,11 @@ fn cases(scale: u32) -> Vec<Case> {
     ]
 }
 
+/// The same with a trap at each hit.
+fn trapping(case: Case) -> Case {
+    Case { traps: true, ..case }
+}
+
 fn site_cases(scale: u32) -> Vec<Case> {
     let sites = |what, code, probes| Case {
         what,
@@ -139,6 +150,7 @@ fn site_cases(scale: u32) -> Vec<Case> {
         probes,
         handler: "abort",
         provided: false,
+        traps: false,
         target: Target::None,
         paper: "",
     };
@@ -164,6 +176,9 @@ impl Case {
     fn prepare(&self) -> Result<(Machine, Interposer), Box<dyn Error>> {
         let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
         let mut i = interposer();
+        if self.traps {
+            m.core_mut().set_in_line_after(0);
+        }
         m.write_physical(AT, &(self.code)());
         // EAX runs down from its largest value: the run ends by its instruction limit.
         m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0xffff_ffff, bx: 7, sp: 0x8000, si: 0 });
