@@ -55,47 +55,18 @@ impl Core {
                 self.mode = Mode::Step(1);
             }
         }
-        match self.mode {
-            Mode::Stepped => {
-                self.engine.stop_before_block();
-                return;
-            }
-            Mode::Step(_) if b.flags & BlockCell::UNSUPPORTED != 0 => {
-                self.halt = Some(Halt::Unsupported);
-                self.engine.stop_before_block();
-                return;
-            }
-            Mode::Step(_) if b.flags & BlockCell::WATCHED != 0 && !(b.lead == 0 && self.passes(address)) => {
-                self.halt = Some(Halt::Watched(b.lead));
-                self.engine.stop_before_block();
-                return;
-            }
-            Mode::Step(_) if b.flags & BlockCell::OVERLAPPED != 0 => {
-                self.halt = Some(Halt::Overlapped(b.lead));
-                self.engine.stop_before_block();
-                return;
-            }
-            Mode::Step(_) if b.flags & BlockCell::JUMP != 0 => {
-                self.halt = Some(Halt::Hit);
-                self.engine.stop_before_block();
-                return;
-            }
-            Mode::Step(_) => {
-                if let Some(fault) = self.announce_user_code(address) {
-                    self.halt = Some(Halt::Fault(fault));
-                    self.engine.stop_before_block();
-                    return;
-                }
-                self.mode = Mode::Stepped;
-                self.engine.stop_after_block();
-            }
-            Mode::Free => {
-                if let Some(halt) = self.boundary(b) {
-                    self.halt.get_or_insert(halt);
-                    self.engine.stop_before_block();
-                    return;
-                }
-            }
+        let halt = match self.mode {
+            Mode::Stepped => return self.engine.stop_before_block(),
+            Mode::Step(_) => self.step_boundary(b, address),
+            Mode::Free => self.boundary(b),
+        };
+        if let Some(halt) = halt {
+            self.halt.get_or_insert(halt);
+            return self.engine.stop_before_block();
+        }
+        if self.mode != Mode::Free {
+            self.mode = Mode::Stepped;
+            self.engine.stop_after_block();
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
@@ -154,6 +125,19 @@ impl Core {
     fn may_restart(&self, at: u64) -> bool {
         let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))
+    }
+
+    /// Reasons to stop at the boundary before `b`, which is the block of a step.
+    fn step_boundary(&mut self, b: &BlockCell, address: u64) -> Option<Halt> {
+        match b.flags {
+            flags if flags & BlockCell::UNSUPPORTED != 0 => Some(Halt::Unsupported),
+            flags if flags & BlockCell::WATCHED != 0 && !(b.lead == 0 && self.passes(address)) => {
+                Some(Halt::Watched(b.lead))
+            }
+            flags if flags & BlockCell::OVERLAPPED != 0 => Some(Halt::Overlapped(b.lead)),
+            flags if flags & BlockCell::JUMP != 0 => Some(Halt::Hit),
+            _ => self.announce_user_code(address).map(Halt::Fault),
+        }
     }
 
     /// Reasons to stop at the boundary before `b`.
@@ -338,42 +322,7 @@ impl Core {
                 break;
             };
             self.cover(at);
-            match decode::kind(&i) {
-                Kind::Sensitive if compared.keeps_flags(&i) => {}
-                Kind::Sensitive if b.flags & BlockCell::SENSITIVE == 0 => {
-                    b.flags |= BlockCell::SENSITIVE;
-                    b.lead = n as u16;
-                }
-                Kind::Repeated if n > 0 && b.flags & BlockCell::SENSITIVE == 0 && self.may_restart(at) => {
-                    b.flags |= BlockCell::SENSITIVE;
-                    b.lead = n as u16;
-                }
-                Kind::Plain | Kind::Far
-                    if b.flags & BlockCell::SENSITIVE == 0
-                        && self.may_restart(at)
-                        && decode::is_no_restart(&i)
-                        && !self.stores_elsewhere(&i, address) =>
-                {
-                    b.flags |= BlockCell::SENSITIVE;
-                    b.lead = n as u16;
-                }
-                // A block with a sensitive instruction is cut before it: its end never runs, and must not take `lead`.
-                Kind::Repeated if b.flags & BlockCell::SENSITIVE == 0 => {
-                    b.flags |= BlockCell::REP_TAIL;
-                    b.lead = (at - address) as u16;
-                    if n == 0 {
-                        b.flags |= BlockCell::REP_HEAD;
-                        b.head = Repeat::of(&i).bits();
-                    }
-                }
-                Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
-                    b.flags |= BlockCell::CLOCK;
-                    b.lead = n as u16;
-                }
-                Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
-                Kind::Sysret | Kind::Far => b.flags |= BlockCell::FLAGS_TAIL,
-                _ => {}
-            }
+            self.mark(b, &i, n, at, compared);
             compared = compared.after(&i);
             at = at.saturating_add(i.len() as u64);
             n += 1;
@@ -394,6 +343,44 @@ impl Core {
         }
         if b.icount == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.flags |= BlockCell::STORE;
+        }
+    }
+
+    /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block with a sensitive
+    /// instruction is cut before it: its end never runs, and must not take `lead`.
+    fn mark(&self, b: &mut BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
+        if b.flags & BlockCell::SENSITIVE != 0 {
+            return;
+        }
+        let kind = decode::kind(i);
+        let alone = match kind {
+            Kind::Sensitive => !compared.keeps_flags(i),
+            Kind::Repeated => n > 0 && self.may_restart(at),
+            Kind::Plain | Kind::Far => {
+                self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc)
+            }
+            _ => false,
+        };
+        match kind {
+            _ if alone => {
+                b.flags |= BlockCell::SENSITIVE;
+                b.lead = n as u16;
+            }
+            Kind::Repeated => {
+                b.flags |= BlockCell::REP_TAIL;
+                b.lead = (at - b.pc) as u16;
+                if n == 0 {
+                    b.flags |= BlockCell::REP_HEAD;
+                    b.head = Repeat::of(i).bits();
+                }
+            }
+            Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
+                b.flags |= BlockCell::CLOCK;
+                b.lead = n as u16;
+            }
+            Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
+            Kind::Sysret | Kind::Far => b.flags |= BlockCell::FLAGS_TAIL,
+            _ => {}
         }
     }
 

@@ -31,6 +31,7 @@ mod snapshot;
 mod state;
 mod strings;
 mod stub;
+mod trap;
 mod user;
 mod watch;
 
