@@ -227,7 +227,11 @@ impl Core {
 
     /// As [`Core::peek_prefix`], but what fetches see.
     pub fn peek_code(&self, va: u64, to: &mut [u8]) -> usize {
-        self.prefix(va, to, |ram, paddr, part| ram.read_code(paddr, part))
+        self.prefix(va, to, |ram, paddr, part| {
+            let read = ram.read_code(paddr, part);
+            self.as_traps(paddr, part);
+            read
+        })
     }
 
     fn prefix(

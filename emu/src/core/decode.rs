@@ -243,12 +243,8 @@ impl Core {
         }
     }
 
-    /// Decodes the fetch view at a linear address, without any side effect on the guest. A patch's second byte is never
-    /// executed: there it is what the guest put there.
+    /// Decodes the fetch view at a linear address, without any side effect on the guest.
     pub(super) fn decode_at(&self, linear: u64) -> Option<Instruction> {
-        if self.is_spoiled_byte(linear) {
-            return self.decode_original(linear);
-        }
         let mut bytes = [0u8; LONGEST];
         let n = self.peek_code(linear, &mut bytes);
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))

@@ -307,6 +307,24 @@ impl Core {
         }
     }
 
+    /// Makes of a part of the fetch view at `paddr`, all of one page, what it would be without jumps to themselves: an INT3,
+    /// and the guest's byte behind it.
+    pub(super) fn as_traps(&self, paddr: u64, part: &mut [u8]) {
+        let Some(list) = self.patches.get(&((paddr / PAGE) as u32)) else { return };
+        let end = paddr % PAGE + part.len() as u64;
+        let from = list.partition_point(|p| u64::from(p.offset) + 1 < paddr % PAGE);
+        let inside = list[from..].iter().take_while(|p| u64::from(p.offset) < end);
+        for patch in inside.filter(|p| p.jumps) {
+            let at = paddr / PAGE * PAGE + u64::from(patch.offset);
+            let mut bytes = [patch.bytes[0], 0];
+            self.ram.read(at + 1, &mut bytes[1..]);
+            for (n, byte) in (0..).zip(bytes) {
+                let to = (at + n).checked_sub(paddr).and_then(|into| part.get_mut(into as usize));
+                to.into_iter().for_each(|to| *to = byte);
+            }
+        }
+    }
+
     /// Whether there is room for a jump to itself at `paddr`, and blocks seldom begin on its second byte.
     pub(super) fn may_jump(&self, paddr: u64) -> bool {
         let room = paddr % PAGE + 1 < PAGE && self.patch(paddr + 1).is_none();
