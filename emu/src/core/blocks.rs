@@ -26,9 +26,6 @@ impl Core {
             self.engine.stop_before_block();
             return;
         }
-        if b.flags & BlockCell::SLOW == BlockCell::SITE && self.arrive_freely(cell) {
-            return;
-        }
         if b.flags & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
             return;
         }

@@ -29,7 +29,11 @@ pub(super) unsafe extern "C" fn on_block(uc: *mut uc_engine, address: u64, size:
 unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, cell: *mut c_void) {
     let cell = cell.cast::<BlockCell>();
     // SAFETY: as above; whoever runs the engine has lent the core through the hot state.
-    unsafe { (*(*(*cell).hot).core).block_slow(cell, address, size) };
+    let (core, flags) = unsafe { (&mut *(*(*cell).hot).core, (*cell).flags) };
+    if flags & BlockCell::SLOW == BlockCell::SITE && core.arrive_freely(cell) {
+        return;
+    }
+    core.block_slow(cell, address, size);
 }
 
 /// The core behind a hook's user data.

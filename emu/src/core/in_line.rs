@@ -215,7 +215,8 @@ impl Core {
         }
     }
 
-    /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is.
+    /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is: the limit
+    /// is 0 then, or the block would pass it.
     #[inline(always)]
     pub(super) fn arrive_freely(&mut self, cell: *mut BlockCell) -> bool {
         // SAFETY: a live cell.
