@@ -341,21 +341,28 @@ pub fn arguments(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<
     let Some(registers) = known.iter().find(|c| c.what.contains("probe on nop, two registers")) else {
         return Ok(Vec::new());
     };
-    let what = "   fbt's entry, two arguments logged";
-    if !what.contains(only) {
-        return Ok(Vec::new());
-    }
     let handler = "push arg, 1\npush arg, 0\nlog 2\nexit";
-    let arguments = Case { what, handler, provided: true, probes: registers.probes.clone(), ..*registers };
-    let (mut ours, mut theirs) = (arguments.warm()?, registers.warm()?);
-    let (mut times, mut ratios) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let (before, ns, after) = (theirs.run()?, ours.run()?, theirs.run()?);
-        times.push(ns);
-        ratios.push(ns / f64::midpoint(before, after));
+    // The record that the bound is for is that of a hit with a trap; in line all but the arguments takes less.
+    let ways = [
+        ("   fbt's entry, two arguments logged, with a trap", true, Target::AtMost(1.3)),
+        ("   fbt's entry, two arguments logged", false, Target::None),
+    ];
+    let mut rows = Vec::new();
+    for (what, traps, target) in ways.into_iter().filter(|(what, ..)| what.contains(only)) {
+        let registers = Case { traps, probes: registers.probes.clone(), ..*registers };
+        let probes = registers.probes.clone();
+        let arguments = Case { what, handler, provided: true, probes, ..registers };
+        let (mut ours, mut theirs) = (arguments.warm()?, registers.warm()?);
+        let (mut times, mut ratios) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let (before, ns, after) = (theirs.run()?, ours.run()?, theirs.run()?);
+            times.push(ns);
+            ratios.push(ns / f64::midpoint(before, after));
+        }
+        let row = Row::plain(what, median(times), "ns");
+        rows.push(row.against(median(ratios), "two registers logged", target));
     }
-    let row = Row::plain(what, median(times), "ns");
-    Ok(vec![row.against(median(ratios), "two registers logged", Target::AtMost(1.3))])
+    Ok(rows)
 }
 
 /// 4000 armed sites, each against the hit of a single site of its kind in the same round.
