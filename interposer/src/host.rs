@@ -152,8 +152,7 @@ impl Host for Guest<'_> {
     }
 
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
-        let env = self.core.env();
-        if context == Context::User && env.cpl() != 3 {
+        if context == Context::User && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
                 (Some(n), _) => self.core.set_user_gpr(n.into(), value),
                 (None, Some(seg)) => self.core.set_user_selector(seg, value as u16),
@@ -163,7 +162,7 @@ impl Host for Guest<'_> {
             return;
         }
         if let Some(n) = reg.gpr_number() {
-            env.set_gpr(n.into(), value);
+            self.core.env().set_gpr(n.into(), value);
         } else if let Some(seg) = segment(reg) {
             self.core.load_selector(seg, value as u16);
         }

@@ -102,11 +102,11 @@ impl Interposer {
         if read {
             let ip = u64::from_le_bytes(back);
             let linear = core.wrap_linear(env.cs_base().wrapping_add(ip));
-            env.set_eip(ip);
+            core.env().set_eip(ip);
             self.pending = Some(Pending { site, sp });
             let trap = Trap { vector: 3, ip, linear, patch: site as u32, in_line: false };
             self.hits_from(core, 0, &trap, false);
-            env.set_eip(stub);
+            core.env().set_eip(stub);
         }
         if let Err(fault) = emulate(core, &Op::Ret { size, drop: 0 }) {
             self.completed(core);

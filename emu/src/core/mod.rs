@@ -138,7 +138,8 @@ enum Refusal {
 pub struct Core {
     // First, so that it is dropped before what its hooks use.
     engine: Engine,
-    env: Env,
+    /// The engine's state: of `'static` here because it lives as long as `engine` does; [`Core::env`] gives it for less.
+    env: Env<'static>,
     pub(crate) hot: HotBox,
     pub(crate) ram: Ram,
     pub(crate) tlb: Tlb,
@@ -352,7 +353,7 @@ impl Core {
 
     /// The engine's CPU state, for crates that emulate displaced instructions.
     #[inline(always)]
-    pub fn env(&self) -> Env {
+    pub fn env(&self) -> Env<'_> {
         self.env
     }
 

@@ -88,8 +88,8 @@ impl Core {
         env.set_gpr(3, boot.bx);
         env.set_gpr(4, boot.sp);
         env.set_gpr(6, boot.si);
-        env.set_fpuc(0x37f);
-        env.set_mxcsr(0x1f80);
+        self.engine.set_fpuc(0x37f);
+        self.engine.set_mxcsr(0x1f80);
         env.set_pat(0x0007_0406_0007_0406);
         self.tlb.flush_all();
         self.engine.flush_tlb();
@@ -199,7 +199,7 @@ fn hash_segment(s: Segment, h: &mut impl Hasher) {
     h.write_u32(s.flags);
 }
 
-fn hash_fpu(e: Env, h: &mut impl Hasher) {
+fn hash_fpu(e: Env<'_>, h: &mut impl Hasher) {
     h.write_u16(e.fpuc());
     h.write_u16(e.fpus());
     h.write_u32(e.fpstt());

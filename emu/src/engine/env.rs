@@ -3,8 +3,13 @@
 //! Reading and writing here is a plain memory access, about 1 ns, where the engine's register API costs
 //! 7 to 50 ns. It is valid whenever no translated code is running: inside hooks and outside
 //! `emu_start`. Lazy arithmetic flags are the one thing that is not plain; see [`Env::set_eflags`].
+//!
+//! An `Env` borrows the machine that it belongs to, and the engine's memory is only ever reached through raw pointers, so
+//! writing through a shared `Env` is like writing through a `Cell`. What the engine uses as an index is masked when it is
+//! written. Fields that hold host pointers (breakpoint lists, return addresses) have no accessor.
 
 use super::layout::env as off;
+use std::marker::PhantomData;
 
 /// Arithmetic flags: CF, PF, AF, ZF, SF, OF.
 pub const ARITH_FLAGS: u64 = 0x8d5;
@@ -61,75 +66,103 @@ pub enum Seg {
     Gs = 5,
 }
 
-/// Typed pointer to the engine's CPU state. Copies alias the same state.
+/// The engine's CPU state, borrowed from its machine. Copies alias the same state.
+///
+/// ```compile_fail,E0505
+/// # use trapline_emu::{CpuModel, Machine, MachineConfig};
+/// let machine = Machine::new(&MachineConfig { mem_size: 1 << 20, model: CpuModel::Ia32 }).unwrap();
+/// let env = machine.core().env();
+/// drop(machine);
+/// env.eip(); // the state is gone with its machine
+/// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Env(pub(super) *mut u8);
+pub struct Env<'a> {
+    base: *mut u8,
+    machine: PhantomData<&'a ()>,
+}
 
 macro_rules! field {
-    ($(#[$doc:meta])* $get:ident, $set:ident, $ty:ty, $off:expr) => {
+    ($(#[$doc:meta])* $get:ident, $ty:ty, $off:expr) => {
         $(#[$doc])*
         #[inline(always)]
         pub fn $get(self) -> $ty {
-            // SAFETY: `Env` is only made from a live engine whose layout was verified.
-            unsafe { self.0.add($off).cast::<$ty>().read() }
+            // SAFETY: the engine lives for `'a`, and its layout was verified.
+            unsafe { self.base.add($off).cast::<$ty>().read() }
         }
+    };
+    ($(#[$doc:meta])* $get:ident, $vis:vis $set:ident, $ty:ty, $off:expr) => {
+        field!($(#[$doc])* $get, $ty, $off);
         $(#[$doc])*
         #[inline(always)]
-        pub fn $set(self, value: $ty) {
+        $vis fn $set(self, value: $ty) {
             // SAFETY: as for the getter; no Rust reference to engine memory exists.
-            unsafe { self.0.add($off).cast::<$ty>().write(value) }
+            unsafe { self.base.add($off).cast::<$ty>().write(value) }
         }
     };
 }
 
-impl Env {
-    field!(/** Instruction pointer, an offset in CS. */ eip, set_eip, u64, off::EIP);
-    field!(/** EFLAGS without the lazy arithmetic flags and DF. */ eflags_raw, set_eflags_raw, u64, off::EFLAGS);
-    field!(/** The engine's hidden flags. */ hflags, set_hflags, u32, off::HFLAGS);
-    field!(/** IA32_EFER. */ efer, set_efer, u64, off::EFER);
-    field!(/** Error code of the exception being raised. */ error_code, set_error_code, i32, off::ERROR_CODE);
-    field!(/** Whether the exception came from INT n, INT3 or INTO. */ exception_is_int, set_exception_is_int, i32, off::EXCEPTION_IS_INT);
-    field!(/** Pending exception for double-fault detection; kept at -1. */ old_exception, set_old_exception, i32, off::OLD_EXCEPTION);
-    field!(/** IA32_SYSENTER_CS. */ sysenter_cs, set_sysenter_cs, u32, off::SYSENTER_CS);
-    field!(/** IA32_SYSENTER_ESP. */ sysenter_esp, set_sysenter_esp, u64, off::SYSENTER_ESP);
-    field!(/** IA32_SYSENTER_EIP. */ sysenter_eip, set_sysenter_eip, u64, off::SYSENTER_EIP);
-    field!(/** IA32_STAR. */ star, set_star, u64, off::STAR);
-    field!(/** IA32_LSTAR. */ lstar, set_lstar, u64, off::LSTAR);
-    field!(/** IA32_CSTAR. */ cstar, set_cstar, u64, off::CSTAR);
-    field!(/** IA32_FMASK. */ fmask, set_fmask, u64, off::FMASK);
-    field!(/** IA32_KERNEL_GS_BASE. */ kernel_gs_base, set_kernel_gs_base, u64, off::KERNELGSBASE);
-    field!(/** IA32_TSC_AUX. */ tsc_aux, set_tsc_aux, u64, off::TSC_AUX);
-    field!(/** IA32_PAT. */ pat, set_pat, u64, off::PAT);
-    field!(/** x87 top of stack. */ fpstt, set_fpstt, u32, off::FPSTT);
-    field!(/** x87 status word without TOP. */ fpus, set_fpus, u16, off::FPUS);
-    field!(/** x87 control word. */ fpuc, set_fpuc, u16, off::FPUC);
-    field!(/** x87 last opcode. */ fpop, set_fpop, u16, off::FPOP);
-    field!(/** x87 instruction pointer. */ fpip, set_fpip, u64, off::FPIP);
-    field!(/** x87 operand pointer. */ fpdp, set_fpdp, u64, off::FPDP);
-    field!(/** MXCSR. */ mxcsr, set_mxcsr, u32, off::MXCSR);
+impl Env<'_> {
+    /// The state at `base`.
+    ///
+    /// # Safety
+    /// `base` is the `CPUX86State` of an engine that lives as long as the result and whose layout is the verified one.
+    pub(super) unsafe fn new(base: *mut u8) -> Self {
+        Env { base, machine: PhantomData }
+    }
+
+    /// Where the state begins: the engine keeps its TLB before it.
+    pub(super) fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    field!(/** Instruction pointer, an offset in CS. */ eip, pub set_eip, u64, off::EIP);
+    field!(/** EFLAGS without the lazy arithmetic flags and DF. */ eflags_raw, pub set_eflags_raw, u64, off::EFLAGS);
+    field!(/** The engine's hidden flags. */ hflags, pub(crate) set_hflags, u32, off::HFLAGS);
+    field!(/** IA32_EFER. */ efer, pub set_efer, u64, off::EFER);
+    field!(/** Error code of the exception being raised. */ error_code, i32, off::ERROR_CODE);
+    field!(/** Whether the exception came from INT n, INT3 or INTO. */ exception_is_int, i32, off::EXCEPTION_IS_INT);
+    field!(/** Pending exception for double-fault detection; kept at -1. */ old_exception, pub(crate) set_old_exception, i32, off::OLD_EXCEPTION);
+    field!(/** IA32_SYSENTER_CS. */ sysenter_cs, pub set_sysenter_cs, u32, off::SYSENTER_CS);
+    field!(/** IA32_SYSENTER_ESP. */ sysenter_esp, pub set_sysenter_esp, u64, off::SYSENTER_ESP);
+    field!(/** IA32_SYSENTER_EIP. */ sysenter_eip, pub set_sysenter_eip, u64, off::SYSENTER_EIP);
+    field!(/** IA32_STAR. */ star, pub set_star, u64, off::STAR);
+    field!(/** IA32_LSTAR. */ lstar, pub set_lstar, u64, off::LSTAR);
+    field!(/** IA32_CSTAR. */ cstar, pub set_cstar, u64, off::CSTAR);
+    field!(/** IA32_FMASK. */ fmask, pub set_fmask, u64, off::FMASK);
+    field!(/** IA32_KERNEL_GS_BASE. */ kernel_gs_base, pub set_kernel_gs_base, u64, off::KERNELGSBASE);
+    field!(/** IA32_TSC_AUX. */ tsc_aux, pub set_tsc_aux, u64, off::TSC_AUX);
+    field!(/** IA32_PAT. */ pat, pub set_pat, u64, off::PAT);
+    field!(/** x87 status word without TOP. */ fpus, pub set_fpus, u16, off::FPUS);
+    field!(/** x87 control word. */ fpuc, u16, off::FPUC);
+    field!(/** x87 last opcode. */ fpop, pub set_fpop, u16, off::FPOP);
+    field!(/** Selector of the x87 instruction pointer. */ fpcs, pub set_fpcs, u16, off::FPCS);
+    field!(/** Selector of the x87 operand pointer. */ fpds, pub set_fpds, u16, off::FPDS);
+    field!(/** x87 instruction pointer. */ fpip, pub set_fpip, u64, off::FPIP);
+    field!(/** x87 operand pointer. */ fpdp, pub set_fpdp, u64, off::FPDP);
+    field!(/** MXCSR. */ mxcsr, u32, off::MXCSR);
 
     /// General register in encoding order (0 = rAX .. 15 = R15), full width.
     #[inline(always)]
     pub fn gpr(self, index: usize) -> u64 {
         // SAFETY: the index is masked to the 16 registers of a verified layout.
-        unsafe { self.0.add(off::REGS).cast::<u64>().add(index & 15).read() }
+        unsafe { self.base.add(off::REGS).cast::<u64>().add(index & 15).read() }
     }
 
     /// Writes a general register, full width.
     #[inline(always)]
     pub fn set_gpr(self, index: usize, value: u64) {
         // SAFETY: as for `gpr`.
-        unsafe { self.0.add(off::REGS).cast::<u64>().add(index & 15).write(value) }
+        unsafe { self.base.add(off::REGS).cast::<u64>().add(index & 15).write(value) }
     }
 
     fn segment_at(self, offset: usize) -> Segment {
         // SAFETY: `offset` is one of the verified offsets of a `SegmentCache`.
-        unsafe { self.0.add(offset).cast::<Segment>().read() }
+        unsafe { self.base.add(offset).cast::<Segment>().read() }
     }
 
     fn set_segment_at(self, offset: usize, value: Segment) {
         // SAFETY: as for `segment_at`.
-        unsafe { self.0.add(offset).cast::<Segment>().write(value) }
+        unsafe { self.base.add(offset).cast::<Segment>().write(value) }
     }
 
     /// A segment register.
@@ -142,7 +175,7 @@ impl Env {
     #[inline(always)]
     pub fn cs_base(self) -> u64 {
         // SAFETY: verified layout: base is at +8 of the segment cache of CS.
-        unsafe { self.0.add(off::SEGS + 24 + 8).cast::<u64>().read() }
+        unsafe { self.base.add(off::SEGS + 24 + 8).cast::<u64>().read() }
     }
 
     /// Writes a segment register without updating hidden flags; see [`Env::load_seg`].
@@ -174,6 +207,10 @@ impl Env {
     pub fn set_idt(self, value: Segment) {
         self.set_segment_at(off::IDT, value);
     }
+    /// Writes LDTR.
+    pub fn set_ldt(self, value: Segment) {
+        self.set_segment_at(off::LDT, value);
+    }
     /// Writes TR.
     pub fn set_tr(self, value: Segment) {
         self.set_segment_at(off::TR, value);
@@ -183,43 +220,86 @@ impl Env {
     #[inline(always)]
     pub fn cr(self, index: usize) -> u64 {
         // SAFETY: verified layout: five control registers (index masked to 0..=4 by callers' constants).
-        unsafe { self.0.add(off::CR).cast::<u64>().add(index.min(4)).read() }
+        unsafe { self.base.add(off::CR).cast::<u64>().add(index.min(4)).read() }
     }
 
     /// Writes a control register without side effects.
     pub fn set_cr_raw(self, index: usize, value: u64) {
         // SAFETY: as for `cr`.
-        unsafe { self.0.add(off::CR).cast::<u64>().add(index.min(4)).write(value) }
+        unsafe { self.base.add(off::CR).cast::<u64>().add(index.min(4)).write(value) }
     }
 
     /// Debug register 0..=7.
     pub fn dr(self, index: usize) -> u64 {
         // SAFETY: verified layout: eight debug registers.
-        unsafe { self.0.add(off::DR).cast::<u64>().add(index & 7).read() }
+        unsafe { self.base.add(off::DR).cast::<u64>().add(index & 7).read() }
     }
 
     /// Writes a debug register without arming it in the engine.
     pub fn set_dr_raw(self, index: usize, value: u64) {
         // SAFETY: as for `dr`.
-        unsafe { self.0.add(off::DR).cast::<u64>().add(index & 7).write(value) }
+        unsafe { self.base.add(off::DR).cast::<u64>().add(index & 7).write(value) }
     }
 
     /// x87 tag bytes, 1 = empty.
     pub fn fptags(self) -> [u8; 8] {
         // SAFETY: verified layout.
-        unsafe { self.0.add(off::FPTAGS).cast::<[u8; 8]>().read() }
+        unsafe { self.base.add(off::FPTAGS).cast::<[u8; 8]>().read() }
+    }
+
+    /// Writes the x87 tag bytes.
+    pub fn set_fptags(self, value: [u8; 8]) {
+        // SAFETY: verified layout.
+        unsafe { self.base.add(off::FPTAGS).cast::<[u8; 8]>().write(value.map(|tag| tag & 1)) }
+    }
+
+    /// x87 top of stack, 0 to 7.
+    pub fn fpstt(self) -> u32 {
+        // SAFETY: verified layout.
+        unsafe { self.base.add(off::FPSTT).cast::<u32>().read() & 7 }
+    }
+
+    /// Writes the x87 top of stack. The engine uses it as an index, so only its low three bits count.
+    pub fn set_fpstt(self, value: u32) {
+        // SAFETY: verified layout.
+        unsafe { self.base.add(off::FPSTT).cast::<u32>().write(value & 7) }
     }
 
     /// x87 physical register: 10 bytes of the 80-bit value.
     pub fn fpreg(self, index: usize) -> [u8; 10] {
         // SAFETY: verified layout: eight registers of 16 bytes.
-        unsafe { self.0.add(off::FPREGS + (index & 7) * 16).cast::<[u8; 10]>().read() }
+        unsafe { self.base.add(off::FPREGS + (index & 7) * 16).cast::<[u8; 10]>().read() }
+    }
+
+    /// Writes an x87 physical register: 10 bytes of the 80-bit value.
+    pub fn set_fpreg(self, index: usize, value: [u8; 10]) {
+        // SAFETY: as for `fpreg`.
+        unsafe { self.base.add(off::FPREGS + (index & 7) * 16).cast::<[u8; 10]>().write(value) }
     }
 
     /// XMM register.
     pub fn xmm(self, index: usize) -> u128 {
         // SAFETY: verified layout: 32 vector registers; the index is masked to 16.
-        unsafe { self.0.add(off::XMM + (index & 15) * off::XMM_STRIDE).cast::<u128>().read_unaligned() }
+        unsafe { self.base.add(off::XMM + (index & 15) * off::XMM_STRIDE).cast::<u128>().read_unaligned() }
+    }
+
+    /// Writes an XMM register.
+    pub fn set_xmm(self, index: usize, value: u128) {
+        // SAFETY: as for `xmm`.
+        unsafe {
+            self.base.add(off::XMM + (index & 15) * off::XMM_STRIDE).cast::<u128>().write_unaligned(value)
+        }
+    }
+
+    /// Whether interrupts are held off for one instruction, after STI or a load of SS.
+    pub fn interrupt_shadow(self) -> bool {
+        self.hflags() & hflags::INHIBIT_IRQ != 0
+    }
+
+    /// Begins or ends that shadow.
+    pub fn set_interrupt_shadow(self, on: bool) {
+        let others = self.hflags() & !hflags::INHIBIT_IRQ;
+        self.set_hflags(others | if on { hflags::INHIBIT_IRQ } else { 0 });
     }
 
     /// Current privilege level.
@@ -248,9 +328,9 @@ impl Env {
         // SAFETY: verified layout; these fields are what the engine itself leaves EFLAGS in
         // (`x86_cpu_exec_exit`).
         unsafe {
-            self.0.add(off::CC_SRC).cast::<u64>().write(value & ARITH_FLAGS);
-            self.0.add(off::CC_OP).cast::<u32>().write(CC_OP_EFLAGS);
-            self.0.add(off::DF).cast::<i32>().write(df);
+            self.base.add(off::CC_SRC).cast::<u64>().write(value & ARITH_FLAGS);
+            self.base.add(off::CC_OP).cast::<u32>().write(CC_OP_EFLAGS);
+            self.base.add(off::DF).cast::<i32>().write(df);
         }
         self.set_eflags_raw(value | 2);
     }
@@ -258,7 +338,7 @@ impl Env {
     /// Direction flag.
     pub fn df(self) -> bool {
         // SAFETY: verified layout.
-        unsafe { self.0.add(off::DF).cast::<i32>().read() < 0 }
+        unsafe { self.base.add(off::DF).cast::<i32>().read() < 0 }
     }
 
     /// Loads a segment register and recomputes the hidden flags, as `cpu_x86_load_seg_cache` does. CS of 64-bit code has no
@@ -300,17 +380,17 @@ impl Env {
     }
 
     /// Copies the whole CPU state out.
-    pub fn save(self, to: &mut Vec<u8>) {
+    pub(crate) fn save(self, to: &mut Vec<u8>) {
         to.clear();
         // SAFETY: `SAVED` bytes belong to the CPU state of a verified layout.
-        to.extend_from_slice(unsafe { std::slice::from_raw_parts(self.0, off::SAVED) });
+        to.extend_from_slice(unsafe { std::slice::from_raw_parts(self.base, off::SAVED) });
     }
 
     /// Copies a state saved by [`Env::save`] back. A buffer of another size is ignored.
-    pub fn restore(self, from: &[u8]) {
+    pub(crate) fn restore(self, from: &[u8]) {
         if from.len() == off::SAVED {
             // SAFETY: as for `save`; the lengths are equal and the buffers do not overlap.
-            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.0, off::SAVED) }
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base, off::SAVED) }
         }
     }
 }

@@ -120,6 +120,8 @@ pub(super) mod env {
     pub const FPTAGS: usize = 612;
     pub const FPREGS: usize = 624;
     pub const FPOP: usize = 752;
+    pub const FPCS: usize = 754;
+    pub const FPDS: usize = 756;
     pub const FPIP: usize = 760;
     pub const FPDP: usize = 768;
     pub const MXCSR: usize = 816;

@@ -78,8 +78,26 @@ pub(crate) enum Exit {
 pub(crate) struct Engine {
     uc: *mut uc_engine,
     cpu: *mut u8,
-    env: Env,
+    /// Lives as long as `open`: whoever hands it out of the crate borrows the machine for it.
+    env: Env<'static>,
     block_hook: *mut u8,
+    /// Closes the instance, after everything else is gone.
+    _open: Opened,
+}
+
+// SAFETY: an engine's state is its own: all of it hangs on `uc` and on memory that the machine owns. The bundled source has
+// one thread-local variable, the random numbers of a device that is not built. Nothing ties an instance to the thread that
+// made it, and without `Sync` one thread uses it at a time.
+unsafe impl Send for Engine {}
+
+/// An open instance.
+struct Opened(*mut uc_engine);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live and never used again.
+        unsafe { sys::uc_close(self.0) };
+    }
 }
 
 const CTL_USE_EXITS: u32 = 4;
@@ -109,8 +127,7 @@ impl Engine {
         let mut uc = ptr::null_mut();
         // SAFETY: `uc` is a valid out pointer.
         check("open", unsafe { sys::uc_open(Arch::X86, Mode::MODE_64, &mut uc) })?;
-        let mut engine =
-            Engine { uc, cpu: ptr::null_mut(), env: Env(ptr::null_mut()), block_hook: ptr::null_mut() };
+        let open = Opened(uc);
         // The last of these makes the engine allocate.
         near::with(sys::uc_open as *const c_void, || {
             // SAFETY: `uc` is a live handle; the control numbers and argument counts are those of unicorn.h.
@@ -120,34 +137,14 @@ impl Engine {
                 check("use its virtual TLB", sys::uc_ctl(uc, ctl(CTL_TLB_TYPE, 1), 1i32))
             }
         })?;
-        engine.locate()?;
+        let (cpu, env) = locate(uc)?;
+        let mut engine = Engine { uc, cpu, env, block_hook: ptr::null_mut(), _open: open };
+        engine.verify()?;
+        // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
+        unsafe { engine.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
         engine.accept_rdtscp(model)?;
         engine.add_hooks(callbacks, user, first_cell)?;
         Ok(engine)
-    }
-
-    /// Finds the private structures and verifies the layout with sentinels written through the API.
-    fn locate(&mut self) -> Result<(), EngineError> {
-        // SAFETY: the handle is at least as large as the verified build's; reading a pointer field of it is
-        // in bounds, and the checks below refuse any other build.
-        unsafe {
-            self.cpu = self.uc.cast::<u8>().add(uc_off::CPU).cast::<*mut u8>().read();
-            if self.cpu.is_null() || !(self.cpu as usize).is_multiple_of(8) {
-                return Err(LayoutMismatch { what: "uc->cpu", offset: uc_off::CPU }.into());
-            }
-            self.env = Env(self.cpu.add(cpu::ENV_PTR).cast::<*mut u8>().read());
-            if self.cpu.add(cpu::UC).cast::<*mut uc_engine>().read() != self.uc {
-                return Err(LayoutMismatch { what: "cpu->uc", offset: cpu::UC }.into());
-            }
-            let tcg = self.uc.cast::<u8>().add(uc_off::TCG).cast::<*mut u8>().read();
-            if tcg.is_null() || tcg.add(tcg::UC).cast::<*mut uc_engine>().read() != self.uc {
-                return Err(LayoutMismatch { what: "uc->tcg_ctx", offset: uc_off::TCG }.into());
-            }
-        }
-        self.verify()?;
-        // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
-        unsafe { self.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
-        Ok(())
     }
 
     /// Nehalem has RDTSCP; the engine's model of it lacks that bit.
@@ -158,7 +155,7 @@ impl Engine {
             return Ok(());
         }
         // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
-        let features = unsafe { self.env.0.add(layout::env::FEATURES_EXT2).cast::<u64>() };
+        let features = unsafe { self.env.base().add(layout::env::FEATURES_EXT2).cast::<u64>() };
         // SAFETY: as above; what stands there is compared before it is changed.
         unsafe {
             if features.read() != NX_SYSCALL_LM {
@@ -198,7 +195,7 @@ impl Engine {
                 return Err(LayoutMismatch { what: "uc->skip_sync_pc_on_exit", offset }.into());
             }
             // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
-            let found = unsafe { self.env.0.add(offset).cast::<u64>().read() };
+            let found = unsafe { self.env.base().add(offset).cast::<u64>().read() };
             self.reg_write(reg as i32, 0)?;
             if found != sentinel {
                 return Err(LayoutMismatch { what, offset }.into());
@@ -207,7 +204,7 @@ impl Engine {
         // SAFETY: as above; a fresh CPU has `old_exception` and `cflags_next_tb` at -1.
         let (old, cflags) = unsafe {
             (
-                self.env.0.add(layout::env::OLD_EXCEPTION).cast::<i32>().read(),
+                self.env.base().add(layout::env::OLD_EXCEPTION).cast::<i32>().read(),
                 self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<i32>().read(),
             )
         };
@@ -305,8 +302,20 @@ impl Engine {
 
     /// The CPU state.
     #[inline(always)]
-    pub fn env(&self) -> Env {
+    pub fn env(&self) -> Env<'static> {
         self.env
+    }
+
+    /// Writes the x87 control word, and what the engine keeps of it: rounding and precision.
+    pub fn set_fpuc(&self, value: u16) {
+        // A register that every model has cannot fail.
+        let _ = self.reg_write(sys::RegisterX86::FPCW as i32, value.into());
+    }
+
+    /// Writes MXCSR, and what the engine keeps of it: rounding and how denormals are treated.
+    pub fn set_mxcsr(&self, value: u32) {
+        // A register that every model has cannot fail.
+        let _ = self.reg_write(sys::RegisterX86::MXCSR as i32, value.into());
     }
 
     /// Makes `cell` the constant of the next block to be translated.
@@ -379,9 +388,9 @@ impl Engine {
         for (mode, large) in (0..).zip(tlb::LARGE) {
             // SAFETY: verified layout.
             unsafe {
-                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode);
+                let fast = self.env.base().offset(tlb::FAST + tlb::FAST_SIZE * mode);
                 let entries = (fast.cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
-                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode);
+                let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode);
                 let used = desc.offset(tlb::USED).cast::<usize>();
                 if entries >= large {
                     // Half of it in use is where the engine leaves the size as it is.
@@ -404,11 +413,11 @@ impl Engine {
         for mode in 0..tlb::MODES {
             // SAFETY: verified layout; the table has (mask >> 6) + 1 entries and the index is masked with it.
             unsafe {
-                let fast = self.env.0.offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
+                let fast = self.env.base().offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
                 let mask = fast.cast::<usize>().read();
                 let table = fast.add(8).cast::<*mut u8>().read();
                 let index = ((page >> 12) as usize) << tlb::ENTRY_BITS & mask;
-                let desc = self.env.0.offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
                 if drop_entry(table.add(index), page) {
                     let used = desc.offset(tlb::USED).cast::<usize>();
                     used.write(used.read().saturating_sub(1));
@@ -477,7 +486,7 @@ impl Engine {
 #[derive(Clone, Copy)]
 pub(crate) struct Handle {
     uc: *mut uc_engine,
-    env: Env,
+    env: Env<'static>,
 }
 
 impl Handle {
@@ -516,9 +525,22 @@ unsafe fn drop_entry(entry: *mut u8, page: u64) -> bool {
     false
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // SAFETY: the handle is live and never used again.
-        unsafe { sys::uc_close(self.uc) };
+/// Finds the CPU's structures from the handle `uc`.
+fn locate(uc: *mut uc_engine) -> Result<(*mut u8, Env<'static>), EngineError> {
+    // SAFETY: the handle is at least as large as the verified build's; reading a pointer field of it is
+    // in bounds, and the checks below refuse any other build.
+    unsafe {
+        let cpu = uc.cast::<u8>().add(uc_off::CPU).cast::<*mut u8>().read();
+        if cpu.is_null() || !(cpu as usize).is_multiple_of(8) {
+            return Err(LayoutMismatch { what: "uc->cpu", offset: uc_off::CPU }.into());
+        }
+        if cpu.add(cpu::UC).cast::<*mut uc_engine>().read() != uc {
+            return Err(LayoutMismatch { what: "cpu->uc", offset: cpu::UC }.into());
+        }
+        let tcg = uc.cast::<u8>().add(uc_off::TCG).cast::<*mut u8>().read();
+        if tcg.is_null() || tcg.add(tcg::UC).cast::<*mut uc_engine>().read() != uc {
+            return Err(LayoutMismatch { what: "uc->tcg_ctx", offset: uc_off::TCG }.into());
+        }
+        Ok((cpu, Env::new(cpu.add(cpu::ENV_PTR).cast::<*mut u8>().read())))
     }
 }

@@ -255,11 +255,10 @@ fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
 #[inline(always)]
 pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
     let stack = Stack::of(core);
-    let env = core.env();
     match *op {
         Op::Nop { len } => skip(core, len),
         Op::Push { reg, size, len } => {
-            stack.push(core, env.gpr(reg.into()), size)?;
+            stack.push(core, core.env().gpr(reg.into()), size)?;
             skip(core, len);
         }
         Op::PushImm { value, size, len } => {
@@ -267,7 +266,7 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             skip(core, len);
         }
         Op::Pop { reg, size, len } => {
-            let sp = env.gpr(SP);
+            let sp = core.env().gpr(SP);
             let value = stack.peek(core, sp, size)?;
             // POP SP: the pointer moves first, then takes the value.
             stack.set(core, sp.wrapping_add(size.into()));
@@ -275,36 +274,36 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             skip(core, len);
         }
         Op::MovReg { to, from, size, len } => {
-            set_gpr(core, to, env.gpr(from.into()), size);
+            set_gpr(core, to, core.env().gpr(from.into()), size);
             skip(core, len);
         }
         Op::Address { reg, by, size, len } => {
-            set_gpr(core, reg, env.eip().wrapping_add(by), size);
+            set_gpr(core, reg, core.env().eip().wrapping_add(by), size);
             skip(core, len);
         }
         Op::Leave { size, len } => {
-            let bp = env.gpr(BP);
+            let bp = core.env().gpr(BP);
             let value = stack.peek(core, bp, size)?;
             stack.set(core, bp.wrapping_add(size.into()));
             set_gpr(core, BP as u8, value, size);
             skip(core, len);
         }
         Op::Ret { size, drop } => {
-            let sp = env.gpr(SP);
+            let sp = core.env().gpr(SP);
             let ip = stack.peek(core, sp, size)?;
-            env.set_eip(core.wrap_ip(ip));
+            core.env().set_eip(core.wrap_ip(ip));
             stack.set(core, sp.wrapping_add(u64::from(size) + u64::from(drop)));
         }
-        Op::Jump { by } => env.set_eip(core.wrap_ip(env.eip().wrapping_add(by))),
+        Op::Jump { by } => core.env().set_eip(core.wrap_ip(core.env().eip().wrapping_add(by))),
         Op::Call { by, size, len } => {
-            let next = core.wrap_ip(env.eip().wrapping_add(len.into()));
-            let ip = core.wrap_ip(env.eip().wrapping_add(by));
+            let next = core.wrap_ip(core.env().eip().wrapping_add(len.into()));
+            let ip = core.wrap_ip(core.env().eip().wrapping_add(by));
             stack.push(core, next, size)?;
-            env.set_eip(ip);
+            core.env().set_eip(ip);
         }
         Op::Jcc { condition, by, len } => {
             if holds(condition, core.eflags()) {
-                env.set_eip(core.wrap_ip(env.eip().wrapping_add(by)));
+                core.env().set_eip(core.wrap_ip(core.env().eip().wrapping_add(by)));
             } else {
                 skip(core, len);
             }
@@ -317,13 +316,13 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
         }
         Op::Cli { len } => {
             let flags = interrupt_flag(core)?;
-            env.set_eflags_raw(flags & !IF);
+            core.env().set_eflags_raw(flags & !IF);
             skip(core, len);
         }
         Op::Sti { len } => {
             let flags = interrupt_flag(core)?;
-            env.set_eflags_raw(flags | IF);
-            env.set_hflags(env.hflags() | hflags::INHIBIT_IRQ);
+            core.env().set_eflags_raw(flags | IF);
+            core.env().set_interrupt_shadow(true);
             skip(core, len);
         }
     }
