@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-use common::*;
+use crate::common::*;
 use iced_x86::code_asm::*;
 use trapline_emu::Stop;
 

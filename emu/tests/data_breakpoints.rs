@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-#[path = "common/watching.rs"]
-mod watching;
-
-use common::*;
+use crate::common::*;
+use crate::watching::Watching;
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions};
 use trapline_emu::{Stop, Verdict, Watch, WatchKind};
-use watching::Watching;
 
 const WIDTHS: [u32; 2] = [32, 64];
 const WRITES: u64 = 1;

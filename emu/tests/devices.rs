@@ -2,11 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-#[path = "common/watching.rs"]
-mod watching;
-
-use common::*;
+use crate::common::*;
+use crate::watching;
 use iced_x86::code_asm::*;
 use trapline_emu::devices::lapic::TICK_NS;
 use trapline_emu::devices::virtio::DiskImage;

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-use common::*;
+use crate::common::*;
 use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, ecx};
 use std::fmt::Write as _;
 

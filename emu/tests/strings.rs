@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-use common::*;
+use crate::common::*;
 use trapline_emu::Stop;
 
 /// Pages that the strings lie on, three of them, and what is not present behind them.

@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-#[path = "common/watching.rs"]
-mod watching;
-
-use common::*;
+use crate::common::*;
+use crate::watching::Watching;
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 use trapline_emu::{Core, Digest, Seg, Stop, Verdict, Watch, WatchAccess, WatchHit, WatchKind};
-use watching::Watching;
 
 const WIDTHS: [u32; 2] = [32, 64];
 

@@ -4,17 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(clippy::box_collection, reason = "the hook keeps the address of the vector itself")]
 
-mod common;
-#[path = "common/watching.rs"]
-mod watching;
-
-use common::*;
+use crate::common::*;
+use crate::watching::Watching;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use std::ffi::c_void;
 use std::ptr;
 use trapline_emu::{Stop, Watch, WatchAccess, WatchKind};
 use unicorn_engine_sys as sys;
-use watching::Watching;
 
 /// Bytes of memory that registers point into, and where.
 const AREA: u64 = 0x3000;

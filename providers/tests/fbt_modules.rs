@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::assemble;
+use crate::common::assemble;
 use trapline_emu::load::{Files, Image};
 use trapline_emu::symbols::Symbols;
 use trapline_interposer::Place;

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trapline_emu::load::Image;

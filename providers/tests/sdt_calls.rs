@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod common;
-use common::{assemble, folder, program, tool};
+use crate::common::{assemble, folder, program, tool};
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{CallSites, Domain, Purpose};
 

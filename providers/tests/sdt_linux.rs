@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod common;
-use common::{assemble, program, tool};
+use crate::common;
+use crate::common::{assemble, program, tool};
 use std::collections::BTreeSet;
 use std::path::Path;
 use trapline_emu::load::{ElfView, Width};

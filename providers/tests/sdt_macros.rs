@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod common;
-use common::{folder, program, tool};
+use crate::common::{folder, program, tool};
 use std::path::Path;
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{MacroProbe, MacroProbes};

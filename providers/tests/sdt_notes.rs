@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod common;
-use common::program;
+use crate::common::program;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;

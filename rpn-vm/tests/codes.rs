@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use common::TestHost;
+use crate::common::TestHost;
 use trapline_rpn::{
     AnySymbol, CODES, CodeRow, Diagnostics, FileLoader, Loader, ParseOptions, Severity, Stage, Termination,
     Vars, Vm, Width, code_by_name, near_code, parse_with,
@@ -66,7 +64,9 @@ fn codes_of_other_stages_have_their_cases_where_they_are_made() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let (arming, script) = (
-        text("providers/tests/snapshots/codes__every_code_of_arming_has_a_case_that_gives_it.snap"),
+        text(
+            "providers/tests/snapshots/providers__codes__every_code_of_arming_has_a_case_that_gives_it.snap",
+        ),
         text("ui/tests/cli.rs"),
     );
     for row in CODES.iter().filter(|row| !here(row)) {

@@ -5,14 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cases::{Case, read_cases, read_forms, run};
+use crate::cases::{Case, read_cases, read_forms, run};
 use trapline_rpn::{Op, TABLE, Vm, Width, exception};
 
 /// Cases that each form has at least.

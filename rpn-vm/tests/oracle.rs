@@ -5,22 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-#[path = "common/compare.rs"]
-mod compare;
-#[path = "common/generate.rs"]
-mod generate;
-#[path = "common/hostile.rs"]
-mod hostile;
-#[path = "common/naive.rs"]
-mod naive;
-#[path = "common/naive_rules.rs"]
-mod naive_rules;
-#[path = "common/naive_tracing.rs"]
-mod naive_tracing;
-
-use compare::{differs, of_the_interpreter, of_the_oracle, shape};
-use generate::{Choices, Generated, generate, mix};
-use naive::Ended;
+use crate::compare::{differs, of_the_interpreter, of_the_oracle, shape};
+use crate::generate::{Choices, Generated, generate, mix};
+use crate::naive::Ended;
 use std::collections::BTreeMap;
 use trapline_rpn::{Insn, NoSymbols, Op, OperandKind, TABLE, Vm, Width, parse, verify};
 

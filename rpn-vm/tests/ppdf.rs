@@ -2,16 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-#[path = "common/mod.rs"]
-mod common;
-#[path = "common/ppdf.rs"]
-mod files;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::TestHost;
-use files::{EVERYTHING, everything, everything_built, fixed, section};
+use crate::common::TestHost;
+use crate::files::{EVERYTHING, everything, everything_built, fixed, section};
 use trapline_rpn::ppdf::{
     KeyError, MAGIC, Ppdf, PpdfError, SigningKey, VERSION, VerifyingKey, disassemble, is_ppdf, write,
 };

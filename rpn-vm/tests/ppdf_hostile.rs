@@ -1,26 +1,18 @@
 //! Damaged and hostile PPDF files: each is refused with one sentence, or is a program that its own disassembly builds
 //! again and that linker and verifier take or refuse as any other. None costs more memory than its size allows.
 //!
-//! One test, alone in its process: it measures what the process allocates.
+//! What reading allocates is counted for the thread of the test alone, so other tests may run beside it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-#[path = "common/mod.rs"]
-mod common;
-#[path = "common/ppdf.rs"]
-mod files;
-
+use crate::files;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::TestHost;
-use files::{everything_built, fixed};
-use peak_alloc::PeakAlloc;
+use crate::common::TestHost;
+use crate::files::{everything_built, fixed};
 use trapline_rpn::ppdf::{MAGIC, Ppdf, SigningKey, disassemble, write};
 use trapline_rpn::{AnySymbol, FileLoader, ParseOptions, Vars, Vm, Width, parse, parse_with};
-
-#[global_allocator]
-static ALLOCATED: PeakAlloc = PeakAlloc;
 
 /// Most that reading may allocate for each byte of a file, and beside that.
 const FACTOR: usize = 40;
@@ -36,11 +28,11 @@ struct Seen {
 
 impl Seen {
     fn read(&mut self, bytes: &[u8]) {
-        let before = ALLOCATED.current_usage();
-        ALLOCATED.reset_peak_usage();
-        let read = Ppdf::read(bytes);
-        let peak = ALLOCATED.peak_usage() - before;
-        assert!(peak <= bytes.len() * FACTOR + BESIDE, "{peak} bytes for a file of {}", bytes.len());
+        let mut read = None;
+        let peak = allocation_counter::measure(|| read = Some(Ppdf::read(bytes))).bytes_max;
+        let most = (bytes.len() * FACTOR + BESIDE) as u64;
+        assert!(peak <= most, "{peak} bytes for a file of {}", bytes.len());
+        let read = read.unwrap();
         match read {
             Ok(file) => self.taken(&file, bytes),
             Err(error) => {

@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-#[path = "ppdf_random/generate.rs"]
 mod generate;
 
 use generate::{Files, Random, source};

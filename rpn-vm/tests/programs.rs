@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::TestHost;
+use crate::common::TestHost;
 use proptest::prelude::*;
 use trapline_rpn::{
     AnySymbol, FileLoader, Insn, Limits, Op, OperandKind, ParseOptions, Program, TABLE, Termination,

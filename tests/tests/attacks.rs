@@ -3,13 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[path = "attacks/alike.rs"]
 mod alike;
-#[path = "../../emu/tests/common/mod.rs"]
-mod common;
-#[path = "attacks/disarmed.rs"]
 mod disarmed;
-#[path = "attacks/found.rs"]
 mod found;
-#[path = "attacks/pages.rs"]
 mod pages;

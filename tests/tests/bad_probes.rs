@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod cli;
-
 use std::fmt::Write as _;
 use std::path::Path;
 
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use tempfile::TempDir;
 use trapline_tests::root;
 

@@ -3,10 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[path = "../../emu/tests/common/mod.rs"]
-mod common;
-
-use common::{CODE, DATA, Guest, P, RW, Setup, US};
+use crate::common::{CODE, DATA, Guest, P, RW, Setup, US};
 use trapline_emu::{Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{NoSymbols, Width, parse};

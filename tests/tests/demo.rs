@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use trapline_tests::root;
 
 fn demo() -> Ran {

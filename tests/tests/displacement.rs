@@ -6,13 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[path = "../../emu/tests/common/mod.rs"]
-mod common;
-#[path = "displacement/forms.rs"]
-mod forms;
+use crate::forms;
 
-use common::{CODE, DATA, Guest, Rng, Setup, TF};
-use forms::{Form, SHAPES, Shape};
+use crate::common::{CODE, DATA, Guest, Rng, Setup, TF};
+use crate::forms::{Form, SHAPES, Shape};
 use iced_x86::{Decoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use std::collections::BTreeMap;
 use trapline_emu::{Snapshot, Stop, TrapInterposer};

@@ -7,12 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cli::{binary, finish, patient};
+use crate::cli::{binary, finish, patient};
 use trapline_rpn::{AnySymbol, Program, TABLE, Width, parse};
 use trapline_tests::root;
 

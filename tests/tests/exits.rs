@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 use std::process::Command;
 
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use trapline_rpn::services::{self, SERVICES};
 
 /// Runs a program on an embedded guest, in `folder`.

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::root;

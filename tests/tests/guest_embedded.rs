@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use trapline_emu::Stop;
 use trapline_emu::symbols::Symbols;

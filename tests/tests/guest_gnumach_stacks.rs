@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{finish, patient, trapline};
+use crate::cli::{finish, patient, trapline};
 use serde_json::Value;
 use trapline_tests::root;
 

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use tempfile::TempDir;
 use trapline_emu::load::Image;
 use trapline_tests::linux::KERNELS;

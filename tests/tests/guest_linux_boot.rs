@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 use std::process::Command;
 
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux, SHELL_BANNER};
 use trapline_tests::root;

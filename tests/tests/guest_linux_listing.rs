@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
 use std::sync::Arc;
 
-use cli::trapline;
+use crate::cli::trapline;
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::TrapInterposer;

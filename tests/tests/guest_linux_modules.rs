@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use trapline_tests::root;
 

@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use cli::trapline;
+use crate::cli::trapline;
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux};

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-mod cli;
-
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;

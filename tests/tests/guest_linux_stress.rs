@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use trapline_tests::linux::{STRESS_LINES, stress_oracle, stress_part};
 use trapline_tests::root;
 

@@ -5,15 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use cli::{finish, patient, trapline};
+use crate::cli::{finish, patient, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::symbols::{Binding, Symbol, Symbols};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use trapline_tests::root;
 
 /// Handlers that fail: the clause, and what is said of it behind the probe's name.

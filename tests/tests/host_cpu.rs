@@ -8,19 +8,13 @@
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[path = "../../emu/tests/common/mod.rs"]
-mod common;
-#[path = "displacement/forms.rs"]
-mod forms;
-#[path = "host_cpu/limits.rs"]
+use crate::forms;
 mod limits;
-#[path = "host_cpu/program.rs"]
 mod program;
-#[path = "host_cpu/state.rs"]
 mod state;
 
-use common::{CODE, DATA, Guest, P, RW, STACK3, Setup, US};
-use forms::{Form, SHAPES};
+use crate::common::{CODE, DATA, Guest, P, RW, STACK3, Setup, US};
+use crate::forms::{Form, SHAPES};
 use iced_x86::{Decoder, DecoderOptions};
 use program::{AT, DATA_BYTES, STACK_BYTES, STACK_PAGES, Start, program};
 use state::State;

@@ -5,10 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[path = "../../emu/tests/common/mod.rs"]
-mod common;
-
-use common::{CODE, DATA, GDT, Guest, HANDLERS, IDT, Rng, STACK0, Setup, TABLES, TSS, assemble};
+use crate::common;
+use crate::common::{CODE, DATA, GDT, Guest, HANDLERS, IDT, Rng, STACK0, Setup, TABLES, TSS, assemble};
 use iced_x86::code_asm::{dword_ptr, eax, esp, qword_ptr, rax, rsp};
 use trapline_emu::{Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place, Stats};

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, binary, finish, patient, trapline};
+use crate::cli::{Ran, binary, finish, patient, trapline};
 use trapline_tests::root;
 
 /// The first has no AVX, no BMI and no fast strings; the second has all of them that qemu knows.

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use cli::{Ran, kernel_probe, trapline};
+use crate::cli::{Ran, kernel_probe, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::load::Image;

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 
-use cli::{Ran, kernel_probe, trapline};
+use crate::cli::{Ran, kernel_probe, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
 

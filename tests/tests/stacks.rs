@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::{Value, json};
 use std::path::Path;
 use trapline_tests::root;

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::trapline;
+use crate::cli::trapline;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;

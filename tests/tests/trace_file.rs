@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
+use crate::cli;
 use std::path::Path;
 
-use cli::{Ran, binary, finish, kernel_probe, patient};
+use crate::cli::{Ran, binary, finish, kernel_probe, patient};
 use tempfile::TempDir;
 
 /// A memory range, a string and a bad address; then a handler that ends by an exception.

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::sync::Arc;
 
-use cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::{Value, json};
 use trapline_emu::load::Image;
 use trapline_emu::symbols::{Symbols, UserModule};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use trapline_tests::root;
 
 /// At each system call number 5, getpid.

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod cli;
-
 use std::path::Path;
 
-use cli::{Ran, trapline};
+use crate::cli::{Ran, trapline};
 use serde_json::Value;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, WatchKind};
 use trapline_interposer::{Interposer, Place};

@@ -1,7 +1,7 @@
 //! One guest run in several ways, all of which must show the same: without probes, with probes, and one instruction
 //! at a time.
 
-use super::common::{Guest, Setup};
+use crate::common::{Guest, Setup};
 use trapline_emu::{Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place};
 use trapline_rpn::{LinkedProbe, LinkedProgram, NoSymbols, Width, parse};

@@ -2,7 +2,7 @@
 //! was never armed, wherever the run was cut.
 
 use super::alike::{observer, run};
-use super::common::{CODE, DATA, Guest, Setup};
+use crate::common::{CODE, DATA, Guest, Setup};
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_guests::ALL;

@@ -2,7 +2,7 @@
 //! its blocks.
 
 use super::alike::{alike, alike_from, every_byte};
-use super::common::{CODE, DATA, GDT, HANDLERS, Setup};
+use crate::common::{CODE, DATA, GDT, HANDLERS, Setup};
 use iced_x86::code_asm::{dword_ptr, ebp, ecx};
 use trapline_emu::SLOT_BYTES;
 

@@ -1,7 +1,7 @@
 //! Attacks on armed pages: by their tables, their aliases, from outside the CPU, and by what the CPU needs to deliver.
 
 use super::alike::{alike, alike_from, end, every_byte, probes};
-use super::common::{CODE, DATA, DS0, Guest, P, RW, STACK0, Setup, TSS, US};
+use crate::common::{CODE, DATA, DS0, Guest, P, RW, STACK0, Setup, TSS, US};
 use iced_x86::code_asm::{byte_ptr, dword_ptr, ebx, qword_ptr, rax};
 use trapline_emu::{Stop, TrapInterposer};
 
@@ -158,9 +158,9 @@ fn broken(bits: u32, n: usize) -> Option<Setup> {
             limited
         }
         // The IDT's, the TSS's and the inner stack's page away.
-        2 => setup.pte(super::common::IDT, 0),
+        2 => setup.pte(crate::common::IDT, 0),
         3 => setup.pte(TSS, 0),
-        4 => setup.pte(super::common::RSP0 - 8, 0),
+        4 => setup.pte(crate::common::RSP0 - 8, 0),
         5 => setup.pte(STACK0 - 8, 0),
         // Gates that are none: type 0, data segment, absent.
         6 => [3u8, 6, 13, 14].into_iter().fold(setup, |s, v| s.gate(v, CODE, 0x8000)),

@@ -4,7 +4,7 @@
 //! signal of its own fault, or with the trace trap behind its one instruction. The handler writes what the kernel saved
 //! to stdout and enters the next. It is not an assembler test: everything that depends on the case is data.
 
-use super::common::{CODE, DATA, assemble};
+use crate::common::{CODE, DATA, assemble};
 use iced_x86::code_asm::{
     CodeAssembler, dword_ptr, eax, ebp, ebx, ecx, edi, edx, esi, esp, qword_ptr, r8, r10, rax, rdi, rdx, rsi,
     rsp,

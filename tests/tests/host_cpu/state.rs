@@ -1,8 +1,8 @@
 //! The state behind a case, as the host's kernel saved it or as the guest has it, and how two of them differ.
 
-use super::common::Guest;
 use super::limits::Mask;
 use super::program::{AT, FX_BYTES, SHOWN, saved_bytes};
+use crate::common::Guest;
 use trapline_emu::Stop;
 
 /// What is compared.

@@ -1,0 +1,21 @@
+//! The tests of this crate in one binary: a module a subject. A new file needs its `mod` line here.
+
+mod common;
+mod counting;
+mod data_breakpoints;
+mod devices;
+mod exceptions;
+mod execute_breakpoints;
+mod in_line;
+mod interrupts;
+mod modes;
+mod paging;
+mod self_modifying;
+mod strings;
+mod stubs;
+mod user_code;
+mod views;
+mod watch;
+mod watch_accesses;
+#[path = "common/watching.rs"]
+mod watching;

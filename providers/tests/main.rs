@@ -1,0 +1,13 @@
+//! The tests of this crate in one binary: a module a subject. A new file needs its `mod` line here.
+
+mod arguments;
+mod clauses;
+mod codes;
+mod common;
+mod embedded;
+mod fbt_modules;
+mod pid;
+mod sdt_calls;
+mod sdt_linux;
+mod sdt_macros;
+mod sdt_notes;

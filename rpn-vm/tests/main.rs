@@ -1,0 +1,33 @@
+//! The tests of this crate in one binary: a module a subject. A new file needs its `mod` line here.
+
+#[path = "common/cases.rs"]
+mod cases;
+mod codes;
+mod common;
+#[path = "common/compare.rs"]
+mod compare;
+mod conformance;
+#[path = "common/ppdf.rs"]
+mod files;
+#[path = "common/generate.rs"]
+mod generate;
+#[path = "common/hostile.rs"]
+mod hostile;
+mod library;
+mod lints;
+mod mutation;
+#[path = "common/naive.rs"]
+mod naive;
+#[path = "common/naive_rules.rs"]
+mod naive_rules;
+#[path = "common/naive_tracing.rs"]
+mod naive_tracing;
+mod oracle;
+mod ppdf;
+mod ppdf_hostile;
+mod ppdf_random;
+mod preprocessor;
+mod programs;
+mod roundtrip;
+mod table;
+mod watchpoints;
