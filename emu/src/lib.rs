@@ -21,6 +21,7 @@ mod interpose;
 pub mod load;
 mod machine;
 mod mmu;
+mod panics;
 pub mod platform;
 mod ram;
 pub mod symbols;

@@ -80,9 +80,12 @@ pub struct Machine {
     rsdp: u64,
 }
 
-// SAFETY: a machine owns its engine and memory outright; the engine has no thread-local state that outlives a
-// call, and `Machine` is not `Sync`, so one thread uses it at a time.
-unsafe impl Send for Machine {}
+/// A machine may go from thread to thread: each part of it that names memory by raw pointer owns that memory, and says so
+/// where it is `Send`. It is not `Sync`.
+const _: () = {
+    const fn goes_to_another_thread<T: Send>() {}
+    goes_to_another_thread::<Machine>();
+};
 
 impl Machine {
     /// Builds a machine with zeroed RAM, and the devices of the minimal platform.

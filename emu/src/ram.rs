@@ -89,6 +89,9 @@ struct Block {
     map: MmapMut,
 }
 
+// SAFETY: a block owns its memory.
+unsafe impl Send for Block {}
+
 impl Block {
     fn new(size: u64) -> Option<Self> {
         let mut map = MmapMut::map_anon(usize::try_from(size).ok()?).ok()?;

@@ -397,6 +397,7 @@ fn why_ended(stop: Stop, watch: &Watch<'_>) -> Ending {
         Stop::TripleFault(report) => Ending::TripleFault(report),
         Stop::Unsupported(what) => Ending::CannotGoOn(format!("{what} is not supported")),
         Stop::Engine(what) => Ending::CannotGoOn(what),
+        Stop::Panicked(what) => Ending::CannotGoOn(format!("an error inside Trapline: {what}")),
         Stop::Requested => Ending::CannotGoOn("a probe asked for a stop".to_owned()),
     }
 }

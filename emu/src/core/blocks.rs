@@ -2,7 +2,7 @@
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
-use super::cell::BlockCell;
+use super::cell::{BlockCell, CellRef};
 use super::decode::{self, Compared, Kind, LONGEST};
 use super::strings::Repeat;
 use super::{Core, Halt, Mode, SLOT_BYTES, in_slots};
@@ -13,31 +13,30 @@ use std::collections::BTreeSet;
 
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
-    pub(super) fn block_slow(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
+    pub(super) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
         self.engine.sync_pc(true);
-        if !self.close(cell) {
+        if self.failure.is_some() || !self.close(Some(cell)) {
             self.engine.stop_before_block();
             return;
         }
-        // SAFETY: a live cell; hooks do not run concurrently.
-        let b = unsafe { &mut *cell };
+        let b = &*cell;
         if self.has_cs_base() {
             // The block is not the one that is to run: see `ignore_cs_base`.
             self.engine.stop_before_block();
             return;
         }
-        if b.flags & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
+        if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
             return;
         }
-        if b.flags & BlockCell::NEW != 0 {
+        if b.is(BlockCell::NEW) {
             self.analyse(cell, address, size);
         }
         self.after_flags_load();
         self.write_user_registers();
-        if b.flags & BlockCell::SLOT != 0 {
+        if b.is(BlockCell::SLOT) {
             self.hide_slot_from_fpu();
         }
-        if b.flags & BlockCell::STORE != 0 && (self.inside_last(b.pc) || self.was_all_of_last(b.pc)) {
+        if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_all_of_last(b.pc())) {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
             self.rewind(address);
@@ -45,9 +44,9 @@ impl Core {
                 self.mode = Mode::Step(1);
             }
         }
-        if b.flags & BlockCell::REP_HEAD != 0 && self.restarted(b) {
+        if b.is(BlockCell::REP_HEAD) && self.restarted(b) {
             self.hot.clock.icount -= u64::from(self.hot.last_count);
-            self.hot.last = std::ptr::null_mut();
+            self.hot.last = None;
             if self.mode == Mode::Stepped {
                 self.mode = Mode::Step(1);
             }
@@ -67,19 +66,20 @@ impl Core {
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
-        if b.flags & BlockCell::SITE != 0 && !self.arrive(cell) {
+        if b.is(BlockCell::SITE) && !self.arrive(cell) {
             return;
         }
-        if b.flags & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD && self.mode == Mode::Free
+        if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD
+            && self.mode == Mode::Free
         {
             self.repeat_ahead(b.repeat());
         }
         self.begin(cell, count);
-        if b.flags & BlockCell::CLOCK != 0 {
+        if b.is(BlockCell::CLOCK) {
             self.engine.sync_pc(false);
         }
         self.set_limit();
-        if b.flags & BlockCell::FLAGS_TAIL != 0 {
+        if b.is(BlockCell::FLAGS_TAIL) {
             // The next block comes here too.
             self.hot.clock.limit = 0;
         }
@@ -87,13 +87,10 @@ impl Core {
 
     /// An iteration of a repeated instruction, or its look at a count of zero, while nothing else is due: the limit would be 0.
     /// Whether that was all.
-    fn next_repetition(&mut self, cell: *mut BlockCell, b: &BlockCell) -> bool {
+    fn next_repetition(&mut self, cell: CellRef, b: &BlockCell) -> bool {
         let count = self.count_of(b);
         let clock = &self.hot.clock;
-        if clock.icount + u64::from(count) > clock.limit
-            || b.flags & BlockCell::SLOT != 0
-            || self.restarted(b)
-        {
+        if clock.icount + u64::from(count) > clock.limit || b.is(BlockCell::SLOT) || self.restarted(b) {
             return false;
         }
         self.repeat_ahead(b.repeat());
@@ -102,9 +99,9 @@ impl Core {
     }
 
     /// The block begins, and counts.
-    pub(super) fn begin(&mut self, cell: *mut BlockCell, count: u32) {
+    pub(super) fn begin(&mut self, cell: CellRef, count: u32) {
         self.hot.clock.icount += u64::from(count);
-        self.hot.last = cell;
+        self.hot.last = Some(cell);
         self.hot.last_count = count;
         self.rep_from = self.env.gpr(1);
     }
@@ -112,7 +109,7 @@ impl Core {
     /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then
     /// nothing of it has happened.
     fn restarted(&self, b: &BlockCell) -> bool {
-        let again = self.last().is_some_and(|last| last.flags & BlockCell::REP_HEAD != 0 && last.pc == b.pc);
+        let again = self.last().is_some_and(|last| last.is(BlockCell::REP_HEAD) && last.pc() == b.pc());
         again && self.hot.last_count > 0 && self.env.gpr(1) == self.rep_from
     }
 
@@ -126,12 +123,12 @@ impl Core {
 
     /// Reasons to stop at the boundary before `b`, which is the block of a step.
     fn step_boundary(&mut self, b: &BlockCell, address: u64) -> Option<Halt> {
-        match b.flags {
+        match b.flags() {
             flags if flags & BlockCell::UNSUPPORTED != 0 => Some(Halt::Unsupported),
-            flags if flags & BlockCell::WATCHED != 0 && !(b.lead == 0 && self.passes(address)) => {
-                Some(Halt::Watched(b.lead))
+            flags if flags & BlockCell::WATCHED != 0 && !(b.lead() == 0 && self.passes(address)) => {
+                Some(Halt::Watched(b.lead()))
             }
-            flags if flags & BlockCell::OVERLAPPED != 0 => Some(Halt::Overlapped(b.lead)),
+            flags if flags & BlockCell::OVERLAPPED != 0 => Some(Halt::Overlapped(b.lead())),
             flags if flags & BlockCell::JUMP != 0 => Some(Halt::Hit),
             _ => self.announce_user_code(address).map(Halt::Fault),
         }
@@ -142,35 +139,35 @@ impl Core {
         if self.halt.is_some() {
             return self.halt;
         }
-        if b.flags & BlockCell::UNSUPPORTED != 0 {
+        if b.is(BlockCell::UNSUPPORTED) {
             return Some(Halt::Unsupported);
         }
-        if b.flags & BlockCell::SLOT != 0 && !self.repeating(b.pc) {
+        if b.is(BlockCell::SLOT) && !self.repeating(b.pc()) {
             return None;
         }
-        if self.interruptible() || (b.flags & BlockCell::SLOT != 0 && self.site_rewritten()) {
+        if self.interruptible() || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
             return Some(Halt::Interrupt);
         }
-        let count = self.count_of(b).max(u32::from(b.flags & BlockCell::JUMP != 0));
+        let count = self.count_of(b).max(u32::from(b.is(BlockCell::JUMP)));
         if self.hot.clock.icount + u64::from(count) > self.hot.clock.deadline {
             return Some(Halt::Deadline);
         }
-        if let Some(fault) = self.announce_user_code(b.pc) {
+        if let Some(fault) = self.announce_user_code(b.pc()) {
             return Some(Halt::Fault(fault));
         }
-        if b.flags & BlockCell::SITE != 0 && b.flags & BlockCell::CUT != 0 {
+        if b.is(BlockCell::SITE) && b.is(BlockCell::CUT) {
             return Some(Halt::NotInLine);
         }
-        if b.flags & BlockCell::WATCHED != 0 {
-            return Some(Halt::Watched(b.lead));
+        if b.is(BlockCell::WATCHED) {
+            return Some(Halt::Watched(b.lead()));
         }
-        if b.flags & BlockCell::SENSITIVE != 0 {
-            return Some(Halt::Sensitive(b.lead));
+        if b.is(BlockCell::SENSITIVE) {
+            return Some(Halt::Sensitive(b.lead()));
         }
-        if b.flags & BlockCell::OVERLAPPED != 0 {
-            return Some(Halt::Overlapped(b.lead));
+        if b.is(BlockCell::OVERLAPPED) {
+            return Some(Halt::Overlapped(b.lead()));
         }
-        if b.flags & BlockCell::JUMP != 0 {
+        if b.is(BlockCell::JUMP) {
             return Some(Halt::Open);
         }
         None
@@ -194,7 +191,7 @@ impl Core {
     /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
     /// would clear it, but the engine does so only at the end of some blocks. It stays where it keeps a breakpoint quiet.
     fn after_flags_load(&mut self) {
-        let Some(flags) = self.last().map(|b| b.flags) else { return };
+        let Some(flags) = self.last().map(|b| b.flags()) else { return };
         self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
         if flags & BlockCell::FLAGS_TAIL != 0 && !self.resumes_at_breakpoint() {
             self.clear_rf();
@@ -215,43 +212,38 @@ impl Core {
     /// goes to the middle of itself by a store: when it stands there, it was abandoned. A branch may go between its
     /// instructions.
     fn inside_last(&self, pc: u64) -> bool {
-        let within = |b: &&BlockCell| b.icount > 1 && (b.pc..b.pc + u64::from(b.size)).contains(&pc);
-        self.last().filter(within).is_some_and(|b| self.walk(b, pc).1 == pc)
+        let within = |b: &CellRef| b.icount() > 1 && (b.pc()..b.pc() + u64::from(b.size())).contains(&pc);
+        self.last().filter(within).is_some_and(|b| self.walk(&b, pc).1 == pc)
     }
 
     /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's are no longer.
     fn was_all_of_last(&self, pc: u64) -> bool {
-        self.last().is_some_and(|b| b.icount == 1 && b.pc == pc)
+        self.last().is_some_and(|b| b.icount() == 1 && b.pc() == pc)
     }
 
     /// The block that was begun last, unless the state was settled since.
-    pub(super) fn last(&self) -> Option<&BlockCell> {
-        // SAFETY: non-null cells live as long as the engine.
-        unsafe { self.hot.last.as_ref() }
+    pub(super) fn last(&self) -> Option<CellRef> {
+        self.hot.last
     }
 
     /// The instruction at linear `at` as block `b` has it: the first of an in-line site is the guest's own.
     fn decode_in(&self, b: &BlockCell, at: u64) -> Option<Instruction> {
-        if at == b.pc && b.flags & BlockCell::SITE != 0 {
-            self.decode_original(at)
-        } else {
-            self.decode_at(at)
-        }
+        if at == b.pc() && b.is(BlockCell::SITE) { self.decode_original(at) } else { self.decode_at(at) }
     }
 
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
     /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
     fn count_of(&self, b: &BlockCell) -> u32 {
-        if b.flags & BlockCell::REP_HEAD != 0 && self.repeating(b.pc) {
+        if b.is(BlockCell::REP_HEAD) && self.repeating(b.pc()) {
             return u32::from(b.repeat().count(self.env.gpr(1)) != 0);
         }
-        if b.flags & BlockCell::SLOT != 0 { 0 } else { b.icount.into() }
+        if b.is(BlockCell::SLOT) { 0 } else { b.icount().into() }
     }
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
     pub(super) fn repeating(&self, pc: u64) -> bool {
-        let ends_at = |b: &BlockCell| b.pc.wrapping_add(b.lead.into());
-        self.last().is_some_and(|b| b.flags & BlockCell::REP_TAIL != 0 && ends_at(b) == pc)
+        let ends_at = |b: CellRef| b.pc().wrapping_add(b.lead().into());
+        self.last().is_some_and(|b| b.is(BlockCell::REP_TAIL) && ends_at(b) == pc)
     }
 
     /// The count register of the repeated instruction at `pc`, by its address size.
@@ -261,15 +253,14 @@ impl Core {
     }
 
     /// First sight of a block: what kinds of instructions it holds.
-    fn analyse(&mut self, cell: *mut BlockCell, address: u64, size: u32) {
-        // SAFETY: a live cell.
-        let b = unsafe { &mut *cell };
-        b.pc = address;
-        b.flags &= !BlockCell::NEW;
+    fn analyse(&mut self, cell: CellRef, address: u64, size: u32) {
+        let b = &*cell;
+        b.set_pc(address);
+        b.clear(BlockCell::NEW);
         if cell == self.next_cell {
             // The engine reports all translations but the very first.
-            b.size = size.min(0xffff) as u16;
-            self.block_translated(address, 0, b.size);
+            b.set_size(size.min(0xffff) as u16);
+            self.block_translated(address, 0, b.size());
         }
         if in_slots(address) {
             self.analyse_slot(b);
@@ -282,35 +273,36 @@ impl Core {
             || h & (hflags::CS32 | hflags::CS64) == 0
             || h & (hflags::SS32 | hflags::CS64) == 0
         {
-            b.flags |= BlockCell::UNSUPPORTED;
+            b.mark(BlockCell::UNSUPPORTED);
         }
-        let end = address.saturating_add(b.size.into());
-        let wanted = u32::from(b.icount);
+        let end = address.saturating_add(b.size().into());
+        let wanted = u32::from(b.icount());
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         let mut compared = Compared::default();
         let patched = self.patches_in(address, end) || self.is_spoiled_byte(address);
         let mut jumps = false;
         while at < end && (wanted == 0 || n < wanted) {
-            if self.watched_code(at) && b.flags & BlockCell::SENSITIVE == 0 {
-                b.flags |= BlockCell::WATCHED;
-                b.lead = n as u16;
+            if self.watched_code(at) && !b.is(BlockCell::SENSITIVE) {
+                b.mark(BlockCell::WATCHED);
+                b.set_lead(n as u16);
             }
-            if b.flags & BlockCell::WATCHED != 0 && n > 0 {
+            if b.is(BlockCell::WATCHED) && n > 0 {
                 // What follows never runs as part of this block.
                 break;
             }
             if patched && self.ends_with_jump(b, at) {
                 // It is no instruction of the guest's, and counts nothing.
-                (b.icount, b.size) = (n as u16, (at - address) as u16);
-                b.flags |= if n == 0 { BlockCell::JUMP } else { 0 };
+                b.set_icount(n as u16);
+                b.set_size((at - address) as u16);
+                b.mark(if n == 0 { BlockCell::JUMP } else { 0 });
                 jumps = true;
                 break;
             }
             if patched && self.overlapped_in(b, at) {
-                if b.flags & BlockCell::SENSITIVE == 0 {
-                    b.flags |= BlockCell::OVERLAPPED;
-                    b.lead = n as u16;
+                if !b.is(BlockCell::SENSITIVE) {
+                    b.mark(BlockCell::OVERLAPPED);
+                    b.set_lead(n as u16);
                 }
                 break;
             }
@@ -325,28 +317,29 @@ impl Core {
             n += 1;
         }
         if wanted == 0 {
-            b.icount = n.max(1) as u16;
+            b.set_icount(n.max(1) as u16);
         }
-        if b.flags & BlockCell::LEADING != 0 {
-            b.flags &= !BlockCell::CLOCK;
+        if b.is(BlockCell::LEADING) {
+            b.clear(BlockCell::CLOCK);
         }
         uncertain |= n == wanted && at != end;
-        if uncertain && b.flags & (BlockCell::SENSITIVE | BlockCell::OVERLAPPED) == 0 {
+        if uncertain && !b.is(BlockCell::SENSITIVE | BlockCell::OVERLAPPED) {
             // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
             // which needs no decoder to be counted.
-            b.flags |= BlockCell::SENSITIVE;
-            b.flags &= !BlockCell::CLOCK;
-            b.lead = 0;
+            b.mark(BlockCell::SENSITIVE);
+            b.clear(BlockCell::CLOCK);
+            b.set_lead(0);
         }
-        if b.icount == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
-            b.flags |= BlockCell::STORE;
+        if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
+        {
+            b.mark(BlockCell::STORE);
         }
     }
 
     /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block with a sensitive
     /// instruction is cut before it: its end never runs, and must not take `lead`.
-    fn mark(&self, b: &mut BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
-        if b.flags & BlockCell::SENSITIVE != 0 {
+    fn mark(&self, b: &BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
+        if b.is(BlockCell::SENSITIVE) {
             return;
         }
         let kind = decode::kind(i);
@@ -354,29 +347,29 @@ impl Core {
             Kind::Sensitive => !compared.keeps_flags(i),
             Kind::Repeated => n > 0 && self.may_restart(at),
             Kind::Plain | Kind::Far => {
-                self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc)
+                self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc())
             }
             _ => false,
         };
         match kind {
             _ if alone => {
-                b.flags |= BlockCell::SENSITIVE;
-                b.lead = n as u16;
+                b.mark(BlockCell::SENSITIVE);
+                b.set_lead(n as u16);
             }
             Kind::Repeated => {
-                b.flags |= BlockCell::REP_TAIL;
-                b.lead = (at - b.pc) as u16;
+                b.mark(BlockCell::REP_TAIL);
+                b.set_lead((at - b.pc()) as u16);
                 if n == 0 {
-                    b.flags |= BlockCell::REP_HEAD;
-                    b.head = Repeat::of(i).bits();
+                    b.mark(BlockCell::REP_HEAD);
+                    b.set_head(Repeat::of(i).bits());
                 }
             }
-            Kind::Clock if b.flags & (BlockCell::LEADING | BlockCell::CLOCK) == 0 => {
-                b.flags |= BlockCell::CLOCK;
-                b.lead = n as u16;
+            Kind::Clock if !b.is(BlockCell::LEADING | BlockCell::CLOCK) => {
+                b.mark(BlockCell::CLOCK);
+                b.set_lead(n as u16);
             }
-            Kind::Iret => b.flags |= BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL,
-            Kind::Sysret | Kind::Far => b.flags |= BlockCell::FLAGS_TAIL,
+            Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
+            Kind::Sysret | Kind::Far => b.mark(BlockCell::FLAGS_TAIL),
             _ => {}
         }
     }
@@ -403,21 +396,21 @@ impl Core {
     }
 
     /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
-    fn analyse_slot(&self, b: &mut BlockCell) {
-        b.flags |= BlockCell::SLOT;
-        b.icount = 0;
+    fn analyse_slot(&self, b: &BlockCell) {
+        b.mark(BlockCell::SLOT);
+        b.set_icount(0);
         let base = self.env.cs_base();
-        if !b.pc.is_multiple_of(SLOT_BYTES as u64) {
-            b.flags |= BlockCell::SLOT_TAIL;
+        if !b.pc().is_multiple_of(SLOT_BYTES as u64) {
+            b.mark(BlockCell::SLOT_TAIL);
             return;
         }
-        let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc) else { return };
+        let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
         if let Some(i) = self.decode_original(base.wrapping_add(slot.site))
             && decode::kind(&i) == Kind::Repeated
         {
-            b.flags |= BlockCell::REP_HEAD | BlockCell::REP_TAIL;
-            b.head = Repeat::of(&i).bits();
-            b.lead = 0;
+            b.mark(BlockCell::REP_HEAD | BlockCell::REP_TAIL);
+            b.set_head(Repeat::of(&i).bits());
+            b.set_lead(0);
         }
     }
 
@@ -429,9 +422,9 @@ impl Core {
 
     /// The same for an instruction of block `b`: an in-line site was translated with the guest's bytes.
     fn overlapped_in(&self, b: &BlockCell, at: u64) -> bool {
-        match at.wrapping_sub(b.pc) {
-            0 if b.flags & BlockCell::SITE != 0 => self.has_patch_inside(at),
-            1 if b.flags & BlockCell::SITE != 0 => self.overlapped(at),
+        match at.wrapping_sub(b.pc()) {
+            0 if b.is(BlockCell::SITE) => self.has_patch_inside(at),
+            1 if b.is(BlockCell::SITE) => self.overlapped(at),
             _ => self.overlapped(at) || self.is_spoiled_byte(at),
         }
     }
@@ -463,26 +456,25 @@ impl Core {
     /// not retire.
     pub(super) fn rewind(&mut self, ip: u64) {
         let Some(b) = self.last() else { return };
-        if b.flags & BlockCell::SLOT != 0 || ip.wrapping_sub(b.pc) >= u64::from(b.size.max(1)) {
+        if b.is(BlockCell::SLOT) || ip.wrapping_sub(b.pc()) >= u64::from(b.size().max(1)) {
             return;
         }
-        let done = self.walk(b, ip).0;
+        let done = self.walk(&b, ip).0;
         self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
-        self.hot.last = std::ptr::null_mut();
+        self.hot.last = None;
     }
 
     /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
     pub(super) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.hot.clock.icount };
-        let done =
-            if b.flags & BlockCell::CLOCK != 0 { b.lead.into() } else { self.walk(b, self.linear_ip()).0 };
+        let done = if b.is(BlockCell::CLOCK) { b.lead().into() } else { self.walk(&b, self.linear_ip()).0 };
         self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
     }
 
     /// Instructions of `b` before linear `ip`, and where the next one lies.
     fn walk(&self, b: &BlockCell, ip: u64) -> (u32, u64) {
-        let (mut at, mut n) = (b.pc, 0);
-        while at < ip && n < u32::from(b.icount) {
+        let (mut at, mut n) = (b.pc(), 0);
+        while at < ip && n < u32::from(b.icount()) {
             let Some(i) = self.decode_in(b, at) else { break };
             at = at.saturating_add(i.len() as u64);
             n += 1;
@@ -493,15 +485,12 @@ impl Core {
     /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
     fn settle_repeated(&mut self, slot: super::patch::ActiveSlot) {
         self.active_slot = None;
-        self.hot.last = std::ptr::null_mut();
+        self.hot.last = None;
         if self.rep_count(self.env.cs_base().wrapping_add(slot.site)) == 0 {
             self.env.set_eip(slot.next);
         } else {
             self.env.set_eip(slot.site);
-            if let Some(i) = self.interposer {
-                // SAFETY: set for the duration of `run` from a live exclusive borrow.
-                unsafe { (*i).interrupted(self) };
-            }
+            self.with_interposer(|i, core| i.interrupted(core));
         }
     }
 
@@ -526,7 +515,7 @@ impl Core {
             self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
         }
         self.after_flags_load();
-        self.hot.last = std::ptr::null_mut();
+        self.hot.last = None;
         if let Some(page) = self.tentative.take() {
             // The block that the page was looked up for did not run: let it be looked up again.
             self.engine.drop_tlb(page);

@@ -8,32 +8,61 @@ use super::Core;
 use super::strings::Repeat;
 use crate::clock::Clock;
 use crate::ram::PAGE;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// One translated block: half a cache line.
+/// One translated block: half a cache line. Everything but `hot` is a [`Cell`], because the engine, the hooks and the core
+/// all name the same cells.
 #[repr(C, align(32))]
 pub(crate) struct BlockCell {
-    pub hot: *mut Hot,
+    hot: NonNull<Hot>,
     /// Linear address of the first byte.
-    pub pc: u64,
+    pc: Cell<u64>,
     /// Instructions in the block.
-    pub icount: u16,
+    icount: Cell<u16>,
     /// `BlockCell::*` bits.
-    pub flags: u16,
+    flags: Cell<u16>,
     /// Bytes of the block.
-    pub size: u16,
+    size: Cell<u16>,
     /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
     /// the last instruction for `REP_TAIL`. Of other blocks how often the patch that ends them has trapped.
-    pub lead: u16,
+    lead: Cell<u16>,
     /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
-    pub head: u32,
+    head: Cell<u32>,
     /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
-    pub patch: u32,
+    patch: Cell<u32>,
+}
+
+macro_rules! field {
+    ($get:ident, $set:ident, $ty:ty) => {
+        #[inline(always)]
+        pub fn $get(&self) -> $ty {
+            self.$get.get()
+        }
+        #[inline(always)]
+        pub fn $set(&self, value: $ty) {
+            self.$get.set(value);
+        }
+    };
 }
 
 impl BlockCell {
+    fn new(hot: NonNull<Hot>) -> Self {
+        BlockCell {
+            hot,
+            pc: Cell::new(0),
+            icount: Cell::new(0),
+            flags: Cell::new(Self::NEW),
+            size: Cell::new(0),
+            lead: Cell::new(0),
+            head: Cell::new(0),
+            patch: Cell::new(0),
+        }
+    }
+
     /// Not analysed yet.
     pub const NEW: u16 = 1;
     /// Holds an instruction that the machine executes itself; `lead` instructions come before it.
@@ -87,9 +116,73 @@ impl BlockCell {
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 
+    field!(pc, set_pc, u64);
+    field!(icount, set_icount, u16);
+    field!(flags, set_flags, u16);
+    field!(size, set_size, u16);
+    field!(lead, set_lead, u16);
+    field!(head, set_head, u32);
+    field!(patch, set_patch, u32);
+
+    /// Whether any of these bits is set.
+    #[inline(always)]
+    pub fn is(&self, bits: u16) -> bool {
+        self.flags.get() & bits != 0
+    }
+
+    /// Sets bits.
+    pub fn mark(&self, bits: u16) {
+        self.flags.set(self.flags.get() | bits);
+    }
+
+    /// Clears bits.
+    pub fn clear(&self, bits: u16) {
+        self.flags.set(self.flags.get() & !bits);
+    }
+
+    /// The hot state of the machine that the block belongs to.
+    #[inline(always)]
+    pub fn hot(&self) -> NonNull<Hot> {
+        self.hot
+    }
+
     /// The repeated instruction of a `REP_HEAD` block.
     pub fn repeat(&self) -> Repeat {
-        Repeat::from_bits(self.head)
+        Repeat::from_bits(self.head.get())
+    }
+}
+
+/// Names a cell. It is only made by a [`CellArena`], and only kept by what is dropped before the arena: the engine, whose
+/// blocks name cells, and the core.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CellRef(NonNull<BlockCell>);
+
+// SAFETY: it goes where its core goes, which one thread uses at a time.
+unsafe impl Send for CellRef {}
+
+impl CellRef {
+    /// The user data of the block hook.
+    pub fn as_user_data(self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    /// The cell that a block hook was given.
+    ///
+    /// # Safety
+    /// `user` comes from [`CellRef::as_user_data`], and its arena is alive.
+    #[inline(always)]
+    pub unsafe fn from_user_data(user: *mut c_void) -> Self {
+        // SAFETY: it was made of a non-null pointer.
+        CellRef(unsafe { NonNull::new_unchecked(user.cast()) })
+    }
+}
+
+impl Deref for CellRef {
+    type Target = BlockCell;
+    #[inline(always)]
+    fn deref(&self) -> &BlockCell {
+        // SAFETY: cells neither move nor go before their arena, and nobody makes an exclusive reference to one.
+        unsafe { self.0.as_ref() }
     }
 }
 
@@ -97,16 +190,19 @@ const CHUNK: usize = 2048;
 
 /// Cells never move and are never freed while the engine may still run a block that names them.
 pub(crate) struct CellArena {
-    chunks: Vec<Box<[BlockCell]>>,
+    chunks: Vec<NonNull<[BlockCell; CHUNK]>>,
     used: usize,
-    hot: *mut Hot,
+    hot: NonNull<Hot>,
     /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
     by_page: BTreeMap<u64, Vec<u32>>,
     indexed: usize,
 }
 
+// SAFETY: the arena owns its cells, and `hot` is owned by the same core.
+unsafe impl Send for CellArena {}
+
 impl CellArena {
-    pub fn new(hot: *mut Hot) -> Self {
+    pub fn new(hot: NonNull<Hot>) -> Self {
         CellArena { chunks: Vec::new(), used: CHUNK, hot, by_page: BTreeMap::new(), indexed: 0 }
     }
 
@@ -116,11 +212,11 @@ impl CellArena {
         // A block is shorter than a page.
         let pages = (low / PAGE).saturating_sub(1)..=high / PAGE;
         for &n in self.by_page.range(pages).flat_map(|(_, cells)| cells) {
-            let cell = &mut self.chunks[n as usize / CHUNK][n as usize % CHUNK];
-            let last = cell.pc.saturating_add(u64::from(cell.size.max(1)) - 1);
-            if cell.flags & (BlockCell::NEW | BlockCell::SLOT) == 0 && cell.pc <= high && last >= low {
-                cell.flags = BlockCell::NEW | cell.flags & (BlockCell::SITE | BlockCell::JUMP);
-                cell.lead = 0;
+            let cell = self.cell(n as usize);
+            let last = cell.pc().saturating_add(u64::from(cell.size().max(1)) - 1);
+            if !cell.is(BlockCell::NEW | BlockCell::SLOT) && cell.pc() <= high && last >= low {
+                cell.set_flags(BlockCell::NEW | cell.flags() & (BlockCell::SITE | BlockCell::JUMP));
+                cell.set_lead(0);
             }
         }
     }
@@ -129,34 +225,37 @@ impl CellArena {
     fn index(&mut self) {
         let end = self.chunks.len().saturating_sub(1) * CHUNK + self.used - 1;
         for n in self.indexed..end {
-            let page = self.chunks[n / CHUNK][n % CHUNK].pc / PAGE;
+            let page = self.cell(n).pc() / PAGE;
             self.by_page.entry(page).or_default().push(n as u32);
         }
         self.indexed = end;
     }
 
+    /// Cell number `n`.
+    fn cell(&self, n: usize) -> CellRef {
+        let first = self.chunks[n / CHUNK].cast::<BlockCell>();
+        // SAFETY: the chunk has `CHUNK` cells.
+        CellRef(unsafe { first.add(n % CHUNK) })
+    }
+
     /// A fresh cell.
-    pub fn take(&mut self) -> *mut BlockCell {
+    pub fn take(&mut self) -> CellRef {
         if self.used == CHUNK {
             let hot = self.hot;
-            let fresh = (0..CHUNK).map(|_| BlockCell {
-                hot,
-                pc: 0,
-                icount: 0,
-                flags: BlockCell::NEW,
-                size: 0,
-                lead: 0,
-                head: 0,
-                patch: 0,
-            });
-            self.chunks.push(fresh.collect());
+            let fresh = Box::new(std::array::from_fn(|_| BlockCell::new(hot)));
+            self.chunks.push(NonNull::from(Box::leak(fresh)));
             self.used = 0;
         }
         self.used += 1;
-        let index = self.used - 1;
-        match self.chunks.last_mut() {
-            Some(chunk) => &raw mut chunk[index],
-            None => std::ptr::null_mut(),
+        self.cell((self.chunks.len() - 1) * CHUNK + self.used - 1)
+    }
+}
+
+impl Drop for CellArena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: made by `Box::leak` in `take`; the engine and the core's names of cells are gone.
+            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
     }
 }
@@ -166,28 +265,26 @@ impl CellArena {
 pub(crate) struct Hot {
     pub clock: Clock,
     /// Block that was last begun, and what it was counted as.
-    pub last: *mut BlockCell,
+    pub last: Option<CellRef>,
     pub last_count: u32,
-    /// The core, borrowed by whoever is running the engine: set before each run.
-    pub core: *mut Core,
+    /// The core, while it is published (see `Core::publish_core`).
+    pub core: Option<NonNull<Core>>,
 }
 
 /// Owner of a [`Hot`].
 pub(crate) struct HotBox(NonNull<Hot>);
 
+// SAFETY: it owns its `Hot`, and what that names belongs to the same core.
+unsafe impl Send for HotBox {}
+
 impl HotBox {
     pub fn new() -> Self {
-        let hot = Hot {
-            clock: Clock::default(),
-            last: std::ptr::null_mut(),
-            last_count: 0,
-            core: std::ptr::null_mut(),
-        };
+        let hot = Hot { clock: Clock::default(), last: None, last_count: 0, core: None };
         HotBox(NonNull::from(Box::leak(Box::new(hot))))
     }
 
-    pub fn as_ptr(&self) -> *mut Hot {
-        self.0.as_ptr()
+    pub fn as_ptr(&self) -> NonNull<Hot> {
+        self.0
     }
 }
 

@@ -181,7 +181,7 @@ impl Core {
 
     /// #DB after an instruction that met these conditions, or, `stepped`, was executed with TF set.
     pub(super) fn debug_trap(&mut self, met: u64, stepped: bool) {
-        let (env, ip) = (self.env, self.env.eip());
+        let (env, ip) = (*self.env, self.env.eip());
         let mut bits = met;
         if stepped {
             // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.

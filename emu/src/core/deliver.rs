@@ -189,11 +189,7 @@ impl Core {
 
     /// Offers an exception that came out of no patch; whether the interposer handled it.
     fn offer_exception(&mut self, vector: u8, at: u64) -> bool {
-        match self.interposer {
-            // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            Some(interposer) => unsafe { (*interposer).exception(self, vector, at) },
-            None => false,
-        }
+        self.with_interposer(|i, core| i.exception(core, vector, at)).unwrap_or(false)
     }
 
     /// Delivers an event that the interposer has declined, or that it never sees.

@@ -6,7 +6,7 @@
 //! of before the instruction; the run loop then delivers the fault.
 
 use super::access::canonical;
-use super::cell::BlockCell;
+use super::cell::CellRef;
 use super::decode::{self, LONGEST};
 use super::deliver::Fault;
 use super::operands::Operand;
@@ -171,9 +171,7 @@ impl Core {
             return None;
         }
         let paddr = self.code_paddr(page)?;
-        let interposer = self.interposer?;
-        // SAFETY: set for the duration of `run` from a live exclusive borrow.
-        unsafe { (*interposer).user_code(self, page, paddr) }
+        self.with_interposer(|i, core| i.user_code(core, page, paddr))?
     }
 
     /// Lets the interposer be told anew of all user code that runs from now on ([`TrapInterposer::user_code`]).
@@ -340,7 +338,7 @@ impl Core {
     /// over the end of a page once at most.
     fn runs_in(&self, index: u32) -> bool {
         let within = |linear| self.code_paddr(linear).is_some_and(|p| (p / PAGE) as u32 == index);
-        let last = |b: &BlockCell| b.pc.wrapping_add(u64::from(b.size.max(1)) - 1);
+        let last = |b: CellRef| b.pc().wrapping_add(u64::from(b.size().max(1)) - 1);
         within(self.linear_ip()) || self.last().is_some_and(|b| within(last(b)))
     }
 
@@ -426,8 +424,8 @@ impl Core {
     /// page of our own.
     fn drop_blocks_at(&mut self, paddr: u64, length: u64) {
         self.dropping = Some(paddr & !(PAGE - 1));
-        self.lend();
-        self.engine.drop_blocks(DROP_VA + paddr % PAGE, length);
+        // SAFETY: the core is published, and the engine is alive.
+        self.publish_core(|engine| unsafe { engine.drop_blocks(DROP_VA + paddr % PAGE, length) });
         self.engine.drop_tlb(DROP_VA);
         self.dropping = None;
     }

@@ -11,7 +11,7 @@ impl Core {
 
     /// A model-specific register, without side effects; `None` when the model has none of that number.
     pub fn peek_msr(&self, index: u32) -> Option<u64> {
-        let e = self.env;
+        let e = *self.env;
         Some(match index {
             0x10 => self.tsc(),
             0x1b => self.platform.apic_base()?,

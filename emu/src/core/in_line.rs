@@ -16,7 +16,7 @@
 //! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
 //! anything else is translated.
 
-use super::cell::BlockCell;
+use super::cell::{BlockCell, CellRef};
 use super::decode::{self, Kind};
 use super::{Core, Halt, Mode};
 use crate::interpose::{Trap, Verdict};
@@ -28,12 +28,12 @@ pub(super) const OFTEN: u16 = 32;
 const TRANSLATED_FOR: u64 = 0x100 | 0x3000 | 1 << 16 | 1 << 17 | 1 << 18;
 
 /// A site whose block is being translated from the guest's bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Opening {
     linear: u64,
     paddr: u64,
     /// The block, when it has been translated.
-    cell: *mut BlockCell,
+    cell: Option<CellRef>,
 }
 
 impl Core {
@@ -51,18 +51,17 @@ impl Core {
     /// it is opened before the block runs again.
     #[inline(always)]
     pub(super) fn traps_too_often(&mut self, linear: u64) -> bool {
-        // SAFETY: non-null cells live as long as the engine.
-        let Some(cell) = (unsafe { self.hot.last.as_mut() }) else { return false };
-        if cell.flags & (BlockCell::LEADING | BlockCell::CLOCK) != 0 {
+        let Some(cell) = self.hot.last else { return false };
+        if cell.is(BlockCell::LEADING | BlockCell::CLOCK) {
             return false;
         }
-        cell.lead = cell.lead.wrapping_add(1);
-        cell.lead == self.in_line_after && self.has_trapped_often(linear)
+        cell.set_lead(cell.lead().wrapping_add(1));
+        cell.lead() == self.in_line_after && self.has_trapped_often(linear)
     }
 
     #[cold]
     fn has_trapped_often(&mut self, linear: u64) -> bool {
-        let own = self.last().is_some_and(|b| b.pc == linear);
+        let own = self.last().is_some_and(|b| b.pc() == linear);
         self.forget_traps();
         if self.in_line_after == 0 || self.mode != Mode::Free || self.single_steps() {
             return false;
@@ -72,7 +71,7 @@ impl Core {
             self.to_open = Some(linear);
         } else if self.jumps_at(paddr) || self.may_jump(paddr) && self.leaves_room(linear) {
             // The block, which has trapped so often, ends with a jump when it is translated anew.
-            let begin = self.last().map_or(linear, |b| b.pc);
+            let begin = self.last().map_or(linear, |b| b.pc());
             self.set_jumps(paddr, true);
             self.drop_block(begin, paddr);
         }
@@ -142,14 +141,13 @@ impl Core {
 
     /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
     pub(super) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
-        let begins = at == b.pc && b.flags & BlockCell::SITE != 0;
+        let begins = at == b.pc() && b.is(BlockCell::SITE);
         !begins && self.code_paddr(at).is_some_and(|p| self.jumps_at(p))
     }
 
     fn forget_traps(&mut self) {
-        // SAFETY: as in `traps_too_often`.
-        if let Some(cell) = unsafe { self.hot.last.as_mut() } {
-            cell.lead = 0;
+        if let Some(cell) = self.hot.last {
+            cell.set_lead(0);
         }
     }
 
@@ -167,23 +165,23 @@ impl Core {
         if let Some(paddr) = self.openable(linear) {
             self.show_original(paddr, 1);
             self.drop_block(linear, paddr);
-            self.opening = Some(Opening { linear, paddr, cell: std::ptr::null_mut() });
+            self.opening = Some(Opening { linear, paddr, cell: None });
         }
     }
 
     /// A block at linear `pc` was translated.
     #[inline]
-    pub(super) fn note_opened(&mut self, cell: *mut BlockCell, pc: u64) {
+    pub(super) fn note_opened(&mut self, cell: CellRef, pc: u64) {
         if let Some(opening) = &mut self.opening
             && opening.linear == pc
         {
-            opening.cell = cell;
+            opening.cell = Some(cell);
         }
     }
 
-    /// Closes the view: the block of `cell` begins, or, if that is null, none. Whether it may: any other block than that of
+    /// Closes the view: the block of `cell` begins, or none. Whether it may: any other block than that of
     /// the site may have been translated from what it should not see.
-    pub(super) fn close(&mut self, cell: *mut BlockCell) -> bool {
+    pub(super) fn close(&mut self, cell: Option<CellRef>) -> bool {
         let Some(opening) = self.opening.take() else { return true };
         let Some(patch) = self.hide_original(opening.paddr) else {
             // The guest has an INT3 there itself.
@@ -192,12 +190,11 @@ impl Core {
         };
         // The engine does not report its first translations.
         let unreported =
-            opening.cell.is_null() && cell == self.next_cell && self.linear_ip() == opening.linear;
-        // SAFETY: non-null cells live as long as the engine.
-        match unsafe { cell.as_mut() } {
-            Some(cell) if std::ptr::eq(cell, opening.cell) || unreported => {
-                cell.flags |= BlockCell::SITE;
-                cell.head = patch;
+            opening.cell.is_none() && cell == Some(self.next_cell) && self.linear_ip() == opening.linear;
+        match cell {
+            Some(cell) if opening.cell == Some(cell) || unreported => {
+                cell.mark(BlockCell::SITE);
+                cell.set_head(patch);
                 true
             }
             _ => {
@@ -218,9 +215,8 @@ impl Core {
     /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is: the limit
     /// is 0 then, or the block would pass it.
     #[inline(always)]
-    pub(super) fn arrive_freely(&mut self, cell: *mut BlockCell) -> bool {
-        // SAFETY: a live cell.
-        let count = unsafe { (*cell).icount };
+    pub(super) fn arrive_freely(&mut self, cell: CellRef) -> bool {
+        let count = cell.icount();
         if self.hot.clock.icount + u64::from(count) > self.hot.clock.limit {
             return false;
         }
@@ -233,19 +229,13 @@ impl Core {
     /// The site of block `cell` is reached: asks the interposer. Whether the block runs; else the engine stops before it,
     /// and the hit ends as that of a trap does.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, cell: *mut BlockCell) -> bool {
-        // SAFETY: a live cell.
-        let (linear, patch) = unsafe { ((*cell).pc, (*cell).head) };
+    pub(super) fn arrive(&mut self, cell: CellRef) -> bool {
+        let (linear, patch) = (cell.pc(), cell.head());
         let trap = Trap { vector: 3, ip: self.env.eip(), linear, patch, in_line: true };
         self.active_slot = None;
         let before = self.translated_for();
         self.blocks_dropped = false;
-        let verdict = match self.interposer {
-            // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
-            // core only through the reference it is given here.
-            Some(interposer) => unsafe { (*interposer).trap(self, &trap) },
-            None => Verdict::Step,
-        };
+        let verdict = self.with_interposer(|i, core| i.trap(core, &trap)).unwrap_or(Verdict::Step);
         let undisturbed = self.halt.is_none() && !self.irq && !self.nmi_pending && !self.blocks_dropped;
         if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
             self.hits_in_line += 1;
@@ -258,7 +248,7 @@ impl Core {
     /// The hit in line is not like most: its instruction is seen to outside of the block.
     #[cold]
     fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
-        self.hot.last = std::ptr::null_mut();
+        self.hot.last = None;
         self.conclude(verdict, trap, before.shadow(), before.tf());
         // EIP is what it has become.
         self.engine.sync_pc(false);
@@ -274,7 +264,7 @@ impl Core {
 
     /// Whether the exception or refusal at linear `ip` is one of an in-line site's own instruction.
     pub(super) fn is_in_line_site(&self, ip: u64) -> bool {
-        self.last().is_some_and(|b| b.flags & BlockCell::SITE != 0 && b.pc == ip)
+        self.last().is_some_and(|b| b.is(BlockCell::SITE) && b.pc() == ip)
     }
 
     /// The instruction of an in-line site was refused an access: it runs again, alone, for a hit that has been.

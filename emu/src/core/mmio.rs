@@ -55,7 +55,7 @@ impl Core {
         let in_slot = self.active_slot.is_some_and(|s| s.contains(self.env.eip()));
         if in_slot {
             // Its trap, or the iteration before, has counted it: the device sees the time of before it all the same.
-            self.hot.last = std::ptr::null_mut();
+            self.hot.last = None;
             return self.step_device(self.hot.clock.now() - 1);
         }
         self.rewind(self.linear_ip());

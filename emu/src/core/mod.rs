@@ -1,7 +1,6 @@
 //! The machine's state as hooks, interposers and the run loop see it.
 //!
-//! `Core` is heap-allocated and reached from the engine's hooks through a raw pointer; no Rust reference to
-//! it is alive while translated code runs, but the ones that hooks make for themselves.
+//! Hooks reach `Core` through a raw pointer while the engine runs; `publish` says who may hold what meanwhile.
 //!
 //! Its parts: `hooks` (what the engine calls), `blocks` (counting and analysis), `fill` (the MMU: linear pages
 //! to engine TLB entries), `access` (guest-semantics and NOFAULT memory access from Rust), `patch` (the fetch
@@ -25,6 +24,7 @@ mod mmio;
 mod operands;
 mod patch;
 mod port_io;
+mod publish;
 mod run;
 mod sensitive;
 mod snapshot;
@@ -45,12 +45,11 @@ pub use state::{BootState, CpuMode, CrashReport};
 pub use user::UserContext;
 pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
 
-use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model, Seg};
-use crate::interpose::TrapInterposer;
+use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model, OwnEnv, Seg};
 use crate::mmu::{Access, Paging, Tlb};
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
-use cell::{BlockCell, CellArena, HotBox};
+use cell::{CellArena, CellRef, HotBox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 
@@ -135,11 +134,20 @@ enum Refusal {
 }
 
 /// The CPU, its memory and its devices.
-pub struct Core {
+///
+/// It has no size: whoever is given a `&mut Core` can use it, and cannot put another in its place. Two cores that have
+/// changed places would leave the engine running in a machine that may be dropped.
+///
+/// ```compile_fail,E0277
+/// fn exchange(a: &mut trapline_emu::Core, b: &mut trapline_emu::Core) {
+///     std::mem::swap(a, b);
+/// }
+/// ```
+pub struct Core<Unsized: ?Sized = [()]> {
     // First, so that it is dropped before what its hooks use.
     engine: Engine,
-    /// The engine's state: of `'static` here because it lives as long as `engine` does; [`Core::env`] gives it for less.
-    env: Env<'static>,
+    /// The engine's state.
+    env: OwnEnv,
     pub(crate) hot: HotBox,
     pub(crate) ram: Ram,
     pub(crate) tlb: Tlb,
@@ -152,13 +160,15 @@ pub struct Core {
     pub(crate) watched: Vec<Vec<u8>>,
     cells: CellArena,
     /// Cell that the next translation will take.
-    next_cell: *mut BlockCell,
+    next_cell: CellRef,
     mode: Mode,
     halt: Option<Halt>,
     refusal: Option<(Refusal, u64, Access)>,
     /// Linear page whose fetch is not yet architectural.
     tentative: Option<u64>,
-    interposer: Option<*mut dyn TrapInterposer>,
+    interposer: Option<publish::Lent>,
+    /// What has panicked, and where: the machine does not run again.
+    failure: Option<String>,
     watch_code_pages: bool,
     watch_user_code: bool,
     patches: BTreeMap<u32, Vec<patch::Patch>>,
@@ -213,6 +223,8 @@ pub struct Core {
     device_access: mmio::DeviceAccess,
     /// Whether 32-bit code may call stubs.
     narrow_stubs: bool,
+    /// Takes the size away.
+    _unsized: Unsized,
 }
 
 fn callbacks() -> Callbacks {
@@ -235,14 +247,14 @@ impl Core {
         let hot = HotBox::new();
         let mut cells = CellArena::new(hot.as_ptr());
         let first = cells.take();
-        let user = hot.as_ptr().cast::<c_void>();
+        let user = hot.as_ptr().as_ptr().cast::<c_void>();
         let cb = callbacks();
-        let engine = Engine::new(model, &cb, user, first.cast())?;
+        let engine = Engine::new(model, &cb, user, first.as_user_data())?;
         engine.map(0, ram.data_ptr(), ram.size())?;
         engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_devices(VOID_PADDR, (1 + mmio::PAGES) * PAGE, &cb, user)?;
-        let env = engine.env();
+        let env = engine.own_env();
         Ok(Box::new(Core {
             engine,
             env,
@@ -261,6 +273,7 @@ impl Core {
             refusal: None,
             tentative: None,
             interposer: None,
+            failure: None,
             watch_code_pages: false,
             watch_user_code: false,
             patches: BTreeMap::new(),
@@ -298,16 +311,14 @@ impl Core {
             watches: watch::Watches::default(),
             device_access: mmio::DeviceAccess::default(),
             narrow_stubs: false,
+            _unsized: [(); 0],
         }))
     }
 
-    /// Runs translated code, lending the core to the hooks.
+    /// Runs translated code.
     fn run_engine(&mut self) -> Exit {
-        let lent: *mut Core = self;
-        self.hot.core = lent;
-        // SAFETY: `lent` is this very borrow, which is not used again until the engine returns; hooks reach the
-        // core through it alone.
-        let exit = unsafe { (*lent).engine.handle().run() };
+        // SAFETY: the core is published, and the engine is alive.
+        let exit = self.publish_core(|engine| unsafe { engine.run() });
         self.ignore_cs_base(exit)
     }
 
@@ -333,12 +344,6 @@ impl Core {
         exit
     }
 
-    /// Lends the core to the hooks that a call into the engine may run (fills, while it drops translations).
-    fn lend(&mut self) {
-        let lent: *mut Core = self;
-        self.hot.core = lent;
-    }
-
     /// The registers that paging depends on.
     #[inline]
     pub fn paging(&self) -> Paging {
@@ -354,7 +359,7 @@ impl Core {
     /// The engine's CPU state, for crates that emulate displaced instructions.
     #[inline(always)]
     pub fn env(&self) -> Env<'_> {
-        self.env
+        *self.env
     }
 
     /// Guest RAM.

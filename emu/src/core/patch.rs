@@ -218,9 +218,7 @@ impl Core {
     pub(super) fn resync(&mut self, page: u32) {
         let paddr = u64::from(page) * PAGE;
         self.apply_patches(page);
-        if let Some(interposer) = self.interposer {
-            // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            unsafe { (*interposer).page_rewritten(self, paddr) };
+        if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some() {
             if self.ram.pages[page as usize].is(PageState::STALE) {
                 self.apply_patches(page);
             }
@@ -240,10 +238,7 @@ impl Core {
 
     /// Tells the interposer of a page that code is about to be fetched from.
     pub(super) fn announce_code_page(&mut self, paddr: u64) {
-        if let Some(interposer) = self.interposer {
-            // SAFETY: as in `resync`.
-            unsafe { (*interposer).code_page(self, paddr) };
-        }
+        self.with_interposer(|i, core| i.code_page(core, paddr));
     }
 
     /// Physical pages that code has been fetched from since they were last written, ascending.

@@ -6,11 +6,13 @@
 
 use super::decode::{self, Kind, LONGEST};
 use super::deliver::{Fault, Origin, Vector};
+use super::publish::Lent;
 use super::state::CrashReport;
 use super::{Core, Halt, Mode, Refusal};
 use crate::engine::{Exit, hflags};
 use crate::interpose::TrapInterposer;
 use crate::mmu::{Access, error_code};
+use crate::panics;
 use crate::ram::PAGE;
 
 /// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
@@ -37,35 +39,46 @@ pub enum Stop {
     Requested,
     /// The engine failed for a reason of its own.
     Engine(String),
+    /// The machine or its interposer panicked: what, and where. The machine does not run again.
+    Panicked(String),
 }
 
 impl Core {
     /// Runs until something ends the run. `limit` is an absolute instruction count.
     pub(crate) fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+        if let Some(stop) = self.failed() {
+            return stop;
+        }
         self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
         self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
-        self.interposer = interposer.map(|i| {
-            let short: *mut (dyn TrapInterposer + '_) = i;
-            // SAFETY: only the lifetime is extended; the pointer is cleared before this function returns,
-            // while the exclusive borrow is still held.
-            unsafe {
-                std::mem::transmute::<*mut (dyn TrapInterposer + '_), *mut (dyn TrapInterposer + 'static)>(
-                    short,
-                )
-            }
-        });
+        // SAFETY: it is dropped below, while the exclusive borrow is still held.
+        self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
         self.verdict = None;
+        let ended = panics::noting(|| self.turns(limit));
+        self.interposer = None;
+        match ended {
+            Ok(stop) => stop,
+            Err(text) => {
+                self.fail(text);
+                self.failed().unwrap_or(Stop::Requested)
+            }
+        }
+    }
+
+    /// Turns of the loop until the run ends.
+    fn turns(&mut self, limit: u64) -> Stop {
         let stop = loop {
             if let Some(stop) = self.turn(limit) {
                 break stop;
             }
         };
-        if let Some(i) = self.interposer {
-            // SAFETY: as above.
-            unsafe { (*i).settled(self) };
-        }
-        self.interposer = None;
+        self.with_interposer(|i, core| i.settled(core));
         stop
+    }
+
+    /// What a machine that has failed answers.
+    fn failed(&self) -> Option<Stop> {
+        self.failure.clone().map(Stop::Panicked)
     }
 
     /// Lets runs stop with [`Stop::Limit`] as soon as virtual time has come to `at` nanoseconds, also in HLT; until it is set
@@ -122,7 +135,7 @@ impl Core {
         self.open_wanted();
         self.set_limit();
         let exit = self.run_engine();
-        self.close(std::ptr::null_mut());
+        self.close(None);
         self.after(exit);
         None
     }
@@ -324,10 +337,9 @@ impl Core {
         self.step_original();
         if self.hot.clock.icount == before {
             self.displaced_faulted();
-        } else if let Some(i) = self.interposer {
+        } else {
             let unfinished = repeated && self.linear_ip() == site;
-            // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            unsafe { if unfinished { (*i).interrupted(self) } else { (*i).settled(self) } };
+            self.with_interposer(|i, core| if unfinished { i.interrupted(core) } else { i.settled(core) });
         }
     }
 
@@ -342,10 +354,7 @@ impl Core {
     }
 
     pub(super) fn displaced_faulted(&mut self) {
-        if let Some(i) = self.interposer {
-            // SAFETY: as in `step_site`.
-            unsafe { (*i).faulted(self) };
-        }
+        self.with_interposer(|i, core| i.faulted(core));
     }
 
     /// If a displaced instruction faulted out of line, makes it look as if it had faulted at its site.
@@ -356,7 +365,7 @@ impl Core {
         {
             self.env.set_eip(slot.site);
             self.hot.clock.icount -= 1;
-            self.hot.last = std::ptr::null_mut();
+            self.hot.last = None;
             self.displaced_faulted();
         }
     }

@@ -126,7 +126,7 @@ impl Core {
         self.tsc_offset = s.tsc_offset;
         self.user_contexts.clone_from(&s.user_contexts);
         self.user_writes = self.user_contexts.values().any(|c| c.written != 0);
-        self.hot.last = std::ptr::null_mut();
+        self.hot.last = None;
         self.active_slot = None;
         self.tentative = None;
         self.mode = Mode::Free;

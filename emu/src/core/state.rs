@@ -55,7 +55,7 @@ impl Core {
         const CODE32: u32 = 0x00cf_9b00;
         const CODE64: u32 = 0x00af_9b00;
         const DATA: u32 = 0x00cf_9300;
-        let env = self.env;
+        let env = *self.env;
         for i in 0..16 {
             env.set_gpr(i, 0);
         }
@@ -109,7 +109,7 @@ impl Core {
 
     /// A readable dump of the registers, one group a line.
     pub fn dump_registers(&self) -> String {
-        let e = self.env;
+        let e = *self.env;
         let mut s = String::new();
         let wide = e.long_mode();
         for (i, name) in NAMES.iter().enumerate().take(if wide { 16 } else { 8 }) {
@@ -152,7 +152,7 @@ impl Core {
     /// RF is left out: it lives for one instruction only, and the engine clears it lazily.
     pub(crate) fn hash_cpu(&self, h: &mut impl Hasher) {
         const RF: u64 = 1 << 16;
-        let e = self.env;
+        let e = *self.env;
         (0..16).for_each(|i| h.write_u64(e.gpr(i)));
         h.write_u64(e.eip());
         h.write_u64(self.eflags() & !RF);

@@ -65,11 +65,9 @@ impl Core {
         let at = self.linear_ip();
         let (number, rest) = ((at % PAGE) / STEP, at % STEP);
         let tf = self.env.eflags_raw() & 0x100 != 0;
-        let verdict = match self.interposer {
-            // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            Some(interposer) if rest == 0 => unsafe { (*interposer).stub(self, number as u32) },
-            _ => Verdict::Declined,
-        };
+        let asked =
+            if rest == 0 { self.with_interposer(|i, core| i.stub(core, number as u32)) } else { None };
+        let verdict = asked.unwrap_or(Verdict::Declined);
         match verdict {
             Verdict::Resumed => {
                 self.hot.clock.icount += 1;

@@ -1,6 +1,6 @@
 //! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
 
-use super::cell::BlockCell;
+use super::cell::{BlockCell, CellRef};
 use super::debug::BS;
 use super::deliver::{Origin, Vector};
 use super::{Core, Halt};
@@ -10,7 +10,7 @@ use crate::interpose::{Trap, Verdict};
 impl Core {
     /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
     pub(super) fn engine_exception(&mut self, vector: u8) {
-        let env = self.env;
+        let env = *self.env;
         self.engine.sync_pc(true);
         env.set_old_exception(-1);
         let software = vector != 6 && env.exception_is_int() != 0;
@@ -43,7 +43,7 @@ impl Core {
     /// An exception that is the guest's own.
     #[cold]
     fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
-        let env = self.env;
+        let env = *self.env;
         let linear = env.cs_base().wrapping_add(eip);
         if software {
             let at = self.software_interrupt_ip(vector, eip);
@@ -89,24 +89,22 @@ impl Core {
     fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
         let linear = self.env.cs_base().wrapping_add(ip);
         let cell = self.hot.last;
-        // SAFETY: non-null cells live as long as the engine.
-        if let Some(cell) = unsafe { cell.as_ref() }
-            && cell.pc.wrapping_add(cell.size.into()) == linear.wrapping_add(1)
-            && cell.patch != 0
+        if let Some(cell) = cell
+            && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
+            && cell.patch() != 0
         {
-            return (cell.patch != BlockCell::NO_PATCH).then(|| cell.patch - 1);
+            return (cell.patch() != BlockCell::NO_PATCH).then(|| cell.patch() - 1);
         }
         self.find_trapped_patch(linear, cell)
     }
 
     #[cold]
-    fn find_trapped_patch(&mut self, linear: u64, cell: *mut BlockCell) -> Option<u32> {
+    fn find_trapped_patch(&mut self, linear: u64, cell: Option<CellRef>) -> Option<u32> {
         let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
-        // SAFETY: as in `trapped_patch`.
-        if let Some(cell) = unsafe { cell.as_mut() }
-            && cell.pc.wrapping_add(cell.size.into()) == linear.wrapping_add(1)
+        if let Some(cell) = cell
+            && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
         {
-            cell.patch = found.map_or(BlockCell::NO_PATCH, |id| id + 1);
+            cell.set_patch(found.map_or(BlockCell::NO_PATCH, |id| id + 1));
         }
         found
     }
@@ -124,24 +122,21 @@ impl Core {
     /// As [`Core::offer`], outside of the engine's hooks too.
     #[inline(always)]
     pub(super) fn ask(&mut self, trap: Trap) {
-        let env = self.env;
+        let env = *self.env;
         self.active_slot = None;
         env.set_eip(trap.ip);
         self.hot.clock.icount -= 1;
         if self.traps_too_often(trap.linear) {
-            self.hot.last = std::ptr::null_mut();
+            self.hot.last = None;
             self.halt = Some(Halt::Open);
             return;
         }
-        let Some(interposer) = self.interposer else {
+        let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
+        let tf = env.eflags_raw() & 0x100 != 0;
+        let Some(verdict) = self.with_interposer(|i, core| i.trap(core, &trap)) else {
             self.halt = Some(Halt::StepSite);
             return;
         };
-        let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
-        let tf = env.eflags_raw() & 0x100 != 0;
-        // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the
-        // core only through the reference it is given here.
-        let verdict = unsafe { (*interposer).trap(self, &trap) };
         self.conclude(verdict, &trap, shadow, tf);
     }
 

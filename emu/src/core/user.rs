@@ -43,7 +43,7 @@ impl Core {
         self.write_user_registers();
         self.departures += 1;
         let key = self.entry_stack();
-        let e = self.env;
+        let e = *self.env;
         let context = UserContext {
             gpr: std::array::from_fn(|i| e.gpr(i)),
             ip,

@@ -378,11 +378,8 @@ impl Core {
         }
         // In the order in which the watches were set, whatever the order of the accesses.
         hits.sort_by_key(|hit| hit.id);
-        let Some(interposer) = self.interposer else { return };
         for hit in &hits {
-            // SAFETY: set for the duration of `run` from a live exclusive borrow; the interposer reaches the core
-            // only through the reference it is given here.
-            unsafe { (*interposer).watched(self, hit) };
+            self.with_interposer(|i, core| i.watched(core, hit));
         }
     }
 
@@ -392,7 +389,7 @@ impl Core {
         let expected = match slot {
             // Its trap, or the iteration before, has counted it.
             Some(_) => {
-                self.hot.last = std::ptr::null_mut();
+                self.hot.last = None;
                 self.hot.clock.icount
             }
             None => {
@@ -432,16 +429,16 @@ impl Core {
         let (ip, linear) = (self.env.eip(), self.linear_ip());
         let ids: Vec<u32> = self.watches.executed(linear).collect();
         // Without one the watch has ended; the block's analysis is of before.
-        let Some(interposer) = self.interposer else {
+        if self.interposer.is_none() {
             self.pass(linear);
             return;
-        };
+        }
         let before = self.hot.clock.icount;
         let mut stepped = false;
         for patch in ids {
             let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
-            // SAFETY: set for the duration of `run` from a live exclusive borrow.
-            stepped |= matches!(unsafe { (*interposer).trap(self, &trap) }, Verdict::Step);
+            let verdict = self.with_interposer(|i, core| i.trap(core, &trap));
+            stepped |= matches!(verdict, Some(Verdict::Step));
         }
         let repeated = self.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
         let patched = self.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
@@ -450,16 +447,12 @@ impl Core {
             // A patch under the watch has reported how the instruction ended.
             return;
         }
-        // SAFETY: as above.
-        unsafe {
-            if self.hot.clock.icount == before {
-                (*interposer).faulted(self);
-            } else if repeated && self.linear_ip() == linear {
-                (*interposer).interrupted(self);
-            } else {
-                (*interposer).settled(self);
-            }
-        }
+        let (faulted, unfinished) = (self.hot.clock.icount == before, repeated && self.linear_ip() == linear);
+        self.with_interposer(|i, core| match (faulted, unfinished) {
+            (true, _) => i.faulted(core),
+            (_, true) => i.interrupted(core),
+            _ => i.settled(core),
+        });
     }
 
     /// Runs the instruction at EIP although its execution is watched.

@@ -10,6 +10,7 @@
 
 use super::layout::env as off;
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 /// Arithmetic flags: CF, PF, AF, ZF, SF, OF.
 pub const ARITH_FLAGS: u64 = 0x8d5;
@@ -79,6 +80,20 @@ pub enum Seg {
 pub struct Env<'a> {
     base: *mut u8,
     machine: PhantomData<&'a ()>,
+}
+
+/// The state of an engine, for whoever owns that engine: it lives as long as it is kept together with it.
+pub(crate) struct OwnEnv(pub(super) Env<'static>);
+
+// SAFETY: it goes where its engine goes. An `Env` that others have cannot: it is a borrow.
+unsafe impl Send for OwnEnv {}
+
+impl Deref for OwnEnv {
+    type Target = Env<'static>;
+    #[inline(always)]
+    fn deref(&self) -> &Env<'static> {
+        &self.0
+    }
 }
 
 macro_rules! field {

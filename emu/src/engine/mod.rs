@@ -10,6 +10,7 @@ mod env;
 mod layout;
 mod near;
 
+pub(crate) use env::OwnEnv;
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
 
@@ -78,7 +79,7 @@ pub(crate) enum Exit {
 pub(crate) struct Engine {
     uc: *mut uc_engine,
     cpu: *mut u8,
-    /// Lives as long as `open`: whoever hands it out of the crate borrows the machine for it.
+    /// Lives as long as `_open`.
     env: Env<'static>,
     block_hook: *mut u8,
     /// Closes the instance, after everything else is gone.
@@ -300,10 +301,9 @@ impl Engine {
         check("map the device pages", error)
     }
 
-    /// The CPU state.
-    #[inline(always)]
-    pub fn env(&self) -> Env<'static> {
-        self.env
+    /// The CPU state, for the owner of this engine.
+    pub fn own_env(&self) -> OwnEnv {
+        OwnEnv(self.env)
     }
 
     /// Writes the x87 control word, and what the engine keeps of it: rounding and precision.
@@ -400,12 +400,6 @@ impl Engine {
         }
     }
 
-    /// Drops the translations that hold any of `length` bytes at linear address `va`, all of a page that the fill hook maps.
-    pub fn drop_blocks(&self, va: u64, length: u64) {
-        // SAFETY: live handle; both arguments are 64 bits wide as the control expects.
-        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
-    }
-
     /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and what the jump cache
     /// has of it.
     pub fn drop_tlb(&self, va: u64) {
@@ -482,7 +476,7 @@ impl Engine {
     }
 }
 
-/// A copyable handle to a live engine.
+/// A copyable handle to a live engine, for the calls during which it calls hooks.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle {
     uc: *mut uc_engine,
@@ -493,7 +487,7 @@ impl Handle {
     /// Runs translated code from the current state.
     ///
     /// # Safety
-    /// The engine is alive, and nothing borrowed is in the way of its hooks.
+    /// The engine is alive, and its hooks may use what they use.
     pub unsafe fn run(self) -> Exit {
         // SAFETY: by the contract; exits are enabled, so `until` has no effect.
         let error = unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
@@ -502,6 +496,15 @@ impl Handle {
             uc_error::EXCEPTION => Exit::Refused,
             other => Exit::Failed(other),
         }
+    }
+
+    /// Drops the translations that hold any of `length` bytes at linear address `va`, all of a page that the fill hook maps.
+    ///
+    /// # Safety
+    /// As for [`Handle::run`]: the fill hook is called.
+    pub unsafe fn drop_blocks(self, va: u64, length: u64) {
+        // SAFETY: by the contract; both arguments are 64 bits wide as the control expects.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
     }
 }
 
