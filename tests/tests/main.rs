@@ -1,6 +1,5 @@
 //! The whole-system tests in one binary: a module a subject. A new file needs its `mod` line here.
 
-mod architecture;
 mod attacks;
 mod bad_input;
 mod bad_probes;

@@ -4,11 +4,11 @@
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    trapline_house::root()
 }
 
 /// Every workspace package with its direct dependencies on other workspace packages (not for tests).
@@ -50,6 +50,7 @@ fn dependencies_point_one_way() {
             &["trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace", "trapline-interposer"],
         ),
         ("trapline-guests", &[]),
+        ("trapline-house", &[]),
         ("trapline-fuzz", &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-trace"]),
     ]);
     for (package, deps) in graph() {
