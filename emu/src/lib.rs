@@ -5,7 +5,7 @@
 //!
 //! The rooms: `engine` (Unicorn, and the only file that knows its layout), `mmu` (page walker and architectural
 //! TLB), `core` (hooks, counting, patches, delivery, the run loop), `devices` and `platform` (pure cores and their
-//! ports), `load` and `symbols`.
+//! ports), `load` and `symbols`, `snapshot` (the state of a machine as data).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
@@ -24,11 +24,12 @@ mod mmu;
 mod panics;
 pub mod platform;
 mod ram;
+mod snapshot;
 pub mod symbols;
 
 pub use crate::core::{
     BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot,
-    Snapshot, SnapshotMismatch, Stop, UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit,
+    Stop, UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit,
     WatchKind, is_sensitive,
 };
 pub use clock::Clock;
@@ -38,3 +39,4 @@ pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};
+pub use snapshot::{CpuState, MachineIdentity, MsrState, SegmentState, Snapshot, SnapshotMismatch, X87State};

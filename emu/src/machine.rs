@@ -1,6 +1,6 @@
 //! `Machine`: one guest, from its image to the end of its run.
 
-use crate::core::{BootState, Core, CpuMode, SentByte, Snapshot, SnapshotMismatch, Stop};
+use crate::core::{BootState, Core, CpuMode, SentByte, Stop};
 use crate::digest::{Digest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::firmware;
@@ -9,6 +9,8 @@ use crate::load::linux::{self, Layout};
 use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
+use crate::snapshot::{MachineIdentity, Snapshot, SnapshotMismatch};
+use std::sync::Arc;
 
 const PAGE_SIZE: u64 = 4096;
 
@@ -111,7 +113,14 @@ impl Machine {
             CpuModel::X86_64 => Model::X86_64,
         };
         let rsdp = firmware::rsdp(devices).unwrap_or(0);
-        Ok(Machine { core: Core::new(model, ram, platform)?, rsdp })
+        let mut core = Core::new(model, ram, platform)?;
+        core.identity = Arc::new(MachineIdentity {
+            model: format!("{:?}", config.model),
+            ram: config.mem_size,
+            platform: devices.to_string(),
+            loaded: 0,
+        });
+        Ok(Machine { core, rsdp })
     }
 
     /// Loads an image and puts the CPU at its entry.
@@ -150,7 +159,13 @@ impl Machine {
             boot.mode = CpuMode::Long64 { cr3: self.identity_tables(tables)? };
         }
         self.core.boot(&boot);
+        Arc::make_mut(&mut self.core.identity).loaded = digest_of(plan, files);
         Ok(())
+    }
+
+    /// Which machine this is: a snapshot of it fits all machines that are the same.
+    pub fn identity(&self) -> &MachineIdentity {
+        &self.core.identity
     }
 
     /// Writes tables that map the first 4 GiB one to one with 2 MiB pages, six pages from `pml4` on.
@@ -253,15 +268,17 @@ impl Machine {
         h.finish128()
     }
 
-    /// Saves the machine; `base` lends the pages not written since it was taken.
-    pub fn snapshot(&mut self, base: Option<&Snapshot>) -> Snapshot {
-        self.core.snapshot(base)
+    /// Saves the machine, between two instructions. It costs what was written since the last snapshot was taken or gone
+    /// back to.
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.core.snapshot()
     }
 
-    /// Goes back to a snapshot of this machine. What is armed stays armed.
+    /// Goes to a snapshot of this machine, or of one that is the same, wherever it was taken. It costs the pages that
+    /// differ. What is armed stays armed.
     ///
     /// # Errors
-    /// When the snapshot is of a machine with another amount of memory.
+    /// When the snapshot is of another machine.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), SnapshotMismatch> {
         self.core.restore(snapshot)
     }
@@ -280,6 +297,30 @@ fn check_files(plan: &LoadPlan, files: &BootFiles<'_>) -> Result<(), MachineErro
         return Err(MachineError::InitrdNeedsLinux(plan.name.clone()));
     }
     Ok(())
+}
+
+/// What was loaded, as the machine's identity has it.
+fn digest_of(plan: &LoadPlan, files: &BootFiles<'_>) -> u128 {
+    let mut h = StateHasher::default();
+    let mut part = |bytes: &[u8]| {
+        std::hash::Hasher::write_u64(&mut h, bytes.len() as u64);
+        std::hash::Hasher::write(&mut h, bytes);
+    };
+    if plan.is_multiboot() {
+        part(plan.name.as_bytes());
+    }
+    part(&plan.entry.to_le_bytes());
+    for segment in &plan.segments {
+        part(&segment.paddr.to_le_bytes());
+        part(plan.segment_bytes(segment));
+    }
+    part(files.cmdline.as_bytes());
+    for module in files.modules {
+        part(module.string.as_bytes());
+        part(&module.bytes);
+    }
+    part(files.initrd);
+    h.finish128().0
 }
 
 /// Counters for `--stats`. They describe how the host ran the guest, not the guest.

@@ -234,7 +234,7 @@ fn every_limit_stops_at_the_state_that_stepping_reaches() {
         assert!((1000..6000).contains(&end), "{end} instructions");
         assert!(stepped.gpr(5) > 0, "no timer interrupt came");
         let mut g = mixed(bits).boot();
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         for (n, want) in digests.iter().enumerate() {
             g.m.restore(&start).unwrap();
             assert_eq!(g.run_to(n as u64), Stop::Limit, "{bits}-bit {n}");
@@ -280,7 +280,7 @@ fn a_port_read_sees_the_count_of_its_own_instruction() {
     let ticks = |ns: u64| ns * HZ / 1_000_000_000;
     let mut values = std::collections::BTreeSet::new();
     let mut g = Setup::bits32().boot();
-    let start = g.m.snapshot(None);
+    let start = g.m.snapshot();
     for delay in 0..900usize {
         g.m.restore(&start).unwrap();
         let mut code = vec![0x90; delay];

@@ -309,9 +309,9 @@ fn where_the_run_is_cut_watched_or_restored_changes_nothing() {
         assert!(seen.hits.len() >= 350, "{}: Trapline's own watch sees them all", seen.hits.len());
 
         let mut back = s.boot();
-        let first = back.m.snapshot(None);
+        let first = back.m.snapshot();
         assert_eq!(back.run_to(end / 2), Stop::Limit);
-        let half = back.m.snapshot(Some(&first));
+        let half = back.m.snapshot();
         for _ in 0..2 {
             assert_eq!(back.run(), Stop::Halted);
             assert_eq!((back.count(), back.m.digest()), (end, plain.m.digest()), "{bits}-bit, restored");
@@ -470,9 +470,9 @@ fn execute_breakpoints_come_and_go_with_snapshots() {
         });
         let site = starts(&s)[5];
         let mut g = s.boot();
-        let unarmed = g.m.snapshot(None);
+        let unarmed = g.m.snapshot();
         assert_eq!(g.run_to(4), Stop::Limit);
-        let armed = g.m.snapshot(Some(&unarmed));
+        let armed = g.m.snapshot();
         for _ in 0..2 {
             let caught = g.caught();
             assert_eq!((caught.vector, caught.ip), (1, site), "{bits}-bit, armed");

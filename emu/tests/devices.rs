@@ -52,7 +52,7 @@ fn start_timer(a: &mut CodeAssembler, wide: bool, lvt: u32, initial: u32) {
 fn in_slices(m: &mut Machine) -> Stop {
     let mut rng = Rng(77);
     for n in 0.. {
-        let kept = m.snapshot(None);
+        let kept = m.snapshot();
         let slice = 1 + rng.below(7);
         let mut stop = m.run(None, m.icount() + slice);
         if n % 3 == 0 {
@@ -494,7 +494,7 @@ mod disk {
         let s = guest(1, DATA);
         let mut g = s.boot();
         g.set(7, WINDOW);
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         assert_eq!(g.run(), Stop::Halted);
         assert_eq!(g.mem(STATUS, 1), 0);
         let (digest, written) = (g.m.digest(), g.core().platform().disk().unwrap().blocks_written());

@@ -130,7 +130,7 @@ fn a_breakpoint_goes_and_comes_with_a_snapshot() {
         let (s, at) = looping(bits);
         let armed = Setup { dr: Some((at[8], 0x401)), ..s.clone() };
         let mut g = armed.boot();
-        let snapshot = g.m.snapshot(None);
+        let snapshot = g.m.snapshot();
         for _ in 0..2 {
             assert_eq!(g.run(), Stop::Halted);
             assert_eq!(g.gpr(5), TIMES);
@@ -138,7 +138,7 @@ fn a_breakpoint_goes_and_comes_with_a_snapshot() {
         }
         // Into a machine whose guest has none, and back.
         let mut plain = s.boot();
-        let none = plain.m.snapshot(None);
+        let none = plain.m.snapshot();
         for (to, times) in [(&snapshot, TIMES), (&none, 0)] {
             plain.m.restore(to).unwrap();
             assert_eq!(plain.run(), Stop::Halted);

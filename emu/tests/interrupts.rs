@@ -58,9 +58,9 @@ fn a_timer_interrupt_comes_at_exactly_its_instruction_at_a_thousand_counts() {
     for bits in [32, 64] {
         let s = timer(bits, true).at(BODY, &LOOP);
         let mut plain = s.boot();
-        let plain_start = plain.m.snapshot(None);
+        let plain_start = plain.m.snapshot();
         let mut other = s.boot();
-        let other_start = other.m.snapshot(None);
+        let other_start = other.m.snapshot();
         for n in 0..500 {
             let wait = 1 + rng.below(1000);
             let count = if n % 100 == 0 { 1 + rng.below(3000) } else { 1 + rng.below(60) };
@@ -202,7 +202,7 @@ fn mov_ss_holds_an_interrupt_back_for_one_instruction() {
     let mut rng = Rng(0x1234_5678_9abc_def1);
     for bits in [32, 64] {
         let mut g = timer(bits, true).at(BODY, &code).boot();
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         let mut held = 0;
         for _ in 0..100 {
             g.m.restore(&start).unwrap();
@@ -267,7 +267,7 @@ fn nmi_is_blocked_until_iret() {
 fn halt_sleeps_until_the_timer_and_counts_one() {
     for bits in [32, 64] {
         let mut g = timer(bits, true).at(BODY, &[0x90, 0xf4, 0x90]).boot();
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         for (wait, count) in [(1, 40), (77, 1000), (3, 60000)] {
             g.m.restore(&start).unwrap();
             g.set(6, wait).set(7, count);
@@ -308,7 +308,7 @@ fn a_repeated_move_is_interrupted_between_iterations_and_goes_on() {
                 a.hlt().unwrap();
             });
         let mut g = s.boot();
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         let mut plain = Vec::new();
         for n in 0..40 {
             let (wait, count) = (1 + rng.below(500), 1 + rng.below(6));
@@ -419,7 +419,7 @@ fn an_interrupt_comes_before_the_fault_of_the_next_fetch() {
     for bits in [32, 64] {
         let s = timer(bits, true).pte(end, 0).at(BODY, &vec![0x90; nops as usize]);
         let mut g = s.boot();
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         let mut tried = 0;
         for wait in 1..3000 {
             let (out, body) = lead(wait);

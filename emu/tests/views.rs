@@ -282,8 +282,7 @@ fn ten_levels_of_snapshots_replay_to_the_same_digests() {
             let mut nops = Nops::new();
             let mut levels = Vec::new();
             for level in 0..10u64 {
-                let last = levels.last().map(|(s, _)| s);
-                let snapshot = g.m.snapshot(last);
+                let snapshot = g.m.snapshot();
                 levels.push((snapshot, g.m.digest()));
                 assert_eq!(g.m.run(Some(&mut nops), g.base + (level + 1) * 777), Stop::Limit);
             }
@@ -310,7 +309,7 @@ fn a_snapshot_brings_back_rewritten_armed_text() {
         let mut g = s.boot();
         g.m.core_mut().arm(FUNCTION, &[0xcc], 1).unwrap();
         let mut i = Nops { verdict: Verdict::Step, ..Nops::new() };
-        let start = g.m.snapshot(None);
+        let start = g.m.snapshot();
         let first = run(&mut g, &mut i);
         let n = g.count();
         for stop in [3, 7, 9, 12, n - 1] {

@@ -532,7 +532,7 @@ fn only_accesses_to_the_watched_page_are_stepped() {
 fn restored(s: &Setup, watches: &[Watch]) -> (Digest, Vec<WatchHit>) {
     let mut g = s.boot();
     watches.iter().enumerate().for_each(|(n, w)| g.m.core_mut().watch(n as u32, *w));
-    let start = g.m.snapshot(None);
+    let start = g.m.snapshot();
     let mut first = Watching::default();
     assert_eq!(g.m.run(Some(&mut first), u64::MAX), Stop::Halted);
     g.m.restore(&start).unwrap();

@@ -244,7 +244,7 @@ fn compare(bits: u32) -> Tally {
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15 ^ u64::from(bits));
     let mut bare = Bare::new(bits);
     let mut g = Setup::bits(bits).boot();
-    let base = g.m.snapshot(None);
+    let base = g.m.snapshot();
     let mut tally = Tally { compared: 0, hits: 0, mnemonics: Default::default() };
     for case in 0..CASES {
         let (code, i) = instruction(&mut rng, bits);

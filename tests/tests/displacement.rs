@@ -45,7 +45,7 @@ impl Start {
             guest.set(n, *value);
         }
         guest.core().env().set_eip(AT);
-        let snapshot = guest.m.snapshot(None);
+        let snapshot = guest.m.snapshot();
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\npush r, eax\npush r, esp\nlog 2\nexit";
         let width = if bits == 64 { Width::W64 } else { Width::W32 };
         let program = parse("case.rpn", text).unwrap().link(width, &NoSymbols).unwrap();

@@ -106,7 +106,7 @@ impl Oracle {
             guest.set(n, *value);
         }
         guest.core().env().set_eip(AT);
-        let snapshot = guest.m.snapshot(None);
+        let snapshot = guest.m.snapshot();
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\npush r, eax\nlog 1\nexit";
         let width = if bits == 64 { Width::W64 } else { Width::W32 };
         let program = parse("case.rpn", text).unwrap().link(width, &NoSymbols).unwrap();

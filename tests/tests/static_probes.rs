@@ -209,7 +209,7 @@ fn two_runs_with_a_macro_probe_end_alike_and_a_snapshot_leads_back() {
             guest.insert(&mut machine, &mut probes, guest.place(&probe), LOG_IP).unwrap();
             if let Some(limit) = limit {
                 assert_eq!(machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Limit);
-                let (saved, table) = (machine.snapshot(None), probes.save());
+                let (saved, table) = (machine.snapshot(), probes.save());
                 run(&mut machine, &mut probes);
                 machine.restore(&saved).unwrap();
                 probes.restore(machine.core_mut(), &table);
@@ -421,7 +421,7 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
             }
             if let Some(limit) = back {
                 machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
-                let (saved, table) = (machine.snapshot(None), probes.save());
+                let (saved, table) = (machine.snapshot(), probes.save());
                 machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit + limit / 2);
                 machine.restore(&saved).unwrap();
                 probes.restore(machine.core_mut(), &table);

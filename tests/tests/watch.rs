@@ -370,7 +370,7 @@ fn a_saved_table_brings_its_watches_back() {
     );
     let places = vec![place(WatchKind::Write, DATA, DATA + 3), place(WatchKind::Execute, AT + 5, AT + 5)];
     let id = insert(&mut m, &mut probes, &text, places);
-    let (start, table) = (m.snapshot(None), probes.save());
+    let (start, table) = (m.snapshot(), probes.save());
     for _ in 0..3 {
         assert_eq!(m.run(Some(&mut probes), u64::MAX), Stop::Halted);
         assert_eq!((probes.locals(id)[..2].to_vec(), probes.stats().sites), (vec![3, 10], 1));

@@ -199,8 +199,6 @@ pub struct Done {
 #[derive(Default)]
 pub struct Snapshots {
     saved: BTreeMap<String, (Snapshot, Option<SavedTable>)>,
-    /// The one that the machine last took or went back to: the next one shares its pages.
-    newest: Option<Snapshot>,
 }
 
 /// The last part of a path.
@@ -229,9 +227,8 @@ pub fn apply(session: &mut Session, target: &Target, command: &Command) -> Resul
         Command::GetVars { name } => get_vars(session, name.as_deref()),
         Command::List { wanted, how } => list(session, target, wanted, *how),
         Command::Snapshot { label } => {
-            let snapshot = session.machine.snapshot(session.snapshots.newest.as_ref());
+            let snapshot = session.machine.snapshot();
             let table = session.interposer.as_ref().map(Interposer::save);
-            session.snapshots.newest = Some(snapshot.clone());
             session.snapshots.saved.insert(label.clone(), (snapshot, table));
             Ok(noted(session, "snapshot", label, format!("snapshot {label}")))
         }
@@ -441,7 +438,6 @@ fn restore(session: &mut Session, label: &str) -> Result<Done, GateError> {
     if let (Some(interposer), Some(table)) = (&mut session.interposer, table) {
         interposer.restore(session.machine.core_mut(), table);
     }
-    session.snapshots.newest = Some(snapshot.clone());
     let note = format!("from {from} back to {label}");
     session.console_moved();
     Ok(Done { moved: true, ..noted(session, "restore", label, note) })

@@ -40,7 +40,6 @@ pub use deliver::{Fault, Vector};
 pub use patch::{PatchError, SLOT_BYTES, Slot};
 pub use port_io::{SentByte, SerialPort};
 pub use run::Stop;
-pub use snapshot::{Snapshot, SnapshotMismatch};
 pub use state::{BootState, CpuMode, CrashReport};
 pub use user::UserContext;
 pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
@@ -49,9 +48,11 @@ use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model, OwnEnv, Se
 use crate::mmu::{Access, Paging, Tlb};
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
+use crate::snapshot::{MachineIdentity, PageTable, SavedConsole};
 use cell::{CellArena, CellRef, HotBox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// Physical address at which the shadow of RAM is mapped in the engine.
 const SHADOW_BASE: u64 = 1 << 40;
@@ -208,9 +209,12 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) void_accesses: u64,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
-    /// Snapshot generation, to tell whether the dirty set is relative to a given snapshot.
-    snapshot_id: u64,
-    snapshot_counter: u64,
+    /// Which machine this is, for its snapshots.
+    pub(crate) identity: Arc<MachineIdentity>,
+    /// The pages of the snapshot that was last taken or gone back to; at first all zeros, as RAM was then.
+    saved_pages: PageTable,
+    /// The console of that snapshot.
+    saved_console: SavedConsole,
     tsc_offset: u64,
     user_contexts: user::UserContexts,
     /// Whether a user context has registers to be written.
@@ -255,6 +259,7 @@ impl Core {
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_devices(VOID_PADDR, (1 + mmio::PAGES) * PAGE, &cb, user)?;
         let env = engine.own_env();
+        let saved_pages = PageTable::zeroed((ram.size() / PAGE) as u32);
         Ok(Box::new(Core {
             engine,
             env,
@@ -301,8 +306,9 @@ impl Core {
             verdict: None,
             void_accesses: 0,
             steps: 0,
-            snapshot_id: 0,
-            snapshot_counter: 0,
+            identity: Arc::default(),
+            saved_pages,
+            saved_console: SavedConsole::default(),
             tsc_offset: 0,
             user_contexts: user::UserContexts::default(),
             user_writes: false,

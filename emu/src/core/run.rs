@@ -105,6 +105,9 @@ impl Core {
         self.platform.advance(now);
         if self.platform.dma_due(now) {
             self.device_dma(now);
+            if let Some(stop) = self.verdict.take() {
+                return Some(stop);
+            }
         }
         self.update_irq();
         if self.platform.powered_off() {

@@ -1,7 +1,8 @@
 //! The CPU state as data: entry states, register dumps, and the canonical form that the digest hashes.
 
 use super::Core;
-use crate::engine::{Env, Seg, Segment};
+use crate::engine::{Seg, Segment};
+use crate::snapshot::{CpuState, Kept};
 use std::fmt::Write as _;
 use std::hash::Hasher;
 
@@ -147,67 +148,24 @@ impl Core {
         s
     }
 
-    /// Feeds the canonical CPU state to a hasher: everything architectural, nothing of the engine's own.
-    ///
-    /// RF is left out: it lives for one instruction only, and the engine clears it lazily.
+    /// The state of the CPU, between two instructions.
+    pub fn cpu_state(&self) -> CpuState {
+        let kept = Kept {
+            tsc_offset: self.tsc_offset,
+            halted: self.halted,
+            nmi_pending: self.nmi_pending,
+            nmi_blocked: self.nmi_blocked,
+        };
+        CpuState::read(*self.env, self.eflags(), kept)
+    }
+
+    /// Feeds the CPU's state and the clock to a hasher.
     pub(crate) fn hash_cpu(&self, h: &mut impl Hasher) {
-        const RF: u64 = 1 << 16;
-        let e = *self.env;
-        (0..16).for_each(|i| h.write_u64(e.gpr(i)));
-        h.write_u64(e.eip());
-        h.write_u64(self.eflags() & !RF);
-        h.write_u8(e.cpl());
-        for seg in SEGS.map(|s| e.seg(s)).into_iter().chain([e.ldt(), e.tr(), e.gdt(), e.idt()]) {
-            hash_segment(seg, h);
-        }
-        [0, 2, 3, 4].iter().for_each(|&i| h.write_u64(e.cr(i)));
-        (0..8).for_each(|i| h.write_u64(e.dr(i)));
-        for msr in [
-            e.efer(),
-            u64::from(e.sysenter_cs()),
-            e.sysenter_esp(),
-            e.sysenter_eip(),
-            e.star(),
-            e.lstar(),
-            e.cstar(),
-            e.fmask(),
-            e.kernel_gs_base(),
-            e.tsc_aux(),
-            e.pat(),
-            self.tsc_offset,
-        ] {
-            h.write_u64(msr);
-        }
-        hash_fpu(e, h);
-        h.write_u64(self.hot.clock.icount);
-        h.write_u64(self.hot.clock.skipped);
-        let shadow = e.hflags() & crate::engine::hflags::INHIBIT_IRQ != 0;
-        for flag in [self.halted, self.nmi_pending, self.nmi_blocked, shadow] {
-            h.write_u8(flag.into());
-        }
+        let clock = &self.hot.clock;
+        self.cpu_state().hash([clock.icount, clock.skipped], h);
     }
 }
 
 fn name_of(index: usize, name: &str, prefix: char) -> String {
     if index < 8 { format!("{prefix}{name}") } else { name.to_string() }
-}
-
-fn hash_segment(s: Segment, h: &mut impl Hasher) {
-    h.write_u32(s.selector);
-    h.write_u64(s.base);
-    h.write_u32(s.limit);
-    h.write_u32(s.flags);
-}
-
-fn hash_fpu(e: Env<'_>, h: &mut impl Hasher) {
-    h.write_u16(e.fpuc());
-    h.write_u16(e.fpus());
-    h.write_u32(e.fpstt());
-    h.write(&e.fptags());
-    h.write_u16(e.fpop());
-    h.write_u64(e.fpip());
-    h.write_u64(e.fpdp());
-    (0..8).for_each(|i| h.write(&e.fpreg(i)));
-    h.write_u32(e.mxcsr());
-    (0..16).for_each(|i| h.write_u128(e.xmm(i)));
 }

@@ -151,7 +151,8 @@ impl Core {
                     self.resumed_specially(shadow, tf, met);
                 }
             }
-            Verdict::Slot(slot) if !tf => {
+            // A run that is to end here ends behind the instruction: in a slot it would end inside of it.
+            Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
                 self.hot.clock.icount += 1;
                 self.enter_slot(slot, trap);
             }

@@ -393,19 +393,4 @@ impl Env<'_> {
     pub fn set_cpl(self, cpl: u8) {
         self.set_hflags((self.hflags() & !hflags::CPL) | u32::from(cpl & 3));
     }
-
-    /// Copies the whole CPU state out.
-    pub(crate) fn save(self, to: &mut Vec<u8>) {
-        to.clear();
-        // SAFETY: `SAVED` bytes belong to the CPU state of a verified layout.
-        to.extend_from_slice(unsafe { std::slice::from_raw_parts(self.base, off::SAVED) });
-    }
-
-    /// Copies a state saved by [`Env::save`] back. A buffer of another size is ignored.
-    pub(crate) fn restore(self, from: &[u8]) {
-        if from.len() == off::SAVED {
-            // SAFETY: as for `save`; the lengths are equal and the buffers do not overlap.
-            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base, off::SAVED) }
-        }
-    }
 }

@@ -142,8 +142,6 @@ pub(super) mod env {
     pub const EXCEPTION_IS_INT: usize = 5388;
     pub const DR: usize = 5400;
     pub const OLD_EXCEPTION: usize = 5496;
-    /// Bytes from the start that make up the saved state (`end_reset_fields`).
-    pub const SAVED: usize = 5568;
     /// `features[FEAT_8000_0001_EDX]`: which extended instructions the translator accepts, as CPUID would say it.
     pub const FEATURES_EXT2: usize = 5680;
 }

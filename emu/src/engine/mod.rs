@@ -382,6 +382,27 @@ impl Engine {
         unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_TLB, 0)) };
     }
 
+    /// Takes the right to write away from all TLB entries: the engine asks again before it writes to a page.
+    pub fn protect_writes(&self) {
+        const WRITE_ADDRESS: usize = 1;
+        for mode in 0..tlb::MODES {
+            // SAFETY: verified layout; a table has (mask >> 6) + 1 entries, whose second word is the write address.
+            unsafe {
+                let fast = self.env.base().offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
+                let entries = (fast.cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
+                let table = fast.add(8).cast::<*mut u8>().read();
+                let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
+                let victims = desc.offset(tlb::VTABLE);
+                for (first, count) in [(table, entries), (victims, tlb::VTABLE_LEN)] {
+                    for n in 0..count {
+                        let entry = first.add(n * tlb::ENTRY_SIZE).cast::<u64>();
+                        entry.add(WRITE_ADDRESS).write(u64::MAX);
+                    }
+                }
+            }
+        }
+    }
+
     /// Keeps the next flush from making the TLB larger than is good. The engine looks through all of it for each block
     /// that it translates; and it takes an entry that is kept for long, or filled again, for a sign that it is too small.
     pub fn bound_tlb(&self) {

@@ -46,24 +46,40 @@ struct Entry {
     announced: u64,
 }
 
-/// The architectural TLB, in two layers so that a snapshot can be restored in time proportional to what
-/// was added since.
-#[derive(Debug, Clone, Default)]
+/// The architectural TLB. What was cached since the last snapshot lies over what snapshots share.
+#[derive(Debug, Clone)]
 pub(crate) struct Tlb {
-    base: Arc<Map>,
     top: Map,
+    /// Newest last. An entry hides those of the same page in the layers below it, even when it is dead.
+    layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
     /// A large page was cached since the last full flush.
     large: bool,
     /// How often all was to be announced anew: what was announced since is marked with it.
     announcing: u64,
+    /// Entries of `top` at which dead ones are swept out.
+    sweep_at: usize,
+}
+
+impl Default for Tlb {
+    fn default() -> Self {
+        Tlb {
+            top: Map::default(),
+            layers: Vec::new(),
+            generation: 0,
+            global_generation: 0,
+            large: false,
+            announcing: 0,
+            sweep_at: SWEEP_AT,
+        }
+    }
 }
 
 /// Saved state of the TLB.
 #[derive(Debug, Clone)]
 pub(crate) struct TlbImage {
-    base: Arc<Map>,
+    layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
     large: bool,
@@ -80,7 +96,7 @@ impl Tlb {
 
     #[inline]
     fn entry(&self, page: u64) -> Option<&Entry> {
-        self.top.get(&page).or_else(|| self.base.get(&page))
+        self.top.get(&page).or_else(|| self.layers.iter().rev().find_map(|layer| layer.get(&page)))
     }
 
     #[inline]
@@ -92,11 +108,8 @@ impl Tlb {
     /// Caches a translation.
     pub fn insert(&mut self, page: u64, translation: Translation) {
         self.large |= translation.large;
-        if self.top.len() >= SWEEP_AT {
-            let (generation, global) = (self.generation, self.global_generation);
-            self.top.retain(|_, e| {
-                e.global_generation == global && (e.translation.global || e.generation == generation)
-            });
+        if self.top.len() >= self.sweep_at {
+            self.sweep();
         }
         // Before anything was to be announced nothing has been.
         let known = if self.announcing > 0 { self.entry(page) } else { None };
@@ -108,6 +121,16 @@ impl Tlb {
             announced: known.filter(same).map_or(0, |old| old.announced),
         };
         self.top.insert(page, entry);
+    }
+
+    /// Drops dead entries, but for those that hide others.
+    #[cold]
+    fn sweep(&mut self) {
+        let mut top = std::mem::take(&mut self.top);
+        top.retain(|page, e| self.live(e) || self.layers.iter().any(|layer| layer.contains_key(page)));
+        // Where most are alive, the next sweep is to be as far away as this one was from an empty table.
+        self.sweep_at = SWEEP_AT.max(2 * top.len());
+        self.top = top;
     }
 
     /// Whether the interposer was told of user code on a linear page since its translation was cached and since all was
@@ -166,23 +189,27 @@ impl Tlb {
     }
 
     fn kill(&mut self, page: u64, dead: Entry) {
-        if self.base.contains_key(&page) {
+        if self.layers.iter().any(|layer| layer.contains_key(&page)) {
             self.top.insert(page, dead);
         } else {
             self.top.remove(&page);
         }
     }
 
-    /// Saves the state; the top layer becomes part of the shared base.
+    /// Saves the state. What was cached since the last time becomes a layer; layers are merged so that each is at least
+    /// twice as large as the one above it, so an entry is copied a few times at most, however often the state is saved.
     pub fn save(&mut self) -> TlbImage {
         if !self.top.is_empty() {
-            let mut merged = (*self.base).clone();
-            merged.extend(self.top.drain());
-            merged.retain(|_, e| self.live_parts(e));
-            self.base = Arc::new(merged);
+            self.layers.push(Arc::new(std::mem::take(&mut self.top)));
+            while let [.., below, above] = self.layers.as_slice()
+                && below.len() < 2 * above.len()
+            {
+                self.merge_newest();
+            }
+            self.drop_dead();
         }
         TlbImage {
-            base: self.base.clone(),
+            layers: self.layers.clone(),
             generation: self.generation,
             global_generation: self.global_generation,
             large: self.large,
@@ -190,19 +217,124 @@ impl Tlb {
         }
     }
 
-    fn live_parts(&self, e: &Entry) -> bool {
-        self.live(e)
+    /// Makes one layer of the two newest.
+    fn merge_newest(&mut self) {
+        let (Some(above), Some(below)) = (self.layers.pop(), self.layers.pop()) else { return };
+        let mut merged = Arc::unwrap_or_clone(below);
+        merged.extend(above.iter().map(|(page, entry)| (*page, *entry)));
+        self.layers.push(Arc::new(merged));
+    }
+
+    /// Where there is one layer, its dead entries hide nothing.
+    fn drop_dead(&mut self) {
+        if let [only] = self.layers.as_slice() {
+            let live = only.iter().filter(|(_, entry)| self.live(entry));
+            let live: Map = live.map(|(page, entry)| (*page, *entry)).collect();
+            self.layers = if live.is_empty() { Vec::new() } else { vec![Arc::new(live)] };
+        }
     }
 
     /// Goes back to a saved state.
     pub fn restore(&mut self, image: &TlbImage) {
         self.top.clear();
-        if !Arc::ptr_eq(&self.base, &image.base) {
-            self.base = image.base.clone();
-        }
+        self.sweep_at = SWEEP_AT;
+        self.layers.clone_from(&image.layers);
         self.generation = image.generation;
         self.global_generation = image.global_generation;
         self.large = image.large;
         self.announcing = image.announcing;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn translation(paddr: u64, global: bool, large: bool) -> Translation {
+        Translation { paddr, writable: true, user: true, executable: true, dirty: true, global, large }
+    }
+
+    /// The TLB as a list that forgets at once.
+    #[derive(Clone, Default)]
+    struct Model(BTreeMap<u64, Translation>);
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    }
+
+    fn flush_or_drop(n: u64, page: u64, tlb: &mut Tlb, model: &mut Model) {
+        match n {
+            0 => {
+                tlb.flush_all();
+                model.0.clear();
+            }
+            1..=4 => {
+                tlb.flush_local();
+                model.0.retain(|_, t| t.global);
+            }
+            _ => {
+                tlb.invalidate(page);
+                model.0.remove(&page);
+            }
+        }
+    }
+
+    #[test]
+    fn snapshots_change_nothing_and_lead_back_from_anywhere() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15;
+        for _ in 0..20 {
+            let (mut tlb, mut model) = (Tlb::default(), Model::default());
+            let mut saved: Vec<(TlbImage, Model)> = Vec::new();
+            for _ in 0..3000 {
+                let page = random(&mut seed) % 300 * 4096;
+                match random(&mut seed) % 100 {
+                    0..=69 => {
+                        let t = translation(random(&mut seed) & 0xff_f000, seed & 1 != 0, false);
+                        tlb.insert(page, t);
+                        model.0.insert(page, t);
+                    }
+                    n @ 70..=85 => flush_or_drop(n - 70, page, &mut tlb, &mut model),
+                    86 if !saved.is_empty() => {
+                        let (image, before) = &saved[random(&mut seed) as usize % saved.len()];
+                        tlb.restore(image);
+                        model = before.clone();
+                    }
+                    87..=92 => saved.push((tlb.save(), model.clone())),
+                    _ => assert_eq!(tlb.lookup(page), model.0.get(&page)),
+                }
+            }
+            for page in (0..300).map(|n| n * 4096) {
+                assert_eq!(tlb.lookup(page), model.0.get(&page));
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_invalidated_stays_so_when_dead_entries_are_swept_out() {
+        let mut tlb = Tlb::default();
+        tlb.insert(0x5000, translation(0x1000, true, false));
+        tlb.save();
+        tlb.invalidate(0x5000);
+        for n in 0..2 * SWEEP_AT as u64 {
+            tlb.insert(0x10_0000 + n * 4096, translation(0x2000, false, false));
+            if n == 100 {
+                tlb.flush_local();
+            }
+        }
+        assert_eq!(tlb.lookup(0x5000), None);
+    }
+
+    #[test]
+    fn more_live_entries_than_are_swept_at_are_not_swept_at_each_insertion() {
+        let mut tlb = Tlb::default();
+        for n in 0..4 * SWEEP_AT as u64 {
+            tlb.insert(n * 4096, translation(0x2000, true, false));
+        }
+        assert!(tlb.sweep_at >= 2 * SWEEP_AT);
+        assert!(tlb.lookup(0).is_some());
     }
 }

@@ -49,6 +49,20 @@ impl PlatformConfig {
     }
 }
 
+/// One line that tells platforms apart whose state does not fit each other's.
+impl std::fmt::Display for PlatformConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.kind {
+            PlatformKind::Minimal => return f.write_str("minimal"),
+            PlatformKind::Pc => "pc",
+        })?;
+        if let Some(disk) = &self.disk {
+            write!(f, ", disk of {} bytes ({:016x})", disk.size(), disk.fingerprint())?;
+        }
+        f.write_str(if self.console { ", virtio console" } else { "" })
+    }
+}
+
 /// Where a virtio device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtioWindow {

@@ -188,6 +188,16 @@ impl Platform {
         !self.output.is_empty()
     }
 
+    /// Takes the state of all devices over. What a device is attached to, an image behind a disk, stays this machine's.
+    pub(crate) fn restore(&mut self, state: &Platform) {
+        let before = std::mem::replace(self, state.clone());
+        if let (Some(now), Some(before)) = (&mut self.pc, &before.pc) {
+            for (now, before) in now.virtio.iter_mut().zip(&before.virtio) {
+                now.device.attach_as(&before.device);
+            }
+        }
+    }
+
     /// Everything the guest has sent since the last call.
     pub fn take_output(&mut self) -> ConsoleOut {
         std::mem::take(&mut self.output)

@@ -82,7 +82,7 @@ impl Bench {
         let mut guest = setup.at(CODE, &code).boot();
         // The ways are to be compared; in line all forms but those that are stepped cost the same.
         guest.m.core_mut().set_in_line_after(0);
-        let snapshot = guest.m.snapshot(None);
+        let snapshot = guest.m.snapshot();
         let width = if bits == 64 { Width::W64 } else { Width::W32 };
         let text = "name = vmlinux\nmodtype = kernel\naddress = 0\nopcode = 0x90\nabort\n";
         let program = parse("form.rpn", text)?.link(width, &NoSymbols)?;

@@ -64,7 +64,7 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut rows = Vec::new();
     for pages in PAGES {
         let mut m = machine(pages)?;
-        let saved = m.snapshot(None);
+        let saved = m.snapshot();
         let kept: Vec<Box<[u8]>> = (0..pages).map(|_| vec![0x5a; PAGE as usize].into_boxed_slice()).collect();
         let mut to = vec![0u8; pages * PAGE as usize];
         let (mut restores, mut copies, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

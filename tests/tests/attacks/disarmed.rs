@@ -70,7 +70,7 @@ fn disarming_anywhere_in_a_loop_leaves_a_machine_that_was_never_armed() {
     for (bits, ring) in [(32, 0), (32, 3), (64, 0), (64, 3)] {
         let (setup, sites) = looping(bits, ring);
         let mut guest = setup.boot();
-        let start = guest.m.snapshot(None);
+        let start = guest.m.snapshot();
         let base = guest.base;
         // The loop takes 28 instructions and iterations or so: each cut lies elsewhere in it, some inside a REP.
         let points: Vec<u64> = (0..260).map(|n| base + n).collect();
@@ -86,7 +86,7 @@ fn disarming_anywhere_in_a_loop_leaves_a_machine_that_was_never_armed() {
             assert_eq!(on(&mut guest.m, &mut probes, points[cut]), Stop::Limit);
             if cut % 3 == 1 {
                 // Directly after a restore to a snapshot that was taken while all was armed.
-                let armed = guest.m.snapshot(None);
+                let armed = guest.m.snapshot();
                 let table = probes.save();
                 on(&mut guest.m, &mut probes, points[cut + 17]);
                 guest.m.restore(&armed).unwrap();
@@ -153,7 +153,7 @@ fn disarming_an_embedded_guest_leaves_a_machine_that_was_never_armed() {
             let id = probes.insert(m.core_mut(), "a", program.clone(), places.clone()).unwrap();
             assert_eq!(on(&mut m, &mut probes, cut), Stop::Limit);
             assert!(probes.stats().hits > 10);
-            let armed = m.snapshot(None);
+            let armed = m.snapshot();
             let table = probes.save();
             on(&mut m, &mut probes, cut + 5000);
             m.restore(&armed).unwrap();

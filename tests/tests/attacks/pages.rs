@@ -245,7 +245,7 @@ fn a_site_rewritten_while_it_was_disarmed_runs_what_is_there_when_armed_again() 
         let mut guest = setup.boot();
         let mut probes = trapline_tests::interposer();
         for body in [BODY, [0x83, 0xc3, 0x10, 0x90, 0x90, 0xc3], [0x50, 0x58, 0xff, 0xc3, 0x90, 0xc3]] {
-            let start = guest.m.snapshot(None);
+            let start = guest.m.snapshot();
             guest.m.write_physical(FUNCTION, &body);
             let plain = {
                 let stop = guest.m.run(None, guest.base + 100);

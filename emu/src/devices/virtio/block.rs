@@ -39,6 +39,11 @@ impl Block {
         &self.disk
     }
 
+    /// Has the image of `machine` below what was written.
+    pub(super) fn lie_over(&mut self, machine: &Block) {
+        self.disk.lie_over(&machine.disk);
+    }
+
     /// Byte `offset` of the configuration space.
     pub(super) fn config(&self, offset: u64) -> u8 {
         let mut space = [0; 24];

@@ -72,6 +72,24 @@ impl DiskImage {
         self.size
     }
 
+    /// A hash of the beginning of the image, where file systems have their names and times.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        const BLOCKS: u64 = 256;
+        let mut h = xxhash_rust::xxh3::Xxh3::new();
+        for index in 0..self.size.div_ceil(BLOCK).min(BLOCKS) {
+            // What cannot be read fails again, with an error of its own, when the guest reads it.
+            if let Ok(block) = self.base_block(index) {
+                h.update(&block);
+            }
+        }
+        h.digest()
+    }
+
+    /// Has the image of `machine` below what was written: of a state, which has none.
+    pub(crate) fn lie_over(&mut self, machine: &DiskImage) {
+        self.base = machine.base.clone();
+    }
+
     /// Blocks of 4 KiB that have been written.
     pub fn blocks_written(&self) -> usize {
         self.written.len()

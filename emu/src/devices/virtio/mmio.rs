@@ -90,6 +90,13 @@ impl VirtioMmio {
         }
     }
 
+    /// Attaches a device that is only a state to what `machine`, the same device, is attached to.
+    pub(crate) fn attach_as(&mut self, machine: &Self) {
+        if let (Function::Block(ours), Function::Block(theirs)) = (&mut self.function, &machine.function) {
+            ours.lie_over(theirs);
+        }
+    }
+
     /// What it does.
     pub fn function(&self) -> &Function {
         &self.function

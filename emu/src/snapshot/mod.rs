@@ -1,0 +1,123 @@
+//! Snapshots: the state of a machine as data that can be kept, shared and stored.
+//!
+//! A snapshot holds all that the guest can tell and what else the machine needs to go on exactly. It holds nothing of
+//! the host: no pointer, no translation, no patch. What is armed, watched or displaced is the interposer's, which has a
+//! state of its own. Pages are shared between snapshots.
+//!
+//! `core/snapshot.rs` takes them from a machine and puts them back.
+
+mod console;
+mod cpu;
+mod identity;
+mod pages;
+
+pub(crate) use console::SavedConsole;
+pub(crate) use cpu::Kept;
+pub use cpu::{CpuState, MsrState, SegmentState, X87State};
+pub use identity::{MachineIdentity, SnapshotMismatch};
+pub(crate) use pages::PageTable;
+
+use crate::core::UserContext;
+use crate::mmu::TlbImage;
+use crate::platform::Platform;
+use crate::ram::PAGE;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// The machine without its RAM.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineState {
+    pub cpu: CpuState,
+    /// Retired instructions.
+    pub icount: u64,
+    /// Virtual nanoseconds that HLT has skipped.
+    pub skipped: u64,
+    /// Of these, what it has skipped since the last instruction.
+    pub idle_ns: u64,
+    pub tlb: TlbImage,
+    pub platform: Platform,
+    pub user_contexts: Arc<BTreeMap<u64, UserContext>>,
+    /// Whether 32-bit code may call stubs: the guest may hold the address of one.
+    pub narrow_stubs: bool,
+    pub console: SavedConsole,
+}
+
+#[derive(Debug)]
+struct Parts {
+    identity: Arc<MachineIdentity>,
+    state: MachineState,
+    pages: PageTable,
+    new_pages: u64,
+}
+
+/// A saved state of a machine, between two of its instructions. A clone shares all of it.
+///
+/// It can be restored into any machine of the same [`MachineIdentity`].
+#[derive(Clone, Debug)]
+pub struct Snapshot(Arc<Parts>);
+
+impl Snapshot {
+    /// `new_pages` is the number of pages that were stored for it.
+    pub(crate) fn new(
+        identity: Arc<MachineIdentity>,
+        state: MachineState,
+        pages: PageTable,
+        new_pages: u64,
+    ) -> Self {
+        Snapshot(Arc::new(Parts { identity, state, pages, new_pages }))
+    }
+
+    pub(crate) fn state(&self) -> &MachineState {
+        &self.0.state
+    }
+
+    pub(crate) fn pages(&self) -> &PageTable {
+        &self.0.pages
+    }
+
+    /// The machine that it is of.
+    pub fn identity(&self) -> &MachineIdentity {
+        &self.0.identity
+    }
+
+    /// Instructions that had retired when it was taken.
+    pub fn icount(&self) -> u64 {
+        self.0.state.icount
+    }
+
+    /// Virtual time at which it was taken, ns.
+    pub fn virtual_ns(&self) -> u64 {
+        self.0.state.icount + self.0.state.skipped
+    }
+
+    /// The state of the CPU.
+    pub fn cpu(&self) -> &CpuState {
+        &self.0.state.cpu
+    }
+
+    /// Bytes of console text.
+    pub fn console_len(&self) -> usize {
+        self.0.state.console.len()
+    }
+
+    /// Bytes of the pages that it holds, those that it shares with other snapshots included.
+    pub fn bytes(&self) -> u64 {
+        self.0.pages.stored().count() as u64 * PAGE
+    }
+
+    /// Bytes of the pages that were stored when it was taken, and that no earlier snapshot of the machine shares.
+    pub fn new_bytes(&self) -> u64 {
+        self.0.new_pages * PAGE
+    }
+
+    /// Bytes of its pages that it does not share with `other`, a snapshot of the same machine.
+    pub fn bytes_beyond(&self, other: &Snapshot) -> u64 {
+        self.0.pages.pages_beyond(&other.0.pages) * PAGE
+    }
+
+    /// Bytes of the pages of all these snapshots together: those that several of them share count once.
+    pub fn bytes_of_all<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> u64 {
+        let mut seen = HashSet::new();
+        snapshots.into_iter().map(|s| s.0.pages.bytes_beyond(&mut seen)).sum()
+    }
+}

@@ -1,0 +1,140 @@
+//! The content of RAM at one moment, as pages that snapshots share.
+//!
+//! A table has two levels: a root of leaves, and leaves of pages. Both levels and the pages are shared by pointer, so a
+//! table that differs from another in a few pages costs those pages and their leaves, and two tables are compared by
+//! comparing pointers. A page of zeros is not stored.
+
+use crate::ram::PAGE;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Pages of one leaf. Copying a leaf touches a counter in each of its pages, so a leaf is small.
+const LEAF: usize = 32;
+
+/// One page; `None` is all zero.
+pub(crate) type Page = Option<Arc<[u8]>>;
+
+#[derive(Debug, Clone, Default)]
+struct Leaf([Page; LEAF]);
+
+/// The pages of RAM. A clone shares all of them.
+#[derive(Debug, Clone)]
+pub(crate) struct PageTable {
+    leaves: Arc<Vec<Option<Arc<Leaf>>>>,
+    pages: u32,
+}
+
+fn same<T: ?Sized>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+impl PageTable {
+    /// A table of so many pages of zeros.
+    pub fn zeroed(pages: u32) -> Self {
+        PageTable { leaves: Arc::new(vec![None; (pages as usize).div_ceil(LEAF)]), pages }
+    }
+
+    /// How many pages there are.
+    pub fn len(&self) -> u32 {
+        self.pages
+    }
+
+    /// The content of a page; `None` is all zero.
+    pub fn get(&self, page: u32) -> Option<&Arc<[u8]>> {
+        self.leaves.get(page as usize / LEAF)?.as_ref()?.0[page as usize % LEAF].as_ref()
+    }
+
+    /// Stores the content of a page. Nothing happens beyond the last page.
+    pub fn set(&mut self, page: u32, bytes: &[u8]) {
+        let content = bytes.iter().any(|&b| b != 0).then(|| Arc::from(bytes));
+        if self.get(page).is_none() && content.is_none() {
+            return;
+        }
+        if let Some(leaf) = Arc::make_mut(&mut self.leaves).get_mut(page as usize / LEAF) {
+            Arc::make_mut(leaf.get_or_insert_default()).0[page as usize % LEAF] = content;
+        }
+    }
+
+    /// The pages that are stored, in order.
+    pub fn stored(&self) -> impl Iterator<Item = (u32, &Arc<[u8]>)> {
+        let leaves = (0..).zip(self.leaves.iter()).filter_map(|(n, leaf)| Some((n, leaf.as_ref()?)));
+        leaves.flat_map(|(n, leaf)| {
+            let pages = (0..).zip(&leaf.0);
+            pages.filter_map(move |(at, page)| Some((n * LEAF as u32 + at, page.as_ref()?)))
+        })
+    }
+
+    /// Pages whose content is not stored in one place with that of `other`: all that differ, and perhaps more. Both
+    /// tables have the same number of pages.
+    pub fn differing(&self, other: &PageTable) -> Vec<u32> {
+        let mut found = Vec::new();
+        if Arc::ptr_eq(&self.leaves, &other.leaves) {
+            return found;
+        }
+        for (n, (ours, theirs)) in (0..).zip(self.leaves.iter().zip(other.leaves.iter())) {
+            if same(ours.as_ref(), theirs.as_ref()) {
+                continue;
+            }
+            for at in 0..LEAF {
+                let page = |leaf: &Option<Arc<Leaf>>| leaf.as_ref().and_then(|l| l.0[at].clone());
+                if !same(page(ours).as_ref(), page(theirs).as_ref()) {
+                    found.push(n * LEAF as u32 + at as u32);
+                }
+            }
+        }
+        found
+    }
+
+    /// Bytes of the pages that are in none of the tables that `seen` was given to; they are in it from now on.
+    pub fn bytes_beyond(&self, seen: &mut HashSet<usize>) -> u64 {
+        let new = self.stored().filter(|(_, page)| seen.insert(Arc::as_ptr(page).cast::<u8>() as usize));
+        new.count() as u64 * PAGE
+    }
+
+    /// Pages that are stored here and not, in the same place, in `other`.
+    pub fn pages_beyond(&self, other: &PageTable) -> u64 {
+        self.differing(other).into_iter().filter(|&page| self.get(page).is_some()).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(byte: u8) -> Vec<u8> {
+        vec![byte; PAGE as usize]
+    }
+
+    #[test]
+    fn a_copy_shares_all_pages_but_those_that_are_set() {
+        let mut first = PageTable::zeroed(100);
+        for n in 0..100 {
+            first.set(n, &page(n as u8 + 1));
+        }
+        let mut second = first.clone();
+        second.set(7, &page(200));
+        second.set(99, &page(0));
+        assert_eq!(second.differing(&first), [7, 99]);
+        assert_eq!((first.get(7).unwrap()[0], second.get(7).unwrap()[0]), (8, 200));
+        assert!(second.get(99).is_none());
+        assert_eq!((second.pages_beyond(&first), first.pages_beyond(&second)), (1, 2));
+        let mut seen = HashSet::new();
+        assert_eq!(first.bytes_beyond(&mut seen), 100 * PAGE);
+        assert_eq!(second.bytes_beyond(&mut seen), PAGE);
+    }
+
+    #[test]
+    fn zeros_are_not_stored_and_pages_beyond_the_last_are_ignored() {
+        let mut table = PageTable::zeroed(3);
+        table.set(1, &page(0));
+        table.set(500, &page(1));
+        assert_eq!(table.stored().count(), 0);
+        assert!(table.get(500).is_none());
+        table.set(2, &page(9));
+        assert_eq!(table.stored().map(|(n, _)| n).collect::<Vec<_>>(), [2]);
+    }
+}
