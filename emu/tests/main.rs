@@ -11,6 +11,7 @@ mod interrupts;
 mod modes;
 mod paging;
 mod self_modifying;
+mod snapshots;
 mod strings;
 mod stubs;
 mod user_code;
