@@ -28,9 +28,8 @@ mod snapshot;
 pub mod symbols;
 
 pub use crate::core::{
-    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot,
-    Stop, UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit,
-    WatchKind, is_sensitive,
+    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot, Stop,
+    UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind, is_sensitive,
 };
 pub use clock::Clock;
 pub use digest::Digest;

@@ -110,8 +110,7 @@ fn a_snapshot_of_another_machine_is_refused_and_changes_nothing() {
         sentence(&mut minimal(&config(2 * RAM, CpuModel::Ia32)), &mut g),
         "the snapshot is of another machine: the memory in bytes is 4194304 there and 2097152 here"
     );
-    let mut pc =
-        Machine::with_platform(&config(RAM, CpuModel::Ia32), &PlatformConfig::pc(RAM)).unwrap();
+    let mut pc = Machine::with_platform(&config(RAM, CpuModel::Ia32), &PlatformConfig::pc(RAM)).unwrap();
     assert_eq!(
         sentence(&mut pc, &mut g),
         "the snapshot is of another machine: the platform is pc there and minimal here"
