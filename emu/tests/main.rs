@@ -12,6 +12,7 @@ mod modes;
 mod paging;
 mod self_modifying;
 mod snapshots;
+mod soundness;
 mod strings;
 mod stubs;
 mod user_code;

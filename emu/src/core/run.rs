@@ -49,12 +49,14 @@ impl Core {
         if let Some(stop) = self.failed() {
             return stop;
         }
-        self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
-        self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
-        // SAFETY: it is dropped below, while the exclusive borrow is still held.
-        self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
         self.verdict = None;
-        let ended = panics::noting(|| self.turns(limit));
+        let ended = panics::noting(|| {
+            self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
+            self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
+            // SAFETY: it is dropped below, while the exclusive borrow is still held.
+            self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
+            self.turns(limit)
+        });
         self.interposer = None;
         match ended {
             Ok(stop) => stop,
