@@ -8,7 +8,7 @@
 //! writing through a shared `Env` is like writing through a `Cell`. What the engine uses as an index is masked when it is
 //! written. Fields that hold host pointers (breakpoint lists, return addresses) have no accessor.
 
-use super::layout::env as off;
+use super::layout::{env as off, hidden, segment};
 use std::marker::PhantomData;
 use std::ops::Deref;
 
@@ -18,18 +18,19 @@ pub const ARITH_FLAGS: u64 = 0x8d5;
 /// `HF_*` bits of the engine's hidden flags that the machine reads or writes.
 pub mod hflags {
     #![allow(missing_docs)]
-    pub const CPL: u32 = 3;
-    pub const INHIBIT_IRQ: u32 = 1 << 3;
-    pub const CS32: u32 = 1 << 4;
-    pub const SS32: u32 = 1 << 5;
-    pub const ADDSEG: u32 = 1 << 6;
-    pub const PE: u32 = 1 << 7;
-    pub const MP: u32 = 1 << 9;
-    pub const EM: u32 = 1 << 10;
-    pub const TS: u32 = 1 << 11;
-    pub const LMA: u32 = 1 << 14;
-    pub const CS64: u32 = 1 << 15;
-    pub const OSFXSR: u32 = 1 << 22;
+    use super::hidden;
+    pub const CPL: u32 = hidden::CPL;
+    pub const INHIBIT_IRQ: u32 = hidden::INHIBIT_IRQ;
+    pub const CS32: u32 = hidden::CS32;
+    pub const SS32: u32 = hidden::SS32;
+    pub const ADDSEG: u32 = hidden::ADDSEG;
+    pub const PE: u32 = hidden::PE;
+    pub const MP: u32 = hidden::MP;
+    pub const EM: u32 = hidden::EM;
+    pub const TS: u32 = hidden::TS;
+    pub const LMA: u32 = hidden::LMA;
+    pub const CS64: u32 = hidden::CS64;
+    pub const OSFXSR: u32 = hidden::OSFXSR;
 }
 
 /// A segment register with its hidden part, as the engine keeps it (`SegmentCache`).
@@ -46,6 +47,13 @@ pub struct Segment {
     /// Second descriptor word (attributes in bits 8..24).
     pub flags: u32,
 }
+
+const _: () = {
+    use std::mem::{offset_of, size_of};
+    assert!(offset_of!(Segment, selector) == segment::SELECTOR && offset_of!(Segment, base) == segment::BASE);
+    assert!(offset_of!(Segment, limit) == segment::LIMIT && offset_of!(Segment, flags) == segment::FLAGS);
+    assert!(size_of::<Segment>() == segment::SIZE);
+};
 
 impl Segment {
     /// A segment from its parts.
@@ -183,19 +191,19 @@ impl Env<'_> {
     /// A segment register.
     #[inline]
     pub fn seg(self, seg: Seg) -> Segment {
-        self.segment_at(off::SEGS + seg as usize * 24)
+        self.segment_at(off::SEGS + seg as usize * segment::SIZE)
     }
 
     /// Linear base of CS.
     #[inline(always)]
     pub fn cs_base(self) -> u64 {
         // SAFETY: verified layout: base is at +8 of the segment cache of CS.
-        unsafe { self.base.add(off::SEGS + 24 + 8).cast::<u64>().read() }
+        unsafe { self.base.add(off::SEGS + segment::SIZE + segment::BASE).cast::<u64>().read() }
     }
 
     /// Writes a segment register without updating hidden flags; see [`Env::load_seg`].
     pub fn set_seg_raw(self, seg: Seg, value: Segment) {
-        self.set_segment_at(off::SEGS + seg as usize * 24, value);
+        self.set_segment_at(off::SEGS + seg as usize * segment::SIZE, value);
     }
 
     /// GDTR as a segment (base, limit).
@@ -283,13 +291,15 @@ impl Env<'_> {
     /// x87 physical register: 10 bytes of the 80-bit value.
     pub fn fpreg(self, index: usize) -> [u8; 10] {
         // SAFETY: verified layout: eight registers of 16 bytes.
-        unsafe { self.base.add(off::FPREGS + (index & 7) * 16).cast::<[u8; 10]>().read() }
+        unsafe { self.base.add(off::FPREGS + (index & 7) * off::FPREG_STRIDE).cast::<[u8; 10]>().read() }
     }
 
     /// Writes an x87 physical register: 10 bytes of the 80-bit value.
     pub fn set_fpreg(self, index: usize, value: [u8; 10]) {
         // SAFETY: as for `fpreg`.
-        unsafe { self.base.add(off::FPREGS + (index & 7) * 16).cast::<[u8; 10]>().write(value) }
+        unsafe {
+            self.base.add(off::FPREGS + (index & 7) * off::FPREG_STRIDE).cast::<[u8; 10]>().write(value)
+        }
     }
 
     /// XMM register.
@@ -338,13 +348,12 @@ impl Env<'_> {
     /// Sets all of EFLAGS, the lazy arithmetic flags and DF included. Only while the engine does not run: when it is
     /// entered, it takes all of them from the raw ones.
     pub fn set_eflags(self, value: u64) {
-        const CC_OP_EFLAGS: u32 = 1;
         let df: i32 = if value & 0x400 != 0 { -1 } else { 1 };
         // SAFETY: verified layout; these fields are what the engine itself leaves EFLAGS in
         // (`x86_cpu_exec_exit`).
         unsafe {
             self.base.add(off::CC_SRC).cast::<u64>().write(value & ARITH_FLAGS);
-            self.base.add(off::CC_OP).cast::<u32>().write(CC_OP_EFLAGS);
+            self.base.add(off::CC_OP).cast::<u32>().write(off::CC_OP_EFLAGS);
             self.base.add(off::DF).cast::<i32>().write(df);
         }
         self.set_eflags_raw(value | 2);
@@ -360,18 +369,16 @@ impl Env<'_> {
     /// base, whatever its descriptor says.
     pub fn load_seg(self, seg: Seg, value: Segment) {
         use hflags as hf;
-        const DESC_L: u32 = 1 << 21;
-        const DESC_B: u32 = 1 << 22;
         self.set_seg_raw(seg, value);
         let mut h = self.hflags();
         if seg == Seg::Cs {
-            if h & hf::LMA != 0 && value.flags & DESC_L != 0 {
+            if h & hf::LMA != 0 && value.flags & segment::LONG != 0 {
                 self.set_seg_raw(seg, Segment { base: 0, ..value });
                 h |= hf::CS32 | hf::SS32 | hf::CS64;
                 h &= !hf::ADDSEG;
             } else {
                 h &= !(hf::CS32 | hf::CS64);
-                if value.flags & DESC_B != 0 {
+                if value.flags & segment::BIG != 0 {
                     h |= hf::CS32;
                 }
             }
@@ -379,7 +386,7 @@ impl Env<'_> {
         if seg == Seg::Ss {
             h = (h & !hf::CPL) | ((value.flags >> 13) & 3);
         }
-        let mut new = if self.seg(Seg::Ss).flags & DESC_B != 0 { hf::SS32 } else { 0 };
+        let mut new = if self.seg(Seg::Ss).flags & segment::BIG != 0 { hf::SS32 } else { 0 };
         if h & hf::CS64 == 0 {
             let based = self.seg(Seg::Ds).base | self.seg(Seg::Es).base | self.seg(Seg::Ss).base != 0;
             if self.cr(0) & 1 == 0 || h & hf::CS32 == 0 || based {

@@ -182,7 +182,7 @@ impl Engine {
         let plain = [
             (R::RIP, layout::env::EIP, "env->eip"),
             (R::CR2, layout::env::CR + 16, "env->cr"),
-            (R::GS_BASE, layout::env::SEGS + 5 * 24 + 8, "env->segs"),
+            (R::GS_BASE, layout::env::SEGS + 5 * layout::segment::SIZE + layout::segment::BASE, "env->segs"),
             (R::DR0, layout::env::DR, "env->dr"),
         ];
         for (reg, offset, what) in plain {
@@ -332,9 +332,7 @@ impl Engine {
     /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only. A block capped `apart` is one
     /// that nobody else finds, whatever the address: its flags have CF_LAST_IO, which means nothing without icount.
     pub fn cap_next_block(&self, instructions: u32, apart: bool) {
-        const CF_COUNT_MASK: u32 = 0x7fff;
-        const CF_LAST_IO: u32 = 0x8000;
-        let flags = instructions & CF_COUNT_MASK | if apart { CF_LAST_IO } else { 0 };
+        let flags = instructions & block::COUNT | if apart { block::APART } else { 0 };
         // SAFETY: verified layout.
         unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(flags) }
     }
@@ -406,11 +404,11 @@ impl Engine {
     /// Keeps the next flush from making the TLB larger than is good. The engine looks through all of it for each block
     /// that it translates; and it takes an entry that is kept for long, or filled again, for a sign that it is too small.
     pub fn bound_tlb(&self) {
-        for (mode, large) in (0..).zip(tlb::LARGE) {
+        for (mode, large) in (0..).zip(layout::LARGE) {
             // SAFETY: verified layout.
             unsafe {
                 let fast = self.env.base().offset(tlb::FAST + tlb::FAST_SIZE * mode);
-                let entries = (fast.cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
+                let entries = (fast.add(tlb::MASK).cast::<usize>().read() >> tlb::ENTRY_BITS) + 1;
                 let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode);
                 let used = desc.offset(tlb::USED).cast::<usize>();
                 if entries >= large {
@@ -429,8 +427,8 @@ impl Engine {
             // SAFETY: verified layout; the table has (mask >> 6) + 1 entries and the index is masked with it.
             unsafe {
                 let fast = self.env.base().offset(tlb::FAST + tlb::FAST_SIZE * mode as isize);
-                let mask = fast.cast::<usize>().read();
-                let table = fast.add(8).cast::<*mut u8>().read();
+                let mask = fast.add(tlb::MASK).cast::<usize>().read();
+                let table = fast.add(tlb::TABLE).cast::<*mut u8>().read();
                 let index = ((page >> 12) as usize) << tlb::ENTRY_BITS & mask;
                 let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode as isize);
                 if drop_entry(table.add(index), page) {
@@ -456,10 +454,10 @@ impl Engine {
         // the function is the pinned build's, and all ones stand for "of every page".
         unsafe {
             let tcg = self.uc.cast::<u8>().add(uc_off::TCG).cast::<*mut c_void>().read();
-            let found = self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(cpu::jump_index(pc)).read();
+            let found = self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(layout::jump_index(pc)).read();
             let ours = !found.is_null()
                 && found.add(block::PC).cast::<u64>().read() == pc
-                && found.add(block::CFLAGS).cast::<u32>().read() & block::CAPPED == 0;
+                && found.add(block::CFLAGS).cast::<u32>().read() & (block::COUNT | block::APART) == 0;
             if ours {
                 tb_phys_invalidate_x86_64(tcg, found, u64::MAX);
             }
@@ -469,7 +467,7 @@ impl Engine {
 
     /// Empties the part of the jump cache that blocks on a linear page are found in.
     fn drop_jumps(&self, page: u64) {
-        let first = cpu::jump_index(page & !0xfff);
+        let first = layout::jump_index(page & !0xfff);
         let first = first - first % cpu::JUMPS_OF_PAGE;
         // SAFETY: verified layout; the index is that of a page's first entry inside the cache.
         unsafe {
@@ -534,19 +532,19 @@ impl Handle {
 /// # Safety
 /// `entry` points to a `CPUTLBEntry`.
 unsafe fn drop_entry(entry: *mut u8, page: u64) -> bool {
-    let fields = entry.cast::<u64>();
-    for i in 0..3 {
-        // SAFETY: the first three words of an entry are its read, write and code addresses.
-        let address = unsafe { fields.add(i).read() };
-        if address != u64::MAX && address & !0xfff == page {
-            for j in 0..3 {
-                // SAFETY: as above.
-                unsafe { fields.add(j).write(u64::MAX) };
-            }
-            return true;
-        }
+    // SAFETY: these are fields of an entry.
+    let fields = [tlb::READ, tlb::WRITE, tlb::CODE].map(|at| unsafe { entry.add(at).cast::<u64>() });
+    let of_page = |field: &*mut u64| {
+        // SAFETY: as above.
+        let address = unsafe { field.read() };
+        address != u64::MAX && address & !0xfff == page
+    };
+    let found = fields.iter().any(of_page);
+    if found {
+        // SAFETY: as above.
+        fields.iter().for_each(|field| unsafe { field.write(u64::MAX) });
     }
-    false
+    found
 }
 
 /// Finds the CPU's structures from the handle `uc`.
