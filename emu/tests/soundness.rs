@@ -134,7 +134,7 @@ fn a_panic_in_a_callback_ends_the_run_with_its_place() {
     ];
     for (name, bits) in callbacks.iter().flat_map(|name| [(*name, 32), (*name, 64)]) {
         let mut g = guest_for(name, bits);
-        let snapshot = g.m.snapshot(None);
+        let snapshot = g.m.snapshot();
         let limit = g.base + 10_000;
         let stop = g.m.run(Some(&mut Panics(name)), limit);
         let Stop::Panicked(text) = &stop else { panic!("{name}, {bits} bits: {stop:?}") };
