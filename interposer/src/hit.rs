@@ -218,9 +218,9 @@ impl Interposer {
         let thrown = self.vm.unhandled();
         let before = probe.handler.code().iter().take(thrown.at as usize);
         let offset = before.map(|insn| 1 + insn.op.row().operand.size()).sum();
-        let error =
-            HandlerError { probe: index, at: thrown.at, offset, code: thrown.code, parm1: thrown.parm1 };
-        self.errors.push(error);
+        let line = probe.lines.get(thrown.at as usize).copied().unwrap_or(0);
+        let (at, code, parm1) = (thrown.at, thrown.code, thrown.parm1);
+        self.errors.push(HandlerError { probe: index, at, offset, line, code, parm1 });
     }
 
     /// `exit 3`.

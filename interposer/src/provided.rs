@@ -63,6 +63,8 @@ pub struct HandlerError {
     pub at: u32,
     /// Where it begins in the handler's code, in bytes.
     pub offset: usize,
+    /// Line of the probe program, 0 when not known.
+    pub line: u32,
     /// The exception: u-field in bits 31..16, x-field in 15..0.
     pub code: u64,
     /// Its first parameter.

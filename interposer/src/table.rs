@@ -397,6 +397,7 @@ pub struct Interposer {
 #[derive(Clone, Copy)]
 pub struct ProbeNames<'a> {
     probes: &'a [Probe],
+    programs: &'a [Program],
     unwinder: &'a Unwinder,
 }
 
@@ -404,6 +405,12 @@ impl<'a> ProbeNames<'a> {
     /// What the provider of a probe says of it; `None` if none has put it.
     pub fn get(&self, number: u32) -> Option<&'a Provided> {
         self.probes.get(number as usize)?.rest.provided.as_ref()
+    }
+
+    /// The program that a probe point belongs to, with the codes of the probe point.
+    pub fn program(&self, number: u32) -> Option<(&'a str, u32, u32)> {
+        let probe = self.probes.get(number as usize)?;
+        Some((&self.programs.get(probe.program)?.name, probe.major, probe.minor))
     }
 
     /// The symbol that holds a byte of a kernel module that a recorded stack goes through, and how far into it.
@@ -495,13 +502,14 @@ impl Interposer {
 
     /// The records, and the names of the probes that they count.
     pub fn channels_and_names(&mut self) -> (&mut Channels, ProbeNames<'_>) {
-        let names = ProbeNames { probes: &self.probes, unwinder: &self.stacks.unwinder };
+        let names =
+            ProbeNames { probes: &self.probes, programs: &self.programs, unwinder: &self.stacks.unwinder };
         (&mut self.channels, names)
     }
 
     /// The names of probes.
     pub fn names(&self) -> ProbeNames<'_> {
-        ProbeNames { probes: &self.probes, unwinder: &self.stacks.unwinder }
+        ProbeNames { probes: &self.probes, programs: &self.programs, unwinder: &self.stacks.unwinder }
     }
 
     /// Counters.

@@ -11,8 +11,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::names::Symbolize;
 use crate::record::RecordView;
-use crate::sink::{End, Reply, RunInfo, Sink, Symbolize};
+use crate::sink::{End, Reply, RunInfo, Sink};
 
 /// What a destination is told of what will be logged: the paper's `trace_create_event(name, format, desc)`.
 #[derive(Debug, Clone, PartialEq, Eq)]

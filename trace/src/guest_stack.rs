@@ -3,8 +3,9 @@
 //! A module may be gone when the record is read, and two processes may have different ones at one address. So each
 //! record says by itself which module an address was in, and where that began; names are the reader's business.
 
-use crate::record::{DecodeError, Kind, Reader};
-use crate::sink::Symbolize;
+use crate::bytes::{DecodeError, Reader};
+use crate::names::Symbolize;
+use crate::record::Kind;
 
 /// Most modules of a stack; addresses in further ones have none.
 const MAX_MODULES: usize = 127;
@@ -193,6 +194,6 @@ mod tests {
         }
         bytes.extend([3, 0, 0, 0, 0, 0, 0, 0, 0]);
         let error = GuestStack::decode(&bytes, 64).unwrap_err().to_string();
-        assert_eq!(error, "the record's number of a frame's module is 3, which is not possible");
+        assert_eq!(error, "the record's number of a frame's module is 3, which is not a valid value");
     }
 }

@@ -1,38 +1,43 @@
-//! Records, channels, formatter and sinks of Trapline.
+//! Records, channels, the template formatter and the sinks of Trapline.
 //!
-//! A probe hit that is kept becomes a [`Record`]. It is committed to the [`Channel`] of its CPU, a
-//! bounded ring of sub-buffers that overwrites the oldest and counts what was lost, and from there
-//! it goes to a [`Sink`]: text lines as DProbes printed them, or JSON lines. A [`Formatter`] shows data by templates.
+//! A probe hit that is kept becomes a [`Record`]. It is committed to the [`Channel`] of its CPU, a bounded ring of
+//! sub-buffers that overwrites the oldest and counts each lost record. From there it goes to a [`Sink`]: text lines in
+//! the format of DProbes, JSON lines, the form of dtrace(1), or a trace file. A [`Formatter`] shows data by templates.
 //!
-//! This crate knows neither the machine nor the language: names of symbols come from the caller.
+//! This crate knows neither the machine nor the language: callers supply the names of symbols and probes through
+//! [`Symbolize`].
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod channel;
 mod destination;
 mod dump;
 mod file;
 mod guest_stack;
-mod prefix;
-mod probe_name;
+mod log_prefix;
+mod names;
+mod printable;
 mod record;
 mod sink;
 mod stack_trace;
 mod template;
 mod watch;
 
+pub use bytes::DecodeError;
 pub use channel::{Channel, ChannelConfig, Channels, Counts};
 pub use destination::{
     Destination, Destinations, Entry, Event, FileDestination, Logged, Page, UnknownDestination,
     WriterDestination,
 };
-pub use dump::{dump, visible};
-pub use file::{FileHead, Piece, RawSink, TraceFileError, TraceReader};
+pub use dump::dump;
+pub use file::{FileHead, FileNames, Name, Piece, RawSink, ShowError, TraceFileError, TraceReader};
 pub use guest_stack::{GuestStack, StackFrame, StackModule};
-pub use prefix::{Prefix, Token};
-pub use probe_name::{NamedProbe, ProbeName};
-pub use record::{DecodeError, Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
-pub use sink::{DtraceSink, End, HexStyle, JsonSink, Reply, RunInfo, Sink, Symbolize, TextSink, hex};
+pub use log_prefix::{Prefix, Token};
+pub use names::{NamedProbe, ProbeName, Symbolize};
+pub use printable::visible;
+pub use record::{Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
+pub use sink::{DtraceSink, End, HexStyle, JsonSink, Reply, RunInfo, Sink, TextSink, hex};
 pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};
 pub use watch::{Accessed, WATCH_VALUE, WatchItem};

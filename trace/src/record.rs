@@ -10,6 +10,7 @@ use std::str::FromStr;
 use bitflags::bitflags;
 use thiserror::Error;
 
+use crate::bytes::{DecodeError, Reader};
 use crate::watch::{WATCH_FLAG, WatchItem};
 
 bitflags! {
@@ -212,34 +213,15 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// Why bytes are no record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// The bytes end before the record does.
-    #[error("the record ends early: {needed} bytes are needed, {have} are there")]
-    Truncated {
-        /// Bytes needed.
-        needed: usize,
-        /// Bytes there.
-        have: usize,
-    },
-    /// A field has a value that it cannot have.
-    #[error("the record's {field} is {value}, which is not possible")]
-    Field {
-        /// Which.
-        field: &'static str,
-        /// What it holds.
-        value: u32,
-    },
-}
-
 /// Bytes of the envelope behind the length: sequence, time, kind, width, termination.
 const ENVELOPE: usize = 8 + 8 + 1 + 1 + 2;
 
-/// Flags of ours beyond the paper's, in files: the items follow the process name.
+/// Flags beyond the paper's that trace files use. The items follow the process name. This one: the instruction count.
 const ICOUNT: u32 = 0x0001_0000;
 /// Code, parameters and line of the exception that ended the handler.
 const EXCEPTION: u32 = 0x0002_0000;
+/// Numbers of the probe and of the process.
+const PROBE: u32 = 0x0004_0000;
 
 impl Record {
     /// The record as a view.
@@ -268,7 +250,7 @@ impl Record {
         h.width = width;
         h.termination = r.u16()?;
         let flags = r.u32()?;
-        let ours = flags & (ICOUNT | EXCEPTION | WATCH_FLAG);
+        let ours = flags & (ICOUNT | EXCEPTION | PROBE | WATCH_FLAG);
         let items = HeaderItems::from_bits(flags & !ours)
             .ok_or(DecodeError::Field { field: "flags", value: flags })?;
         let mut name = Vec::new();
@@ -301,6 +283,9 @@ impl Record {
             let e = Exception { code: r.u64()?, parm1: r.u64()?, parm2: r.u64()?, line: r.u32()? };
             h.exception = Some(e);
         }
+        if ours & PROBE != 0 {
+            (h.probe, h.process) = (r.u32()?, r.u32()?);
+        }
         let data = body.get(r.at..).unwrap_or_default().to_vec();
         Ok((Self { header: h, name, watch, data }, items, end))
     }
@@ -323,11 +308,11 @@ impl RecordView<'_> {
         self.encode_with(items, 0, out);
     }
 
-    /// The same with all that the printed forms show and the paper's items do not hold: the instruction count, and the
-    /// exception if there was one.
+    /// Appends the record as a trace file holds it: with everything that a printed form can show beyond the chosen items.
     pub(crate) fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
         let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
-        self.encode_with(items, ICOUNT | exception, out);
+        let items = items | HeaderItems::CPU | HeaderItems::EIP;
+        self.encode_with(items, ICOUNT | exception | PROBE, out);
     }
 
     fn encode_with(&self, items: HeaderItems, ours: u32, out: &mut Vec<u8>) {
@@ -373,61 +358,13 @@ impl RecordView<'_> {
             }
             out.extend_from_slice(&e.line.to_le_bytes());
         }
+        if ours & PROBE != 0 {
+            out.extend_from_slice(&h.probe.to_le_bytes());
+            out.extend_from_slice(&h.process.to_le_bytes());
+        }
         out.extend_from_slice(self.data);
         let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-    }
-}
-
-/// Reads little-endian fields; every read is checked.
-pub(crate) struct Reader<'a> {
-    pub bytes: &'a [u8],
-    pub at: usize,
-}
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let end = self.at + N;
-        let short = DecodeError::Truncated { needed: end, have: self.bytes.len() };
-        let raw = self.bytes.get(self.at..end).and_then(|b| b.try_into().ok()).ok_or(short)?;
-        self.at = end;
-        Ok(raw)
-    }
-
-    pub fn bytes(&mut self, count: usize) -> Result<&[u8], DecodeError> {
-        let end = self.at + count;
-        let short = DecodeError::Truncated { needed: end, have: self.bytes.len() };
-        let raw = self.bytes.get(self.at..end).ok_or(short)?;
-        self.at = end;
-        Ok(raw)
-    }
-
-    pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.take::<1>().map(|[b]| b)
-    }
-
-    pub fn u16(&mut self) -> Result<u16, DecodeError> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    pub fn word(&mut self, width: u8) -> Result<u64, DecodeError> {
-        if width == 64 { self.u64() } else { self.u32().map(u64::from) }
-    }
-
-    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let short = DecodeError::Truncated { needed: self.bytes.len() + 1, have: self.bytes.len() };
-        let length = rest.iter().position(|&b| b == 0).ok_or(short)?;
-        self.at += length + 1;
-        Ok(rest[..length].to_vec())
     }
 }
 

@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::prefix::Token;
-use crate::record::{DecodeError, Reader};
-use crate::sink::printable;
+use crate::bytes::{DecodeError, Reader};
+use crate::log_prefix::Token;
+use crate::printable::printable;
 
 /// What the header says of the probe point whose handler was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! It is in every such record, whatever items were chosen. Bit 0x0800 of the header's flags, behind the name: access
 //! (u8), length of the values (u8), bytes accessed (u16), address (of the guest's word), old value, new value.
 
-use crate::record::DecodeError;
+use crate::bytes::DecodeError;
 
 /// The flag of the item; the paper's header has eleven items, up to 0x0400.
 pub(crate) const WATCH_FLAG: u32 = 0x0800;

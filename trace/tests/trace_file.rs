@@ -3,26 +3,39 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
 use trapline_trace::{
-    Counts, Destination, Destinations, End, Entry, Event, Exception, GuestStack, Header, HeaderItems,
-    JsonSink, Kind, Logged, Piece, RawSink, Record, Reply, RunInfo, Sink, Symbolize, TextSink,
-    TraceFileError, TraceReader,
+    Counts, Destination, Destinations, DtraceSink, End, Entry, Event, Exception, FileNames, GuestStack,
+    Header, HeaderItems, JsonSink, Kind, Logged, Name, NamedProbe, Piece, ProbeName, RawSink, Record, Reply,
+    RunInfo, Sink, Symbolize, TextSink, TraceFileError, TraceReader,
 };
 
 fn items() -> HeaderItems {
     "pid,name,tsc".parse().unwrap()
 }
 
-/// One symbol, also in the stacks of a program.
-struct OneSymbol;
+/// One symbol, also in the stacks of a program, and the probes 0 and 3.
+struct Known {
+    probes: [ProbeName; 2],
+}
 
-impl Symbolize for OneSymbol {
+impl Default for Known {
+    fn default() -> Self {
+        let name = |parts: [&str; 4]| {
+            let [provider, module, function, name] = parts.map(Arc::from);
+            ProbeName { provider, module, function, name }
+        };
+        let first = name(["fbt", "vmlinux", "do_fork", "entry"]);
+        Self { probes: [first, name(["pid*", "a\"b", "main", "return"])] }
+    }
+}
+
+impl Symbolize for Known {
     fn symbol(&self, ip: u64) -> Option<String> {
         (ip == 0xc010_1234).then(|| "do_fork".to_owned())
     }
@@ -30,6 +43,14 @@ impl Symbolize for OneSymbol {
     fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         let known = kind == Kind::UserStack && module == "/bin/prog" && address == 0x100f;
         known.then(|| ("main".to_owned(), 15))
+    }
+
+    fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
+        match number {
+            0 => Some(NamedProbe { id: 33, name: &self.probes[0] }),
+            3 => Some(NamedProbe { id: 70_000, name: &self.probes[1] }),
+            _ => None,
+        }
     }
 }
 
@@ -51,9 +72,11 @@ fn records(width: u8) -> Vec<Record> {
     let mut thrown =
         Record { header: Header { seq: 2, termination: 0x20, exception, ..header }, ..Record::default() };
     thrown.header.ip = 0xc010_9999;
+    thrown.header.probe = 1;
     let trace = Record { header: Header { seq: 3, kind: Kind::StackTrace, ..header }, ..first.clone() };
     let last = Record { header: Header { seq: 7, icount: 2000, ..header }, ..first.clone() };
-    vec![first, thrown, trace, last]
+    let of_process = Header { seq: 8, probe: 3, process: 42, cpu: 1, ..header };
+    vec![first, thrown, trace, last, Record { header: of_process, ..Record::default() }]
 }
 
 /// A run shown to a sink.
@@ -65,7 +88,7 @@ fn show(sink: &mut dyn Sink, width: u8) {
             let object = json!({"type": "query", "icount": 5});
             sink.reply(&Reply { lines: vec!["query 5".to_owned(), "more".to_owned()], object }).unwrap();
         }
-        sink.record(&record.view(), &OneSymbol).unwrap();
+        sink.record(&record.view(), &Known::default()).unwrap();
     }
     sink.end(&End {
         insns: 5000,
@@ -75,6 +98,7 @@ fn show(sink: &mut dyn Sink, width: u8) {
         digest: Some("00ff".into()),
         exit: -1,
         extra: vec![("reason".to_owned(), json!("done"))],
+        counters: vec![("traps".to_owned(), json!(9))],
     })
     .unwrap();
 }
@@ -102,32 +126,13 @@ fn read(bytes: &[u8]) -> (Vec<Piece>, Vec<u8>, Option<TraceFileError>) {
     }
 }
 
-#[derive(Default)]
-struct Names {
-    symbols: BTreeMap<u64, String>,
-    frames: BTreeMap<(Kind, String, u64), (String, u64)>,
-}
-
-impl Symbolize for Names {
-    fn symbol(&self, ip: u64) -> Option<String> {
-        self.symbols.get(&ip).cloned()
-    }
-
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
-        self.frames.get(&(kind, module.to_owned(), address)).cloned()
-    }
-}
-
 /// Pieces shown to a sink, as `trace cat` does.
 fn replay(pieces: &[Piece], sink: &mut dyn Sink) {
-    let mut names = Names::default();
+    let mut names = FileNames::default();
     for piece in pieces {
         match piece {
             Piece::Begin(run) => sink.begin(run).unwrap(),
-            Piece::Symbol { ip, name } => drop(names.symbols.insert(*ip, name.clone())),
-            Piece::Frame { kind, module, address, name, offset } => {
-                names.frames.insert((*kind, module.clone(), *address), (name.clone(), *offset));
-            }
+            Piece::Name(name) => names.learn(name.clone()),
             Piece::Record(record) => sink.record(&record.view(), &names).unwrap(),
             Piece::Reply(reply) => sink.reply(reply).unwrap(),
             Piece::End(end) => sink.end(end).unwrap(),
@@ -141,9 +146,16 @@ fn printed(form: u8, run: &dyn Fn(&mut dyn Sink)) -> Vec<u8> {
     let mut text = TextSink::new(Vec::new(), items());
     let mut symbols = TextSink::new(Vec::new(), items()).with_symbols(20);
     let mut raw = RawSink::new(Vec::new(), items());
-    run([&mut json as &mut dyn Sink, &mut text, &mut symbols, &mut raw][usize::from(form)]);
-    [json.into_inner(), text.into_inner(), symbols.into_inner(), raw.into_inner()].concat()
+    let mut dtrace = Vec::new();
+    let mut dtrace_sink = DtraceSink::new(&mut dtrace);
+    let sinks: [&mut dyn Sink; FORMS as usize] =
+        [&mut json, &mut text, &mut symbols, &mut dtrace_sink, &mut raw];
+    run(sinks[usize::from(form)]);
+    [json.into_inner(), text.into_inner(), symbols.into_inner(), dtrace, raw.into_inner()].concat()
 }
+
+/// The forms of [`printed`].
+const FORMS: u8 = 5;
 
 #[test]
 fn a_file_prints_as_the_run_would_have() {
@@ -151,7 +163,7 @@ fn a_file_prints_as_the_run_would_have() {
         let (pieces, raw, error) = read(&file(width));
         assert!(error.is_none(), "{error:?}");
         assert_eq!(raw, file(width), "raw is the identity");
-        for form in 0..4 {
+        for form in 0..FORMS {
             let direct = printed(form, &|sink| show(sink, width));
             let later = printed(form, &|sink| replay(&pieces, sink));
             assert!(!direct.is_empty());
@@ -160,11 +172,115 @@ fn a_file_prints_as_the_run_would_have() {
     }
 }
 
+/// The symbol `f` for any address, and `fbt::do_fork:entry` for any probe.
+struct Fork;
+
+impl Symbolize for Fork {
+    fn symbol(&self, _: u64) -> Option<String> {
+        Some("f".to_owned())
+    }
+
+    fn probe(&self, _: u32) -> Option<NamedProbe<'_>> {
+        static NAME: std::sync::LazyLock<ProbeName> = std::sync::LazyLock::new(|| {
+            let [provider, module, function, name] = ["fbt", "vmlinux", "do_fork", "entry"].map(Arc::from);
+            ProbeName { provider, module, function, name }
+        });
+        Some(NamedProbe { id: 33, name: &NAME })
+    }
+}
+
+#[test]
+fn a_file_of_version_1_prints_as_it_did() {
+    let bytes = include_bytes!("files/version-1.trace");
+    let (pieces, _, error) = read(bytes);
+    assert!(error.is_none(), "{error:?}");
+    let items = TraceReader::open(&bytes[..]).unwrap().head().items;
+    let mut shown = String::new();
+    for form in ["text", "json", "dtrace", "symbols"] {
+        let mut out = Vec::new();
+        let text = || TextSink::new(Vec::new(), items);
+        match form {
+            "json" => {
+                let mut sink = JsonSink::new(&mut out, items);
+                replay(&pieces, &mut sink);
+            }
+            "dtrace" => replay(&pieces, &mut DtraceSink::new(&mut out)),
+            _ => {
+                let mut sink = if form == "symbols" { text().with_symbols(28) } else { text() };
+                replay(&pieces, &mut sink);
+                out = sink.into_inner();
+            }
+        }
+        shown.push_str(&format!("--- {form}\n{}", String::from_utf8(out).unwrap()));
+    }
+    assert_eq!(shown, include_str!("files/version-1.txt"));
+}
+
+#[test]
+fn names_that_change_during_a_run_are_those_of_each_record() {
+    /// What is loaded now.
+    struct Now(Option<&'static str>, ProbeName);
+    impl Symbolize for Now {
+        fn symbol(&self, _: u64) -> Option<String> {
+            None
+        }
+        fn frame(&self, _: Kind, _: &str, _: u64) -> Option<(String, u64)> {
+            self.0.map(|name| (name.to_owned(), 4))
+        }
+        fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
+            (number == 0).then_some(NamedProbe { id: 1, name: &self.1 })
+        }
+    }
+    let mut stack = GuestStack::default();
+    stack.push(0xc800_0010, true, Some(("driver", 0xc800_0000)));
+    let mut record = Record { header: records(32)[0].header, ..Record::default() };
+    record.header.kind = Kind::KernelStack;
+    stack.encode(32, &mut record.data);
+    let run = |sink: &mut dyn Sink| {
+        sink.begin(&RunInfo { image: "demo".into(), width: 32, ..RunInfo::default() }).unwrap();
+        for (loaded, probe) in [(None, 0), (Some("open"), 0), (Some("open"), 1), (Some("read"), 1), (None, 1)]
+        {
+            let mut name = Known::default().probes[probe].clone();
+            if loaded.is_none() {
+                name.name = "gone".into();
+            }
+            sink.record(&record.view(), &Now(loaded, name)).unwrap();
+        }
+        sink.end(&End::default()).unwrap();
+    };
+    let mut raw = RawSink::new(Vec::new(), items());
+    run(&mut raw);
+    let (pieces, _, error) = read(&raw.into_inner());
+    assert!(error.is_none(), "{error:?}");
+    for form in 0..FORMS {
+        let later = printed(form, &|sink| replay(&pieces, sink));
+        assert_eq!(printed(form, &run).escape_ascii().to_string(), later.escape_ascii().to_string());
+    }
+}
+
+#[test]
+fn the_dtrace_form_shows_every_byte() {
+    let line = |width, data: &[u8]| {
+        let mut record = Record { header: records(width)[0].header, ..Record::default() };
+        record.data = data.to_vec();
+        let mut out = Vec::new();
+        DtraceSink::new(&mut out).record(&record.view(), &Known::default()).unwrap();
+        String::from_utf8(out).unwrap().split_whitespace().skip(3).collect::<Vec<_>>().join(" ")
+    };
+    // A string of 12 bytes behind its prefix.
+    let path = b"\x01\x0c\x00/dev/console";
+    assert_eq!(line(32, path), "0x2f000c01 0x2f766564 0x736e6f63 0x656c6f");
+    assert_eq!(line(64, path), "0x2f7665642f000c01 0x656c6f736e6f63");
+    assert_eq!(line(32, &[1, 0, 0, 0, 0, 0]), "0x1 0x0000");
+    assert_eq!(line(32, &[0x7f]), "0x7f");
+    assert_eq!(line(32, &[]), "");
+}
+
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let mut sink = RawSink::new(Vec::new(), HeaderItems::default());
     sink.begin(&RunInfo { image: "g".into(), width: 32, extra: vec![] }).unwrap();
-    sink.record(&records(32)[1].view(), &|_| Some("f".to_owned())).unwrap();
+    sink.record(&records(32)[1].view(), &Fork).unwrap();
     sink.end(&End { exit: 6, ..End::default() }).unwrap();
     let bytes = sink.into_inner();
     let hex = trapline_trace::hex(&bytes, trapline_trace::HexStyle::Pairs);
@@ -172,17 +288,22 @@ fn the_bytes_are_those_of_the_document() {
     let text = |text: &str| trapline_trace::hex(text.as_bytes(), trapline_trace::HexStyle::Pairs);
     let parts = [
         // magic, version, width, zero, items
-        "895452430d0a1a0a".to_owned() + "0100" + "20" + "00" + "03000000",
+        "895452430d0a1a0a".to_owned() + "0200" + "20" + "00" + "03000000",
         control("26000000", &("01".to_owned() + &text("{\"image\":\"g\"}"))),
         control("22000000", &("02".to_owned() + "999910c000000000" + &text("f"))),
+        // number and identifier of the probe
+        control("44000000", &("06".to_owned() + "01000000" + "21000000"))
+            + &text("[\"fbt\",\"vmlinux\",\"do_fork\",\"entry\"]"),
         // length, seq, time, kind, width, termination, flags
-        "48000000".to_owned() + "0200000000000000" + "dc05000000000000" + "00" + "20" + "2000" + "43000300",
-        // major, minor, eip, icount, code, parm1, parm2, line
-        "02000000".to_owned() + "01000000" + "999910c0" + "e803000000000000" + "2000000000000000",
-        "0700000000000000".to_owned() + "ffffffffffffffff" + "0c000000",
+        "54000000".to_owned() + "0200000000000000" + "dc05000000000000" + "00" + "20" + "2000" + "47000700",
+        // major, minor, cpu, eip, icount, code, parm1, parm2, line
+        "02000000".to_owned() + "01000000" + "00000000" + "999910c0" + "e803000000000000",
+        "2000000000000000".to_owned() + "0700000000000000" + "ffffffffffffffff" + "0c000000",
+        // probe, process
+        "01000000".to_owned() + "00000000",
         // records, committed, overwritten, oversized, insns, hits, lost, exit
-        control("77000000", &("04".to_owned() + "0100000000000000" + &"00".repeat(48) + "06000000")),
-        text("{\"digest\":null,\"extra\":{}}"),
+        control("85000000", &("04".to_owned() + "0100000000000000" + &"00".repeat(48) + "06000000")),
+        text("{\"digest\":null,\"extra\":{},\"counters\":{}}"),
     ];
     let (before, hash) = bytes.split_last_chunk().unwrap();
     assert_eq!(hex[..2 * before.len()], parts.concat());
@@ -265,7 +386,8 @@ fn what_is_wrong_is_said_with_offset_and_value() {
     let cases = [
         ("empty", Vec::new()),
         ("text", b"DProbes(1,2)".to_vec()),
-        ("version", change(8, &[2, 0])),
+        ("version", change(8, &[3, 0])),
+        ("version 0", change(8, &[0, 0])),
         ("width of the head", change(10, &[16])),
         ("zero", change(11, &[1])),
         ("items", change(12, &[0, 0, 1, 0])),
@@ -373,20 +495,23 @@ fn a_programs_stack_is_printed_as_the_run_would_have() {
         stack.encode(width, &mut record.data);
         let run = |sink: &mut dyn Sink| {
             sink.begin(&RunInfo { image: "demo".into(), width, ..RunInfo::default() }).unwrap();
-            sink.record(&record.view(), &OneSymbol).unwrap();
-            sink.record(&record.view(), &OneSymbol).unwrap();
+            sink.record(&record.view(), &Known::default()).unwrap();
+            sink.record(&record.view(), &Known::default()).unwrap();
             sink.end(&End::default()).unwrap();
         };
         let mut raw = RawSink::new(Vec::new(), items());
         run(&mut raw);
         let (pieces, _, error) = read(&raw.into_inner());
-        assert!(error.is_none() && pieces.iter().filter(|p| matches!(p, Piece::Frame { .. })).count() == 1);
+        assert!(
+            error.is_none()
+                && pieces.iter().filter(|p| matches!(p, Piece::Name(Name::Frame { .. }))).count() == 1
+        );
         let text = String::from_utf8(printed(1, &run)).unwrap();
         assert_eq!(
             text.matches("user stack\n              prog`main+0x10\n              prog`+0x1010\n").count(),
             2
         );
-        for form in 0..3 {
+        for form in 0..FORMS {
             assert_eq!(printed(form, &|sink| replay(&pieces, sink)), printed(form, &run));
         }
     }

@@ -105,11 +105,11 @@ fn bytes_that_are_no_item_are_refused() {
     bytes[36] = 6;
     assert_eq!(
         Record::decode(&bytes).unwrap_err().to_string(),
-        "the record's watched access is 6, which is not possible"
+        "the record's watched access is 6, which is not a valid value"
     );
     (bytes[36], bytes[37]) = (2, 17);
     assert_eq!(
         Record::decode(&bytes).unwrap_err().to_string(),
-        "the record's watched length is 17, which is not possible"
+        "the record's watched length is 17, which is not a valid value"
     );
 }

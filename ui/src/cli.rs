@@ -457,6 +457,9 @@ pub struct CatArgs {
     /// Show data by the templates of this template directory (docs/records.md)
     #[arg(long, value_name = "FILE")]
     pub templates: Option<PathBuf>,
+    /// Show the run's counters, as `run --stats` does
+    #[arg(long)]
+    pub stats: bool,
     /// Write to this file instead of standard output
     #[arg(short, long = "output-file", value_name = "FILE")]
     pub output: Option<PathBuf>,

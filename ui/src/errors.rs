@@ -1,12 +1,12 @@
-//! What is said of handlers that exceptions ended: the first failure of each probe as dtrace(1) says it, and at the end
-//! how many there were.
+//! What is said of handlers that an exception ended: the first failure of each probe, and at the end how many there
+//! were.
 
 use trapline_interposer::{HandlerError, Interposer, ProbeNames};
 use trapline_rpn::exception;
 
 use crate::talk::{Talk, counted};
 
-/// Says what has failed since the last call.
+/// Reports the failures since the last call.
 pub fn report(interposer: &mut Interposer, talk: &Talk) {
     for error in interposer.take_errors() {
         if let Some(sentence) = sentence(&error, interposer.names()) {
@@ -15,32 +15,32 @@ pub fn report(interposer: &mut Interposer, talk: &Talk) {
     }
 }
 
-/// Says how many handlers of each probe failed, of those that failed more than once.
+/// Counts the failures of each probe that failed more than once.
 pub fn totals(interposer: &Interposer, talk: &Talk) {
     let names = interposer.names();
     for (number, errors) in names.errors().filter(|(_, errors)| *errors > 1) {
+        let errors = counted(errors, "error");
         if let Some(provided) = names.get(number) {
-            let text =
-                format!("{} on probe ID {} ({})", counted(errors, "error"), provided.id, provided.name);
-            talk.note(&text);
+            talk.note(&format!("{errors} on probe ID {} ({})", provided.id, provided.name));
+        } else if let Some((program, major, minor)) = names.program(number) {
+            talk.note(&format!("{errors} on probe ({major},{minor}) of {program}"));
         }
     }
 }
 
-/// The sentence of providers.md D. A probe point that no provider has put has its own way to tell: its records.
+/// The sentence of dtrace(1) for a provider's probe; for a probe point of a program the line of its source.
 fn sentence(error: &HandlerError, names: ProbeNames<'_>) -> Option<String> {
-    let provided = names.get(error.probe)?;
     let what = match exception::lowest(error.code) {
         exception::INVALID_ADDR => format!("invalid address ({:#x})", error.parm1),
         exception::DIVIDE_BY_ZERO => "divide-by-zero".to_owned(),
         _ => format!("illegal operation ({})", exception::name(error.code)),
     };
-    Some(format!(
-        "error on enabled probe ID {} (ID {}: {}): {what} in action #{} at RPN offset {}",
-        error.probe + 1,
-        provided.id,
-        provided.name,
-        error.at + 1,
-        error.offset
-    ))
+    let at = format!("{what} in action #{} at RPN offset {}", error.at + 1, error.offset);
+    let Some(provided) = names.get(error.probe) else {
+        let (program, major, minor) = names.program(error.probe)?;
+        let line = if error.line > 0 { format!(":{}", error.line) } else { String::new() };
+        return Some(format!("{program}{line}: error on probe ({major},{minor}): {at}"));
+    };
+    let (enabled, id, name) = (error.probe + 1, provided.id, &provided.name);
+    Some(format!("error on enabled probe ID {enabled} (ID {id}: {name}): {at}"))
 }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
         Command::Build(args) => cmd::build::run(args, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
-        Command::Trace(args) => cmd::trace::run(args, &mut out),
+        Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
     let exit = match result {

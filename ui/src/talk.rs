@@ -28,6 +28,12 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Text of one or more lines without what would steer a terminal: names of files and texts of guests are in it.
+fn safe(text: &str) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
+}
+
 /// The way to standard error.
 #[derive(Debug, Clone, Copy)]
 pub struct Talk {
@@ -54,7 +60,7 @@ impl Talk {
     /// A line that `-q` silences.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            self.line(&format!("trapline: {text}"));
+            self.line(&format!("trapline: {}", safe(text)));
         }
     }
 
@@ -62,6 +68,11 @@ impl Talk {
     pub fn line(&self, text: &str) {
         // Nobody is left to be told that standard error is closed.
         let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    /// A counter of a run.
+    pub fn counter(&self, name: &str, value: &serde_json::Value) {
+        self.line(&format!("{name:20} {value}"));
     }
 
     /// Bytes, such as a guest's console; `-q` silences them.
@@ -90,7 +101,7 @@ impl Talk {
 
     /// One sentence that says what went wrong.
     pub fn error(&self, sentence: &str) {
-        self.line(&format!("trapline: {} {sentence}", self.paint(RED, "error:")));
+        self.line(&format!("trapline: {} {}", self.paint(RED, "error:"), safe(sentence)));
     }
 
     /// Diagnostics that are no failure; `-q` silences them.
@@ -111,7 +122,7 @@ impl Talk {
     }
 
     fn diagnostic(&self, diagnostic: &Diagnostic) -> String {
-        let text = diagnostic.to_string();
+        let text = safe(&diagnostic.to_string());
         if !self.color {
             return text;
         }

@@ -1,40 +1,43 @@
 //! Writing trace files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Control, FileHead, HASH, MAX_RECORD};
+use super::names::Name;
+use super::{FileHead, HASH, MAX_RECORD, VERSION, control};
 use crate::guest_stack::GuestStack;
+use crate::names::{ProbeName, Symbolize};
 use crate::record::{Header, HeaderItems, Kind, RecordView};
-use crate::sink::{End, Reply, RunInfo, Sink, Symbolize};
+use crate::sink::{End, Reply, RunInfo, Sink};
 
 /// Writes a trace file.
 pub struct RawSink<W> {
     out: W,
     head: FileHead,
     /// Addresses whose symbol was asked for.
-    named: BTreeSet<u64>,
-    /// Kinds, modules and addresses of frames whose symbol was asked for.
-    frames: BTreeSet<(Kind, String, u64)>,
-    /// Records written, control records not counted.
+    symbols: BTreeSet<u64>,
+    /// Symbols of frames as the file has them, by kind, module and address.
+    frames: BTreeMap<(Kind, String, u64), Option<(String, u64)>>,
+    /// Probes as the file has them, by number.
+    probes: BTreeMap<u32, (u32, ProbeName)>,
+    /// Records written; control records do not count.
     records: u64,
     buffer: Vec<u8>,
-    /// Of all bytes written.
+    /// The hash of all bytes written.
     hash: Xxh3,
 }
 
 impl<W: Write> RawSink<W> {
-    /// A sink whose records have the chosen items, and the instruction pointer.
+    /// A sink for records of which printed forms show `items`.
     pub fn new(out: W, items: HeaderItems) -> Self {
-        let head = FileHead { width: 32, items };
         Self {
             out,
-            head,
-            named: BTreeSet::new(),
-            frames: BTreeSet::new(),
+            head: FileHead { version: VERSION, width: 32, items },
+            symbols: BTreeSet::new(),
+            frames: BTreeMap::new(),
+            probes: BTreeMap::new(),
             records: 0,
             buffer: Vec::new(),
             hash: Xxh3::new(),
@@ -46,35 +49,51 @@ impl<W: Write> RawSink<W> {
         self.out
     }
 
-    fn control(&mut self, control: Control, data: &[&[u8]]) -> io::Result<()> {
-        self.encode_control(control, data);
+    fn control(&mut self, data: &[u8]) -> io::Result<()> {
+        self.encode_control(data);
         self.write()
     }
 
-    fn encode_control(&mut self, control: Control, data: &[&[u8]]) {
+    fn encode_control(&mut self, data: &[u8]) {
         let header = Header { kind: Kind::Control, width: self.head.width, ..Header::default() };
-        let data = [&[control as u8], data.concat().as_slice()].concat();
         self.buffer.clear();
-        RecordView { header, name: b"", watch: None, data: &data }
-            .encode(HeaderItems::empty(), &mut self.buffer);
+        RecordView { header, name: b"", watch: None, data }.encode(HeaderItems::empty(), &mut self.buffer);
     }
 
-    /// Names the frames of a stack that were not named yet.
+    /// Writes the names that a record refers to and that the file does not hold yet.
+    fn name(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
+        let ip = record.header.ip;
+        if self.symbols.insert(ip)
+            && let Some(name) = symbols.symbol(ip)
+        {
+            self.control(&control::name(&Name::Symbol { ip, name }))?;
+        }
+        let number = record.header.probe;
+        if let Some(probe) = symbols.probe(number)
+            && self.probes.get(&number).is_none_or(|(id, name)| (*id, name) != (probe.id, probe.name))
+        {
+            let (id, name) = (probe.id, probe.name.clone());
+            self.control(&control::name(&Name::Probe { number, id, name: name.clone() }))?;
+            self.probes.insert(number, (id, name));
+        }
+        if record.header.kind.is_guest_stack() { self.name_frames(record, symbols) } else { Ok(()) }
+    }
+
+    /// Modules come and go, so the symbols of a stack are asked for each time, and written when they have changed.
     fn name_frames(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let (kind, width) = (record.header.kind, record.header.width);
-        let Some(stack) = GuestStack::decode(record.data, width).ok().filter(|_| kind.is_guest_stack())
-        else {
-            return Ok(());
-        };
+        let Ok(stack) = GuestStack::decode(record.data, width) else { return Ok(()) };
         for (module, address) in stack.frames.iter().filter_map(|frame| stack.place(*frame, width)) {
-            let name = &module.name;
-            if self.frames.insert((kind, name.clone(), address))
-                && let Some((symbol, offset)) = symbols.frame(kind, name, address)
-            {
-                let length = (name.len() as u16).to_le_bytes();
-                let place = [&[kind as u8][..], &address.to_le_bytes(), &length, name.as_bytes()].concat();
-                self.control(Control::Frame, &[&place, &offset.to_le_bytes(), symbol.as_bytes()])?;
+            let found = symbols.frame(kind, &module.name, address);
+            let key = (kind, module.name.clone(), address);
+            let written = self.frames.get(&key).cloned().flatten();
+            if written == found {
+                continue;
             }
+            let (name, offset) = found.clone().unwrap_or_default();
+            let module = module.name.clone();
+            self.control(&control::name(&Name::Frame { kind, module, address, name, offset }))?;
+            self.frames.insert(key, found);
         }
         Ok(())
     }
@@ -89,48 +108,29 @@ impl<W: Write> RawSink<W> {
     }
 }
 
-fn object(fields: &[(String, Value)]) -> Map<String, Value> {
-    fields.iter().cloned().collect()
-}
-
 impl<W: Write> Sink for RawSink<W> {
     fn begin(&mut self, run: &RunInfo) -> io::Result<()> {
         self.head.width = run.width;
         let head = self.head.encode();
         self.hash.update(&head);
         self.out.write_all(&head)?;
-        let mut fields = object(&[("image".to_owned(), json!(run.image))]);
-        fields.extend(run.extra.iter().cloned());
-        self.control(Control::Begin, &[Value::Object(fields).to_string().as_bytes()])
+        self.control(&control::begin(run))
     }
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
-        let ip = record.header.ip;
-        if self.named.insert(ip)
-            && let Some(symbol) = symbols.symbol(ip)
-        {
-            self.control(Control::Symbol, &[&ip.to_le_bytes(), symbol.as_bytes()])?;
-        }
-        self.name_frames(record, symbols)?;
+        self.name(record, symbols)?;
         self.records += 1;
         self.buffer.clear();
-        record.encode_whole(self.head.items | HeaderItems::EIP, &mut self.buffer);
+        record.encode_whole(self.head.items, &mut self.buffer);
         self.write()
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        let fields = json!({"lines": reply.lines, "object": reply.object});
-        self.control(Control::Reply, &[fields.to_string().as_bytes()])
+        self.control(&control::reply(reply))
     }
 
     fn end(&mut self, end: &End) -> io::Result<()> {
-        let c = end.counts;
-        let counts = [self.records, c.committed, c.overwritten, c.oversized, end.insns, end.hits, end.lost]
-            .map(u64::to_le_bytes);
-        let fields = json!({"digest": end.digest, "extra": object(&end.extra)});
-        let exit = end.exit.to_le_bytes();
-        let json = fields.to_string();
-        self.encode_control(Control::End, &[counts.as_flattened(), &exit, json.as_bytes(), &[0; HASH]]);
+        self.encode_control(&control::end(end, self.records));
         let before = self.buffer.len() - HASH;
         let (before, last) = self.buffer.split_at_mut(before);
         self.hash.update(before);

@@ -1,11 +1,13 @@
-//! Hits as dtrace(1) prints them: CPU, ID and FUNCTION:NAME, then what was logged.
+//! Hits in the form of dtrace(1): CPU, ID and FUNCTION:NAME, then the logged data.
 //!
-//! A record of a probe point that no provider has put has no ID and no name there: its ID is 0 and its place stands in
-//! the column of the name.
+//! dtrace(1) has no form for a probe point that a probe program gives by offset or address. Such a record shows the ID 0,
+//! and the symbol or address in the column of the name.
 
 use std::io::{self, Write};
 
-use super::{End, Reply, RunInfo, Sink, Symbolize, guest_stack, harmless, stack_trace, words};
+use super::{End, Reply, RunInfo, Sink, guest_stack, stack_trace};
+use crate::names::Symbolize;
+use crate::printable::harmless;
 use crate::record::RecordView;
 
 /// Writes a heading and one line a hit.
@@ -42,9 +44,7 @@ impl<W: Write> Sink for DtraceSink<W> {
             None => (0, symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip))),
         };
         let mut line = format!("{:>3} {id:>6} {:>32}", h.cpu, harmless(&name));
-        for word in words(record) {
-            line.push_str(&format!(" {word:#x}"));
-        }
+        push_words(record, &mut line);
         writeln!(self.out, "{line}")
     }
 
@@ -54,5 +54,20 @@ impl<W: Write> Sink for DtraceSink<W> {
 
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Appends the data as words of the guest. Bytes behind the last whole word follow as one shorter number, padded to its
+/// full width so that the number of bytes shows.
+fn push_words(record: &RecordView<'_>, line: &mut String) {
+    let size = usize::from(record.header.width / 8).max(1);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+    let words = record.data.chunks_exact(size);
+    let rest = words.remainder();
+    for word in words {
+        line.push_str(&format!(" {:#x}", number(word)));
+    }
+    if !rest.is_empty() {
+        line.push_str(&format!(" 0x{:0digits$x}", number(rest), digits = 2 * rest.len()));
     }
 }

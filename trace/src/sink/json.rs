@@ -6,7 +6,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, Symbolize, guest_stack, has, hex, printable, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, hex, stack_trace};
+use crate::names::Symbolize;
+use crate::printable::printable;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;

@@ -1,7 +1,7 @@
-//! Sinks: where records go, and the two that write to any [`std::io::Write`].
+//! Sinks: the forms in which records are written to any [`std::io::Write`].
 //!
-//! A sink is told of the start of a run, of each record in order, and of its
-//! end. It formats and writes; it neither buffers records nor drops any.
+//! A sink is told when a run starts, then each record in order, then how the run ended. It formats and writes; it
+//! neither buffers records nor drops any.
 
 mod dtrace;
 mod json;
@@ -11,37 +11,12 @@ use std::io;
 
 use crate::channel::Counts;
 use crate::guest_stack::GuestStack;
-use crate::probe_name::NamedProbe;
+use crate::names::Symbolize;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::stack_trace::StackTrace;
 pub use dtrace::DtraceSink;
 pub use json::JsonSink;
 pub use text::TextSink;
-
-/// Names addresses and probes; `None` when nothing is known of one.
-pub trait Symbolize {
-    /// The symbol of an address, such as `do_fork` or `do_fork+0x10`.
-    fn symbol(&self, ip: u64) -> Option<String>;
-
-    /// The symbol that holds an address in a module, and how far into it, for the stack records of this kind:
-    /// [`StackModule`](crate::StackModule) says what such an address is.
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
-        let _ = (kind, module, address);
-        None
-    }
-
-    /// The provider's probe that [`Header::probe`](crate::Header::probe) counts; none of a probe point of one's own.
-    fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
-        let _ = number;
-        None
-    }
-}
-
-impl<F: Fn(u64) -> Option<String>> Symbolize for F {
-    fn symbol(&self, ip: u64) -> Option<String> {
-        self(ip)
-    }
-}
 
 /// What is known when a run starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -71,6 +46,8 @@ pub struct End {
     pub exit: i32,
     /// Further fields for the JSON end line, in this order.
     pub extra: Vec<(String, serde_json::Value)>,
+    /// Counters of the run by name. A trace file always holds them; printed forms show them only as part of `extra`.
+    pub counters: Vec<(String, serde_json::Value)>,
 }
 
 /// The answer to something that was asked or done from outside while the run went on.
@@ -133,12 +110,6 @@ pub fn hex(bytes: &[u8], style: HexStyle) -> String {
     out
 }
 
-/// A process name as text; bytes that are not printable ASCII become `?`, so that a guest cannot write to
-/// the user's terminal.
-pub(crate) fn printable(name: &[u8]) -> String {
-    name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
-}
-
 /// The lines of a record that is a stack of the guest's, innermost frame first.
 fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<String>> {
     let (kind, width) = (record.header.kind, record.header.width);
@@ -146,21 +117,10 @@ fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<S
     Some(stack.lines(kind, width, symbols))
 }
 
-/// The data as words of the guest; a rest that is no word is left out.
-fn words<'a>(record: &RecordView<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    let size = usize::from(record.header.width / 8).max(1);
-    record.data.chunks_exact(size).map(|bytes| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
-}
-
 /// What a record's data says, when it has a form of its own: a stack trace.
 fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
     let wanted = record.header.kind == Kind::StackTrace;
     StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)
-}
-
-/// Text from a file that anyone may have made: what would steer a terminal becomes `?`.
-fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Whether an item was chosen.

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::{
-    End, HexStyle, Reply, RunInfo, Sink, Symbolize, guest_stack, harmless, has, hex, printable, stack_trace,
-};
+use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, hex, stack_trace};
+use crate::names::Symbolize;
+use crate::printable::{harmless, printable};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;

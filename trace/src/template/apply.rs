@@ -6,8 +6,9 @@
 use std::fmt::Write;
 
 use super::syntax::{Node, Op};
-use crate::dump::{dump, visible};
-use crate::prefix::{Prefix, Token};
+use crate::dump::dump;
+use crate::log_prefix::{Prefix, Token};
+use crate::printable::visible;
 
 /// Most bytes of text that a record's data becomes, but for a marked dump behind it.
 pub const MAX_TEXT: usize = 1 << 20;

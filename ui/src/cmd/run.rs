@@ -213,11 +213,10 @@ fn finish(
     let wanted = args.digest || args.format != RecordFormat::Text;
     let digest = wanted.then(|| session.machine.digest().to_string());
     let mut extra = vec![("reason".to_owned(), json!(ending.sentence()))];
+    let counters = counters(session, &stats);
     if args.stats {
-        extra.push((
-            "stats".to_owned(),
-            counters(session, &stats).into_iter().collect::<serde_json::Map<_, _>>().into(),
-        ));
+        let stats: serde_json::Map<_, _> = counters.iter().cloned().collect();
+        extra.push(("stats".to_owned(), stats.into()));
     }
     let end = End {
         insns: session.machine.icount(),
@@ -227,6 +226,7 @@ fn finish(
         digest: digest.clone(),
         exit: exit.code().into(),
         extra,
+        counters,
     };
     outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     // What stands on the console before the talk must have got there before it.
@@ -266,14 +266,12 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
         }
         unanswered(&stats, talk);
     }
-    if args.format == RecordFormat::Text {
+    if matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace) {
         if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
             talk.line(&format!("digest {digest}"));
         }
         if args.stats {
-            for (name, value) in counters(session, &stats) {
-                talk.line(&format!("{name:20} {value}"));
-            }
+            end.counters.iter().for_each(|(name, value)| talk.counter(name, value));
         }
     }
 }

@@ -1,18 +1,18 @@
-//! `trapline trace`: trace files back to what the run would have printed.
+//! `trapline trace`: prints trace files as the run itself would have been printed.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use trapline_trace::{
-    Destination, Entry, Event, FileDestination, Kind, Logged, Piece, Sink, Symbolize, TraceFileError,
-    TraceReader,
+    Destination, End, Entry, Event, FileDestination, Logged, ShowError, TraceFileError, TraceReader,
 };
 
 use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_stdout};
+use crate::talk::Talk;
 
 type Reader = TraceReader<BufReader<File>>;
 
@@ -20,20 +20,22 @@ type Reader = TraceReader<BufReader<File>>;
 ///
 /// # Errors
 /// Bad files, or an output that cannot be written.
-pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn run(args: &TraceArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     match &args.command {
-        TraceCommand::Cat(args) => cat(args, out),
+        TraceCommand::Cat(args) => cat(args, out, talk),
     }
 }
 
-fn cat(args: &CatArgs, out: &mut dyn Write) -> Result<Exit, Failure> {
+fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    if args.stats && args.format == RecordFormat::Raw {
+        let text = "--stats goes with -f text, json or dtrace: -f raw copies the file as it is";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     no_terminal(args.format, args.output.is_none())?;
     let same = |output: &PathBuf| matches!((output.canonicalize(), args.file.canonicalize()), (Ok(a), Ok(b)) if a == b);
     if args.output.as_ref().is_some_and(same) {
         let file = args.file.display();
-        return Err(Failure::Usage(format!(
-            "-o {file} is the trace file that is read; another would be right"
-        )));
+        return Err(Failure::Usage(format!("-o {file} is the trace file that is read; name another file")));
     }
     let file = File::open(&args.file).map_err(|error| damaged(&args.file, error.into()))?;
     let mut reader = TraceReader::open(BufReader::new(file)).map_err(|error| damaged(&args.file, error))?;
@@ -47,7 +49,7 @@ fn cat(args: &CatArgs, out: &mut dyn Write) -> Result<Exit, Failure> {
         copy(&mut reader, destination, args)?;
     } else {
         let sink = Logged::new(form.name(), |page| form.sink(page), destination);
-        print(&mut reader, sink, args)?;
+        print(&mut reader, sink, args, talk)?;
     }
     Ok(Exit::Ok)
 }
@@ -59,52 +61,46 @@ fn damaged(path: &Path, error: TraceFileError) -> Failure {
     }
 }
 
-/// The names that a file holds.
-#[derive(Default)]
-struct Names {
-    symbols: BTreeMap<u64, String>,
-    frames: BTreeMap<(Kind, String, u64), (String, u64)>,
-}
-
-impl Symbolize for Names {
-    fn symbol(&self, ip: u64) -> Option<String> {
-        self.symbols.get(&ip).cloned()
-    }
-
-    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
-        self.frames.get(&(kind, module.to_owned(), address)).cloned()
-    }
-}
-
-/// Shows each piece to the sink that `run` would have used. What is whole arrives, whatever follows it.
-fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs) -> Result<(), Failure> {
-    let mut names = Names::default();
+/// Shows each piece to the sink that `run` would have used. All pieces before a damaged one arrive.
+fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs, talk: &Talk) -> Result<(), Failure> {
     let writing = |error| Failure::writing(args.output.as_deref(), error);
-    loop {
-        let piece = match reader.next_piece() {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                sink.break_off().map_err(writing)?;
-                return Err(damaged(&args.file, error));
+    let mut counters = Vec::new();
+    let shown = reader.show(&mut sink, |end| {
+        if args.stats {
+            counters = with_stats(end);
+        }
+    });
+    match shown {
+        Ok(()) if args.stats && args.format != RecordFormat::Json => {
+            for (name, value) in &counters {
+                talk.counter(name, value);
             }
-        };
-        let written = match piece {
-            Piece::Begin(run) => sink.begin(&run),
-            Piece::Symbol { ip, name } => {
-                names.symbols.insert(ip, name);
-                Ok(())
+            if counters.is_empty() {
+                let file = args.file.display();
+                talk.note(&format!("{file} holds no counters: an older version wrote it without --stats"));
             }
-            Piece::Frame { kind, module, address, name, offset } => {
-                names.frames.insert((kind, module, address), (name, offset));
-                Ok(())
-            }
-            Piece::Record(record) => sink.record(&record.view(), &names),
-            Piece::Reply(reply) => sink.reply(&reply),
-            Piece::End(end) => sink.end(&end),
-        };
-        written.map_err(writing)?;
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+        Err(ShowError::Sink(error)) => Err(writing(error)),
+        Err(ShowError::File(error)) => {
+            sink.break_off().map_err(writing)?;
+            Err(damaged(&args.file, error))
+        }
     }
+}
+
+/// Makes the counters part of what JSON shows of the end, as `run --stats` does, and answers them.
+fn with_stats(end: &mut End) -> Vec<(String, Value)> {
+    let there = end.extra.iter().find(|(name, _)| name == "stats").and_then(|(_, value)| value.as_object());
+    if let Some(stats) = there {
+        return stats.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    }
+    if !end.counters.is_empty() {
+        let stats: serde_json::Map<_, _> = end.counters.iter().cloned().collect();
+        end.extra.push(("stats".to_owned(), stats.into()));
+    }
+    end.counters.clone()
 }
 
 /// Copies the whole pieces as they are.
