@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use crate::cli::{Ran, trapline};
+use crate::cli::{Ran, trace_file_prints_the_run, trapline};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -209,6 +209,42 @@ fn guest_programs_see_that_static_probes_are_disabled_and_enabled_while_they_run
         "static: end",
     ];
     assert_eq!(seen, wanted, "{}", ran.err);
+}
+
+#[test]
+fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
+    let folder = TempDir::new().unwrap();
+    let shop = shop(folder.path());
+    let guest = Guest::new(folder, &[shop], "/shop first\n");
+    let string = "push 30; push arg, 0; log str";
+    let clauses = [
+        "shop:::sale { push arg, 0; log 1; push 5; push u, rsp; log mrf }".to_owned(),
+        "shop:::order-placed".to_owned(),
+        "sdt:shop::checkout { push arg, 0; log 1 }".to_owned(),
+        "sdt:vmlinux:sched:sched_process_fork".to_owned(),
+        "tracepoint:vmlinux:sched:sched_process_exec".to_owned(),
+        format!("fbt::do_mount:entry,fbt::getname:entry {{ {string} }}"),
+        "pid*:shop:main:entry,pid*:shop:main:return".to_owned(),
+        "profile:::tick-1s".to_owned(),
+    ];
+    let kernel = root().join(KERNEL).display().to_string();
+    let mut args = vec!["run", &kernel, "--initrd", &guest.initrd, "--until", "static: end"];
+    args.extend(["--limit-insns", "20000000000", "--header", "all", "--stack=4", "--ustack=4"]);
+    args.extend(clauses.iter().flat_map(|clause| ["-n", clause]));
+    let forms: [&[&str]; 3] = [&["--symbols"], &["-f", "json", "--stats"], &["-f", "dtrace"]];
+    let text = trace_file_prints_the_run(guest.folder.path(), &args, &forms);
+    for wanted in
+        ["shop:sale:sale", "shop:order:order-placed", "checkout", "sched_process_fork", "fbt:", "profile:"]
+    {
+        let probe = |line: &str| line.split_once("probe=").is_some_and(|(_, rest)| rest.contains(wanted));
+        assert!(text.lines().any(probe), "{wanted}");
+    }
+    assert!(text.lines().any(|line| {
+        let probe = line.split_once("probe=pid").map(|(_, rest)| rest);
+        probe.is_some_and(|rest| {
+            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains(":main:return")
+        })
+    }));
 }
 
 /// Boots a kernel whose first process is `small.c`, until that has said what it sees.

@@ -64,6 +64,11 @@ fn load(path: &Path) {
     std::fs::write(path, file).unwrap();
 }
 
+/// A file `kernel` with static probes that a loader has prepared.
+pub fn loaded_kernel(folder: &Path) {
+    load(&kernel(folder));
+}
+
 #[test]
 fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_the_reason() {
     let folder = TempDir::new().unwrap();
@@ -99,7 +104,7 @@ fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_t
 #[test]
 fn static_probes_of_a_kernel_fire_by_their_names() {
     let folder = TempDir::new().unwrap();
-    load(&kernel(folder.path()));
+    loaded_kernel(folder.path());
     let specs = "sdt:::vm-page-out { push arg, 1; push arg, 0; log 2 }";
     let run = trapline(
         folder.path(),

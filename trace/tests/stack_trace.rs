@@ -77,7 +77,10 @@ fn every_truncation_and_what_follows_are_errors() {
         }
         data.push(0);
         let error = StackTrace::decode(&data, width).unwrap_err().to_string();
-        assert_eq!(error, "the record's number of bytes behind its stack trace is 1, which is not a valid value");
+        assert_eq!(
+            error,
+            "the record's number of bytes behind its stack trace is 1, which is not a valid value"
+        );
         data[0] = 7;
         let error = StackTrace::decode(&data, width).unwrap_err().to_string();
         assert_eq!(error, "the record's module name's token is 7, which is not a valid value");

@@ -57,3 +57,26 @@ pub fn kernel_probe(place: &str, opcode: &str) -> String {
     let header = "name = vmlinux\nmodtype = kernel\nmajor = 1\n";
     format!("{header}{place}\nopcode = {opcode}\nminor = 1\npush pid\nlog 1\nexit\n")
 }
+
+/// The printed forms of a run, as options.
+pub const FORMS: [&[&str]; 5] =
+    [&["-f", "text"], &["-f", "json"], &["-f", "dtrace"], &["--symbols"], &["-f", "json", "--stats"]];
+
+/// Runs `trapline ARGS` once for a trace file, and asserts that `trace cat` prints from it, byte for byte, what the run
+/// itself prints in each of these forms. Answers the text of the first form.
+pub fn trace_file_prints_the_run(folder: &Path, args: &[&str], forms: &[&[&str]]) -> String {
+    let trapline = |args: &[&str]| {
+        let ran = trapline(folder, args);
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+        ran.out
+    };
+    trapline(&[args, &["-q", "-f", "raw", "-o", "providers.trace"]].concat());
+    let mut first = None;
+    for form in forms {
+        let direct = trapline(&[args, &["-q"], form].concat());
+        let later = trapline(&[&["trace", "cat", "providers.trace"], *form].concat());
+        assert!(direct == later, "{args:?} {form:?}: the run prints\n{direct}\nand its trace file\n{later}");
+        first.get_or_insert(direct);
+    }
+    first.unwrap()
+}
