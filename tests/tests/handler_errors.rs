@@ -71,3 +71,23 @@ fn a_probe_that_failed_once_is_not_counted_and_one_that_never_failed_not_told_of
         "{errors:?}"
     );
 }
+
+#[test]
+fn a_fault_in_a_programs_handler_is_told_with_file_and_line_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = crate::cli::kernel_probe("offset = do_fork", "0x55").replace("log 1", "push 0\ndiv\nlog 1");
+    std::fs::write(folder.path().join("fails.rpn"), &program).unwrap();
+    let line = 1 + program.lines().position(|line| line == "div").unwrap();
+    let ran = trapline(folder.path(), &["run", "embedded:ia32", "--console", "none", "-p", "fails.rpn"]);
+    let told: Vec<&str> = ran.err.lines().filter(|line| line.contains("error")).collect();
+    let first = format!(
+        "trapline: fails.rpn:{line}: error on probe (1,1): divide-by-zero in action #3 at RPN offset 10"
+    );
+    assert_eq!(told, [&*first, "trapline: 6 errors on probe (1,1) of fails.rpn"], "{}", ran.err);
+}
+
+#[test]
+fn the_name_of_a_file_does_not_steer_the_terminal() {
+    let ran = trapline(&root(), &["check", "no\u{1b}[31m\u{7}such.rpn"]);
+    assert_eq!(ran.err, "trapline: error: cannot read no?[31m?such.rpn: No such file or directory\n");
+}
