@@ -81,6 +81,7 @@ impl LinuxBoot {
     /// # Errors
     /// When it cannot be built or loaded.
     pub fn machine(&self, until: &str) -> Result<Machine, Box<dyn Error>> {
+        crate::turns::take()?;
         let model = match self.image.plan().width {
             Width::Bits32 => CpuModel::Ia32,
             Width::Bits64 => CpuModel::X86_64,

@@ -1,8 +1,10 @@
 //! Whole-system tests of Trapline: what the tests share.
 
 pub mod boot;
+pub mod built;
 pub mod linux;
 pub mod pairing;
+pub mod turns;
 
 use std::path::{Path, PathBuf};
 use trapline_emu::load::{Image, Width};
@@ -14,6 +16,12 @@ use trapline_trace::{ChannelConfig, HeaderItems};
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// CPU seconds that this thread has used: other work on the machine does not count.
+pub fn cpu_seconds() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }
 
 /// A guest that `make guests` fetches.
@@ -44,6 +52,7 @@ impl Mach {
     /// # Errors
     /// When it was not fetched or cannot be loaded.
     pub fn load() -> Result<Self, Box<dyn std::error::Error>> {
+        turns::take()?;
         let bytes = fetched("gnumach")?;
         let image = Image::parse(&bytes, "gnumach")?;
         let symbols = Symbols::from_elf(&bytes, "gnumach")?;

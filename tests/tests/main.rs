@@ -3,7 +3,6 @@
 mod attacks;
 mod bad_input;
 mod bad_probes;
-mod behaviours;
 mod cli;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
@@ -37,6 +36,7 @@ mod guest_linux_transparency;
 mod guest_memtest86;
 mod guest_source_lines;
 mod handler_errors;
+mod harness;
 mod host_cpu;
 mod hostile;
 mod interposition;

@@ -17,6 +17,7 @@
 
 pub mod circles;
 mod names;
+pub mod tests;
 pub mod tree;
 
 pub use circles::{Circle, circles};

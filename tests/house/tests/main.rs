@@ -1,5 +1,7 @@
 //! The house rules in one binary: a module a subject. A new file needs its `mod` line here.
 
 mod architecture;
+mod behaviours;
 mod circles;
 mod test_files;
+mod tests_can_fail;

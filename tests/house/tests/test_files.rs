@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use trapline_house::{Crate, members, root};
 
-fn sources(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+/// Adds every Rust file below a folder.
+pub fn sources(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

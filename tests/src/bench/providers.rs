@@ -3,7 +3,6 @@
 
 use super::table::{Row, Target as Bound, cpu_seconds, median};
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
@@ -71,10 +70,9 @@ pub fn linux(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     ])
 }
 
-/// CPU milliseconds of `trapline list`, which lies beside this program.
+/// CPU milliseconds of `trapline list`.
 fn list(kernel: &str, spec: &str) -> Result<f64, Box<dyn Error>> {
-    let own = std::env::current_exe()?;
-    let trapline = own.parent().map_or_else(PathBuf::new, |folder| folder.join("trapline"));
+    let trapline = trapline_tests::built::trapline()?;
     let before = children()?;
     let mut command = Command::new(&trapline);
     command.args(["list", &format!(".guests/{kernel}"), spec, "-q"]).current_dir(root());

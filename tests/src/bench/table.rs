@@ -3,6 +3,7 @@
 use super::forms::{Cost, Line, name, summary};
 use std::fmt::Write as _;
 use trapline_interposer::Way;
+pub use trapline_tests::cpu_seconds;
 
 /// What a row must not pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -201,10 +202,4 @@ fn form_json(line: &Line) -> serde_json::Value {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// CPU seconds that this thread has used: other work on the machine does not count.
-pub fn cpu_seconds() -> f64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }

@@ -20,13 +20,9 @@ pub struct Ran {
     pub err: String,
 }
 
-/// The program, which Cargo puts beside the folder of the tests.
+/// The program, built from the sources as they are.
 pub fn binary() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().and_then(Path::parent).unwrap();
-    let found = profile.join("trapline");
-    assert!(found.is_file(), "{} is not there; run `cargo build --release -p trapline`", found.display());
-    found
+    trapline_tests::built::trapline().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A command that is killed when it takes too long.
@@ -37,8 +33,9 @@ pub fn patient(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs `command` to its end.
+/// Runs `command` to its end, when there is room for a guest.
 pub fn finish(mut command: Command) -> Ran {
+    trapline_tests::turns::take().unwrap();
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let code = output.status.code().unwrap_or(137);

@@ -1,9 +1,14 @@
-//! What the real fbt, pid and sdt do, behaviour by behaviour, and the test that shows it of ours.
+//! What the real fbt, pid and sdt do, behaviour by behaviour, and the test that checks it of ours.
+//!
+//! This table is an index: the tests that it names check the behaviours. It holds only tests that run and can fail: each
+//! is a `#[test]`, is not ignored, and reaches an assertion.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use trapline_tests::root;
+use trapline_house::root;
+
+use crate::tests_can_fail::all_tests;
 
 /// Provider, behaviour, file, test. What several tests show has several rows.
 const TABLE: &str = "
@@ -57,16 +62,16 @@ faults | invalid address, illegal operation, divide-by-zero | tests/tests/handle
 ";
 
 #[test]
-fn each_behaviour_of_the_real_providers_has_a_test() {
-    let mut rows = BTreeSet::new();
+fn each_behaviour_of_the_real_providers_has_a_test_that_runs_and_can_fail() {
+    let (tests, mut rows) = (all_tests(), BTreeSet::new());
     for line in TABLE.lines().filter(|line| !line.is_empty()) {
         let row: Vec<&str> = line.split(" | ").collect();
-        let [_, _, file, test] = row.as_slice() else { panic!("{line}") };
-        assert!(rows.insert(line), "{line} is there twice");
-        let text = std::fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
-        let at = text.find(&format!("fn {test}()")).unwrap_or_else(|| panic!("{file} has no {test}"));
-        let before = text[..at].trim_end();
-        assert!(before.ends_with("#[test]"), "{test} of {file} is no test");
+        let [_, _, file, name] = row.as_slice() else { panic!("{line}") };
+        assert!(rows.insert(line), "{line} is listed twice");
+        let path = root().join(file).canonicalize().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let test = tests.iter().find(|test| test.file == path && test.name == *name);
+        let test = test.unwrap_or_else(|| panic!("{file} has no test {name}"));
+        assert!(!test.ignored && test.asserts, "{test:?}");
     }
     assert!(rows.len() > 25, "{}", rows.len());
 }

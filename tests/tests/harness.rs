@@ -1,0 +1,66 @@
+//! The harness itself: turns of guests, and the program that the tests run.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs::{File, FileTimes};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+use tempfile::tempdir;
+use trapline_tests::built::is_current;
+use trapline_tests::turns;
+
+#[test]
+fn a_test_waits_while_every_turn_is_taken_and_goes_on_when_one_is_given_back() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("turns");
+    let first = turns::wait(path.clone(), 2).unwrap();
+    let _second = turns::wait(path.clone(), 2).unwrap();
+    let (told, hears) = mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        let third = turns::wait(path, 2).unwrap();
+        told.send(()).unwrap();
+        drop(third);
+    });
+    assert!(hears.recv_timeout(Duration::from_millis(300)).is_err(), "a third turn of two");
+    drop(first);
+    hears.recv_timeout(Duration::from_secs(60)).unwrap();
+    waiter.join().unwrap();
+}
+
+#[test]
+fn there_is_a_turn_for_each_gibibyte_in_three_quarters_of_the_memory_and_at_least_one() {
+    let turns = turns::count();
+    assert!((1..4096).contains(&turns), "{turns}");
+}
+
+fn write(path: &Path, text: &str, seconds: u64) {
+    std::fs::write(path, text).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_times(FileTimes::new().set_modified(time)).unwrap();
+}
+
+#[test]
+fn a_program_is_current_while_no_source_is_newer_or_gone() {
+    let folder = tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (program, list) = (at("program"), at("program.d"));
+    let (one, two) = (at("one.rs"), at("two words.rs"));
+    let named = |path: &Path| path.display().to_string().replace(' ', "\\ ");
+    write(&list, &format!("{}: {} {}\n", named(&program), named(&one), named(&two)), 0);
+    write(&one, "", 100);
+    write(&two, "", 200);
+    assert!(!is_current(&program, &list), "it is not there");
+    write(&program, "", 200);
+    assert!(is_current(&program, &list));
+    write(&two, "", 201);
+    assert!(!is_current(&program, &list), "a source is newer");
+    write(&program, "", 300);
+    assert!(is_current(&program, &list));
+    std::fs::remove_file(&one).unwrap();
+    assert!(!is_current(&program, &list), "a source is gone");
+    write(&one, "", 100);
+    std::fs::remove_file(&list).unwrap();
+    assert!(!is_current(&program, &list), "nothing says what it was made of");
+}
