@@ -3,38 +3,44 @@
 //! A [`Machine`] loads an image, runs it under one exact clock, and offers every trap that comes out of a
 //! patch to a [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
 //!
-//! The rooms: `engine` (Unicorn, and the only file that knows its layout), `mmu` (page walker and architectural
-//! TLB), `core` (hooks, counting, patches, delivery, the run loop), `devices` and `platform` (pure cores and their
-//! ports), `load` and `symbols`, `snapshot` (the state of a machine as data).
+//! The rooms, each of which names only those before it: `engine` (Unicorn, and the only place that knows its layout); `isa`
+//! (decoding, pure); `mmu` (page walker and architectural TLB); `cpu` (memory access, exceptions through the guest's IDT,
+//! instructions that the machine executes itself); `views` (patches and slots); `blocks` (what is known of translated
+//! code); `run` (hooks, the run loop, and the [`Core`] that owns all parts). Beside them `devices` and `platform` (pure cores
+//! and their ports), `load` and `symbols`, `snapshot` (the state of a machine as data).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 #[doc(hidden)]
 pub mod bare;
+mod blocks;
 mod clock;
-mod core;
+mod cpu;
 pub mod devices;
 mod digest;
 mod engine;
 pub mod firmware;
-mod interpose;
+mod isa;
 pub mod load;
 mod machine;
 mod mmu;
 mod panics;
 pub mod platform;
 mod ram;
+mod run;
 mod snapshot;
 pub mod symbols;
+mod views;
 
-pub use crate::core::{
-    BootState, Core, CpuMode, CrashReport, Fault, PatchError, SLOT_BYTES, SentByte, SerialPort, Slot, Stop,
-    UserContext, Vector, WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind, is_sensitive,
+pub use crate::cpu::{BootState, CpuMode, CrashReport, Fault, SentByte, SerialPort, UserContext, Vector};
+pub use crate::isa::is_sensitive;
+pub use crate::run::{
+    Core, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind,
 };
+pub use crate::views::{PatchError, SLOT_BYTES, Slot};
 pub use clock::Clock;
 pub use digest::Digest;
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
-pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};

@@ -1,14 +1,14 @@
 //! `Machine`: one guest, from its image to the end of its run.
 
-use crate::core::{BootState, Core, CpuMode, SentByte, Stop};
+use crate::cpu::{BootState, CpuMode, SentByte};
 use crate::digest::{Digest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::firmware;
-use crate::interpose::TrapInterposer;
 use crate::load::linux::{self, Layout};
 use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
+use crate::run::{Core, Stop, TrapInterposer};
 use crate::snapshot::{MachineIdentity, Snapshot, SnapshotMismatch};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! the host: no pointer, no translation, no patch. What is armed, watched or displaced is the interposer's, which has a
 //! state of its own. Pages are shared between snapshots.
 //!
-//! `core/snapshot.rs` takes them from a machine and puts them back.
+//! `run/snapshot.rs` takes them from a machine and puts them back.
 
 mod console;
 mod cpu;
@@ -17,7 +17,7 @@ pub use cpu::{CpuState, MsrState, SegmentState, X87State};
 pub use identity::{MachineIdentity, SnapshotMismatch};
 pub(crate) use pages::PageTable;
 
-use crate::core::UserContext;
+use crate::cpu::UserContext;
 use crate::mmu::TlbImage;
 use crate::platform::Platform;
 use crate::ram::PAGE;

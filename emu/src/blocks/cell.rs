@@ -1,0 +1,314 @@
+//! Block cells: what the machine knows of each translated block.
+//!
+//! The engine takes the BLOCK hook's `user_data` as a constant of the block when it translates it. Giving
+//! every block its own cell makes the hot path one load and one add, and the count exact whatever address
+//! or mapping the block is reached through.
+
+use crate::clock::Clock;
+use crate::cpu::strings::Repeat;
+use crate::ram::PAGE;
+use crate::run::Core;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// One translated block: half a cache line. Everything but `hot` is a [`Cell`], because the engine, the hooks and the core
+/// all name the same cells.
+#[repr(C, align(32))]
+pub(crate) struct BlockCell {
+    hot: NonNull<Hot>,
+    /// Linear address of the first byte.
+    pc: Cell<u64>,
+    /// Instructions in the block.
+    icount: Cell<u16>,
+    /// `BlockCell::*` bits.
+    flags: Cell<u16>,
+    /// Bytes of the block.
+    size: Cell<u16>,
+    /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
+    /// the last instruction for `REP_TAIL`. Of other blocks how often the patch that ends them has trapped.
+    lead: Cell<u16>,
+    /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
+    head: Cell<u32>,
+    /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
+    patch: Cell<u32>,
+}
+
+macro_rules! field {
+    ($get:ident, $set:ident, $ty:ty) => {
+        #[inline(always)]
+        pub fn $get(&self) -> $ty {
+            self.$get.get()
+        }
+        #[inline(always)]
+        pub fn $set(&self, value: $ty) {
+            self.$get.set(value);
+        }
+    };
+}
+
+impl BlockCell {
+    fn new(hot: NonNull<Hot>) -> Self {
+        BlockCell {
+            hot,
+            pc: Cell::new(0),
+            icount: Cell::new(0),
+            flags: Cell::new(Self::NEW),
+            size: Cell::new(0),
+            lead: Cell::new(0),
+            head: Cell::new(0),
+            patch: Cell::new(0),
+        }
+    }
+
+    /// Not analysed yet.
+    pub const NEW: u16 = 1;
+    /// Holds an instruction that the machine executes itself; `lead` instructions come before it.
+    pub const SENSITIVE: u16 = 2;
+    /// Ends with a repeated string instruction at offset `lead`.
+    pub const REP_TAIL: u16 = 4;
+    /// Is a single repeated string instruction.
+    pub const REP_HEAD: u16 = 8;
+    /// Runs a displaced instruction out of line: counts nothing, since its trap has been counted.
+    pub const SLOT: u16 = 16;
+    /// In a mode that the machine does not run.
+    pub const UNSUPPORTED: u16 = 32;
+    /// Ends with IRET.
+    pub const IRET_TAIL: u16 = 64;
+    /// Is a single instruction that stores and does not go to itself: what the engine goes back to when a block has
+    /// overwritten itself.
+    pub const STORE: u16 = 128;
+    /// Holds an instruction with a patch behind its first byte, which must run from the guest's own bytes; `lead`
+    /// instructions come before it.
+    pub const OVERLAPPED: u16 = 256;
+    /// Is what comes in a slot behind an instruction of the x87.
+    pub const SLOT_TAIL: u16 = 512;
+    /// Ends with IRET, SYSRET or a far transfer, after which the machine sees to RF and to the base of CS.
+    pub const FLAGS_TAIL: u16 = 1024;
+    /// Holds an instruction whose execution is watched; `lead` instructions come before it.
+    pub const WATCHED: u16 = 2048;
+    /// Reads the time stamp counter once; `lead` instructions come before that. Other uses of `lead` go before this one.
+    pub const CLOCK: u16 = 4096;
+    /// Begins with the instruction of a patch, and was translated without it: an in-line site.
+    pub const SITE: u16 = 8192;
+    /// Is a patch's jump to itself.
+    pub const JUMP: u16 = 16384;
+    /// Bits of other uses of `lead`.
+    pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
+    /// Bits that take a block off the hot path.
+    pub const SLOW: u16 = Self::NEW
+        | Self::SENSITIVE
+        | Self::REP_HEAD
+        | Self::SLOT_TAIL
+        | Self::UNSUPPORTED
+        | Self::STORE
+        | Self::FLAGS_TAIL
+        | Self::CLOCK
+        | Self::OVERLAPPED
+        | Self::WATCHED
+        | Self::SITE
+        | Self::JUMP;
+    /// Bits that keep a block from running in one go.
+    pub const CUT: u16 =
+        Self::SENSITIVE | Self::REP_HEAD | Self::UNSUPPORTED | Self::OVERLAPPED | Self::WATCHED;
+    /// `patch` of a trap that is the guest's own.
+    pub const NO_PATCH: u32 = u32::MAX;
+
+    field!(pc, set_pc, u64);
+    field!(icount, set_icount, u16);
+    field!(flags, set_flags, u16);
+    field!(size, set_size, u16);
+    field!(lead, set_lead, u16);
+    field!(head, set_head, u32);
+    field!(patch, set_patch, u32);
+
+    /// Whether any of these bits is set.
+    #[inline(always)]
+    pub fn is(&self, bits: u16) -> bool {
+        self.flags.get() & bits != 0
+    }
+
+    /// Sets bits.
+    pub fn mark(&self, bits: u16) {
+        self.flags.set(self.flags.get() | bits);
+    }
+
+    /// Clears bits.
+    pub fn clear(&self, bits: u16) {
+        self.flags.set(self.flags.get() & !bits);
+    }
+
+    /// The hot state of the machine that the block belongs to.
+    #[inline(always)]
+    pub fn hot(&self) -> NonNull<Hot> {
+        self.hot
+    }
+
+    /// The repeated instruction of a `REP_HEAD` block.
+    pub fn repeat(&self) -> Repeat {
+        Repeat::from_bits(self.head.get())
+    }
+}
+
+/// Names a cell. It is only made by a [`CellArena`], and only kept by what is dropped before the arena: the engine, whose
+/// blocks name cells, and the core.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CellRef(NonNull<BlockCell>);
+
+// SAFETY: it goes where its core goes, which one thread uses at a time.
+unsafe impl Send for CellRef {}
+
+impl CellRef {
+    /// The user data of the block hook.
+    pub fn as_user_data(self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    /// The cell that a block hook was given.
+    ///
+    /// # Safety
+    /// `user` comes from [`CellRef::as_user_data`], and its arena is alive.
+    #[inline(always)]
+    pub unsafe fn from_user_data(user: *mut c_void) -> Self {
+        // SAFETY: it was made of a non-null pointer.
+        CellRef(unsafe { NonNull::new_unchecked(user.cast()) })
+    }
+}
+
+impl Deref for CellRef {
+    type Target = BlockCell;
+    #[inline(always)]
+    fn deref(&self) -> &BlockCell {
+        // SAFETY: cells neither move nor go before their arena, and nobody makes an exclusive reference to one.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+const CHUNK: usize = 2048;
+
+/// Cells never move and are never freed while the engine may still run a block that names them.
+pub(crate) struct CellArena {
+    chunks: Vec<NonNull<[BlockCell; CHUNK]>>,
+    used: usize,
+    hot: NonNull<Hot>,
+    /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
+    by_page: BTreeMap<u64, Vec<u32>>,
+    indexed: usize,
+}
+
+// SAFETY: the arena owns its cells, and `hot` is owned by the same core.
+unsafe impl Send for CellArena {}
+
+impl CellArena {
+    pub fn new(hot: NonNull<Hot>) -> Self {
+        CellArena { chunks: Vec::new(), used: CHUNK, hot, by_page: BTreeMap::new(), indexed: 0 }
+    }
+
+    /// Has the blocks that overlap a range of linear addresses analysed anew.
+    pub fn forget_analysis(&mut self, low: u64, high: u64) {
+        self.index();
+        // A block is shorter than a page.
+        let pages = (low / PAGE).saturating_sub(1)..=high / PAGE;
+        for &n in self.by_page.range(pages).flat_map(|(_, cells)| cells) {
+            let cell = self.cell(n as usize);
+            let last = cell.pc().saturating_add(u64::from(cell.size().max(1)) - 1);
+            if !cell.is(BlockCell::NEW | BlockCell::SLOT) && cell.pc() <= high && last >= low {
+                cell.set_flags(BlockCell::NEW | cell.flags() & (BlockCell::SITE | BlockCell::JUMP));
+                cell.set_lead(0);
+            }
+        }
+    }
+
+    /// Brings the index by page up to date. The last cell has no block yet.
+    fn index(&mut self) {
+        let end = self.chunks.len().saturating_sub(1) * CHUNK + self.used - 1;
+        for n in self.indexed..end {
+            let page = self.cell(n).pc() / PAGE;
+            self.by_page.entry(page).or_default().push(n as u32);
+        }
+        self.indexed = end;
+    }
+
+    /// Cell number `n`.
+    fn cell(&self, n: usize) -> CellRef {
+        let first = self.chunks[n / CHUNK].cast::<BlockCell>();
+        // SAFETY: the chunk has `CHUNK` cells.
+        CellRef(unsafe { first.add(n % CHUNK) })
+    }
+
+    /// A fresh cell.
+    pub fn take(&mut self) -> CellRef {
+        if self.used == CHUNK {
+            let hot = self.hot;
+            let fresh = Box::new(std::array::from_fn(|_| BlockCell::new(hot)));
+            self.chunks.push(NonNull::from(Box::leak(fresh)));
+            self.used = 0;
+        }
+        self.used += 1;
+        self.cell((self.chunks.len() - 1) * CHUNK + self.used - 1)
+    }
+}
+
+impl Drop for CellArena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: made by `Box::leak` in `take`; the engine and the core's names of cells are gone.
+            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
+        }
+    }
+}
+
+/// What the block hook touches on its hot path. It lives in a place of its own, reached by raw pointer from
+/// both sides, so that no exclusive borrow of the core is in the hook's way.
+pub(crate) struct Hot {
+    pub clock: Clock,
+    /// Block that was last begun, and what it was counted as.
+    pub last: Option<CellRef>,
+    pub last_count: u32,
+    /// The core, while it is published (see `Core::publish_core`).
+    pub core: Option<NonNull<Core>>,
+}
+
+/// Owner of a [`Hot`].
+pub(crate) struct HotBox(NonNull<Hot>);
+
+// SAFETY: it owns its `Hot`, and what that names belongs to the same core.
+unsafe impl Send for HotBox {}
+
+impl HotBox {
+    pub fn new() -> Self {
+        let hot = Hot { clock: Clock::default(), last: None, last_count: 0, core: None };
+        HotBox(NonNull::from(Box::leak(Box::new(hot))))
+    }
+
+    pub fn as_ptr(&self) -> NonNull<Hot> {
+        self.0
+    }
+}
+
+impl Deref for HotBox {
+    type Target = Hot;
+    #[inline(always)]
+    fn deref(&self) -> &Hot {
+        // SAFETY: owned and live; the engine's hooks, the only other users, do not run while a borrow from
+        // here is alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for HotBox {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Hot {
+        // SAFETY: as for `deref`.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for HotBox {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::leak` in `new`; the engine, dropped before this field, no longer calls.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}

@@ -1,0 +1,525 @@
+//! Counting: the slow path of the block hook, first-sight analysis, and exact counts inside a block.
+//!
+//! Invariant: no result depends on where the engine cuts its blocks.
+
+use crate::blocks::cell::{BlockCell, CellRef};
+use crate::cpu::strings::Repeat;
+use crate::engine::hflags;
+use crate::isa::decode::{self, Compared, Kind, LONGEST};
+use crate::ram::{PAGE, PageState};
+use crate::run::{Core, Halt, Mode, in_slots};
+use crate::views::SLOT_BYTES;
+use iced_x86::Instruction;
+use std::collections::BTreeSet;
+
+impl Core {
+    /// A block that needs more than counting. Stops before it, or lets it run.
+    pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
+        self.engine.sync_pc(true);
+        if self.failure.is_some() || !self.close(Some(cell)) {
+            self.engine.stop_before_block();
+            return;
+        }
+        let b = &*cell;
+        if self.has_cs_base() {
+            // The block is not the one that is to run: see `ignore_cs_base`.
+            self.engine.stop_before_block();
+            return;
+        }
+        if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
+            return;
+        }
+        if b.is(BlockCell::NEW) {
+            self.analyse(cell, address, size);
+        }
+        self.after_flags_load();
+        self.write_user_registers();
+        if b.is(BlockCell::SLOT) {
+            self.hide_slot_from_fpu();
+        }
+        if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_all_of_last(b.pc())) {
+            // The block in progress was overwritten by its own store: the engine has gone back to that
+            // instruction, and runs it alone.
+            self.rewind(address);
+            if self.mode == Mode::Stepped {
+                self.mode = Mode::Step(1);
+            }
+        }
+        if b.is(BlockCell::REP_HEAD) && self.restarted(b) {
+            self.hot.clock.icount -= u64::from(self.hot.last_count);
+            self.hot.last = None;
+            if self.mode == Mode::Stepped {
+                self.mode = Mode::Step(1);
+            }
+        }
+        let halt = match self.mode {
+            Mode::Stepped => return self.engine.stop_before_block(),
+            Mode::Step(_) => self.step_boundary(b, address),
+            Mode::Free => self.boundary(b),
+        };
+        if let Some(halt) = halt {
+            self.halt.get_or_insert(halt);
+            return self.engine.stop_before_block();
+        }
+        if self.mode != Mode::Free {
+            self.mode = Mode::Stepped;
+            self.engine.stop_after_block();
+        }
+        let count = self.count_of(b);
+        self.commit_fetch(address);
+        if b.is(BlockCell::SITE) && !self.arrive(cell) {
+            return;
+        }
+        if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD
+            && self.mode == Mode::Free
+        {
+            self.repeat_ahead(b.repeat());
+        }
+        self.begin(cell, count);
+        if b.is(BlockCell::CLOCK) {
+            self.engine.sync_pc(false);
+        }
+        self.set_limit();
+        if b.is(BlockCell::FLAGS_TAIL) {
+            // The next block comes here too.
+            self.hot.clock.limit = 0;
+        }
+    }
+
+    /// An iteration of a repeated instruction, or its look at a count of zero, while nothing else is due: the limit would be 0.
+    /// Whether that was all.
+    fn next_repetition(&mut self, cell: CellRef, b: &BlockCell) -> bool {
+        let count = self.count_of(b);
+        let clock = &self.hot.clock;
+        if clock.icount + u64::from(count) > clock.limit || b.is(BlockCell::SLOT) || self.restarted(b) {
+            return false;
+        }
+        self.repeat_ahead(b.repeat());
+        self.begin(cell, count);
+        true
+    }
+
+    /// The block begins, and counts.
+    pub(crate) fn begin(&mut self, cell: CellRef, count: u32) {
+        self.hot.clock.icount += u64::from(count);
+        self.hot.last = Some(cell);
+        self.hot.last_count = count;
+        self.rep_from = self.env.gpr(1);
+    }
+
+    /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then
+    /// nothing of it has happened.
+    fn restarted(&self, b: &BlockCell) -> bool {
+        let again = self.last().is_some_and(|last| last.is(BlockCell::REP_HEAD) && last.pc() == b.pc());
+        again && self.hot.last_count > 0 && self.env.gpr(1) == self.rep_from
+    }
+
+    /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
+    /// repeated, it must be a block of its own then, so that `restarted` can tell. If going back does harm
+    /// ([`decode::is_no_restart`]), it must run alone, when the engine does not.
+    fn may_restart(&self, at: u64) -> bool {
+        let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        page.is_some_and(|p| p.is(PageState::BOTH))
+    }
+
+    /// Reasons to stop at the boundary before `b`, which is the block of a step.
+    fn step_boundary(&mut self, b: &BlockCell, address: u64) -> Option<Halt> {
+        match b.flags() {
+            flags if flags & BlockCell::UNSUPPORTED != 0 => Some(Halt::Unsupported),
+            flags if flags & BlockCell::WATCHED != 0 && !(b.lead() == 0 && self.passes(address)) => {
+                Some(Halt::Watched(b.lead()))
+            }
+            flags if flags & BlockCell::OVERLAPPED != 0 => Some(Halt::Overlapped(b.lead())),
+            flags if flags & BlockCell::JUMP != 0 => Some(Halt::Hit),
+            _ => self.announce_user_code(address).map(Halt::Fault),
+        }
+    }
+
+    /// Reasons to stop at the boundary before `b`.
+    fn boundary(&mut self, b: &BlockCell) -> Option<Halt> {
+        if self.halt.is_some() {
+            return self.halt;
+        }
+        if b.is(BlockCell::UNSUPPORTED) {
+            return Some(Halt::Unsupported);
+        }
+        if b.is(BlockCell::SLOT) && !self.repeating(b.pc()) {
+            return None;
+        }
+        if self.interruptible() || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
+            return Some(Halt::Interrupt);
+        }
+        let count = self.count_of(b).max(u32::from(b.is(BlockCell::JUMP)));
+        if self.hot.clock.icount + u64::from(count) > self.hot.clock.deadline {
+            return Some(Halt::Deadline);
+        }
+        if let Some(fault) = self.announce_user_code(b.pc()) {
+            return Some(Halt::Fault(fault));
+        }
+        if b.is(BlockCell::SITE) && b.is(BlockCell::CUT) {
+            return Some(Halt::NotInLine);
+        }
+        if b.is(BlockCell::WATCHED) {
+            return Some(Halt::Watched(b.lead()));
+        }
+        if b.is(BlockCell::SENSITIVE) {
+            return Some(Halt::Sensitive(b.lead()));
+        }
+        if b.is(BlockCell::OVERLAPPED) {
+            return Some(Halt::Overlapped(b.lead()));
+        }
+        if b.is(BlockCell::JUMP) {
+            return Some(Halt::Open);
+        }
+        None
+    }
+
+    /// Whether the repeated instruction that runs in a slot may have overwritten itself where it came from.
+    fn site_rewritten(&self) -> bool {
+        let site = self.active_slot.and_then(|s| self.code_paddr(self.env.cs_base().wrapping_add(s.site)));
+        let page = site.and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        page.is_some_and(|p| p.is(PageState::STALE))
+    }
+
+    /// What the hook compares with: every block while something is pending.
+    pub(crate) fn set_limit(&mut self) {
+        let watch =
+            self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some() || self.user_writes;
+        let watch = watch || self.mode != Mode::Free || self.halt.is_some() || self.opening.is_some();
+        self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
+    }
+
+    /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
+    /// would clear it, but the engine does so only at the end of some blocks. It stays where it keeps a breakpoint quiet.
+    fn after_flags_load(&mut self) {
+        let Some(flags) = self.last().map(|b| b.flags()) else { return };
+        self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
+        if flags & BlockCell::FLAGS_TAIL != 0 && !self.resumes_at_breakpoint() {
+            self.clear_rf();
+        }
+    }
+
+    /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.
+    pub(crate) fn undo_abandoned(&mut self) -> bool {
+        let ip = self.linear_ip();
+        let inside = self.inside_last(ip);
+        if inside {
+            self.rewind(ip);
+        }
+        inside
+    }
+
+    /// Whether linear `pc` is that of an instruction of the block that was begun last, which has more than one. A block never
+    /// goes to the middle of itself by a store: when it stands there, it was abandoned. A branch may go between its
+    /// instructions.
+    fn inside_last(&self, pc: u64) -> bool {
+        let within = |b: &CellRef| b.icount() > 1 && (b.pc()..b.pc() + u64::from(b.size())).contains(&pc);
+        self.last().filter(within).is_some_and(|b| self.walk(&b, pc).1 == pc)
+    }
+
+    /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's are no longer.
+    fn was_all_of_last(&self, pc: u64) -> bool {
+        self.last().is_some_and(|b| b.icount() == 1 && b.pc() == pc)
+    }
+
+    /// The block that was begun last, unless the state was settled since.
+    pub(crate) fn last(&self) -> Option<CellRef> {
+        self.hot.last
+    }
+
+    /// The instruction at linear `at` as block `b` has it: the first of an in-line site is the guest's own.
+    fn decode_in(&self, b: &BlockCell, at: u64) -> Option<Instruction> {
+        if at == b.pc() && b.is(BlockCell::SITE) { self.decode_original(at) } else { self.decode_at(at) }
+    }
+
+    /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
+    /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
+    fn count_of(&self, b: &BlockCell) -> u32 {
+        if b.is(BlockCell::REP_HEAD) && self.repeating(b.pc()) {
+            return u32::from(b.repeat().count(self.env.gpr(1)) != 0);
+        }
+        if b.is(BlockCell::SLOT) { 0 } else { b.icount().into() }
+    }
+
+    /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
+    pub(crate) fn repeating(&self, pc: u64) -> bool {
+        let ends_at = |b: CellRef| b.pc().wrapping_add(b.lead().into());
+        self.last().is_some_and(|b| b.is(BlockCell::REP_TAIL) && ends_at(b) == pc)
+    }
+
+    /// The count register of the repeated instruction at `pc`, by its address size.
+    pub(crate) fn rep_count(&self, pc: u64) -> u64 {
+        let bits = self.decode_at(pc).map_or(64, |i| decode::address_bits(&i));
+        decode::rep_count(bits, self.env.gpr(1))
+    }
+
+    /// First sight of a block: what kinds of instructions it holds.
+    fn analyse(&mut self, cell: CellRef, address: u64, size: u32) {
+        let b = &*cell;
+        b.set_pc(address);
+        b.clear(BlockCell::NEW);
+        if cell == self.next_cell {
+            // The engine reports all translations but the very first.
+            b.set_size(size.min(0xffff) as u16);
+            self.block_translated(address, 0, b.size());
+        }
+        if in_slots(address) {
+            self.analyse_slot(b);
+            return;
+        }
+        let h = self.env.hflags();
+        let vm = self.env.eflags_raw() & (1 << 17) != 0;
+        if h & hflags::PE == 0
+            || vm
+            || h & (hflags::CS32 | hflags::CS64) == 0
+            || h & (hflags::SS32 | hflags::CS64) == 0
+        {
+            b.mark(BlockCell::UNSUPPORTED);
+        }
+        let end = address.saturating_add(b.size().into());
+        let wanted = u32::from(b.icount());
+        let (mut at, mut n) = (address, 0u32);
+        let mut uncertain = false;
+        let mut compared = Compared::default();
+        let patched = self.patches_in(address, end) || self.is_spoiled_byte(address);
+        let mut jumps = false;
+        while at < end && (wanted == 0 || n < wanted) {
+            if self.watched_code(at) && !b.is(BlockCell::SENSITIVE) {
+                b.mark(BlockCell::WATCHED);
+                b.set_lead(n as u16);
+            }
+            if b.is(BlockCell::WATCHED) && n > 0 {
+                // What follows never runs as part of this block.
+                break;
+            }
+            if patched && self.ends_with_jump(b, at) {
+                // It is no instruction of the guest's, and counts nothing.
+                b.set_icount(n as u16);
+                b.set_size((at - address) as u16);
+                b.mark(if n == 0 { BlockCell::JUMP } else { 0 });
+                jumps = true;
+                break;
+            }
+            if patched && self.overlapped_in(b, at) {
+                if !b.is(BlockCell::SENSITIVE) {
+                    b.mark(BlockCell::OVERLAPPED);
+                    b.set_lead(n as u16);
+                }
+                break;
+            }
+            let Some(i) = self.decode_in(b, at) else {
+                uncertain |= !(patched && self.patched(at));
+                break;
+            };
+            self.cover(at);
+            self.mark(b, &i, n, at, compared);
+            compared = compared.after(&i);
+            at = at.saturating_add(i.len() as u64);
+            n += 1;
+        }
+        if wanted == 0 {
+            b.set_icount(n.max(1) as u16);
+        }
+        if b.is(BlockCell::LEADING) {
+            b.clear(BlockCell::CLOCK);
+        }
+        uncertain |= n == wanted && at != end;
+        if uncertain && !b.is(BlockCell::SENSITIVE | BlockCell::OVERLAPPED) {
+            // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
+            // which needs no decoder to be counted.
+            b.mark(BlockCell::SENSITIVE);
+            b.clear(BlockCell::CLOCK);
+            b.set_lead(0);
+        }
+        if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
+        {
+            b.mark(BlockCell::STORE);
+        }
+    }
+
+    /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block with a sensitive
+    /// instruction is cut before it: its end never runs, and must not take `lead`.
+    fn mark(&self, b: &BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
+        if b.is(BlockCell::SENSITIVE) {
+            return;
+        }
+        let kind = decode::kind(i);
+        let alone = match kind {
+            Kind::Sensitive => !compared.keeps_flags(i),
+            Kind::Repeated => n > 0 && self.may_restart(at),
+            Kind::Plain | Kind::Far => {
+                self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc())
+            }
+            _ => false,
+        };
+        match kind {
+            _ if alone => {
+                b.mark(BlockCell::SENSITIVE);
+                b.set_lead(n as u16);
+            }
+            Kind::Repeated => {
+                b.mark(BlockCell::REP_TAIL);
+                b.set_lead((at - b.pc()) as u16);
+                if n == 0 {
+                    b.mark(BlockCell::REP_HEAD);
+                    b.set_head(Repeat::of(i).bits());
+                }
+            }
+            Kind::Clock if !b.is(BlockCell::LEADING | BlockCell::CLOCK) => {
+                b.mark(BlockCell::CLOCK);
+                b.set_lead(n as u16);
+            }
+            Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
+            Kind::Sysret | Kind::Far => b.mark(BlockCell::FLAGS_TAIL),
+            _ => {}
+        }
+    }
+
+    /// Collects the physical addresses of the instructions that run from now on. To be called before anything has run:
+    /// an instruction is seen when its block is first run.
+    pub fn collect_coverage(&mut self) {
+        self.coverage = Some(BTreeSet::new());
+    }
+
+    /// Physical addresses of the instructions that have run since [`Core::collect_coverage`], and of those that follow
+    /// them in their blocks.
+    pub fn coverage(&self) -> impl Iterator<Item = u64> {
+        self.coverage.iter().flatten().copied()
+    }
+
+    fn cover(&mut self, at: u64) {
+        if self.coverage.is_some()
+            && let Some(paddr) = self.code_paddr(at)
+            && let Some(seen) = &mut self.coverage
+        {
+            seen.insert(paddr);
+        }
+    }
+
+    /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
+    fn analyse_slot(&self, b: &BlockCell) {
+        b.mark(BlockCell::SLOT);
+        b.set_icount(0);
+        let base = self.env.cs_base();
+        if !b.pc().is_multiple_of(SLOT_BYTES as u64) {
+            b.mark(BlockCell::SLOT_TAIL);
+            return;
+        }
+        let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
+        if let Some(i) = self.decode_original(base.wrapping_add(slot.site))
+            && decode::kind(&i) == Kind::Repeated
+        {
+            b.mark(BlockCell::REP_HEAD | BlockCell::REP_TAIL);
+            b.set_head(Repeat::of(&i).bits());
+            b.set_lead(0);
+        }
+    }
+
+    /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
+    /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
+    pub(crate) fn overlapped(&self, at: u64) -> bool {
+        self.has_patch_inside(at) && !self.patched(at)
+    }
+
+    /// The same for an instruction of block `b`: an in-line site was translated with the guest's bytes.
+    fn overlapped_in(&self, b: &BlockCell, at: u64) -> bool {
+        match at.wrapping_sub(b.pc()) {
+            0 if b.is(BlockCell::SITE) => self.has_patch_inside(at),
+            1 if b.is(BlockCell::SITE) => self.overlapped(at),
+            _ => self.overlapped(at) || self.is_spoiled_byte(at),
+        }
+    }
+
+    /// Whether the guest's instruction at linear `at` has a patch behind its first byte.
+    fn has_patch_inside(&self, at: u64) -> bool {
+        let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
+        inside(LONGEST) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
+    }
+
+    /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
+    fn patches_in(&self, at: u64, end: u64) -> bool {
+        if self.patches.is_empty() {
+            return false;
+        }
+        let border = (at | (PAGE - 1)).saturating_add(1);
+        let on_page = |from: u64, to: u64| {
+            from < to && self.code_paddr(from).is_some_and(|p| self.has_patch(p, to - from))
+        };
+        on_page(at, end.min(border)) || on_page(border, end)
+    }
+
+    /// Whether a patch begins at linear `at`.
+    pub(crate) fn patched(&self, at: u64) -> bool {
+        self.code_paddr(at).is_some_and(|p| self.patch_at(p).is_some())
+    }
+
+    /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
+    /// not retire.
+    pub(crate) fn rewind(&mut self, ip: u64) {
+        let Some(b) = self.last() else { return };
+        if b.is(BlockCell::SLOT) || ip.wrapping_sub(b.pc()) >= u64::from(b.size().max(1)) {
+            return;
+        }
+        let done = self.walk(&b, ip).0;
+        self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
+        self.hot.last = None;
+    }
+
+    /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
+    pub(crate) fn icount_inside(&self) -> u64 {
+        let Some(b) = self.last() else { return self.hot.clock.icount };
+        let done = if b.is(BlockCell::CLOCK) { b.lead().into() } else { self.walk(&b, self.linear_ip()).0 };
+        self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
+    }
+
+    /// Instructions of `b` before linear `ip`, and where the next one lies.
+    fn walk(&self, b: &BlockCell, ip: u64) -> (u32, u64) {
+        let (mut at, mut n) = (b.pc(), 0);
+        while at < ip && n < u32::from(b.icount()) {
+            let Some(i) = self.decode_in(b, at) else { break };
+            at = at.saturating_add(i.len() as u64);
+            n += 1;
+        }
+        (n, at)
+    }
+
+    /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
+    fn settle_repeated(&mut self, slot: crate::views::patch::ActiveSlot) {
+        self.active_slot = None;
+        self.hot.last = None;
+        if self.rep_count(self.env.cs_base().wrapping_add(slot.site)) == 0 {
+            self.env.set_eip(slot.next);
+        } else {
+            self.env.set_eip(slot.site);
+            self.with_interposer(|i, core| i.interrupted(core));
+        }
+    }
+
+    /// After a stop between blocks: a repeated instruction whose count ran out is done, and a displaced
+    /// instruction that completed continues behind its site.
+    pub(crate) fn settle(&mut self) {
+        let ip = self.env.eip();
+        let pc = self.linear_ip();
+        if let Some(slot) = self.active_slot {
+            self.hide_slot_from_fpu();
+            if let Some(next) = slot.guest_ip_after(ip) {
+                self.env.set_eip(next);
+                self.active_slot = None;
+            } else if !slot.contains(ip) {
+                self.active_slot = None;
+            } else if self.repeating(self.env.cs_base().wrapping_add(ip)) {
+                return self.settle_repeated(slot);
+            }
+        }
+        if self.repeating(pc) && self.rep_count(pc) == 0 {
+            let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
+            self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
+        }
+        self.after_flags_load();
+        self.hot.last = None;
+        if let Some(page) = self.tentative.take() {
+            // The block that the page was looked up for did not run: let it be looked up again.
+            self.engine.drop_tlb(page);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Memory access from Rust: with the guest's own rights and side effects, or NOFAULT.
+//!
+//! `load` and `store` are what an instruction executed by the machine does: they walk with the current
+//! privilege, set accessed and dirty bits, fill the architectural TLB, and can fault. `peek` and `poke`
+//! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
+
+use crate::cpu::deliver::Fault;
+use crate::mmu::{self, Access, Translation, UserPages};
+use crate::ram::{PAGE, PageState};
+use crate::run::{Core, in_slots};
+
+/// Whether `va` is canonical for 48-bit linear addresses.
+#[inline]
+pub(crate) fn canonical(va: u64) -> bool {
+    ((va << 16) as i64 >> 16) as u64 == va
+}
+
+impl Core {
+    /// Translates with side effects, as the access of an instruction.
+    ///
+    /// # Errors
+    /// #PF with CR2's value, or #GP(0) for a non-canonical address.
+    #[inline]
+    pub fn translate(&mut self, va: u64, access: Access, user: bool) -> Result<u64, Fault> {
+        let page = va & !(PAGE - 1);
+        if let Some(t) = self.tlb.lookup(page) {
+            let fresh = access != Access::Write || t.dirty;
+            if fresh && mmu::denied(t, &self.paging(), access, user).is_none() {
+                return Ok(t.paddr | (va & (PAGE - 1)));
+            }
+        }
+        self.translate_walk(va, access, user)
+    }
+
+    #[cold]
+    fn translate_walk(&mut self, va: u64, access: Access, user: bool) -> Result<u64, Fault> {
+        let paging = self.paging();
+        if paging.long() && !canonical(va) {
+            return Err(Fault::gp(0));
+        }
+        let page = va & !(PAGE - 1);
+        match mmu::walk(&mut self.ram, paging, page, access, user) {
+            Ok(t) => {
+                self.cache_translation(page, t);
+                self.drain_touched_code();
+                Ok(t.paddr | (va & (PAGE - 1)))
+            }
+            Err(code) => {
+                self.forget_translation(page);
+                Err(Fault::page(code, va))
+            }
+        }
+    }
+
+    /// Reads `to.len()` (at most 16) bytes at linear `va` as an instruction would.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    pub fn load_bytes(&mut self, va: u64, to: &mut [u8], user: bool) -> Result<(), Fault> {
+        let first = ((PAGE - (va & (PAGE - 1))) as usize).min(to.len());
+        let p = self.translate(va, Access::Read, user)?;
+        let second = if first < to.len() {
+            Some(self.translate(self.wrap_linear(va.wrapping_add(first as u64)), Access::Read, user)?)
+        } else {
+            None
+        };
+        self.read_phys(p, &mut to[..first]);
+        if let Some(p) = second {
+            self.read_phys(p, &mut to[first..]);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at linear `va` as an instruction would: both pages are checked before either is written.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    pub fn store_bytes(&mut self, va: u64, from: &[u8], user: bool) -> Result<(), Fault> {
+        let first = ((PAGE - (va & (PAGE - 1))) as usize).min(from.len());
+        let p = self.translate(va, Access::Write, user)?;
+        let second = if first < from.len() {
+            Some(self.translate(self.wrap_linear(va.wrapping_add(first as u64)), Access::Write, user)?)
+        } else {
+            None
+        };
+        self.write_phys(p, &from[..first]);
+        if let Some(p) = second {
+            self.write_phys(p, &from[first..]);
+        }
+        Ok(())
+    }
+
+    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege, as an operand of the instruction at
+    /// EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub fn load(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
+        if self.watches.any_data() {
+            self.note_own_access(va, size, false);
+        }
+        let mut bytes = [0u8; 8];
+        let user = self.env.cpl() == 3;
+        self.load_bytes(va, &mut bytes[..size.min(8)], user)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub fn store(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
+        if self.watches.any_data() {
+            self.note_own_access(va, size, true);
+        }
+        let user = self.env.cpl() == 3;
+        self.store_bytes(va, &value.to_le_bytes()[..size.min(8)], user)
+    }
+
+    /// Wraps a linear address to the address width of the mode.
+    #[inline]
+    pub fn wrap_linear(&self, va: u64) -> u64 {
+        if self.env.long_mode() { va } else { va & 0xffff_ffff }
+    }
+
+    fn read_phys(&mut self, paddr: u64, to: &mut [u8]) {
+        if !self.ram.read(paddr, to) {
+            to.fill(0xff);
+            self.void_accesses += 1;
+        }
+    }
+
+    /// Writes physical memory, dropping translations of code that it overwrites.
+    pub(crate) fn write_phys(&mut self, paddr: u64, from: &[u8]) {
+        if !self.ram.write(paddr, from) {
+            self.void_accesses += 1;
+        }
+        self.drain_touched_code();
+    }
+
+    /// Drops the blocks of code pages that Rust has written.
+    #[inline]
+    pub(crate) fn drain_touched_code(&mut self) {
+        if !self.ram.touched_code.is_empty() {
+            self.drop_touched();
+        }
+    }
+
+    #[cold]
+    fn drop_touched(&mut self) {
+        while let Some(page) = self.ram.touched_code.pop() {
+            self.drop_page_blocks(page);
+            if self.ram.pages[page as usize].is(PageState::ARMED) {
+                self.forget_mappings(page);
+            }
+        }
+    }
+
+    /// The pages that the current process can read, at most `most` of 4 KiB each.
+    pub fn user_pages(&self, most: usize) -> UserPages {
+        mmu::user_pages(&self.ram, self.paging(), most)
+    }
+
+    /// Translates without side effects, with supervisor rights to reads. `None`: not mapped.
+    pub fn peek_translate(&self, va: u64, access: Access, user: bool) -> Option<Translation> {
+        let page = va & !(PAGE - 1);
+        let paging = self.paging();
+        if let Some(t) = self.tlb.lookup(page)
+            && mmu::denied(t, &paging, access, user).is_none()
+        {
+            return Some(*t);
+        }
+        if paging.long() && !canonical(va) {
+            return None;
+        }
+        mmu::look(&self.ram, paging, page, access, user).ok()
+    }
+
+    /// NOFAULT read of linear memory in data view.
+    ///
+    /// # Errors
+    /// The first address that cannot be read.
+    pub fn peek(&self, va: u64, to: &mut [u8]) -> Result<(), u64> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = self.wrap_linear(va.wrapping_add(done as u64));
+            let n = ((PAGE - (at & (PAGE - 1))) as usize).min(to.len() - done);
+            let t = self.peek_translate(at, Access::Read, false).ok_or(at)?;
+            if !self.ram.read(t.paddr | (at & (PAGE - 1)), &mut to[done..done + n]) {
+                return Err(at);
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// NOFAULT write of linear memory: page permissions as for a supervisor with CR0.WP.
+    ///
+    /// # Errors
+    /// The first address that cannot be written; nothing is written then.
+    pub fn poke(&mut self, va: u64, from: &[u8]) -> Result<(), u64> {
+        for pass in 0..2 {
+            let mut done = 0;
+            while done < from.len() {
+                let at = self.wrap_linear(va.wrapping_add(done as u64));
+                let n = ((PAGE - (at & (PAGE - 1))) as usize).min(from.len() - done);
+                let t = self.peek_translate(at, Access::Write, false).filter(|t| t.writable).ok_or(at)?;
+                let paddr = t.paddr | (at & (PAGE - 1));
+                if paddr + n as u64 > self.ram.size() {
+                    return Err(at);
+                }
+                if pass == 1 {
+                    self.write_phys(paddr, &from[done..done + n]);
+                }
+                done += n;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads as much of linear memory as is mapped, up to the buffer's size; the number of bytes read.
+    pub fn peek_prefix(&self, va: u64, to: &mut [u8]) -> usize {
+        self.prefix(va, to, |ram, paddr, part| ram.read(paddr, part))
+    }
+
+    /// As [`Core::peek_prefix`], but what fetches see.
+    pub fn peek_code(&self, va: u64, to: &mut [u8]) -> usize {
+        self.prefix(va, to, |ram, paddr, part| {
+            let read = ram.read_code(paddr, part);
+            self.as_traps(paddr, part);
+            read
+        })
+    }
+
+    fn prefix(
+        &self,
+        va: u64,
+        to: &mut [u8],
+        read: impl Fn(&crate::ram::Ram, u64, &mut [u8]) -> bool,
+    ) -> usize {
+        let mut done = 0;
+        if in_slots(va) {
+            return done;
+        }
+        while done < to.len() {
+            let at = self.wrap_linear(va.wrapping_add(done as u64));
+            let n = ((PAGE - (at & (PAGE - 1))) as usize).min(to.len() - done);
+            let Some(t) = self.peek_translate(at, Access::Read, false) else { break };
+            if !read(&self.ram, t.paddr | (at & (PAGE - 1)), &mut to[done..done + n]) {
+                break;
+            }
+            done += n;
+        }
+        done
+    }
+
+    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: that is no memory of
+    /// the guest's, though its address cut to 32 bits may be.
+    pub fn code_paddr(&self, va: u64) -> Option<u64> {
+        if in_slots(va) {
+            return None;
+        }
+        let t = self.peek_translate(va, Access::Fetch, self.env.cpl() == 3)?;
+        Some(t.paddr | (va & (PAGE - 1)))
+    }
+}

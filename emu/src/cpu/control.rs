@@ -1,0 +1,147 @@
+//! Control registers, and the TLBs that follow them.
+//!
+//! The engine drops its whole TLB at each MOV to CR3. It need not: the pages of the kernel are global, and are most of what
+//! runs next. So we write CR3 ourselves, and drop what is not global: the fill hook keeps a list of it. The
+//! architectural TLB decides what a translation is; the engine's is a cache of that one, however much it keeps.
+
+use crate::cpu::deliver::Fault;
+use crate::cpu::sensitive::Done;
+use crate::ram::PAGE;
+use crate::run::Core;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+pub(crate) const CR0_PE: u64 = 1;
+pub(crate) const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 0x20;
+const CR4_PGE: u64 = 0x80;
+
+/// Linear pages that are not global and that the fill hook has given the engine since it dropped the last of them, some of
+/// them more than once.
+#[derive(Debug, Default)]
+pub(crate) struct LocalPages(Vec<u64>);
+
+impl LocalPages {
+    /// More are not worth dropping one by one.
+    const MOST: usize = 1024;
+
+    #[inline]
+    pub fn note(&mut self, page: u64) {
+        if self.0.len() <= Self::MOST {
+            self.0.push(page);
+        }
+    }
+}
+
+impl Core {
+    /// MOV to and from control registers, CLTS, LMSW.
+    pub(crate) fn control_move(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let (to, from) = (i.op0_register(), i.op1_register());
+        if let Some(priority) = self.platform.task_priority()
+            && [to, from].contains(&Register::CR8)
+        {
+            return self.move_cr8(i, priority);
+        }
+        let writes = i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Register && to.is_cr();
+        if writes {
+            let value = self.register(from);
+            self.check_control(to, value)?;
+            if to == Register::CR3 && !i.has_lock_prefix() {
+                self.switch_space(value);
+                return Ok(Done::Next);
+            }
+        } else if from == Register::CR2 && !i.has_lock_prefix() {
+            let wide = if self.env.code64() { u64::MAX } else { 0xffff_ffff };
+            self.env.set_gpr(to.full_register().number(), self.env.cr(2) & wide);
+            return Ok(Done::Next);
+        }
+        let before = self.paging();
+        self.engine.bound_tlb();
+        if !self.natively(i) {
+            return Ok(Done::Natively);
+        }
+        let after = self.paging();
+        if before.cr0 != after.cr0 || before.cr4 != after.cr4 || before.efer != after.efer {
+            self.flush_paging();
+        }
+        Ok(Done::Natively)
+    }
+
+    /// MOV to CR3: the translations of pages that are not global go (SDM volume 3, 4.10.4.1).
+    fn switch_space(&mut self, cr3: u64) {
+        self.env.set_cr_raw(3, cr3);
+        if self.env.cr(4) & CR4_PGE == 0 {
+            self.tlb.flush_all();
+        } else {
+            self.tlb.flush_local();
+            if self.local_pages.0.len() <= LocalPages::MOST {
+                return self.drop_local();
+            }
+        }
+        self.engine.flush_tlb();
+        self.local_pages.0.clear();
+    }
+
+    fn drop_local(&mut self) {
+        self.local_pages.0.sort_unstable();
+        self.local_pages.0.dedup();
+        for page in self.local_pages.0.drain(..) {
+            self.engine.drop_tlb(page);
+        }
+    }
+
+    /// Everything that is cached of the page tables goes.
+    pub(crate) fn flush_paging(&mut self) {
+        self.tlb.flush_all();
+        self.engine.flush_tlb();
+    }
+
+    pub(crate) fn invlpg(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let page = self.wrap_linear(self.effective_address(i)) & !(PAGE - 1);
+        if self.tlb.invalidate(page) {
+            // Other pages of the large one may be in the engine's TLB.
+            self.engine.flush_tlb();
+        } else {
+            self.engine.drop_tlb(page);
+        }
+        Ok(Done::Next)
+    }
+
+    /// MOV to and from CR8: bits 7 to 4 of the local APIC's task priority (SDM volume 3, 11.8.6).
+    fn move_cr8(&mut self, i: &Instruction, priority: u8) -> Result<Done, Fault> {
+        if i.op0_register() != Register::CR8 {
+            self.env.set_gpr(i.op0_register().number(), u64::from(priority >> 4));
+            return Ok(Done::Next);
+        }
+        let value = self.register(i.op1_register());
+        if value > 0xf {
+            return Err(Fault::gp(0));
+        }
+        self.platform.set_task_priority((value as u8) << 4);
+        self.update_irq();
+        Ok(Done::Next)
+    }
+
+    /// Values that MOV to CR refuses with #GP(0) (SDM volume 3, 2.5).
+    fn check_control(&self, register: Register, value: u64) -> Result<(), Fault> {
+        let bad = match register {
+            Register::CR0 => {
+                let high = value >> 32 != 0;
+                let pg = value & CR0_PG != 0;
+                let long = pg && self.env.efer() & 0x100 != 0 && self.env.cr(4) & CR4_PAE == 0;
+                let leaving = !pg && self.env.code64();
+                let nw_without_cd = value & (1 << 29) != 0 && value & (1 << 30) == 0;
+                high || (pg && value & CR0_PE == 0) || long || leaving || nw_without_cd
+            }
+            Register::CR4 => {
+                // VME PVI TSD DE PSE PAE MCE PGE PCE OSFXSR OSXMMEXCPT: both models have the same.
+                const KNOWN: u64 = 0x7ff;
+                value & !KNOWN != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
+            }
+            Register::CR3 => self.env.long_mode() && value >> self.phys_bits != 0,
+            _ => false,
+        };
+        if bad { Err(Fault::gp(0)) } else { Ok(()) }
+    }
+}

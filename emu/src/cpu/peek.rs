@@ -1,0 +1,84 @@
+//! What probe handlers ask of the machine beyond memory: selectors, CPUID, MSRs, ports.
+
+use crate::engine::{Model, Seg, Segment};
+use crate::run::Core;
+
+impl Core {
+    /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
+    pub fn cpuid(&self, leaf: u32, _subleaf: u32) -> [u32; 4] {
+        crate::cpu::cpuid::cpuid(self.model, self.platform.apic_base(), leaf)
+    }
+
+    /// A model-specific register, without side effects; `None` when the model has none of that number.
+    pub fn peek_msr(&self, index: u32) -> Option<u64> {
+        let e = *self.env;
+        Some(match index {
+            0x10 => self.tsc(),
+            0x1b => self.platform.apic_base()?,
+            0x174 => e.sysenter_cs().into(),
+            0x175 => e.sysenter_esp(),
+            0x176 => e.sysenter_eip(),
+            0x277 => e.pat(),
+            _ if self.model == Model::Ia32 => return None,
+            0xc000_0080 => e.efer(),
+            0xc000_0081 => e.star(),
+            0xc000_0082 => e.lstar(),
+            0xc000_0083 => e.cstar(),
+            0xc000_0084 => e.fmask(),
+            0xc000_0100 => e.seg(Seg::Fs).base,
+            0xc000_0101 => e.seg(Seg::Gs).base,
+            0xc000_0102 => e.kernel_gs_base(),
+            0xc000_0103 => e.tsc_aux(),
+            _ => return None,
+        })
+    }
+
+    /// Reads a segment descriptor without side effects; `None` for a null, absent or foreign selector.
+    fn peek_descriptor(&self, selector: u16) -> Option<Segment> {
+        if selector & !3 == 0 {
+            return None;
+        }
+        let table = if selector & 4 != 0 { self.env.ldt() } else { self.env.gdt() };
+        let offset = u32::from(selector & !7);
+        if offset + 7 > table.limit {
+            return None;
+        }
+        let mut bytes = [0u8; 8];
+        self.peek(self.wrap_linear(table.base.wrapping_add(offset.into())), &mut bytes).ok()?;
+        let raw = u64::from_le_bytes(bytes);
+        let (low, high) = (raw as u32, (raw >> 32) as u32);
+        let (system, present) = (high & 0x1000 == 0, high & 0x8000 != 0);
+        if system || !present {
+            return None;
+        }
+        let base = (low >> 16) | (high << 16 & 0xff_0000) | (high & 0xff00_0000);
+        let limit = (low & 0xffff) | (high & 0xf_0000);
+        let limit = if high & 0x0080_0000 != 0 { limit << 12 | 0xfff } else { limit };
+        Some(Segment::new(selector, base.into(), limit, high))
+    }
+
+    /// Linear base of the segment that a selector names (`seg2lin`).
+    pub fn selector_base(&self, selector: u16) -> Option<u64> {
+        let segment = self.peek_descriptor(selector)?;
+        Some(if self.env.code64() { 0 } else { segment.base })
+    }
+
+    /// Loads DS, ES, FS or GS for a handler; a selector that the CPU would refuse changes nothing.
+    pub fn load_selector(&mut self, seg: Seg, selector: u16) {
+        if selector & !3 == 0 {
+            self.env.load_seg(seg, Segment::new(selector, 0, 0, 0));
+        } else if let Some(segment) = self.peek_descriptor(selector) {
+            self.env.load_seg(seg, segment);
+        }
+    }
+
+    /// A port read by a handler, at the count of the hit.
+    pub fn handler_port_read(&mut self, port: u16, size: u8) -> u32 {
+        self.port_in(port, size)
+    }
+
+    /// A port write by a handler, at the count of the hit.
+    pub fn handler_port_write(&mut self, port: u16, size: u8, value: u32) {
+        self.port_out(port, size, value);
+    }
+}

@@ -1,0 +1,365 @@
+//! Instructions that the machine executes itself, or lets the engine execute and then looks at.
+//!
+//! They need what the engine cannot give: the exact count of their own instruction (RDTSC, port I/O), a
+//! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
+//! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
+
+use crate::cpu::control::{CR0_PE, CR0_PG};
+use crate::cpu::cpuid::cpuid;
+use crate::cpu::deliver::Fault;
+use crate::engine::{Model, Seg, Segment, hflags};
+use crate::isa::decode;
+use crate::run::{Core, Mode};
+use iced_x86::{Code, Instruction, Mnemonic, Register};
+
+/// How an instruction ended.
+pub(crate) enum Done {
+    /// It retired; EIP moves past it.
+    Next,
+    /// It retired and has set EIP.
+    Jumped,
+    /// The engine executed it: everything is counted.
+    Natively,
+}
+
+/// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
+const MISC_ENABLE: u64 = 1;
+const IA32_MISC_ENABLE: u32 = 0x1a0;
+const APIC_BASE_MSR: u32 = 0x1b;
+const EFER_SCE: u64 = 1;
+const CR4_TSD: u64 = 4;
+
+impl Core {
+    /// Executes one sensitive instruction at EIP.
+    pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
+        self.mode = Mode::Free;
+        self.commit_own_fetch(self.linear_ip(), i.len());
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let outcome = self.sensitive(i);
+        self.end_own(i, outcome, tf);
+    }
+
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it.
+    pub(crate) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
+        match outcome {
+            Ok(Done::Natively) => return,
+            Ok(Done::Next) => {
+                let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
+                self.env.set_eip(next);
+            }
+            Ok(Done::Jumped) => {}
+            Err(fault) => {
+                self.raise_fault(fault);
+                return;
+            }
+        }
+        self.hot.clock.icount += 1;
+        self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+        let met = self.tell_watched();
+        if tf || met != 0 {
+            self.debug_trap(met, tf);
+        }
+    }
+
+    fn sensitive(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        use Mnemonic as M;
+        match i.mnemonic() {
+            _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
+            M::In | M::Out => self.port_instruction(i),
+            M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
+            M::Rdtsc | M::Rdtscp => self.rdtsc(i),
+            M::Cpuid => {
+                let r = cpuid(self.model, self.platform.apic_base(), self.env.gpr(0) as u32);
+                for (index, value) in [(0, r[0]), (3, r[1]), (1, r[2]), (2, r[3])] {
+                    self.env.set_gpr(index, value.into());
+                }
+                Ok(Done::Next)
+            }
+            M::Hlt => {
+                self.privileged()?;
+                self.halted = true;
+                Ok(Done::Next)
+            }
+            M::Rdmsr => self.rdmsr(i),
+            M::Wrmsr => self.wrmsr(i),
+            M::Rdpmc => Err(Fault::gp(0)),
+            M::Syscall => self.syscall(i),
+            M::Sysenter => self.sysenter(i),
+            M::Invlpg => self.invlpg(i),
+            M::Ret => self.near_return(i),
+            M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
+            M::Loope | M::Loopne => {
+                self.natively(i);
+                Ok(Done::Natively)
+            }
+            _ if decode::loses_flags(i) => {
+                self.flags_before = Some(self.eflags());
+                self.natively(i);
+                self.flags_before = None;
+                Ok(Done::Natively)
+            }
+            _ => self.control_move(i),
+        }
+    }
+
+    pub(crate) fn privileged(&self) -> Result<(), Fault> {
+        if self.env.cpl() == 0 { Ok(()) } else { Err(Fault::gp(0)) }
+    }
+
+    /// Lets the engine execute the instruction; whether it retired.
+    pub(crate) fn natively(&mut self, i: &Instruction) -> bool {
+        let before = self.hot.clock.icount;
+        self.step_unpatched(i.len());
+        self.hot.clock.icount > before
+    }
+
+    /// The engine may have lost the flags of before the instruction that it did not finish.
+    pub(crate) fn put_flags_back(&self) {
+        if let Some(flags) = self.flags_before {
+            self.env.set_eflags(flags);
+        }
+    }
+
+    /// Time stamp counter: virtual ns plus what the guest has written to it.
+    pub fn tsc(&self) -> u64 {
+        self.hot.clock.now().wrapping_add(self.tsc_offset)
+    }
+
+    fn rdtsc(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        if i.mnemonic() == Mnemonic::Rdtscp && self.model == Model::Ia32 {
+            return Err(Fault::ud());
+        }
+        if self.env.cr(4) & CR4_TSD != 0 && self.env.cpl() != 0 {
+            return Err(Fault::gp(0));
+        }
+        self.give_tsc(self.tsc(), i.mnemonic() == Mnemonic::Rdtscp);
+        Ok(Done::Next)
+    }
+
+    fn give_tsc(&self, tsc: u64, with_aux: bool) {
+        self.env.set_gpr(0, tsc & 0xffff_ffff);
+        self.env.set_gpr(2, tsc >> 32);
+        if with_aux {
+            self.env.set_gpr(1, self.env.tsc_aux() & 0xffff_ffff);
+        }
+    }
+
+    /// RDTSC or, `with_aux`, RDTSCP in the middle of a block, of which all has been counted already.
+    pub(crate) fn read_clock(&self, with_aux: bool) {
+        self.engine.sync_pc(true);
+        let ahead = self.hot.clock.icount - self.icount_inside();
+        self.give_tsc(self.tsc().wrapping_sub(ahead), with_aux);
+    }
+
+    /// Whether the model has an MSR, and whether the engine keeps it.
+    fn known_msr(&self, index: u32) -> bool {
+        match index {
+            0x174..=0x176 | 0x277 => true,
+            0xc000_0080..=0xc000_0084 | 0xc000_0100..=0xc000_0103 => self.model == Model::X86_64,
+            _ => false,
+        }
+    }
+
+    fn rdmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let index = self.env.gpr(1) as u32;
+        let value = match index {
+            0x10 => self.tsc(),
+            // Microcode revision and platform: fixed.
+            0x8b | 0x17 => 0,
+            IA32_MISC_ENABLE if self.model == Model::X86_64 => MISC_ENABLE,
+            APIC_BASE_MSR => self.platform.apic_base().ok_or(Fault::gp(0))?,
+            _ if self.known_msr(index) => {
+                self.natively(i);
+                return Ok(Done::Natively);
+            }
+            _ => return Err(Fault::gp(0)),
+        };
+        self.env.set_gpr(0, value & 0xffff_ffff);
+        self.env.set_gpr(2, value >> 32);
+        Ok(Done::Next)
+    }
+
+    fn wrmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let index = self.env.gpr(1) as u32;
+        let value = (self.env.gpr(0) & 0xffff_ffff) | self.env.gpr(2) << 32;
+        match index {
+            0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
+            0x8b | 0x79 => {}
+            IA32_MISC_ENABLE if self.model == Model::X86_64 && value == MISC_ENABLE => {}
+            APIC_BASE_MSR => self.write_apic_base(value)?,
+            0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
+            _ if self.known_msr(index) => {
+                let address =
+                    matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
+                if address && self.model == Model::X86_64 && !crate::cpu::access::canonical(value) {
+                    return Err(Fault::gp(0));
+                }
+                match index {
+                    // What a switch of tasks writes.
+                    0xc000_0100 => self.set_base(Seg::Fs, value),
+                    0xc000_0101 => self.set_base(Seg::Gs, value),
+                    0xc000_0102 => self.env.set_kernel_gs_base(value),
+                    _ => {
+                        self.natively(i);
+                        return Ok(Done::Natively);
+                    }
+                }
+            }
+            _ => return Err(Fault::gp(0)),
+        }
+        Ok(Done::Next)
+    }
+
+    fn set_base(&self, seg: Seg, base: u64) {
+        let old = self.env.seg(seg);
+        self.env.set_seg_raw(seg, Segment::new(old.selector as u16, base, old.limit, old.flags));
+    }
+
+    /// IA32_APIC_BASE: enables and disables the local APIC, which is then no device at its address any more.
+    fn write_apic_base(&mut self, value: u64) -> Result<(), Fault> {
+        if !self.platform.set_apic_base(value) {
+            return Err(Fault::gp(0));
+        }
+        self.engine.flush_tlb();
+        self.update_irq();
+        Ok(())
+    }
+
+    fn write_efer(&mut self, i: &Instruction, value: u64) -> Result<Done, Fault> {
+        const LME: u64 = 0x100;
+        const LMA: u64 = 0x400;
+        const NXE: u64 = 0x800;
+        if value & !(EFER_SCE | LME | LMA | NXE) != 0 {
+            return Err(Fault::gp(0));
+        }
+        if self.env.cr(0) & CR0_PG != 0 && (value ^ self.env.efer()) & LME != 0 {
+            return Err(Fault::gp(0));
+        }
+        let before = self.env.efer();
+        if self.natively(i) && (before ^ self.env.efer()) & (NXE | LMA) != 0 {
+            self.flush_paging();
+        }
+        Ok(Done::Natively)
+    }
+
+    fn syscall(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        const RF: u64 = 1 << 16;
+        if self.env.efer() & EFER_SCE == 0 || !self.env.code64() {
+            // AMD's compatibility-mode SYSCALL is in neither model (SDM volume 2, SYSCALL).
+            return Err(Fault::ud());
+        }
+        let (star, flags) = (self.env.star(), self.eflags());
+        let next = self.env.eip().wrapping_add(i.len() as u64);
+        self.note_user_context(next);
+        self.env.set_gpr(1, next);
+        self.env.set_gpr(11, flags & !RF);
+        self.env.set_eip(self.env.lstar());
+        self.env.set_eflags((flags & !(self.env.fmask() & 0xffff_ffff) & !RF) | 2);
+        let cs = (star >> 32) as u16 & 0xfffc;
+        self.flat_segments(cs, true);
+        Ok(Done::Jumped)
+    }
+
+    /// CS and SS as SYSCALL and SYSENTER load them: flat, ring 0.
+    fn flat_segments(&mut self, cs: u16, long: bool) {
+        let code = 0x00c0_9b00 & if long { !0x0040_0000 } else { !0 } | if long { 0x0020_0000 } else { 0 };
+        self.env.load_seg(Seg::Cs, Segment::new(cs, 0, 0xffff_ffff, code));
+        self.env.load_seg(Seg::Ss, Segment::new(cs.wrapping_add(8), 0, 0xffff_ffff, 0x00c0_9300));
+        self.env.set_cpl(0);
+    }
+
+    fn sysenter(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        const VM_IF: u64 = 0x2_0200;
+        const RF: u64 = 1 << 16;
+        let cs = self.env.sysenter_cs() as u16 & 0xfffc;
+        if self.env.cr(0) & CR0_PE == 0 || cs == 0 {
+            return Err(Fault::gp(0));
+        }
+        let long = self.env.long_mode();
+        if self.env.cpl() == 3 {
+            self.note_user_context(self.env.eip().wrapping_add(i.len() as u64));
+        }
+        self.env.set_eflags_raw(self.env.eflags_raw() & !(VM_IF | RF));
+        self.flat_segments(cs, long);
+        let (ip, sp) = (self.env.sysenter_eip(), self.env.sysenter_esp());
+        self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
+        self.env.set_gpr(4, if long { sp } else { sp & 0xffff_ffff });
+        Ok(Done::Jumped)
+    }
+
+    /// RET with an immediate, near (SDM volume 2, RET).
+    fn near_return(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        let (base, mask) = self.stack_shape();
+        let size = match i.code() {
+            Code::Retnw_imm16 => 2,
+            Code::Retnd_imm16 => 4,
+            _ => 8,
+        };
+        let sp = self.env.gpr(4);
+        let at = self.wrap_linear(base.wrapping_add(sp & mask));
+        let ip = self.load(at, size).map_err(Fault::on_stack)?;
+        self.env.set_eip(ip);
+        let after = sp.wrapping_add(size as u64 + u64::from(i.immediate16())) & mask;
+        self.env.set_gpr(4, if mask == 0xffff { (sp & !0xffff) | after } else { after });
+        Ok(Done::Jumped)
+    }
+
+    /// Base of the stack segment and mask of the stack pointer.
+    fn stack_shape(&self) -> (u64, u64) {
+        if self.env.code64() {
+            return (0, u64::MAX);
+        }
+        let wide = self.env.hflags() & hflags::SS32 != 0;
+        (self.env.seg(Seg::Ss).base, if wide { 0xffff_ffff } else { 0xffff })
+    }
+
+    /// Linear address of an instruction's memory operand.
+    pub(crate) fn effective_address(&self, i: &Instruction) -> u64 {
+        let value = i.virtual_address(0, 0, |register, _, _| Some(self.register(register)));
+        value.unwrap_or(0)
+    }
+
+    /// Value of a register as an address computation sees it: bases for segments.
+    pub(crate) fn register(&self, r: Register) -> u64 {
+        if r.is_segment_register() {
+            let seg = match r {
+                Register::ES => Seg::Es,
+                Register::CS => Seg::Cs,
+                Register::SS => Seg::Ss,
+                Register::FS => Seg::Fs,
+                Register::GS => Seg::Gs,
+                _ => Seg::Ds,
+            };
+            let flat = self.env.code64() && !matches!(seg, Seg::Fs | Seg::Gs);
+            return if flat { 0 } else { self.env.seg(seg).base };
+        }
+        if !r.is_gpr() {
+            return 0;
+        }
+        let full = self.env.gpr(r.full_register().number());
+        match r.size() {
+            8 => full,
+            4 => full & 0xffff_ffff,
+            2 => full & 0xffff,
+            _ if matches!(r, Register::AH | Register::CH | Register::DH | Register::BH) => {
+                self.env.gpr(r.number() & 3) >> 8 & 0xff
+            }
+            _ => full & 0xff,
+        }
+    }
+
+    /// The count register of a string instruction after one iteration; whether it is done.
+    pub(crate) fn count_down(&mut self, i: &Instruction) -> bool {
+        let rcx = self.env.gpr(1);
+        let mask = match decode::address_bits(i) {
+            16 => 0xffff,
+            32 => 0xffff_ffff,
+            _ => u64::MAX,
+        };
+        let count = (rcx & mask).wrapping_sub(1) & mask;
+        self.env.set_gpr(1, if mask == 0xffff { (rcx & !0xffff) | count } else { count });
+        count == 0
+    }
+}

@@ -1,0 +1,297 @@
+//! Decoding at a guest address, and the one table of instructions that need the machine.
+
+use crate::cpu::deliver::Fault;
+use crate::cpu::operands::directions;
+use crate::run::Core;
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic,
+    OpCodeTableKind, OpKind, Register,
+};
+
+/// Bytes of the longest instruction.
+pub(crate) const LONGEST: usize = 15;
+
+/// How the machine treats an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The engine runs it.
+    Plain,
+    /// The machine executes it itself, or steps it natively and looks at the result: it needs the exact
+    /// count, a permission check that the engine lacks, or changes paging.
+    Sensitive,
+    /// RDTSC, RDTSCP: the engine asks for the time from the middle of a block.
+    Clock,
+    /// A string instruction with a repeat prefix, but INS and OUTS, which are sensitive.
+    Repeated,
+    /// IRET in any width.
+    Iret,
+    /// SYSRET in any width.
+    Sysret,
+    /// Another far transfer.
+    Far,
+}
+
+impl Kind {
+    /// Whether it loads EFLAGS with RF, or switches to who has other flags.
+    pub fn loads_flags(self) -> bool {
+        matches!(self, Self::Iret | Self::Sysret | Self::Far)
+    }
+
+    /// Whether the machine executes it when it stands at EIP.
+    pub(crate) fn by_machine(self) -> bool {
+        matches!(self, Self::Sensitive | Self::Clock)
+    }
+}
+
+/// Classifies an instruction.
+pub(crate) fn kind(i: &Instruction) -> Kind {
+    use Mnemonic as M;
+    match i.mnemonic() {
+        M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => Kind::Sensitive,
+        M::Rdtsc | M::Rdtscp => Kind::Clock,
+        M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
+        M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
+        M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
+        // The engine runs what such a prefix stands before as if it were not there; neither model has any.
+        _ if has_vector_prefix(i) => Kind::Sensitive,
+        // The engine loses the flags of the instruction before in its block when the count runs out.
+        M::Loope | M::Loopne => Kind::Sensitive,
+        // The engine sign-extends what they add to the stack pointer.
+        M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
+        _ if loses_flags(i) => Kind::Sensitive,
+        M::Iret | M::Iretd | M::Iretq => Kind::Iret,
+        M::Sysret | M::Sysretq => Kind::Sysret,
+        _ if is_far(i) => Kind::Far,
+        _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
+        _ => Kind::Plain,
+    }
+}
+
+/// Whether an instruction is encoded with VEX or its like.
+pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
+    !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
+}
+
+/// Whether the engine has lost the flags of before the instruction when its access to memory faults.
+pub(crate) fn loses_flags(i: &Instruction) -> bool {
+    (is_set(i) || matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr)) && i.op0_kind() == OpKind::Memory
+}
+
+fn is_set(i: &Instruction) -> bool {
+    i.condition_code() != ConditionCode::None && i.op_count() == 1 && i.flow_control() == FlowControl::Next
+}
+
+/// The CMP or TEST whose flags an instruction of a block sees.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Compared(Option<Mnemonic>);
+
+impl Compared {
+    /// After instruction `i` of the same block.
+    pub fn after(self, i: &Instruction) -> Self {
+        match i.mnemonic() {
+            _ if i.rflags_modified() == 0 => self,
+            m @ (Mnemonic::Cmp | Mnemonic::Test) => Self(Some(m)),
+            _ => Self(None),
+        }
+    }
+
+    /// Whether the engine works out the condition of SETcc `i` from what was compared, and so leaves the flags alone (its
+    /// `gen_prepare_cc`). Where it does not know what set them, or for other conditions, it makes EFLAGS of them first.
+    pub fn keeps_flags(self, i: &Instruction) -> bool {
+        use ConditionCode as C;
+        match self.0 {
+            _ if !is_set(i) => false,
+            Some(Mnemonic::Cmp) => !matches!(i.condition_code(), C::o | C::no | C::p | C::np),
+            Some(_) => matches!(i.condition_code(), C::e | C::ne | C::s | C::ns | C::b | C::ae),
+            None => false,
+        }
+    }
+}
+
+fn is_control(r: Register) -> bool {
+    r.is_cr() || r.is_dr()
+}
+
+/// MOVS, CMPS, STOS, LODS, SCAS (not the SSE instructions of the same mnemonic).
+pub(crate) fn is_string(i: &Instruction) -> bool {
+    i.is_string_instruction()
+}
+
+/// Whether the machine executes the instruction itself, or looks at what the engine did: it must be at its own place.
+pub fn is_sensitive(i: &Instruction) -> bool {
+    kind(i).by_machine()
+}
+
+/// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
+pub(crate) fn is_x87(i: &Instruction) -> bool {
+    let form = i.op_code();
+    let first = form.op_code() >> (8 * (form.op_code_len() - 1));
+    matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
+}
+
+/// Count register of a repeated instruction of an address size.
+pub(crate) fn rep_count(bits: u32, rcx: u64) -> u64 {
+    match bits {
+        16 => rcx & 0xffff,
+        32 => rcx & 0xffff_ffff,
+        _ => rcx,
+    }
+}
+
+/// Address size of a string instruction, bits.
+pub(crate) fn address_bits(i: &Instruction) -> u32 {
+    for n in 0..i.op_count() {
+        match i.op_kind(n) {
+            OpKind::MemorySegSI | OpKind::MemoryESDI | OpKind::MemorySegDI => return 16,
+            OpKind::MemorySegESI | OpKind::MemoryESEDI | OpKind::MemorySegEDI => return 32,
+            OpKind::MemorySegRSI | OpKind::MemoryESRDI | OpKind::MemorySegRDI => return 64,
+            _ => {}
+        }
+    }
+    64
+}
+
+/// Whether the instruction loads a segment register or reads a descriptor, so that its implicit table
+/// reads are made with supervisor rights (SDM volume 3, 4.6.1).
+pub(crate) fn reads_descriptors(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let segment_load = matches!(i.mnemonic(), M::Mov | M::Pop) && i.op0_register().is_segment_register();
+    let table = matches!(
+        i.mnemonic(),
+        M::Lds
+            | M::Les
+            | M::Lfs
+            | M::Lgs
+            | M::Lss
+            | M::Lar
+            | M::Lsl
+            | M::Verr
+            | M::Verw
+            | M::Iret
+            | M::Iretd
+            | M::Iretq
+    );
+    is_far(i) || segment_load || table
+}
+
+/// A far JMP, CALL or RET.
+fn is_far(i: &Instruction) -> bool {
+    let jumps = i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect();
+    jumps || i.mnemonic() == Mnemonic::Retf
+}
+
+/// Whether the memory operand is read, changed and written back by one instruction.
+pub(crate) fn is_read_modify_write(i: &Instruction) -> bool {
+    use iced_x86::{InstructionInfoFactory, OpAccess};
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(i);
+    info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+}
+
+/// Whether an instruction reads and whether it writes memory.
+fn reads_and_writes(i: &Instruction) -> (bool, bool) {
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    let accesses = factory.info(i).used_memory().iter().map(|m| directions(m.access()));
+    accesses.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))
+}
+
+/// Whether the instruction writes memory and surely does not go to itself next.
+pub(crate) fn is_plain_store(i: &Instruction) -> bool {
+    let goes_on = match i.flow_control() {
+        FlowControl::Next => true,
+        FlowControl::Call => i.is_call_near() && i.near_branch_target() != i.ip(),
+        _ => false,
+    };
+    goes_on && kind(i) == Kind::Plain && reads_and_writes(i).1
+}
+
+/// Whether the engine does harm by going back to the instruction when it has stored into its own block. It reads memory,
+/// which may have changed: of an unaligned store the engine has done what lies before the block. Or it is one that may
+/// go to itself, so that nobody can tell.
+pub(crate) fn is_no_restart(i: &Instruction) -> bool {
+    let (reads, writes) = reads_and_writes(i);
+    writes && (reads || !is_plain_store(i))
+}
+
+impl Core {
+    /// Bits of the current code segment: 64, 32 or 16.
+    pub fn code_bits(&self) -> u32 {
+        use crate::engine::hflags;
+        let h = self.env.hflags();
+        if h & hflags::CS64 != 0 {
+            64
+        } else if h & hflags::CS32 != 0 {
+            32
+        } else {
+            16
+        }
+    }
+
+    /// Linear address of the next instruction.
+    #[inline]
+    pub fn linear_ip(&self) -> u64 {
+        self.env.cs_base().wrapping_add(self.env.eip())
+    }
+
+    /// Wraps an instruction pointer to the code size.
+    #[inline]
+    pub fn wrap_ip(&self, ip: u64) -> u64 {
+        match self.code_bits() {
+            64 => ip,
+            32 => ip & 0xffff_ffff,
+            _ => ip & 0xffff,
+        }
+    }
+
+    /// Decodes the fetch view at a linear address, without any side effect on the guest.
+    pub(crate) fn decode_at(&self, linear: u64) -> Option<Instruction> {
+        let mut bytes = [0u8; LONGEST];
+        let n = self.peek_code(linear, &mut bytes);
+        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
+    }
+
+    /// Raises #UD for what is at EIP when no model runs it but the engine does; whether there is such.
+    pub(crate) fn refuse_undefined(&mut self) -> bool {
+        let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
+        let n = self.peek_prefix(linear, &mut bytes);
+        let bits = self.code_bits();
+        let found = wrongly_locked(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
+        let Some(length) = found else { return false };
+        self.commit_own_fetch(linear, length);
+        self.raise_fault(Fault::ud());
+        true
+    }
+
+    /// Decodes the data view at a linear address: what the guest itself put there.
+    pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
+        let mut bytes = [0u8; LONGEST];
+        let n = self.peek_prefix(linear, &mut bytes);
+        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
+    }
+}
+
+/// Decodes one instruction; `None` when the bytes are not one. In 64-bit code the engine takes near branches with an
+/// operand-size prefix as AMD's CPUs do, and so does this.
+pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
+    let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
+    (i.code() != Code::INVALID).then_some(i)
+}
+
+/// Length of an instruction that is #UD for its LOCK prefix alone, which the engine does not look at (SDM volume 2, LOCK).
+pub(crate) fn wrongly_locked(bits: u32, bytes: &[u8]) -> Option<usize> {
+    let options = DecoderOptions::AMD | DecoderOptions::NO_INVALID_CHECK;
+    let i = Decoder::new(bits, bytes, options).decode();
+    (decode(bits, bytes, 0).is_none() && !i.is_invalid() && i.has_lock_prefix()).then_some(i.len())
+}
+
+/// Bytes up to the end of a VEX prefix of two bytes, or of what begins one of three.
+pub(crate) fn vex_prefix(bits: u32, bytes: &[u8]) -> Option<usize> {
+    const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
+    let prefix = |b: &u8| LEGACY.contains(b) || bits == 64 && b & 0xf0 == 0x40;
+    let at = bytes.iter().take_while(|b| prefix(b)).count();
+    match bytes.get(at..at + 2)? {
+        // Elsewhere LES and LDS, which take no register.
+        [0xc4 | 0xc5, second] if bits == 64 || *second >= 0xc0 => Some(at + 2),
+        _ => None,
+    }
+}

@@ -1,0 +1,5 @@
+//! The instruction set: decoding, and what the machine must know of each instruction. Pure: no state, no guest.
+
+pub(crate) mod decode;
+
+pub use decode::is_sensitive;

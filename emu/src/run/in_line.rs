@@ -1,0 +1,295 @@
+//! Hits in line: where a block begins at a site, no trap is needed.
+//!
+//! The block hook is called before each block, with the whole state in its place. Where a block begins with the instruction
+//! of a patch, the interposer is asked from there, and the instruction runs in its block like any other: no exception,
+//! nothing displaced. The engine translates what fetches see, so for this one translation the fetch view is *open*:
+//! it has the guest's bytes at the site. All other blocks that come upon the site end with the patch.
+//!
+//! If those trap often too, the patch becomes a *jump to itself*, where its second byte is no site and not where blocks
+//! begin: it ends the block without a trap, and leads to the one that begins at the site. It counts nothing, and never runs as
+//! a block of its own. What begins on its second byte is stepped with the guest's bytes; if that is not seldom, the
+//! patch is INT3 again.
+//!
+//! Both come when a patch has trapped often: a translation costs as much as some hundred traps. What the guest and the
+//! handlers see is the same either way.
+//!
+//! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
+//! anything else is translated.
+
+use crate::blocks::cell::{BlockCell, CellRef};
+use crate::isa::decode::{self, Kind};
+use crate::ram::{PAGE, PageState};
+use crate::run::interpose::{Trap, Verdict};
+use crate::run::{Core, Halt, Mode};
+
+/// Traps in a block of its own after which a site is hit in line.
+pub(crate) const OFTEN: u16 = 32;
+/// The flags that the engine translates for, beside the hidden ones: TF, IOPL, RF, VM, AC.
+const TRANSLATED_FOR: u64 = 0x100 | 0x3000 | 1 << 16 | 1 << 17 | 1 << 18;
+
+/// A site whose block is being translated from the guest's bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening {
+    linear: u64,
+    paddr: u64,
+    /// The block, when it has been translated.
+    cell: Option<CellRef>,
+}
+
+impl Core {
+    /// After how many traps of a site it is hit in line, where a block begins there; 0 is never. The guest does not notice.
+    pub fn set_in_line_after(&mut self, traps: u16) {
+        self.in_line_after = traps;
+    }
+
+    /// Hits so far that have needed no trap. How many it is depends on how often the host stops the machine.
+    pub fn hits_in_line(&self) -> u64 {
+        self.hits_in_line
+    }
+
+    /// The patch at EIP has trapped. Whether it has done so often in a block of its own: then nothing has happened yet, and
+    /// it is opened before the block runs again.
+    #[inline(always)]
+    pub(crate) fn traps_too_often(&mut self, linear: u64) -> bool {
+        let Some(cell) = self.hot.last else { return false };
+        if cell.is(BlockCell::LEADING | BlockCell::CLOCK) {
+            return false;
+        }
+        cell.set_lead(cell.lead().wrapping_add(1));
+        cell.lead() == self.in_line_after && self.has_trapped_often(linear)
+    }
+
+    #[cold]
+    fn has_trapped_often(&mut self, linear: u64) -> bool {
+        let own = self.last().is_some_and(|b| b.pc() == linear);
+        self.forget_traps();
+        if self.in_line_after == 0 || self.mode != Mode::Free || self.single_steps() {
+            return false;
+        }
+        let Some(paddr) = self.openable(linear) else { return false };
+        if own {
+            self.to_open = Some(linear);
+        } else if self.jumps_at(paddr) || self.may_jump(paddr) && self.leaves_room(linear) {
+            // The block, which has trapped so often, ends with a jump when it is translated anew.
+            let begin = self.last().map_or(linear, |b| b.pc());
+            self.set_jumps(paddr, true);
+            self.drop_block(begin, paddr);
+        }
+        own
+    }
+
+    /// Drops the translation of the block at linear `begin`, which holds the byte of the fetch view at `paddr`. Others that
+    /// hold it are only dropped where the engine cannot name this one.
+    fn drop_block(&mut self, begin: u64, paddr: u64) {
+        if !self.engine.drop_block(begin) {
+            self.drop_view_blocks(paddr);
+        }
+    }
+
+    /// Whether the instruction at linear `at`, or the one behind it if that is short, may have the second byte of a jump.
+    fn leaves_room(&self, at: u64) -> bool {
+        let plain = |at| self.decode_original(at).is_some_and(|i| decode::kind(&i) == Kind::Plain);
+        self.decode_original(at).is_some_and(|i| i.len() > 1 || plain(at.wrapping_add(1)))
+    }
+
+    fn single_steps(&self) -> bool {
+        self.env.eflags_raw() & 0x100 != 0
+    }
+
+    /// The block that comes begins with a patch's jump to itself.
+    pub(crate) fn open_next(&mut self) {
+        let linear = self.linear_ip();
+        if self.to_open == Some(linear) {
+            return;
+        }
+        if self.single_steps() || self.openable(linear).is_none() {
+            return self.hit_here();
+        }
+        self.to_open = Some(linear);
+    }
+
+    /// The patch at EIP is hit as by a trap, although none has come.
+    pub(crate) fn hit_here(&mut self) {
+        let (ip, linear) = (self.env.eip(), self.linear_ip());
+        let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) else { return };
+        // A trap would have been counted.
+        self.hot.clock.icount += 1;
+        self.ask(Trap { vector: 3, ip, linear, patch, in_line: false });
+        let halt = self.halt.take();
+        self.halted_by(halt);
+        if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+            self.step(1);
+        }
+    }
+
+    /// Whether linear `at` is the second byte of a patch's jump to itself.
+    pub(crate) fn is_spoiled_byte(&self, at: u64) -> bool {
+        !at.is_multiple_of(PAGE)
+            && !self.patches.is_empty()
+            && self.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
+    }
+
+    /// What begins at EIP is stepped with the guest's own bytes.
+    pub(crate) fn note_spoiled(&mut self) {
+        let linear = self.linear_ip();
+        if self.is_spoiled_byte(linear)
+            && let Some(paddr) = self.code_paddr(linear - 1)
+        {
+            self.spoil(paddr);
+        }
+    }
+
+    /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
+    pub(crate) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
+        let begins = at == b.pc() && b.is(BlockCell::SITE);
+        !begins && self.code_paddr(at).is_some_and(|p| self.jumps_at(p))
+    }
+
+    fn forget_traps(&mut self) {
+        if let Some(cell) = self.hot.last {
+            cell.set_lead(0);
+        }
+    }
+
+    /// The physical address of the site at linear `linear`, if the fetch view has its patch and may be opened there.
+    fn openable(&self, linear: u64) -> Option<u64> {
+        let paddr = self.code_paddr(linear)?;
+        let page = self.ram.pages.get((paddr / PAGE) as usize)?;
+        let current = page.is(PageState::ARMED) && !page.is(PageState::STALE);
+        (current && self.may_be_in_line(paddr)).then_some(paddr)
+    }
+
+    /// Opens the view for the block at EIP, if that is the one whose site is to be hit in line.
+    pub(crate) fn open_wanted(&mut self) {
+        let Some(linear) = self.to_open.take().filter(|&at| at == self.linear_ip()) else { return };
+        if let Some(paddr) = self.openable(linear) {
+            self.show_original(paddr, 1);
+            self.drop_block(linear, paddr);
+            self.opening = Some(Opening { linear, paddr, cell: None });
+        }
+    }
+
+    /// A block at linear `pc` was translated.
+    #[inline]
+    pub(crate) fn note_opened(&mut self, cell: CellRef, pc: u64) {
+        if let Some(opening) = &mut self.opening
+            && opening.linear == pc
+        {
+            opening.cell = Some(cell);
+        }
+    }
+
+    /// Closes the view: the block of `cell` begins, or none. Whether it may: any other block than that of
+    /// the site may have been translated from what it should not see.
+    pub(crate) fn close(&mut self, cell: Option<CellRef>) -> bool {
+        let Some(opening) = self.opening.take() else { return true };
+        let Some(patch) = self.hide_original(opening.paddr) else {
+            // The guest has an INT3 there itself.
+            self.keep_trapping(opening.paddr);
+            return true;
+        };
+        // The engine does not report its first translations.
+        let unreported =
+            opening.cell.is_none() && cell == Some(self.next_cell) && self.linear_ip() == opening.linear;
+        match cell {
+            Some(cell) if opening.cell == Some(cell) || unreported => {
+                cell.mark(BlockCell::SITE);
+                cell.set_head(patch);
+                true
+            }
+            _ => {
+                self.drop_view_blocks(opening.paddr);
+                false
+            }
+        }
+    }
+
+    /// The block that begins with the site at EIP cannot run in one go: it is no use to hit the site in line.
+    pub(crate) fn refuse_in_line(&mut self) {
+        if let Some(paddr) = self.code_paddr(self.linear_ip()) {
+            self.keep_trapping(paddr);
+            self.drop_block(self.linear_ip(), paddr);
+        }
+    }
+
+    /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is: the limit
+    /// is 0 then, or the block would pass it.
+    #[inline(always)]
+    pub(crate) fn arrive_freely(&mut self, cell: CellRef) -> bool {
+        let count = cell.icount();
+        if self.hot.clock.icount + u64::from(count) > self.hot.clock.limit {
+            return false;
+        }
+        if self.arrive(cell) {
+            self.begin(cell, count.into());
+        }
+        true
+    }
+
+    /// The site of block `cell` is reached: asks the interposer. Whether the block runs; else the engine stops before it,
+    /// and the hit ends as that of a trap does.
+    #[inline(always)]
+    pub(crate) fn arrive(&mut self, cell: CellRef) -> bool {
+        let (linear, patch) = (cell.pc(), cell.head());
+        let trap = Trap { vector: 3, ip: self.env.eip(), linear, patch, in_line: true };
+        self.active_slot = None;
+        let before = self.translated_for();
+        self.blocks_dropped = false;
+        let verdict = self.with_interposer(|i, core| i.trap(core, &trap)).unwrap_or(Verdict::Step);
+        let undisturbed = self.halt.is_none() && !self.irq && !self.nmi_pending && !self.blocks_dropped;
+        if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
+            self.hits_in_line += 1;
+            return true;
+        }
+        self.leave_line(verdict, &trap, before);
+        false
+    }
+
+    /// The hit in line is not like most: its instruction is seen to outside of the block.
+    #[cold]
+    fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
+        self.hot.last = None;
+        self.conclude(verdict, trap, before.shadow(), before.tf());
+        // EIP is what it has become.
+        self.engine.sync_pc(false);
+        self.engine.stop_before_block();
+    }
+
+    /// What the engine has translated the block at EIP for.
+    #[inline(always)]
+    fn translated_for(&self) -> TranslatedFor {
+        let flags = self.env.eflags_raw() & TRANSLATED_FOR;
+        TranslatedFor { ip: self.env.eip(), hflags: self.env.hflags(), flags, cs_base: self.env.cs_base() }
+    }
+
+    /// Whether the exception or refusal at linear `ip` is one of an in-line site's own instruction.
+    pub(crate) fn is_in_line_site(&self, ip: u64) -> bool {
+        self.last().is_some_and(|b| b.is(BlockCell::SITE) && b.pc() == ip)
+    }
+
+    /// The instruction of an in-line site was refused an access: it runs again, alone, for a hit that has been.
+    pub(crate) fn step_in_line_site(&mut self) {
+        self.rewind(self.linear_ip());
+        self.settle();
+        self.halted_by(Some(Halt::StepSite));
+    }
+}
+
+/// What a block's translation depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TranslatedFor {
+    ip: u64,
+    hflags: u32,
+    flags: u64,
+    cs_base: u64,
+}
+
+impl TranslatedFor {
+    fn shadow(&self) -> bool {
+        self.hflags & crate::engine::hflags::INHIBIT_IRQ != 0
+    }
+
+    fn tf(&self) -> bool {
+        self.flags & 0x100 != 0
+    }
+}

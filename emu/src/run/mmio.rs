@@ -1,0 +1,151 @@
+//! Accesses to memory-mapped devices, at the exact count of their instruction.
+//!
+//! The engine never keeps a TLB entry of a device's page. A fill for one is refused, and the instruction then accesses
+//! the device alone: MOV to and from memory is executed here, as port instructions are; anything else is stepped by the
+//! engine, with that page open to it and what it does handed to the device. Either way the device sees the virtual time
+//! of before the instruction. What the CPU reads by itself (page tables, descriptors, frames), what a probe handler reads,
+//! and the operands of instructions that the machine emulates see no device: all ones, or a fault of the handler's.
+//!
+//! Invariant: no read of a device changes its state but by an error bit that a second read sets again, so that an
+//! instruction that is begun anew reads the same.
+
+use crate::cpu::deliver::Fault;
+use crate::cpu::sensitive::Done;
+use crate::mmu::{Access, Translation};
+use crate::ram::PAGE;
+use crate::run::{Core, Refusal, VOID_PADDR};
+use iced_x86::{Code, Instruction, OpKind};
+
+/// Pages of devices that there are: two APICs, two virtio devices.
+pub(crate) const PAGES: u64 = 4;
+
+/// The access that an instruction makes now.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceAccess {
+    /// Virtual time that the devices see, while the engine steps an instruction that accesses them.
+    open: Option<u64>,
+    /// Physical pages that stand behind the pages from [`VOID_PADDR`] on, from the second.
+    pages: Vec<u64>,
+    /// Linear pages that the engine was given for it.
+    linear: Vec<u64>,
+}
+
+impl Core {
+    /// Grants a page of a device to the instruction that is being stepped; refuses it to all others.
+    pub(crate) fn grant_device(&mut self, page: u64, t: &Translation, access: Access) -> Option<(u64, u32)> {
+        const R: u32 = 1;
+        const W: u32 = 2;
+        let opened = &mut self.device_access;
+        let known = opened.pages.iter().position(|p| *p == t.paddr);
+        let at = known.unwrap_or(opened.pages.len());
+        if opened.open.is_none() || at as u64 >= PAGES {
+            self.refusal = Some((Refusal::Device, page, access));
+            return None;
+        }
+        if known.is_none() {
+            opened.pages.push(t.paddr);
+        }
+        opened.linear.push(page);
+        let writable = t.writable && t.dirty;
+        Some((VOID_PADDR + (1 + at as u64) * PAGE, R | if writable { W } else { 0 }))
+    }
+
+    /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
+    pub(crate) fn access_device(&mut self, page: u64) {
+        let in_slot = self.active_slot.is_some_and(|s| s.contains(self.env.eip()));
+        if in_slot {
+            // Its trap, or the iteration before, has counted it: the device sees the time of before it all the same.
+            self.hot.last = None;
+            return self.step_device(self.hot.clock.now() - 1);
+        }
+        self.rewind(self.linear_ip());
+        self.settle();
+        let simple = self.decode_at(self.linear_ip()).filter(|_| !self.watches.any_data());
+        if !simple.is_some_and(|i| self.move_device(&i, page)) {
+            self.step_device(self.hot.clock.now());
+        }
+    }
+
+    /// Executes a 32-bit MOV between a register, or from an immediate, and a device; false for anything else.
+    fn move_device(&mut self, i: &Instruction, page: u64) -> bool {
+        let (va, now) = (self.wrap_linear(self.effective_address(i)), self.hot.clock.now());
+        let store = match i.code() {
+            Code::Mov_r32_rm32 | Code::Mov_EAX_moffs32 => false,
+            Code::Mov_rm32_r32 | Code::Mov_moffs32_EAX | Code::Mov_rm32_imm32 => true,
+            _ => return false,
+        };
+        let user = self.env.cpl() == 3;
+        let access = if store { Access::Write } else { Access::Read };
+        if va & !(PAGE - 1) != page || va & (PAGE - 1) > PAGE - 4 {
+            return false;
+        }
+        let Ok(paddr) = self.translate(va, access, user) else { return false };
+        if !self.platform.has_mmio(paddr) {
+            return false;
+        }
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        if store {
+            let value = match i.op1_kind() {
+                OpKind::Register => self.register(i.op1_register()) as u32,
+                _ => i.immediate32(),
+            };
+            self.platform.mmio_write(paddr, 4, value, now);
+        } else {
+            let value = self.platform.mmio_read(paddr, 4, now);
+            self.env.set_gpr(i.op0_register().full_register().number(), value.into());
+        }
+        self.update_irq();
+        self.end_own(i, Ok::<Done, Fault>(Done::Next), tf);
+        true
+    }
+
+    /// Lets the engine run the instruction at EIP with devices open to it, which see the time `now`.
+    fn step_device(&mut self, now: u64) {
+        self.device_access.open = Some(now);
+        self.step(1);
+        self.device_access.open = None;
+        self.device_access.pages.clear();
+        for page in std::mem::take(&mut self.device_access.linear) {
+            self.engine.drop_tlb(page);
+        }
+        self.update_irq();
+    }
+
+    /// The device, its physical address and the time of an access at an offset from [`VOID_PADDR`].
+    fn opened(&self, offset: u64) -> Option<(u64, u64)> {
+        let index = (offset / PAGE).checked_sub(1)?;
+        let page = self.device_access.pages.get(index as usize)?;
+        Some((page | (offset & (PAGE - 1)), self.device_access.open?))
+    }
+
+    /// A read by the engine at an offset from [`VOID_PADDR`]: all ones where no device is.
+    pub(crate) fn device_page_read(&mut self, offset: u64, size: u32) -> u64 {
+        let size = size.clamp(1, 8);
+        let ones = u64::MAX >> (64 - 8 * size);
+        match self.opened(offset) {
+            Some((paddr, now)) if size <= 4 => self.platform.mmio_read(paddr, size as u8, now).into(),
+            _ => {
+                self.void_accesses += 1;
+                ones
+            }
+        }
+    }
+
+    /// A write by the engine at an offset from [`VOID_PADDR`]: dropped where no device is.
+    pub(crate) fn device_page_write(&mut self, offset: u64, size: u32, value: u64) {
+        match self.opened(offset) {
+            Some((paddr, now)) if (1..=4).contains(&size) => {
+                self.platform.mmio_write(paddr, size as u8, value as u32, now);
+            }
+            _ => self.void_accesses += 1,
+        }
+    }
+
+    /// Lets the devices do what they have to do with memory at `now`.
+    #[cold]
+    pub(crate) fn device_dma(&mut self, now: u64) {
+        self.platform.dma(&mut self.ram, now);
+        self.drain_touched_code();
+        self.pass_output_on();
+    }
+}

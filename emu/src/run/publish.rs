@@ -1,0 +1,106 @@
+//! Who may hold what while the engine runs.
+//!
+//! Translated code calls hooks, and hooks change the core, which is what runs the engine. These rules keep two exclusive
+//! references to one thing from being alive at a time, whatever hooks and interposers do.
+//!
+//! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run code, and
+//!   to drop blocks, for which the engine asks the fill hook. The exclusive reference of the caller becomes a raw pointer in
+//!   [`Hot`](crate::blocks::cell::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
+//!   that pointer, and gives it up when it returns. A hook may publish the core again; what was published before is put
+//!   back afterwards, so that no pointer is left behind that was made from a reference that has ended. While nothing is
+//!   published, hooks do nothing.
+//! - **The hot state** has a place of its own. The block hook touches it, and nothing else of the core, on its hot path. References
+//!   to it are as short as one statement, and never alive during a call into the engine.
+//! - **Cells** are named by engine, hooks and core at once, so only shared references to them exist, and their fields are
+//!   [`Cell`](std::cell::Cell)s.
+//! - **The engine's own memory** is only reached through raw pointers, in `engine/`.
+//! - **Guest RAM** is written by translated code through raw pointers. Rust borrows it through the core, so no such borrow is
+//!   alive while the engine runs.
+//! - **The interposer** is taken out of the core while it is called ([`Core::with_interposer`]): what it does with the core it is
+//!   given cannot call it a second time. It cannot exchange that core for another machine's either: [`Core`] has no size.
+//!
+//! A hook never lets a panic through, since what called it is C and translated code. It stops the engine, and the machine
+//! has *failed*: the panic goes on where the engine was called from, and ends the run.
+
+use crate::engine::Handle;
+use crate::panics;
+use crate::run::interpose::TrapInterposer;
+use crate::run::{Core, Halt};
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::ptr::NonNull;
+
+/// An interposer that was lent to the core for a run.
+pub(crate) struct Lent(NonNull<dyn TrapInterposer>);
+
+// SAFETY: it is there during `Core::run` only, which holds the exclusive borrow that it was made of, on one thread.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Lends an interposer.
+    ///
+    /// # Safety
+    /// The result is used and dropped while the borrow that is given is alive.
+    pub unsafe fn new<'a>(interposer: &'a mut (dyn TrapInterposer + 'a)) -> Self {
+        let short: NonNull<dyn TrapInterposer + 'a> = NonNull::from(interposer);
+        // SAFETY: only the lifetime is extended, by the contract above.
+        Lent(unsafe {
+            std::mem::transmute::<NonNull<dyn TrapInterposer + 'a>, NonNull<dyn TrapInterposer + 'static>>(
+                short,
+            )
+        })
+    }
+}
+
+impl Core {
+    /// Calls into the engine, whose hooks may use the core meanwhile.
+    #[inline]
+    pub(crate) fn publish_core<T>(&mut self, call: impl FnOnce(Handle) -> T) -> T {
+        let handle = self.engine.handle();
+        let hot = self.hot.as_ptr();
+        let core = NonNull::from(&mut *self);
+        // SAFETY: the hot state lives as long as the core, and no reference to it is alive here.
+        let before = unsafe { (*hot.as_ptr()).core.replace(core) };
+        let result = call(handle);
+        // SAFETY: as above; the hooks have given up the references that they have made from `core`.
+        unsafe { (*hot.as_ptr()).core = before };
+        if self.failure.is_some() {
+            // A hook has panicked meanwhile.
+            resume_unwind(Box::new(panics::Known));
+        }
+        result
+    }
+
+    /// Calls the interposer, if there is one.
+    #[inline(always)]
+    pub(crate) fn with_interposer<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn TrapInterposer, &mut Core) -> T,
+    ) -> Option<T> {
+        let mut lent = self.interposer.take()?;
+        // SAFETY: `run` holds the exclusive borrow that this was made of, and nobody else can reach it: it was taken out.
+        let answer = call(unsafe { lent.0.as_mut() }, self);
+        self.interposer = Some(lent);
+        Some(answer)
+    }
+
+    /// Does the work of a hook. If that panics, the machine has failed, and the engine stops.
+    #[inline(always)]
+    pub(crate) fn guarded<T>(&mut self, otherwise: T, hook: impl FnOnce(&mut Core) -> T) -> T {
+        match panics::catch(AssertUnwindSafe(|| hook(self))) {
+            Ok(answer) => answer,
+            Err(text) => {
+                self.fail(text);
+                self.engine.stop_after_block();
+                otherwise
+            }
+        }
+    }
+
+    /// The machine has failed: it stops at the next boundary, and does not run again.
+    #[cold]
+    pub(crate) fn fail(&mut self, text: String) {
+        self.failure.get_or_insert(text);
+        self.halt = Some(Halt::Finished);
+        self.hot.clock.limit = 0;
+    }
+}

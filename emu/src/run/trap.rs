@@ -1,0 +1,211 @@
+//! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
+
+use crate::blocks::cell::{BlockCell, CellRef};
+use crate::cpu::debug::BS;
+use crate::cpu::deliver::{Origin, Vector};
+use crate::engine::hflags;
+use crate::run::interpose::{Trap, Verdict};
+use crate::run::{Core, Halt};
+
+impl Core {
+    /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
+    pub(crate) fn engine_exception(&mut self, vector: u8) {
+        let env = *self.env;
+        self.engine.sync_pc(true);
+        env.set_old_exception(-1);
+        let software = vector != 6 && env.exception_is_int() != 0;
+        let eip = env.eip();
+        if vector == 3 && software {
+            let ip = self.wrap_ip(eip.wrapping_sub(1));
+            if let Some(patch) = self.trapped_patch(ip) {
+                let linear = env.cs_base().wrapping_add(ip);
+                return self.offer(Trap { vector, ip, linear, patch, in_line: false });
+            }
+        }
+        self.seldom_exception(vector, software, eip);
+    }
+
+    /// All but the breakpoint of a patch.
+    #[cold]
+    fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
+        if vector == 6 {
+            let linear = self.env.cs_base().wrapping_add(eip);
+            let patch = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+            if let Some(patch) = patch.filter(|_| !self.is_in_line_site(linear)) {
+                self.rewind(linear);
+                self.hot.clock.icount += 1;
+                return self.offer(Trap { vector, ip: eip, linear, patch, in_line: false });
+            }
+        }
+        self.guest_exception(vector, software, eip);
+    }
+
+    /// An exception that is the guest's own.
+    #[cold]
+    fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
+        let env = *self.env;
+        let linear = env.cs_base().wrapping_add(eip);
+        if software {
+            let at = self.software_interrupt_ip(vector, eip);
+            self.active_slot = None;
+            // INTO does not end its block.
+            self.rewind(linear);
+            self.deliver(vector, None, Origin::Software, eip, at);
+        } else if vector == Vector::Debug as u8 && self.single_stepped() {
+            let met = self.tell_watched();
+            env.set_dr_raw(6, env.dr(6) | met);
+            self.deliver(vector, None, Origin::Trap, eip, eip);
+        } else {
+            self.leave_slot_on_fault();
+            let in_line = self.is_in_line_site(linear);
+            self.rewind(linear);
+            if in_line {
+                self.displaced_faulted();
+            }
+            let ip = env.eip();
+            let error = env.error_code() as u32;
+            self.deliver(vector, Some(error), Origin::Fault, ip, ip);
+        }
+        self.after_hook();
+    }
+
+    /// Whether a #DB that the engine raised came from TF, not from an execute breakpoint, which is a fault.
+    fn single_stepped(&self) -> bool {
+        let dr6 = self.env.dr(6);
+        dr6 & 0xf == 0 || dr6 & BS != 0 && self.env.eflags_raw() & 0x100 != 0
+    }
+
+    /// Start of the INT n, INT3 or INTO that ended before `next`.
+    fn software_interrupt_ip(&self, vector: u8, next: u64) -> u64 {
+        let one = self.wrap_ip(next.wrapping_sub(1));
+        let mut byte = [0u8];
+        let n = self.peek_prefix(self.env.cs_base().wrapping_add(one), &mut byte);
+        let short = n == 1 && ((vector == 3 && byte[0] == 0xcc) || (vector == 4 && byte[0] == 0xce));
+        if short { one } else { self.wrap_ip(next.wrapping_sub(2)) }
+    }
+
+    /// The patch whose INT3 at `ip` just ended the current block. The answer is kept in the block's cell.
+    #[inline(always)]
+    fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
+        let linear = self.env.cs_base().wrapping_add(ip);
+        let cell = self.hot.last;
+        if let Some(cell) = cell
+            && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
+            && cell.patch() != 0
+        {
+            return (cell.patch() != BlockCell::NO_PATCH).then(|| cell.patch() - 1);
+        }
+        self.find_trapped_patch(linear, cell)
+    }
+
+    #[cold]
+    fn find_trapped_patch(&mut self, linear: u64, cell: Option<CellRef>) -> Option<u32> {
+        let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        if let Some(cell) = cell
+            && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
+        {
+            cell.set_patch(found.map_or(BlockCell::NO_PATCH, |id| id + 1));
+        }
+        found
+    }
+
+    /// Offers a trap out of a patch to the interposer. The trap instruction stands for the displaced one: it
+    /// was counted, so the count is taken back while the handler looks and given again when it retires.
+    #[inline(always)]
+    fn offer(&mut self, trap: Trap) {
+        self.ask(trap);
+        if self.halt.is_some() || self.irq {
+            self.after_hook();
+        }
+    }
+
+    /// As [`Core::offer`], outside of the engine's hooks too.
+    #[inline(always)]
+    pub(crate) fn ask(&mut self, trap: Trap) {
+        let env = *self.env;
+        self.active_slot = None;
+        env.set_eip(trap.ip);
+        self.hot.clock.icount -= 1;
+        if self.traps_too_often(trap.linear) {
+            self.hot.last = None;
+            self.halt = Some(Halt::Open);
+            return;
+        }
+        let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
+        let tf = env.eflags_raw() & 0x100 != 0;
+        let Some(verdict) = self.with_interposer(|i, core| i.trap(core, &trap)) else {
+            self.halt = Some(Halt::StepSite);
+            return;
+        };
+        self.conclude(verdict, &trap, shadow, tf);
+    }
+
+    /// Does what the interposer has answered; `shadow` and `tf` are what was before the displaced instruction.
+    #[inline(always)]
+    pub(crate) fn conclude(&mut self, verdict: Verdict, trap: &Trap, shadow: bool, tf: bool) {
+        match verdict {
+            Verdict::Resumed => {
+                self.hot.clock.icount += 1;
+                let met = self.tell_watched();
+                if shadow || tf || met != 0 {
+                    self.resumed_specially(shadow, tf, met);
+                }
+            }
+            // A run that is to end here ends behind the instruction: in a slot it would end inside of it.
+            Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
+                self.hot.clock.icount += 1;
+                self.enter_slot(slot, trap);
+            }
+            other => self.not_resumed(other, trap),
+        }
+    }
+
+    /// An emulated instruction stood in an interrupt shadow, was single-stepped, or met breakpoints of the guest's.
+    #[cold]
+    fn resumed_specially(&mut self, shadow: bool, tf: bool, met: u64) {
+        // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
+        // does, begins.
+        if shadow {
+            self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+        }
+        if tf || met != 0 {
+            self.debug_trap(met, tf);
+        }
+    }
+
+    /// The verdicts that do not go on at once.
+    #[cold]
+    fn not_resumed(&mut self, verdict: Verdict, trap: &Trap) {
+        match verdict {
+            Verdict::Raise(fault) => {
+                self.displaced_faulted();
+                self.raise_fault(fault);
+            }
+            Verdict::Declined => {
+                self.hot.clock.icount += 1;
+                self.decline(trap);
+            }
+            _ => self.halt = Some(Halt::StepSite),
+        }
+    }
+
+    /// Gives a declined trap to the guest, with the state that its own instruction would have left.
+    fn decline(&mut self, trap: &Trap) {
+        if trap.vector == 3 {
+            let next = self.wrap_ip(trap.ip.wrapping_add(1));
+            self.env.set_eip(next);
+            self.deliver_declined(3, None, Origin::Software, next, trap.ip);
+        } else {
+            self.hot.clock.icount -= 1;
+            self.deliver_declined(Vector::InvalidOpcode as u8, None, Origin::Fault, trap.ip, trap.ip);
+        }
+    }
+
+    /// After an exception hook changed the state: leave the engine if the run loop is needed.
+    fn after_hook(&mut self) {
+        if self.halt.is_some() || self.verdict.is_some() {
+            self.engine.stop_after_block();
+        }
+        self.set_limit();
+    }
+}

@@ -1,0 +1,447 @@
+//! The run loop: what happens between two stretches of translated code.
+//!
+//! Each turn settles the state at an instruction boundary, lets time pass, delivers what is due, and lets
+//! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
+//! itself, it advances one instruction at a time.
+
+use crate::cpu::deliver::{Fault, Origin, Vector};
+use crate::cpu::state::CrashReport;
+use crate::engine::{Exit, hflags};
+use crate::isa::decode::{self, Kind, LONGEST};
+use crate::mmu::{Access, error_code};
+use crate::panics;
+use crate::ram::PAGE;
+use crate::run::interpose::TrapInterposer;
+use crate::run::publish::Lent;
+use crate::run::{Core, Halt, Mode, Refusal};
+
+/// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
+const MAX_IDLE_NS: u64 = 3_600_000_000_000;
+
+/// Why a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The instruction limit was reached, or the alarm ([`Core::set_alarm`]).
+    Limit,
+    /// HLT with interrupts disabled, or nothing that could ever wake the CPU.
+    Halted,
+    /// Text number n of those watched for appeared on the console.
+    Text(usize),
+    /// The guest asked for a reset.
+    Reset(String),
+    /// The guest switched the machine off.
+    PoweredOff,
+    /// Triple fault.
+    TripleFault(Box<CrashReport>),
+    /// A mode or structure that the machine does not run.
+    Unsupported(String),
+    /// The interposer asked.
+    Requested,
+    /// The engine failed for a reason of its own.
+    Engine(String),
+    /// The machine or its interposer panicked: what, and where. The machine does not run again.
+    Panicked(String),
+}
+
+impl Core {
+    /// Runs until something ends the run. `limit` is an absolute instruction count.
+    pub(crate) fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+        if let Some(stop) = self.failed() {
+            return stop;
+        }
+        self.verdict = None;
+        let ended = panics::noting(|| {
+            self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
+            self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
+            // SAFETY: it is dropped below, while the exclusive borrow is still held.
+            self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
+            self.turns(limit)
+        });
+        self.interposer = None;
+        match ended {
+            Ok(stop) => stop,
+            Err(text) => {
+                self.fail(text);
+                self.failed().unwrap_or(Stop::Requested)
+            }
+        }
+    }
+
+    /// Turns of the loop until the run ends.
+    fn turns(&mut self, limit: u64) -> Stop {
+        let stop = loop {
+            if let Some(stop) = self.turn(limit) {
+                break stop;
+            }
+        };
+        self.with_interposer(|i, core| i.settled(core));
+        stop
+    }
+
+    /// What a machine that has failed answers.
+    fn failed(&self) -> Option<Stop> {
+        self.failure.clone().map(Stop::Panicked)
+    }
+
+    /// Lets runs stop with [`Stop::Limit`] as soon as virtual time has come to `at` nanoseconds, also in HLT; until it is set
+    /// anew they stop there at once. The guest does not notice.
+    pub fn set_alarm(&mut self, at: Option<u64>) {
+        self.alarm = at;
+    }
+
+    /// Ends the run at the next boundary.
+    pub fn finish(&mut self, stop: Stop) {
+        self.verdict.get_or_insert(stop);
+        self.halt.get_or_insert(Halt::Finished);
+        self.hot.clock.limit = 0;
+    }
+
+    /// One turn of the loop.
+    fn turn(&mut self, limit: u64) -> Option<Stop> {
+        if let Some(stop) = self.verdict.take() {
+            return Some(stop);
+        }
+        self.look_again();
+        self.write_user_registers();
+        let now = self.hot.clock.now();
+        self.platform.advance(now);
+        if self.platform.dma_due(now) {
+            self.device_dma(now);
+            if let Some(stop) = self.verdict.take() {
+                return Some(stop);
+            }
+        }
+        self.update_irq();
+        if self.platform.powered_off() {
+            return Some(Stop::PoweredOff);
+        }
+        if let Some(reset) = self.platform.reset_requested() {
+            return Some(Stop::Reset(reset.to_string()));
+        }
+        if self.hot.clock.icount >= limit || self.alarm.is_some_and(|at| now >= at) {
+            return Some(Stop::Limit);
+        }
+        if self.interruptible() {
+            self.interrupt();
+            return None;
+        }
+        if self.halted {
+            return self.idle();
+        }
+        let event = self.platform.next_event(now).into_iter().chain(self.alarm).min();
+        let event = event.map(|t| t.saturating_sub(self.hot.clock.skipped));
+        self.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
+        self.halt = None;
+        if self.hot.clock.icount < self.creep_to.min(self.hot.clock.deadline) {
+            self.advance_one();
+            return None;
+        }
+        self.mode = Mode::Free;
+        self.open_wanted();
+        self.set_limit();
+        let exit = self.run_engine();
+        self.close(None);
+        self.after(exit);
+        None
+    }
+
+    /// Waits for the next event in HLT.
+    fn idle(&mut self) -> Option<Stop> {
+        let enabled = self.env.eflags_raw() & 0x200 != 0;
+        if !enabled && !self.nmi_pending {
+            return Some(Stop::Halted);
+        }
+        let now = self.hot.clock.now();
+        match self.platform.next_event(now) {
+            Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
+                // An event at `now` itself still has to make progress.
+                let t = self.alarm.map_or(t, |alarm| t.min(alarm));
+                let skip = t.saturating_sub(now).max(1);
+                self.hot.clock.skipped += skip;
+                self.idle_ns += skip;
+                None
+            }
+            _ => Some(Stop::Halted),
+        }
+    }
+
+    /// Samples the interrupt lines.
+    pub(crate) fn update_irq(&mut self) {
+        self.irq = self.platform.intr();
+        self.nmi_pending |= self.platform.take_nmi();
+    }
+
+    /// Whether an interrupt can be taken at this boundary.
+    #[inline]
+    pub(crate) fn interruptible(&self) -> bool {
+        if self.env.hflags() & hflags::INHIBIT_IRQ != 0 {
+            return false;
+        }
+        (self.nmi_pending && !self.nmi_blocked) || (self.irq && self.env.eflags_raw() & 0x200 != 0)
+    }
+
+    /// Takes the pending NMI or external interrupt.
+    fn interrupt(&mut self) {
+        self.idle_ns = 0;
+        let ip = self.env.eip();
+        if self.nmi_pending && !self.nmi_blocked {
+            self.nmi_pending = false;
+            self.nmi_blocked = true;
+            self.deliver(Vector::Nmi as u8, None, Origin::External, ip, ip);
+            return;
+        }
+        let vector = self.platform.intr_ack(self.hot.clock.now());
+        self.update_irq();
+        self.deliver(vector, None, Origin::External, ip, ip);
+    }
+
+    /// Asserts NMI.
+    pub fn raise_nmi(&mut self) {
+        self.nmi_pending = true;
+        self.hot.clock.limit = 0;
+    }
+
+    /// Deals with the reason for which the engine returned.
+    fn after(&mut self, exit: Exit) {
+        self.idle_ns = 0;
+        match exit {
+            Exit::Refused => {
+                let refusal = self.refusal.take();
+                self.refused(refusal);
+            }
+            Exit::Failed(error) => {
+                let at = self.env.eip();
+                self.finish(Stop::Engine(format!("the engine gave up at {at:#x}: {error:?}")));
+            }
+            Exit::Stopped => {
+                self.settle();
+                let halt = self.halt.take();
+                self.halted_by(halt);
+            }
+        }
+    }
+
+    pub(crate) fn halted_by(&mut self, halt: Option<Halt>) {
+        match halt {
+            Some(Halt::Deadline) => {
+                self.creep_to = self.hot.clock.deadline;
+                if self.hot.clock.icount < self.hot.clock.deadline {
+                    self.advance_one();
+                }
+            }
+            Some(Halt::Sensitive(lead)) => {
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.advance_one();
+                }
+            }
+            Some(Halt::Overlapped(lead)) => {
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.note_spoiled();
+                    self.step_original();
+                }
+            }
+            Some(Halt::Watched(lead)) => {
+                if lead == 0 || self.stepped_exactly(lead) {
+                    self.execute_watched();
+                }
+            }
+            Some(Halt::StepSite) => self.step_site(),
+            Some(Halt::NotInLine) => self.refuse_in_line(),
+            Some(Halt::Open) => self.open_next(),
+            Some(Halt::Hit) => self.hit_here(),
+            Some(Halt::Fault(fault)) => self.raise_fault(fault),
+            Some(Halt::Unsupported) => {
+                let what = self.unsupported_mode();
+                self.finish(Stop::Unsupported(what));
+            }
+            Some(Halt::Interrupt | Halt::Finished) | None => {}
+        }
+    }
+
+    /// Steps `n` instructions; whether just they have run.
+    fn stepped_exactly(&mut self, n: u16) -> bool {
+        let before = self.hot.clock.icount;
+        self.step(n.into());
+        self.hot.clock.icount == before + u64::from(n) && self.halt.is_none()
+    }
+
+    fn unsupported_mode(&self) -> String {
+        let what = if self.env.hflags() & hflags::PE == 0 {
+            "real mode"
+        } else if self.env.eflags_raw() & (1 << 17) != 0 {
+            "virtual-8086 mode"
+        } else {
+            "a 16-bit code or stack segment"
+        };
+        format!("{what} at CS:IP {:#x}:{:#x}", self.env.seg(crate::engine::Seg::Cs).selector, self.env.eip())
+    }
+
+    /// Executes the instruction at EIP, whoever can.
+    pub(crate) fn advance_one(&mut self) {
+        let pc = self.linear_ip();
+        if let Some(fault) = self.announce_user_code(pc) {
+            return self.raise_fault(fault);
+        }
+        if self.watched_code(pc) && !self.passes(pc) {
+            return self.execute_watched();
+        }
+        // What comes before it in its block may have rewritten it.
+        self.refresh_view(pc);
+        if self.overlapped(pc) || self.is_spoiled_byte(pc) {
+            return self.step_original();
+        }
+        match self.decode_at(pc) {
+            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
+            Some(_) => self.step(1),
+            None if !self.patched(pc) && self.refuse_undefined() => {}
+            None => self.step(1),
+        }
+    }
+
+    /// Lets the engine run one block of at most `n` instructions, and what follows from it.
+    pub(crate) fn step(&mut self, n: u32) {
+        self.steps += 1;
+        self.halt = None;
+        self.mode = Mode::Step(n);
+        self.hot.clock.limit = 0;
+        self.engine.cap_next_block(n, self.unpatched);
+        let exit = self.run_engine();
+        self.engine.uncap();
+        self.mode = Mode::Free;
+        match exit {
+            Exit::Stopped => {
+                let abandoned = n > 1 && self.undo_abandoned();
+                self.settle();
+                if abandoned {
+                    self.step(1);
+                } else if matches!(
+                    self.halt,
+                    Some(
+                        Halt::StepSite
+                            | Halt::Hit
+                            | Halt::Unsupported
+                            | Halt::Overlapped(_)
+                            | Halt::Watched(_)
+                            | Halt::Fault(_)
+                    )
+                ) {
+                    let halt = self.halt.take();
+                    self.halted_by(halt);
+                } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+                    self.step(1);
+                }
+            }
+            other => self.after(other),
+        }
+    }
+
+    /// Steps the displaced instruction at EIP with the guest's own bytes.
+    fn step_site(&mut self) {
+        let (before, site) = (self.hot.clock.icount, self.linear_ip());
+        let repeated = self.decode_original(site).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        self.step_original();
+        if self.hot.clock.icount == before {
+            self.displaced_faulted();
+        } else {
+            let unfinished = repeated && self.linear_ip() == site;
+            self.with_interposer(|i, core| if unfinished { i.interrupted(core) } else { i.settled(core) });
+        }
+    }
+
+    /// Executes the instruction at EIP from the guest's own bytes.
+    fn step_original(&mut self) {
+        match self.decode_original(self.linear_ip()) {
+            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
+            Some(i) => self.step_unpatched(i.len()),
+            None if self.refuse_undefined() => {}
+            None => self.step_unpatched(LONGEST),
+        }
+    }
+
+    pub(crate) fn displaced_faulted(&mut self) {
+        self.with_interposer(|i, core| i.faulted(core));
+    }
+
+    /// If a displaced instruction faulted out of line, makes it look as if it had faulted at its site.
+    pub(crate) fn leave_slot_on_fault(&mut self) {
+        self.hide_slot_from_fpu();
+        if let Some(slot) = self.active_slot.take()
+            && slot.contains(self.env.eip())
+        {
+            self.env.set_eip(slot.site);
+            self.hot.clock.icount -= 1;
+            self.hot.last = None;
+            self.displaced_faulted();
+        }
+    }
+
+    /// An access that the fill hook refused. The state is that before the instruction.
+    fn refused(&mut self, refusal: Option<(Refusal, u64, Access)>) {
+        let Some((refusal, page, access)) = refusal else {
+            self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
+            return;
+        };
+        if access != Access::Fetch && self.is_in_line_site(self.linear_ip()) {
+            return self.step_in_line_site();
+        }
+        if matches!(refusal, Refusal::Watched | Refusal::Device) {
+            self.put_flags_back();
+            return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device(page) };
+        }
+        if access == Access::Fetch
+            && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible())
+        {
+            // What is due at this boundary comes before the next instruction's fetch (SDM volume 3, 6.9).
+            self.settle();
+            return;
+        }
+        if access != Access::Fetch {
+            self.leave_slot_on_fault();
+            self.rewind(self.linear_ip());
+        }
+        let address = match access {
+            Access::Fetch if self.linear_ip() & !(PAGE - 1) == page => self.linear_ip(),
+            Access::Fetch => page,
+            _ => self.engine.refused_address(),
+        };
+        self.settle();
+        self.put_flags_back();
+        match refusal {
+            Refusal::PageFault(mut code) => {
+                if access == Access::Read
+                    && self
+                        .decode_original(self.linear_ip())
+                        .is_some_and(|i| decode::is_read_modify_write(&i))
+                {
+                    code |= error_code::WRITE;
+                }
+                self.raise_fault(Fault::page(code, address));
+            }
+            Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
+            Refusal::SecondPage => self.advance_one(),
+            Refusal::OwnPage => {
+                self.allow_own_page = true;
+                self.step(1);
+                self.allow_own_page = false;
+            }
+            Refusal::Watched | Refusal::Device => {}
+            Refusal::FetchVoid => self.raise_fault(Fault::ud()),
+            Refusal::Stub => self.call_stub(),
+        }
+    }
+
+    /// #SS(0) when the access was to the stack, else #GP(0) (SDM volume 3, 6.15).
+    fn non_canonical(&self) -> Fault {
+        use iced_x86::Register::{RBP, RSP};
+        let stack = self
+            .decode_original(self.linear_ip())
+            .is_some_and(|i| i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP));
+        if stack { Fault { vector: Vector::Stack as u8, error: Some(0), cr2: None } } else { Fault::gp(0) }
+    }
+
+    /// Ends the run with a report.
+    pub(crate) fn triple_fault(&mut self, vectors: Vec<u8>) {
+        let report = CrashReport { vectors, ip: self.env.eip(), registers: self.dump_registers() };
+        self.finish(Stop::TripleFault(Box::new(report)));
+    }
+}

@@ -1,0 +1,470 @@
+//! Watches: which accesses of the guest are to be told of, and the stepping of those that may be.
+//!
+//! A watch is a range of linear addresses or ports, as a debug register has it, in every address space. The engine is
+//! never given a TLB entry with which it could make a watched access by itself: a data fill for a page that holds a
+//! watched byte is refused, the instruction is stepped alone with that page open for it, and what it accessed is
+//! worked out from the state of before it (`operands`). All other pages are filled as ever. An address whose execution
+//! is watched cuts the block before it. The guest's own data breakpoints (`debug`) close pages in the same way.
+//!
+//! Invariant: outside of a step of [`Core::step_watched`] no TLB entry of the engine lets an access of a watched kind
+//! through to a page with a watched byte.
+
+use crate::cpu::operands::Operand;
+use crate::isa::decode::{self, Kind};
+use crate::mmu::Access;
+use crate::ram::PAGE;
+use crate::run::Core;
+use crate::run::interpose::{Trap, Verdict};
+
+/// Longest value of a watched range that a hit carries, bytes.
+pub const WATCH_VALUE: usize = 16;
+/// A watch over more pages than this flushes the engine's TLB instead of dropping entries.
+const FEW_PAGES: u64 = 16;
+
+/// What a watch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchKind {
+    /// Execution of an instruction that begins in the range.
+    Execute,
+    /// A write to memory.
+    Write,
+    /// A read or write of memory.
+    ReadWrite,
+    /// A read or write of a port.
+    Io,
+}
+
+/// A range of linear addresses, or of ports; both ends belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// What it waits for.
+    pub kind: WatchKind,
+    /// Lowest address.
+    pub low: u64,
+    /// Highest address.
+    pub high: u64,
+}
+
+/// What an instruction did to a watched range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchAccess {
+    /// Read memory.
+    Read,
+    /// Wrote memory.
+    Write,
+    /// Read memory and wrote it back: `inc`, `xchg`, `cmpxchg`.
+    ReadWrite,
+    /// Read a port.
+    In,
+    /// Wrote a port.
+    Out,
+}
+
+/// An instruction has accessed a watched range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchHit {
+    /// The identifier given to [`Core::watch`].
+    pub id: u32,
+    /// What it did. Of several accesses to one range the first write counts, else the first read.
+    pub access: WatchAccess,
+    /// Offset in CS of the instruction.
+    pub ip: u64,
+    /// Linear address of the access, or port.
+    pub address: u64,
+    /// Bytes accessed.
+    pub size: u16,
+    /// The watched range before the instruction, little-endian; of a longer one than [`WATCH_VALUE`] what begins at
+    /// the first watched byte of the access. For a port the value that was moved.
+    pub old: [u8; WATCH_VALUE],
+    /// The same after it.
+    pub new: [u8; WATCH_VALUE],
+    /// Bytes of `old` and `new`.
+    pub len: u8,
+}
+
+/// All that is watched.
+#[derive(Default)]
+pub(crate) struct Watches {
+    data: Vec<(u32, Watch)>,
+    /// Breakpoints on data and execution that the guest has enabled in its DR7.
+    guest: Vec<Watch>,
+    ports: Vec<(u32, Watch)>,
+    code: Vec<(u32, Watch)>,
+    /// Pages, first and last, of which no read may be made unseen; ascending, apart.
+    read_pages: Vec<(u64, u64)>,
+    /// The same for writes.
+    write_pages: Vec<(u64, u64)>,
+    /// Whether the step of a watched access is on its way.
+    open: bool,
+    /// Pages that the engine was given for it.
+    opened: Vec<u64>,
+    /// What the instruction in progress accesses.
+    seen: Vec<WatchHit>,
+    /// Where the value of each of `seen` is read.
+    values: Vec<u64>,
+    /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
+    met: u64,
+    /// The linear address whose execution has been told of, and which runs now.
+    passing: Option<u64>,
+    /// Ranges whose blocks must be looked at anew.
+    changed: Vec<(u64, u64)>,
+}
+
+/// Sorts page ranges and joins those that touch.
+fn joined(mut pages: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    pages.sort_unstable();
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in pages {
+        match out.last_mut() {
+            Some(before) if first <= before.1.saturating_add(PAGE) => before.1 = before.1.max(last),
+            _ => out.push((first, last)),
+        }
+    }
+    out
+}
+
+fn covers(pages: &[(u64, u64)], page: u64) -> bool {
+    let at = pages.partition_point(|&(_, last)| last < page);
+    pages.get(at).is_some_and(|&(first, _)| first <= page)
+}
+
+/// The first byte of `[address, address + size)`, which wraps at `mask`, that lies in the range.
+pub(crate) fn first_watched(watch: &Watch, address: u64, size: u32, mask: u64) -> Option<u64> {
+    let last = address.wrapping_add(u64::from(size) - 1) & mask;
+    if last >= address {
+        return (address <= watch.high && last >= watch.low).then_some(address.max(watch.low));
+    }
+    let top = watch.high >= address;
+    if top { Some(address.max(watch.low)) } else { (watch.low <= last).then_some(watch.low) }
+}
+
+impl Watches {
+    fn list(&mut self, kind: WatchKind) -> &mut Vec<(u32, Watch)> {
+        match kind {
+            WatchKind::Execute => &mut self.code,
+            WatchKind::Io => &mut self.ports,
+            WatchKind::Write | WatchKind::ReadWrite => &mut self.data,
+        }
+    }
+
+    fn work_out_pages(&mut self) {
+        let page = |w: &Watch| (w.low & !(PAGE - 1), w.high & !(PAGE - 1));
+        let guest = || self.guest.iter().filter(|w| w.kind != WatchKind::Execute);
+        let all = || self.data.iter().map(|(_, w)| w).chain(guest());
+        self.write_pages = joined(all().map(page).collect());
+        self.read_pages = joined(all().filter(|w| w.kind == WatchKind::ReadWrite).map(page).collect());
+    }
+
+    /// Whether any data is watched.
+    #[inline(always)]
+    pub fn any_data(&self) -> bool {
+        !self.write_pages.is_empty()
+    }
+
+    /// Whether any port is watched.
+    #[inline]
+    pub fn any_port(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
+    /// Notes that the instruction in progress meets a breakpoint of the guest's.
+    pub fn meet(&mut self, breakpoint: usize) {
+        self.met |= 1 << breakpoint;
+    }
+
+    /// Whether the guest has a breakpoint on the instruction at `linear`.
+    pub fn breaks_at(&self, linear: u64) -> bool {
+        self.guest.iter().any(|w| w.kind == WatchKind::Execute && w.low == linear)
+    }
+
+    fn executed(&self, linear: u64) -> impl Iterator<Item = u32> {
+        self.code.iter().filter(move |(_, w)| (w.low..=w.high).contains(&linear)).map(|(id, _)| *id)
+    }
+}
+
+impl Core {
+    /// Watches a range; hits carry `id`, which is one's own among watches of execution and among all others. A hit of
+    /// execution is offered as a trap of vector 1 with `id` as its patch, before the instruction; all others are told
+    /// to [`crate::TrapInterposer::watched`] after it.
+    pub fn watch(&mut self, id: u32, watch: Watch) {
+        self.watches.list(watch.kind).push((id, watch));
+        self.watch_changed(&watch);
+    }
+
+    /// Ends a watch; false when there is none such.
+    pub fn unwatch(&mut self, id: u32, kind: WatchKind) -> bool {
+        let list = self.watches.list(kind);
+        let Some(at) = list.iter().position(|(i, w)| *i == id && w.kind == kind) else { return false };
+        let (_, watch) = list.remove(at);
+        self.watch_changed(&watch);
+        true
+    }
+
+    /// Sets the breakpoints on data and execution that the guest has enabled.
+    pub(crate) fn watch_for_guest(&mut self, now: Vec<Watch>) {
+        if now != self.watches.guest {
+            let before = std::mem::replace(&mut self.watches.guest, now.clone());
+            before.iter().chain(&now).for_each(|watch| self.watch_changed(watch));
+        }
+    }
+
+    fn watch_changed(&mut self, watch: &Watch) {
+        match watch.kind {
+            WatchKind::Io => {}
+            WatchKind::Execute => {
+                self.watches.changed.push((watch.low, watch.high));
+            }
+            WatchKind::Write | WatchKind::ReadWrite => {
+                self.watches.work_out_pages();
+                let (first, last) = (watch.low & !(PAGE - 1), watch.high & !(PAGE - 1));
+                if (last - first) / PAGE > FEW_PAGES {
+                    self.engine.flush_tlb();
+                } else {
+                    (first..=last).step_by(PAGE as usize).for_each(|page| self.engine.drop_tlb(page));
+                }
+            }
+        }
+    }
+
+    /// Blocks that hold an address at which a watch of execution began or ended are analysed anew. To be called
+    /// between blocks, with nothing to settle.
+    pub(crate) fn look_again(&mut self) {
+        if !self.watches.changed.is_empty() {
+            for (low, high) in std::mem::take(&mut self.watches.changed) {
+                self.cells.forget_analysis(low, high);
+            }
+        }
+    }
+
+    /// Whether the execution of the instruction at linear `at` is watched, by the interposer or by the guest.
+    #[inline]
+    pub(crate) fn watched_code(&self, at: u64) -> bool {
+        self.watches.executed(at).next().is_some() || self.watches.breaks_at(at)
+    }
+
+    /// Whether that instruction may run now, its execution having been told of.
+    pub(crate) fn passes(&self, at: u64) -> bool {
+        self.watches.passing == Some(at)
+    }
+
+    /// What the engine may be given for a data fill of linear `page`: false refuses it.
+    pub(crate) fn may_fill(&mut self, page: u64, access: Access) -> bool {
+        let pages = match access {
+            Access::Write => &self.watches.write_pages,
+            Access::Read => &self.watches.read_pages,
+            Access::Fetch => return true,
+        };
+        let watched = covers(pages, page);
+        if self.watches.open && watched {
+            self.watches.opened.push(page);
+            return true;
+        }
+        !watched
+    }
+
+    /// Whether reads of a page must be seen, so that an entry for fetching it must not allow them.
+    pub(crate) fn hides_reads(&self, page: u64) -> bool {
+        covers(&self.watches.read_pages, page)
+    }
+
+    /// Notes an access that the instruction at EIP is about to make.
+    pub(crate) fn note_access(&mut self, ip: u64, operand: &Operand) {
+        let mask = if self.env.long_mode() { u64::MAX } else { 0xffff_ffff };
+        for n in 0..self.watches.data.len() {
+            let (id, watch) = self.watches.data[n];
+            if !operand.writes && watch.kind == WatchKind::Write {
+                continue;
+            }
+            let Some(first) = first_watched(&watch, operand.address, operand.size, mask) else { continue };
+            self.note(ip, id, &watch, operand, first);
+        }
+        if !self.watches.guest.is_empty() {
+            self.note_for_guest(operand, mask);
+        }
+    }
+
+    fn note(&mut self, ip: u64, id: u32, watch: &Watch, operand: &Operand, first: u64) {
+        let access = match (operand.reads, operand.writes) {
+            (true, true) => WatchAccess::ReadWrite,
+            (_, true) => WatchAccess::Write,
+            _ => WatchAccess::Read,
+        };
+        let (address, size) = (operand.address, operand.size as u16);
+        if let Some(seen) = self.watches.seen.iter_mut().find(|s| s.id == id) {
+            if seen.access == WatchAccess::Read && operand.writes {
+                (seen.access, seen.address, seen.size) = (access, address, size);
+            }
+            return;
+        }
+        let length = (watch.high - watch.low).saturating_add(1);
+        let short = length <= WATCH_VALUE as u64;
+        let at = if short { watch.low } else { first };
+        let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
+        let len = if short { len } else { len.min(operand.size.into()) } as u8;
+        let mut old = [0; WATCH_VALUE];
+        self.peek_prefix(at, &mut old[..usize::from(len)]);
+        self.watches.seen.push(WatchHit { id, access, ip, address, size, old, new: old, len });
+        self.watches.values.push(at);
+    }
+
+    /// Notes an access that the machine makes for the instruction at EIP.
+    #[cold]
+    pub(crate) fn note_own_access(&mut self, address: u64, size: usize, write: bool) {
+        let operand = Operand { address, size: size as u32, reads: !write, writes: write };
+        self.note_access(self.env.eip(), &operand);
+    }
+
+    /// Notes that the instruction at EIP has moved a value through a port.
+    pub(crate) fn note_port(&mut self, port: u16, size: u8, value: u32, out: bool) {
+        let (first, last) = (u64::from(port), u64::from(port) + u64::from(size) - 1);
+        let ip = self.env.eip();
+        let access = if out { WatchAccess::Out } else { WatchAccess::In };
+        let mut moved = [0; WATCH_VALUE];
+        moved[..4].copy_from_slice(&value.to_le_bytes());
+        for n in 0..self.watches.ports.len() {
+            let (id, watch) = self.watches.ports[n];
+            if first <= watch.high && last >= watch.low {
+                let hit = WatchHit {
+                    id,
+                    access,
+                    ip,
+                    address: first,
+                    size: size.into(),
+                    old: moved,
+                    new: moved,
+                    len: size,
+                };
+                self.watches.seen.push(hit);
+                self.watches.values.push(0);
+            }
+        }
+    }
+
+    /// Forgets what was noted: the instruction has faulted.
+    #[inline]
+    pub(crate) fn forget_noted(&mut self) {
+        self.watches.met = 0;
+        if !self.watches.seen.is_empty() {
+            self.watches.seen.clear();
+            self.watches.values.clear();
+        }
+    }
+
+    /// The instruction has retired: tells of what it accessed. The state is that after it. What is returned are the
+    /// condition bits for [`Core::debug_trap`]: 0 when the guest has no #DB to get for it.
+    #[inline]
+    #[must_use]
+    pub(crate) fn tell_watched(&mut self) -> u64 {
+        if !self.watches.seen.is_empty() {
+            self.tell();
+        }
+        if self.watches.met == 0 {
+            return 0;
+        }
+        let met = std::mem::take(&mut self.watches.met);
+        self.due(met)
+    }
+
+    #[cold]
+    fn tell(&mut self) {
+        let mut hits = std::mem::take(&mut self.watches.seen);
+        let values = std::mem::take(&mut self.watches.values);
+        for (hit, at) in hits.iter_mut().zip(&values) {
+            if !matches!(hit.access, WatchAccess::In | WatchAccess::Out) {
+                let mut new = [0; WATCH_VALUE];
+                self.peek_prefix(*at, &mut new[..usize::from(hit.len)]);
+                hit.new = new;
+            }
+        }
+        // In the order in which the watches were set, whatever the order of the accesses.
+        hits.sort_by_key(|hit| hit.id);
+        for hit in &hits {
+            self.with_interposer(|i, core| i.watched(core, hit));
+        }
+    }
+
+    /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
+    pub(crate) fn step_watched(&mut self) {
+        let slot = self.active_slot.filter(|s| s.contains(self.env.eip()));
+        let expected = match slot {
+            // Its trap, or the iteration before, has counted it.
+            Some(_) => {
+                self.hot.last = None;
+                self.hot.clock.icount
+            }
+            None => {
+                self.rewind(self.linear_ip());
+                self.settle();
+                self.hot.clock.icount + 1
+            }
+        };
+        let ip = slot.map_or(self.env.eip(), |s| s.site);
+        self.forget_noted();
+        if let Some(i) = self.decode_original(self.env.cs_base().wrapping_add(ip)) {
+            for operand in self.operands(&i) {
+                self.note_access(ip, &operand);
+            }
+        }
+        self.watches.open = true;
+        self.step(1);
+        self.watches.open = false;
+        for page in std::mem::take(&mut self.watches.opened) {
+            self.engine.drop_tlb(page);
+        }
+        if self.hot.clock.icount == expected {
+            let met = self.tell_watched();
+            if met != 0 {
+                self.debug_trap(met, false);
+            }
+        } else {
+            self.forget_noted();
+        }
+    }
+
+    /// The execution of the instruction at EIP is watched: offers it as a trap, then runs it.
+    pub(crate) fn execute_watched(&mut self) {
+        if self.execute_breakpoint() {
+            return;
+        }
+        let (ip, linear) = (self.env.eip(), self.linear_ip());
+        let ids: Vec<u32> = self.watches.executed(linear).collect();
+        // Without one the watch has ended; the block's analysis is of before.
+        if self.interposer.is_none() {
+            self.pass(linear);
+            return;
+        }
+        let before = self.hot.clock.icount;
+        let mut stepped = false;
+        for patch in ids {
+            let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
+            let verdict = self.with_interposer(|i, core| i.trap(core, &trap));
+            stepped |= matches!(verdict, Some(Verdict::Step));
+        }
+        let repeated = self.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        let patched = self.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
+        self.pass(linear);
+        if patched || !stepped {
+            // A patch under the watch has reported how the instruction ended.
+            return;
+        }
+        let (faulted, unfinished) = (self.hot.clock.icount == before, repeated && self.linear_ip() == linear);
+        self.with_interposer(|i, core| match (faulted, unfinished) {
+            (true, _) => i.faulted(core),
+            (_, true) => i.interrupted(core),
+            _ => i.settled(core),
+        });
+    }
+
+    /// Runs the instruction at EIP although its execution is watched.
+    fn pass(&mut self, linear: u64) {
+        let before = self.hot.clock.icount;
+        let kind = self.decode_original(linear).map(|i| decode::kind(&i));
+        self.watches.passing = Some(linear);
+        self.advance_one();
+        self.watches.passing = None;
+        let unfinished = kind == Some(Kind::Repeated) && self.linear_ip() == linear;
+        if self.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
+            self.clear_rf();
+        }
+    }
+}
