@@ -44,4 +44,7 @@ pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hf
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use ram::{PAGE, Ram, RamError};
-pub use snapshot::{CpuState, MachineIdentity, MsrState, SegmentState, Snapshot, SnapshotMismatch, X87State};
+pub use snapshot::{
+    Archive, ArchiveError, CpuState, MachineIdentity, MsrState, SegmentState, Snapshot, SnapshotMismatch,
+    StoredError, X87State,
+};

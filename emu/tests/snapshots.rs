@@ -4,8 +4,8 @@ use crate::common::*;
 use iced_x86::code_asm::*;
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
-    BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Slot, Snapshot, Stop, Trap, TrapInterposer,
-    Verdict, hflags,
+    Archive, BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Slot, Snapshot, Stop, Trap,
+    TrapInterposer, Verdict, hflags,
 };
 
 fn shared<T: Send + Sync + Clone>() {}
@@ -315,4 +315,90 @@ fn what_is_loaded_is_part_of_a_machines_identity() {
     m.boot(&boot);
     assert_eq!(m.identity().loaded, 0);
     assert_eq!((m.identity().model.as_str(), m.identity().platform.as_str()), ("Ia32", "minimal"));
+}
+
+fn file_of(snapshot: &Snapshot) -> Vec<u8> {
+    let mut archive = Archive::new();
+    snapshot.store(&mut archive).unwrap();
+    archive.to_bytes()
+}
+
+fn from_file(file: &[u8]) -> Snapshot {
+    Snapshot::load(&Archive::from_bytes(file).unwrap()).unwrap()
+}
+
+#[test]
+fn a_snapshot_comes_back_from_its_file() {
+    for (bits, pc) in [(32, false), (64, false), (64, true)] {
+        let setup = if pc { writer(bits).pc() } else { writer(bits) };
+        let mut g = setup.boot();
+        g.m.run(None, g.base + 40_000);
+        let taken = g.m.snapshot();
+        let digest = g.m.digest();
+        g.m.run(None, g.base + 60_000);
+        let file = file_of(&taken);
+        assert!(file.len() < 200_000, "{} bytes", file.len());
+        let back = from_file(&file);
+        assert_eq!((back.cpu(), back.icount(), back.bytes()), (taken.cpu(), taken.icount(), taken.bytes()));
+        assert_eq!(file_of(&back), file);
+        let mut other = setup.boot();
+        other.m.restore(&back).unwrap();
+        assert_eq!(other.m.digest(), digest);
+        other.m.run(None, g.base + 60_000);
+        assert_eq!((other.m.digest(), other.m.console()), (g.m.digest(), g.m.console()));
+        // Memory in one place and file in the other differ in no byte.
+        other.m.restore(&taken).unwrap();
+        assert_eq!(file_of(&other.m.snapshot()), file);
+    }
+}
+
+#[test]
+fn stale_translations_survive_a_file() {
+    // The page's entry changes without INVLPG: the old translation holds, also after a restore.
+    let setup = Setup::bits32().asm(|a| {
+        a.mov(eax, dword_ptr(0x40000)).unwrap();
+        a.mov(dword_ptr(Setup::bits32().pte_at(0x40000) as u32), 0).unwrap();
+        a.nop().unwrap();
+        a.mov(ebx, dword_ptr(0x40000)).unwrap();
+        a.hlt().unwrap();
+    });
+    let mut plain = setup.boot();
+    plain.m.run(None, plain.base + 4);
+    assert_eq!(plain.m.core().env().eip(), CODE + 22, "{}", plain.m.core().dump_registers());
+    let mut g = setup.boot();
+    g.m.run(None, g.base + 3);
+    let file = file_of(&g.m.snapshot());
+    let mut other = setup.boot();
+    other.m.restore(&from_file(&file)).unwrap();
+    other.m.run(None, g.base + 4);
+    assert_eq!(other.m.digest(), plain.m.digest());
+}
+
+#[test]
+fn a_state_that_no_machine_can_have_is_refused() {
+    let mut g = writer(32).boot();
+    let mut archive = Archive::new();
+    g.m.snapshot().store(&mut archive).unwrap();
+    let machine = archive.bytes("machine", 1).unwrap().to_vec();
+    let mut refused = 0;
+    for at in 0..machine.len() {
+        let mut changed = machine.clone();
+        changed[at] ^= 0x80;
+        archive.put_bytes("machine", 1, changed);
+        // Either an error or a state: no panic, whatever the bytes.
+        match Snapshot::load(&archive) {
+            Err(error) => {
+                assert!(error.to_string().starts_with("part `machine` of the snapshot cannot be read: "));
+                refused += 1;
+            }
+            // A machine that has no such devices refuses it.
+            Ok(snapshot) => drop(g.m.restore(&snapshot)),
+        }
+    }
+    assert!(refused > 20, "{refused}");
+    archive.put_bytes("machine", 2, machine);
+    assert_eq!(
+        Snapshot::load(&archive).unwrap_err().to_string(),
+        "part `machine` of the snapshot has version 2, and this build reads version 1"
+    );
 }

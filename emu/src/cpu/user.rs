@@ -8,6 +8,7 @@
 
 use crate::engine::Seg;
 use crate::run::Core;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 const MAX_CONTEXTS: usize = 4096;
 
 /// Registers at the last departure from ring 3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserContext {
     /// General registers in encoding order.
     pub gpr: [u64; 16],

@@ -4,6 +4,7 @@
 //! button is ever pressed. The timer has 24 bits and follows virtual time.
 
 use super::time::{ns_of_tick, ticks_at};
+use serde::{Deserialize, Serialize};
 
 /// Hertz of the PM timer.
 pub const PM_TIMER_HZ: u64 = 3_579_545;
@@ -19,12 +20,17 @@ const SCI_EN: u16 = 1;
 const CONTROL_BITS: u16 = 0x1c02;
 
 /// The registers, twelve bytes from the event block on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AcpiPm {
     enable: u16,
     control: u16,
     /// How often the timer's highest bit had changed when its status was last cleared.
     seen: u64,
+}
+
+impl super::Stored for AcpiPm {
+    const NAME: &str = "ACPI power management";
+    const VERSION: u16 = 1;
 }
 
 impl AcpiPm {

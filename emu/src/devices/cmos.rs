@@ -6,6 +6,7 @@
 //! [`Cmos::advance`] before anything is due changes no state.
 
 use super::time::{NS_PER_SEC, ns_of_tick, ticks_at};
+use serde::{Deserialize, Serialize};
 
 mod calendar;
 
@@ -32,9 +33,10 @@ const C_IRQF: u8 = 0x80;
 const A_DIVIDER_RESET: u8 = 0x60;
 
 /// The MC146818 with 128 bytes of RAM.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cmos {
     index: u8,
+    #[serde(with = "super::bytes")]
     ram: [u8; 128],
     /// Seconds since 1970 that the clock showed at `base_ns`.
     base_seconds: i64,
@@ -43,6 +45,11 @@ pub struct Cmos {
     /// PF, AF and UF of register C as settled at `settled_ns`.
     flags: u8,
     settled_ns: u64,
+}
+
+impl super::Stored for Cmos {
+    const NAME: &str = "CMOS and clock";
+    const VERSION: u16 = 1;
 }
 
 impl Cmos {

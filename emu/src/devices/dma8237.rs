@@ -2,8 +2,10 @@
 //! registers (74LS612). No device of this machine asks for a transfer, so there is none: what software programs reads
 //! back, and nothing else happens.
 
+use serde::{Deserialize, Serialize};
+
 /// A channel's registers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Channel {
     /// Base address and base count.
     base: [[u8; 2]; 2],
@@ -13,7 +15,7 @@ struct Channel {
 }
 
 /// One 8237A.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dma8237 {
     channels: [Channel; 4],
     command: u8,
@@ -78,13 +80,18 @@ impl Dma8237 {
 }
 
 /// Both controllers (channels 0-3 and 4-7) and the page registers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DmaPair {
     /// Of channels 0 to 3, at ports 00h-0Fh.
     pub low: Dma8237,
     /// Of channels 4 to 7, at every second port from C0h.
     pub high: Dma8237,
     pages: [u8; 16],
+}
+
+impl super::Stored for DmaPair {
+    const NAME: &str = "8237 DMA controllers";
+    const VERSION: u16 = 1;
 }
 
 impl DmaPair {

@@ -6,6 +6,8 @@
 //! on which a seek to cylinder 0 "finds" it; except that READ ID and FORMAT TRACK fail too, that main status is 0 during
 //! reset, and that DOR, DUMPREG, LOCK and the drive bits follow the data sheet. Not modelled: DMA requests.
 
+use serde::{Deserialize, Serialize};
+
 /// What PART ID answers: bits 7-5 are 010b, the 82078SL's.
 const PART_ID: u8 = 0x41;
 /// What VERSION answers: an enhanced controller.
@@ -72,7 +74,7 @@ impl Register {
 }
 
 /// Why the interrupt pin is raised, or was until SENSE INTERRUPT STATUS reported the first drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Interrupt {
     None,
     /// After a reset the polling reports four drives in turn; this is the next.
@@ -83,7 +85,7 @@ enum Interrupt {
     Result,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Phase {
     Command,
     Result,
@@ -154,7 +156,7 @@ impl Command {
 }
 
 /// The controller. See the module's text for what it does without drives.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fdc {
     dor: u8,
     tape: u8,
@@ -181,6 +183,15 @@ pub struct Fdc {
 impl Default for Fdc {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl super::Stored for Fdc {
+    const NAME: &str = "floppy controller";
+    const VERSION: u16 = 1;
+
+    fn is_sound(&self) -> bool {
+        usize::from(self.position.max(self.length)) <= LONGEST
     }
 }
 

@@ -5,6 +5,7 @@
 //! scan codes. Scan-code set 1 is assumed on the wire, so the translation bit is kept but changes only the ID bytes.
 //! As in QEMU, the status bits "system flag" and "last write was a command" stay set.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 mod ps2;
@@ -30,7 +31,7 @@ const OUTPUT_A20: u8 = 0x02;
 const QUEUE_LIMIT: usize = 256;
 
 /// What the next byte written to port 60h belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Operand {
     Keyboard,
     Ram(u8),
@@ -41,7 +42,7 @@ enum Operand {
 }
 
 /// What a write did beyond the chip itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Effect {
     /// Nothing.
     None,
@@ -52,7 +53,7 @@ pub enum Effect {
 }
 
 /// The controller and its two devices.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct I8042 {
     status: u8,
     ram: [u8; 32],
@@ -71,6 +72,11 @@ impl Default for I8042 {
     fn default() -> Self {
         Self::new()
     }
+}
+
+impl super::Stored for I8042 {
+    const NAME: &str = "keyboard controller";
+    const VERSION: u16 = 1;
 }
 
 impl I8042 {

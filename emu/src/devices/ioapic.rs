@@ -5,6 +5,7 @@
 //! its pin is masked is lost, as on the chip.
 
 use super::lapic::{Delivery, Message};
+use serde::{Deserialize, Serialize};
 
 /// Where its registers are, physical.
 pub const IOAPIC_BASE: u64 = 0xfec0_0000;
@@ -20,7 +21,7 @@ const REMOTE_IRR: u64 = 1 << 14;
 const WRITABLE: u64 = 0xff00_0000_0001_afff;
 
 /// The I/O APIC.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IoApic {
     id: u32,
     select: u8,
@@ -32,6 +33,11 @@ impl Default for IoApic {
     fn default() -> Self {
         Self::new()
     }
+}
+
+impl super::Stored for IoApic {
+    const NAME: &str = "I/O APIC";
+    const VERSION: u16 = 1;
 }
 
 impl IoApic {

@@ -7,6 +7,7 @@
 //! someone looks: nothing in here changes unless an interrupt request does, or the guest writes.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 /// Virtual ns of one tick of the timer's clock before the divider: 100 MHz.
 pub const TICK_NS: u64 = 10;
@@ -30,7 +31,7 @@ const FIRST_VECTOR: u8 = 16;
 
 bitflags! {
     /// Error status register.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     struct Errors: u8 {
         /// An IPI was sent with an illegal vector.
         const SEND_VECTOR = 0x20;
@@ -56,7 +57,7 @@ enum Lvt {
 const LVT_WRITABLE: [u32; 6] = [0x0003_00ff, 0x0001_07ff, 0x0001_07ff, 0x0001_a7ff, 0x0001_a7ff, 0x0001_00ff];
 
 /// What is to be done at the arrival of an interrupt message (delivery mode).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Delivery {
     /// By its vector; so is what goes to the CPU of lowest priority, there being one.
     Fixed,
@@ -96,7 +97,7 @@ pub struct Message {
 }
 
 /// 256 bits, one a vector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Vectors([u64; 4]);
 
 impl Vectors {
@@ -129,7 +130,7 @@ impl Vectors {
 }
 
 /// The timer: a down-counter that was at `count` at time `base_ns`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Timer {
     /// Divide configuration register.
     divide: u32,
@@ -187,7 +188,7 @@ impl Timer {
 }
 
 /// The local APIC.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LocalApic {
     enabled: bool,
     tpr: u8,
@@ -210,6 +211,11 @@ impl Default for LocalApic {
     fn default() -> Self {
         Self::new()
     }
+}
+
+impl super::Stored for LocalApic {
+    const NAME: &str = "local APIC";
+    const VERSION: u16 = 1;
 }
 
 impl LocalApic {

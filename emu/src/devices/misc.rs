@@ -2,11 +2,13 @@
 //!
 //! Each is a latch of a bit or a byte; what a latch causes (output, a reset) is its method's result.
 
+use serde::{Deserialize, Serialize};
+
 /// The byte that reading port E9h gives, by which software recognises the console (Bochs).
 pub const DEBUG_CONSOLE_SIGNATURE: u8 = 0xe9;
 
 /// Port E9h: what is written is output, what is read is [`DEBUG_CONSOLE_SIGNATURE`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DebugConsole;
 
 impl DebugConsole {
@@ -17,10 +19,20 @@ impl DebugConsole {
 }
 
 /// Port 80h: the last diagnostic code and how many were written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PostCode {
     last: u8,
     count: u64,
+}
+
+impl super::Stored for PostCode {
+    const NAME: &str = "port 80h";
+    const VERSION: u16 = 1;
+}
+
+impl super::Stored for FastA20 {
+    const NAME: &str = "port 92h";
+    const VERSION: u16 = 1;
 }
 
 impl PostCode {
@@ -42,7 +54,7 @@ impl PostCode {
 }
 
 /// Port 92h (PS/2 system control port A): bit 0 resets on its rising edge, bit 1 is A20.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FastA20 {
     value: u8,
 }

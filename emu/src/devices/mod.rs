@@ -5,7 +5,8 @@
 //! Where a chip has a notion of time, the caller hands in virtual nanoseconds with each call. [`crate::platform`]
 //! is the thin attachment that gives the cores ports and wires.
 //!
-//! Invariants: every core derives `Clone` (a clone is its snapshot) and `Hash` (its part of the machine's digest);
+//! Invariants: every core derives `Clone` (a clone is its snapshot) and `Hash` (its part of the machine's digest),
+//! and says the version of its stored form ([`Stored`]);
 //! no value written by a guest can panic; equal inputs at equal times give equal states.
 
 pub mod acpi_pm;
@@ -18,6 +19,7 @@ pub mod lapic;
 pub mod misc;
 pub mod pic8259;
 pub mod pit8254;
+mod stored;
 pub mod time;
 pub mod uart16550;
 pub mod vga;
@@ -33,5 +35,6 @@ pub use lapic::LocalApic;
 pub use misc::{DebugConsole, FastA20, PostCode};
 pub use pic8259::PicPair;
 pub use pit8254::Pit;
+pub(crate) use stored::{Stored, bytes};
 pub use uart16550::Uart;
 pub use vga::{Vga, text_screen};

@@ -4,10 +4,11 @@
 //! PC chip sets and in QEMU); a level-triggered request follows its input. Not modelled: MCS-80 mode and buffered mode.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 bitflags! {
     /// What OCW2, OCW3, ICW1 and ICW4 switched on.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     struct Mode: u16 {
         /// ICW4: automatic end of interrupt.
         const AUTO_EOI = 0x01;
@@ -27,7 +28,7 @@ bitflags! {
 }
 
 /// Which initialization command word the data port takes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Init {
     Done,
     Icw2 { single: bool, icw4: bool },
@@ -36,7 +37,7 @@ enum Init {
 }
 
 /// One 8259A.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pic {
     master: bool,
     /// Present level of the eight inputs.
@@ -257,7 +258,7 @@ impl Pic {
 const CASCADE: u8 = 2;
 
 /// Which controller of the pair a register access addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Chip {
     /// IRQ 0 to 7 (ports 20h, 21h, 4D0h).
     Master,
@@ -266,7 +267,7 @@ pub enum Chip {
 }
 
 /// Master and slave with the cascade wire between them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PicPair {
     master: Pic,
     slave: Pic,
@@ -275,6 +276,15 @@ pub struct PicPair {
 impl Default for PicPair {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl super::Stored for PicPair {
+    const NAME: &str = "8259 interrupt controllers";
+    const VERSION: u16 = 1;
+
+    fn is_sound(&self) -> bool {
+        self.master.top < 8 && self.slave.top < 8
     }
 }
 

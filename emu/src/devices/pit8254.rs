@@ -5,6 +5,7 @@
 //! A new count written to a running mode 2 or 3 channel takes effect at the end of the whole period.
 
 use super::time::{ns_of_tick, ticks_at};
+use serde::{Deserialize, Serialize};
 
 /// The input clock in Hz.
 pub const PIT_HZ: u64 = 1_193_182;
@@ -13,7 +14,7 @@ pub const PIT_HZ: u64 = 1_193_182;
 const REFRESH_TICKS: u64 = 18;
 
 /// How many and which bytes of a count one access moves (control word bits 5-4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Access {
     Low,
     High,
@@ -21,7 +22,7 @@ enum Access {
 }
 
 /// How the counting element stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Run {
     /// A control word has been written, a count or trigger is awaited.
     Idle,
@@ -32,7 +33,7 @@ enum Run {
 }
 
 /// One of the three counters.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Channel {
     mode: u8,
     bcd: bool,
@@ -297,7 +298,7 @@ fn from_bcd(raw: u16) -> u64 {
 }
 
 /// The 8254 and the speaker gate of port 61h.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pit {
     channels: [Channel; 3],
     speaker: bool,
@@ -310,6 +311,18 @@ pub struct Pit {
 impl Default for Pit {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl super::Stored for Pit {
+    const NAME: &str = "8254 timer";
+    const VERSION: u16 = 1;
+
+    fn is_sound(&self) -> bool {
+        let count = |count: u64| (1..=0x1_0000).contains(&count);
+        let channel =
+            |c: &Channel| c.mode <= 5 && count(c.count) && c.next.is_none_or(|(next, _)| count(next));
+        self.channels.iter().all(channel)
     }
 }
 

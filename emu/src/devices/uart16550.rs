@@ -5,13 +5,14 @@
 //! into the receiver; the attachment paces it by [`Uart::char_time_ns`]. Nothing is ever overrun: a byte waits on the
 //! wire until the receiver has room. Not modelled: parity, framing errors, breaks and DMA modes.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use bitflags::bitflags;
 
 bitflags! {
     /// Interrupt enable register (data sheet 8.7).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct Ier: u8 {
         /// Received data available.
         const RDA = 0x01;
@@ -24,7 +25,7 @@ bitflags! {
     }
 
     /// Modem control register (data sheet 8.8).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct Mcr: u8 {
         /// Data terminal ready.
         const DTR = 0x01;
@@ -51,7 +52,7 @@ const MSR_ATTACHED: u8 = 0xb0;
 const FIFO_DEPTH: usize = 16;
 
 /// One 16550A with the host's input waiting on its wire.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Uart {
     ier: Ier,
     fcr: u8,
@@ -69,6 +70,11 @@ impl Default for Uart {
     fn default() -> Self {
         Self::new()
     }
+}
+
+impl super::Stored for Uart {
+    const NAME: &str = "16550 serial port";
+    const VERSION: u16 = 1;
 }
 
 impl Uart {

@@ -3,6 +3,8 @@
 //! Registers keep what is written; the input status toggles with virtual time as on a 640x400, 70 Hz screen. Text
 //! memory at B8000h is plain RAM of the machine: [`text_screen`] shows what it holds.
 
+use serde::{Deserialize, Serialize};
+
 /// Nanoseconds of one scan line (800 dots at 25.175 MHz).
 const LINE_NS: u64 = 31_778;
 const VISIBLE_NS: u64 = 25_422;
@@ -26,8 +28,11 @@ const MODE3_ATTRIBUTE: [u8; 21] = [
     0x00, 0x0f, 0x08, 0x00,
 ];
 
+/// 256 colours of three bytes.
+const DAC_BYTES: usize = 768;
+
 /// The register state of a VGA.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Vga {
     misc: u8,
     feature: u8,
@@ -54,6 +59,15 @@ impl Default for Vga {
     }
 }
 
+impl super::Stored for Vga {
+    const NAME: &str = "VGA";
+    const VERSION: u16 = 1;
+
+    fn is_sound(&self) -> bool {
+        self.dac.len() == DAC_BYTES && usize::from(self.dac_write.max(self.dac_read)) < DAC_BYTES
+    }
+}
+
 impl Vga {
     /// As the BIOS leaves it: text mode 3 in colour, cursor at the top left.
     pub fn new() -> Self {
@@ -73,7 +87,7 @@ impl Vga {
             dac_write: 0,
             dac_read: 0,
             dac_reading: false,
-            dac: vec![0; 768],
+            dac: vec![0; DAC_BYTES],
         }
     }
 

@@ -7,6 +7,8 @@
 //! Invariant: the set of entries depends on the guest's instructions only, never on the engine's refills.
 
 use super::walk::Translation;
+use crate::ram::PAGE;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -76,14 +78,58 @@ impl Default for Tlb {
     }
 }
 
-/// Saved state of the TLB.
-#[derive(Debug, Clone)]
+/// Saved state of the TLB. Its stored form is the list of its live entries.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "Listed", from = "Listed")]
 pub(crate) struct TlbImage {
     layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
     large: bool,
     announcing: u64,
+}
+
+/// The stored form: live entries by linear page, and whether the interposer was told of each.
+#[derive(Serialize, Deserialize)]
+struct Listed {
+    entries: Vec<(u64, Translation, bool)>,
+    announcing: u64,
+}
+
+impl From<TlbImage> for Listed {
+    fn from(image: TlbImage) -> Self {
+        let mut tlb = Tlb::default();
+        tlb.restore(&image);
+        let mut pages: Vec<u64> = image.layers.iter().flat_map(|layer| layer.keys().copied()).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let live = |page| {
+            let entry = tlb.entry(page).filter(|entry| tlb.live(entry))?;
+            Some((page, entry.translation, entry.announced == image.announcing))
+        };
+        Listed { entries: pages.into_iter().filter_map(live).collect(), announcing: image.announcing }
+    }
+}
+
+impl From<Listed> for TlbImage {
+    fn from(list: Listed) -> Self {
+        let entry = |(page, translation, told): (u64, Translation, bool)| {
+            let announced = if told { list.announcing } else { 0 };
+            (page, Entry { translation, generation: 0, global_generation: 0, announced })
+        };
+        let large = list.entries.iter().any(|(_, translation, _)| translation.large);
+        let entries: Map = list.entries.into_iter().map(entry).collect();
+        let layers = if entries.is_empty() { Vec::new() } else { vec![Arc::new(entries)] };
+        TlbImage { layers, generation: 0, global_generation: 0, large, announcing: list.announcing }
+    }
+}
+
+impl TlbImage {
+    /// Whether all pages are where pages begin.
+    pub fn is_sound(&self) -> bool {
+        let aligned = |(page, entry): (&u64, &Entry)| (page | entry.translation.paddr).is_multiple_of(PAGE);
+        self.layers.iter().all(|layer| layer.iter().all(aligned))
+    }
 }
 
 impl Tlb {

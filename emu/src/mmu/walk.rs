@@ -5,6 +5,7 @@
 //! only; tables that lie outside RAM read as all ones, as open bus does.
 
 use crate::ram::Ram;
+use serde::{Deserialize, Serialize};
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub mod error_code {
 }
 
 /// A translation of one 4 KiB linear page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Translation {
     /// Physical address of the 4 KiB page.
     pub paddr: u64,

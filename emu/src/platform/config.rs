@@ -1,6 +1,7 @@
 //! What a platform is made with, and where its parts are.
 
 use crate::devices::virtio::DiskImage;
+use serde::{Deserialize, Serialize};
 
 /// First port of the ACPI registers: PM1a event, PM1a control at +4, timer at +8.
 pub(crate) const ACPI_PM_PORT: u16 = 0x600;
@@ -64,7 +65,7 @@ impl std::fmt::Display for PlatformConfig {
 }
 
 /// Where a virtio device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct VirtioWindow {
     /// Physical address of its registers.
     pub base: u64,

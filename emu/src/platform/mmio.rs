@@ -6,16 +6,17 @@ use crate::devices::AcpiPm;
 use crate::devices::ioapic::IOAPIC_BASE;
 use crate::devices::lapic::APIC_BASE;
 use crate::devices::virtio::{Block, Console, DiskImage, Function, Memory, VirtioMmio};
+use serde::{Deserialize, Serialize};
 
 /// A virtio device at its place.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub(super) struct Attached {
     pub window: VirtioWindow,
     pub device: VirtioMmio,
 }
 
 /// What a PC has and the minimal platform has not, but its APICs.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub(super) struct PcParts {
     pub pm: AcpiPm,
     /// Level of the SCI's wire.

@@ -10,18 +10,21 @@ mod config;
 mod mmio;
 mod ports;
 mod serial;
+mod stored;
 mod wires;
 
 pub(crate) use config::{ACPI_PM_PORT, RESET_PORT, SCI_IRQ, gsi, virtio_windows};
 pub use config::{PlatformConfig, PlatformKind};
+pub(crate) use stored::versions;
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use crate::devices::{Cmos, DebugConsole, DmaPair, FastA20, Fdc, I8042, PicPair, Pit, PostCode, Vga};
 use mmio::PcParts;
 use serial::Serial;
-use wires::Wires;
+use wires::{Apics, Wires};
 
 const IRQ_TIMER: u8 = 0;
 const IRQ_KEYBOARD: u8 = 1;
@@ -30,7 +33,7 @@ const IRQ_RTC: u8 = 8;
 const IRQ_MOUSE: u8 = 12;
 
 /// Which way the guest asked for a reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ResetRequest {
     /// The keyboard controller pulsed the reset line (port 64h).
     Keyboard,
@@ -51,7 +54,7 @@ impl std::fmt::Display for ResetRequest {
 }
 
 /// How often a port that no device answers was accessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PortCount {
     /// Reads, which gave all ones.
     pub reads: u64,
@@ -60,7 +63,7 @@ pub struct PortCount {
 }
 
 /// Output that the machine has not taken yet, by its source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsoleOut {
     /// Bytes sent by COM1.
     pub com1: Vec<u8>,
@@ -80,7 +83,7 @@ impl ConsoleOut {
 }
 
 /// All devices of the machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Platform {
     com1: Serial,
     com2: Serial,

@@ -1,9 +1,10 @@
 //! A UART with its interrupt wire and the pace of its receiver.
 
 use crate::devices::Uart;
+use serde::{Deserialize, Serialize};
 
 /// A UART on its wire.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Serial {
     pub uart: Uart,
     pub irq: u8,

@@ -3,17 +3,18 @@
 use super::config::gsi;
 use crate::devices::lapic::Message;
 use crate::devices::{IoApic, LocalApic, PicPair};
+use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
 /// The two APICs.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub(super) struct Apics {
     pub local: LocalApic,
     pub io: IoApic,
 }
 
 /// All interrupt controllers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Wires {
     pub pics: PicPair,
     pub apics: Option<Apics>,

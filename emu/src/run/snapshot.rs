@@ -49,6 +49,9 @@ impl Core {
     /// When the snapshot is of another machine.
     pub(crate) fn restore(&mut self, s: &Snapshot) -> Result<(), SnapshotMismatch> {
         s.identity().check(&self.identity)?;
+        if !s.state().platform.has_devices_of(&self.platform) {
+            return Err(SnapshotMismatch::of_devices());
+        }
         self.restore_pages(s.pages());
         let state = s.state();
         self.restore_cpu(state);

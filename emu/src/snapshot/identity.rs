@@ -28,6 +28,13 @@ pub struct SnapshotMismatch {
     pub machine: String,
 }
 
+impl SnapshotMismatch {
+    /// The machines claim to be the same, and have other devices.
+    pub(crate) fn of_devices() -> Self {
+        Self { what: "the set of devices", snapshot: "one".to_owned(), machine: "another".to_owned() }
+    }
+}
+
 impl MachineIdentity {
     /// Whether a snapshot of the machine `self` fits `machine`.
     ///

@@ -6,26 +6,31 @@
 //!
 //! `run/snapshot.rs` takes them from a machine and puts them back.
 
+mod archive;
 mod console;
 mod cpu;
 mod identity;
 mod pages;
+mod stored;
 
+pub use archive::{Archive, ArchiveError};
 pub(crate) use console::SavedConsole;
 pub(crate) use cpu::Kept;
 pub use cpu::{CpuState, MsrState, SegmentState, X87State};
 pub use identity::{MachineIdentity, SnapshotMismatch};
 pub(crate) use pages::PageTable;
+pub use stored::StoredError;
 
 use crate::cpu::UserContext;
 use crate::mmu::TlbImage;
 use crate::platform::Platform;
 use crate::ram::PAGE;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// The machine without its RAM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MachineState {
     pub cpu: CpuState,
     /// Retired instructions.

@@ -1,5 +1,6 @@
 //! The command side of a PS/2 keyboard and mouse.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use super::QUEUE_LIMIT;
@@ -9,7 +10,7 @@ const BAT_OK: u8 = 0xaa;
 const RESEND: u8 = 0xfe;
 
 /// Answers on their way to the controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Queue {
     bytes: VecDeque<u8>,
     last: u8,
@@ -32,7 +33,7 @@ impl Queue {
 }
 
 /// The keyboard.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Keyboard {
     queue: Queue,
     /// The command whose operand is awaited.
@@ -129,7 +130,7 @@ impl Keyboard {
 }
 
 /// The mouse. It never moves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Mouse {
     queue: Queue,
     operand: Option<u8>,

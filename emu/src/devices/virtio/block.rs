@@ -3,6 +3,7 @@
 use super::disk::{DiskImage, SECTOR};
 use super::queue::{Broken, Chain, Memory, Queue, fill_spans, part, read_spans};
 use super::{BYTE_NS, MAX_BYTES, REQUEST_NS};
+use serde::{Deserialize, Serialize};
 
 /// VIRTIO_BLK_F_SEG_MAX, _BLK_SIZE, _FLUSH.
 pub(super) const FEATURES: u64 = 1 << 2 | 1 << 6 | 1 << 9;
@@ -23,9 +24,14 @@ enum Status {
 }
 
 /// A disk.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub struct Block {
     disk: DiskImage,
+}
+
+impl crate::devices::Stored for Block {
+    const NAME: &str = "virtio disk";
+    const VERSION: u16 = 1;
 }
 
 impl Block {

@@ -2,16 +2,22 @@
 
 use super::queue::{Broken, Chain, Memory, Queue, fill_spans, part, read_spans};
 use super::{BYTE_NS, REQUEST_NS};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Bytes of output that one chain may carry; more breaks the rules.
 const MAX_OUTPUT: u64 = 64 << 10;
 
 /// A console.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Console {
     input: VecDeque<u8>,
     output: Vec<u8>,
+}
+
+impl crate::devices::Stored for Console {
+    const NAME: &str = "virtio console";
+    const VERSION: u16 = 1;
 }
 
 impl Console {

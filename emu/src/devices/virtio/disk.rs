@@ -1,5 +1,6 @@
 //! A raw disk image that is never written: what the guest writes is kept in memory, by blocks of 4 KiB.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
@@ -28,8 +29,16 @@ enum Base {
     Bytes(Arc<[u8]>),
 }
 
-/// A raw image and what has been written over it. A clone shares the image and has writes of its own.
-#[derive(Clone, Debug)]
+/// What has been written over an image, and the image's size: a disk's state without what it is attached to.
+#[derive(Serialize, Deserialize)]
+struct DiskState {
+    size: u64,
+    written: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A raw image and what has been written over it. Its stored form is the latter alone. A clone shares the image and has writes of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "DiskState", try_from = "DiskState")]
 pub struct DiskImage {
     base: Base,
     size: u64,
@@ -163,6 +172,26 @@ impl DiskImage {
             done += len;
         }
         Ok(())
+    }
+}
+
+impl From<DiskImage> for DiskState {
+    fn from(disk: DiskImage) -> Self {
+        let written = disk.written.iter().map(|(at, block)| (*at, block.to_vec()));
+        Self { size: disk.size, written: written.collect() }
+    }
+}
+
+/// The disk reads as zeros where nothing was written until it lies over an image again.
+impl TryFrom<DiskState> for DiskImage {
+    type Error = DiskError;
+
+    fn try_from(state: DiskState) -> Result<Self, DiskError> {
+        let mut disk = Self::new(Base::Bytes(Arc::new([])), state.size)?;
+        let block = |bytes: Vec<u8>| bytes.try_into().map(Arc::new).map_err(|_| DiskError::Size(state.size));
+        let written = state.written.into_iter().map(|(at, bytes)| Ok((at, block(bytes)?)));
+        disk.written = Arc::new(written.collect::<Result<_, DiskError>>()?);
+        Ok(disk)
     }
 }
 

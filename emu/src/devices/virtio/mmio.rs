@@ -2,6 +2,7 @@
 
 use super::queue::{MAX_SIZE, Memory, Queue};
 use super::{Block, Console, REQUEST_NS, block};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the register window that firmware announces.
 pub const WINDOW_BYTES: u32 = 0x200;
@@ -21,7 +22,7 @@ const USED: u32 = 1;
 const CHANGED: u32 = 2;
 
 /// What a device does.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub enum Function {
     /// A disk.
     Block(Block),
@@ -60,7 +61,7 @@ impl Function {
 }
 
 /// A device behind its registers.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub struct VirtioMmio {
     function: Function,
     status: u8,
@@ -72,6 +73,11 @@ pub struct VirtioMmio {
     interrupt: u32,
     /// When the device looks at its queues next.
     due: Option<u64>,
+}
+
+impl crate::devices::Stored for VirtioMmio {
+    const NAME: &str = "virtio transport";
+    const VERSION: u16 = 1;
 }
 
 impl VirtioMmio {

@@ -1,5 +1,7 @@
 //! The split virtqueue (virtio 1.2, chapter 2.7), with every index and address that the driver gives checked.
 
+use serde::{Deserialize, Serialize};
+
 /// Guest memory as a device sees it.
 pub trait Memory {
     /// Reads at a physical address; false, and nothing read, when any byte is not memory.
@@ -60,7 +62,7 @@ pub(super) fn part(spans: &[Span], skip: u64, length: u64) -> Vec<Span> {
 }
 
 /// One virtqueue.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Queue {
     pub size: u16,
     pub ready: bool,

@@ -1,0 +1,35 @@
+//! The stored form of device states.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A device whose state can be stored: all of it is data, and what the device is attached to is not in it.
+pub(crate) trait Stored: Serialize + DeserializeOwned {
+    /// What the device is called in messages.
+    const NAME: &str;
+    /// The version of the stored form: one more whenever a field is added, removed, or means something else.
+    const VERSION: u16;
+
+    /// Whether a state that was read is one that the device can be in. What no file can make the device do wrong is not
+    /// looked at.
+    fn is_sound(&self) -> bool {
+        true
+    }
+}
+
+/// Arrays of bytes that are too long for serde's own implementation.
+pub(crate) mod bytes {
+    use super::{Deserialize, Serialize};
+    use serde::de::Error;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer, const N: usize>(bytes: &[u8; N], to: S) -> Result<S::Ok, S::Error> {
+        bytes.as_slice().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>, const N: usize>(from: D) -> Result<[u8; N], D::Error> {
+        let bytes = Vec::<u8>::deserialize(from)?;
+        let length = bytes.len();
+        bytes.try_into().map_err(|_| D::Error::invalid_length(length, &"the length of the array"))
+    }
+}
