@@ -7,7 +7,7 @@ CARGO ?= cargo
 # Tests of this path need a guest that `make guests` fetches: the function's name begins with guest_.
 SLOW := ::guest_
 
-.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz
+.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz fuzz-smoke
 
 all: build
 
@@ -37,17 +37,26 @@ test-fast: bootstrap
 	    set -x; $(CARGO) test --profile ci --workspace -- --skip $(SLOW); \
 	fi
 
+# Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.
 lint: bootstrap
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile ci --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps --document-private-items
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	    set -x; $(CARGO) deny --offline check licenses bans sources; \
+	fi
 
 bench: guests
 	@$(CARGO) build --release --quiet --package trapline
 	@$(CARGO) run --release --quiet --package trapline-tests --bin bench
 
 doc: bootstrap
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps
 
 # make fuzz TARGET=source RUNS=1000000: tests/fuzz has the targets.
 fuzz: bootstrap
 	@scripts/fuzz $(TARGET) $(RUNS)
+
+# Every target for 20 seconds, from its corpus: what CI runs.
+fuzz-smoke: bootstrap
+	@scripts/fuzz-smoke

@@ -3,5 +3,7 @@
 mod architecture;
 mod behaviours;
 mod circles;
+mod dependencies;
 mod test_files;
 mod tests_can_fail;
+mod toolchain;

@@ -31,13 +31,16 @@ pub fn all_tests() -> Vec<Test> {
     all
 }
 
+/// Tests whose assertion is a trait bound, which the compiler checks.
+const BY_THE_COMPILER: &[&str] = &["snapshots_are_values_that_threads_may_share"];
+
 #[test]
 fn every_test_reaches_an_assertion() {
     let tests = all_tests();
     assert!(tests.len() > 800, "{}", tests.len());
     let idle: Vec<String> = tests
         .iter()
-        .filter(|test| !test.asserts)
+        .filter(|test| !test.asserts && !BY_THE_COMPILER.contains(&test.name.as_str()))
         .map(|test| format!("{}: {}", test.file.display(), test.name))
         .collect();
     assert!(idle.is_empty(), "these tests assert nothing:\n{}", idle.join("\n"));
