@@ -11,7 +11,7 @@ use trapline_rpn::{CallkError, CallkStack, services};
 const MAX_FRAMES: u64 = 256;
 
 /// Names an address for the service `symbol`: the symbol that holds it, and the offset in it.
-pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)>>;
+pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)> + Send>;
 
 /// What handlers have asked for, and what the services need.
 #[derive(Default)]

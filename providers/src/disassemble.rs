@@ -67,7 +67,7 @@ pub struct Line {
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
+pub struct Disassembly {
     /// Kernel or module that has it, without folders.
     pub module: String,
     /// Whether that is a user module.
@@ -80,7 +80,7 @@ pub struct Listing {
     pub lines: Vec<Line>,
 }
 
-impl Listing {
+impl Disassembly {
     /// The line that a probe point stands on, if it is one of this function's.
     pub fn line_at(&self, place: &Place) -> Option<usize> {
         let at = match place {
@@ -97,7 +97,7 @@ impl Listing {
 ///
 /// # Errors
 /// See [`DisassembleError`].
-pub fn disassemble(target: &Target, name: &str) -> Result<Listing, DisassembleError> {
+pub fn disassemble(target: &Target, name: &str) -> Result<Disassembly, DisassembleError> {
     let plan = target.image().plan();
     let kernel = || Code::Kernel { plan, symbols: target.symbols() };
     if let Some((module, function)) = name.split_once(':') {
@@ -132,7 +132,7 @@ fn near(target: &Target, name: &str) -> Vec<String> {
     names
 }
 
-fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Listing, DisassembleError> {
+fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Disassembly, DisassembleError> {
     let name = symbol.name.to_string();
     let (module, start) = match code {
         Code::Kernel { plan, .. } => (basename(&plan.name), Some(symbol.addr)),
@@ -147,7 +147,7 @@ fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Listing, 
     let size = usize::try_from(symbol.size.clamp(1, MAX_FUNCTION)).unwrap_or(1);
     let bytes = code.bytes(start, size);
     let names = Names::of(target, &bytes, symbol.addr, code.bits());
-    Ok(Listing {
+    Ok(Disassembly {
         module: module.to_owned(),
         user: matches!(code, Code::User(_)),
         lines: lines(&bytes, symbol.addr, start, code.bits(), names),

@@ -42,7 +42,7 @@ pub use catalog::{Catalog, MatchError, ProbeOptions};
 pub use clause::{Clause, ClauseError};
 pub use code::{Code, Refusal};
 pub use description::{Description, DescriptionError};
-pub use disassemble::{DisassembleError, Line, Listing, disassemble};
+pub use disassemble::{DisassembleError, Disassembly, Line, disassemble};
 pub use dprobes::{Resolved, insert_error, resolve};
 pub use enable::{ArgumentRefused, EnableError, Matched, enable, find};
 pub use fbt::Rules;

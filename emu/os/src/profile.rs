@@ -115,7 +115,7 @@ impl UserRegisters {
 }
 
 /// Reads tasks and modules of one guest system.
-pub trait OsProfile {
+pub trait OsProfile: Send {
     /// The system's name.
     fn system(&self) -> &'static str;
 

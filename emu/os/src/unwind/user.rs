@@ -12,7 +12,7 @@ use super::{KernelImage, LINUX, Linear, State, Step, Unwinder};
 use crate::profile::{Mapping, OsProfile, UserRegisters};
 
 /// Finds the file that the guest has at a path.
-pub type FindProgram = Box<dyn Fn(&str) -> Option<Arc<UserModule>>>;
+pub type FindProgram = Box<dyn Fn(&str) -> Option<Arc<UserModule>> + Send>;
 
 /// Largest piece of memory without a file that is taken for an ELF image, bytes.
 const MAX_IMAGE: u64 = 0x1_0000;
