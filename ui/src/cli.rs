@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trapline_providers::{Abi, TargetProcess};
+use trapline_session::numbers;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
-use crate::size::{parse_at, parse_channel, parse_memory};
 use crate::talk::Color;
 
 const EXIT_CODES: &str = "\
@@ -151,7 +151,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
     /// Guest memory
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory)]
     pub mem: u64,
     /// Devices.
     #[command(flatten)]
@@ -240,7 +240,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub fail_on_loss: bool,
     /// Size of a sub-buffer, and how many [default: 64Kx16, growing]
-    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = parse_channel)]
+    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel)]
     pub channel: Option<ChannelConfig>,
     /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -263,14 +263,11 @@ impl RunArgs {
     }
 }
 
-/// Bytes of guest memory when nothing else is said.
-pub const DEFAULT_MEMORY: u64 = 256 << 20;
-
 /// How a guest is run before something is done with it.
 #[derive(Debug, Default, Args)]
 pub struct FirstArgs {
     /// Run the guest first, for so many instructions: insns=N
-    #[arg(long, value_name = "insns=N", value_parser = parse_at, conflicts_with = "until")]
+    #[arg(long, value_name = "insns=N", value_parser = numbers::position, conflicts_with = "until")]
     pub at: Option<u64>,
     /// Run the guest first, until the console shows this text
     #[arg(long, value_name = "TEXT")]
@@ -282,7 +279,7 @@ pub struct FirstArgs {
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
     /// Guest memory [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::memory)]
     pub mem: Option<u64>,
     /// Devices.
     #[command(flatten)]

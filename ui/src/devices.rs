@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trapline_emu::devices::virtio::{DiskError, DiskImage};
-use trapline_emu::platform::{PlatformConfig, PlatformKind};
-
-use crate::failure::Failure;
+use trapline_session::{GuestBuilder, PlatformKind};
 
 /// A platform, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,30 +29,18 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The platform that they ask for; `default` where they do not say.
-    ///
-    /// # Errors
-    /// The disk image is none, or the platform has no such devices.
-    pub fn config(&self, mem_size: u64, default: PlatformKind) -> Result<PlatformConfig, Failure> {
-        let kind = match self.platform {
-            Some(PlatformName::Pc) => PlatformKind::Pc,
-            Some(PlatformName::Minimal) => PlatformKind::Minimal,
-            None => default,
-        };
-        let asked = [(self.disk.is_some(), "--disk"), (self.virtio_console, "--virtio-console")];
-        if kind == PlatformKind::Minimal
-            && let Some((_, option)) = asked.iter().find(|(asked, _)| *asked)
-        {
-            let sentence = "needs --platform pc: the minimal platform has no virtio devices";
-            return Err(Failure::Usage(format!("{option} {sentence}")));
+    /// The guest with these devices.
+    pub fn add_to(&self, mut guest: GuestBuilder) -> GuestBuilder {
+        if let Some(name) = self.platform {
+            guest = guest.platform(match name {
+                PlatformName::Pc => PlatformKind::Pc,
+                PlatformName::Minimal => PlatformKind::Minimal,
+            });
         }
-        let disk = self.disk.as_ref().map(|path| {
-            DiskImage::open(path).map_err(|error| match error {
-                DiskError::Unreadable(error) => Failure::Read { path: path.clone(), error },
-                error => Failure::Disk { path: path.clone(), error },
-            })
-        });
-        Ok(PlatformConfig { mem_size, kind, disk: disk.transpose()?, console: self.virtio_console })
+        if let Some(disk) = &self.disk {
+            guest = guest.disk(disk.clone());
+        }
+        if self.virtio_console { guest.virtio_console() } else { guest }
     }
 
     /// Fields of a run's header line: only what was asked for.

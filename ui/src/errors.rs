@@ -4,14 +4,14 @@
 use trapline_interposer::{HandlerError, Interposer, ProbeNames};
 use trapline_rpn::exception;
 
-use crate::talk::{Talk, counted};
+use trapline_session::counted;
 
-/// Reports the failures since the last call.
-pub fn report(interposer: &mut Interposer, talk: &Talk) {
-    for error in interposer.take_errors() {
-        if let Some(sentence) = sentence(&error, interposer.names()) {
-            talk.note(&sentence);
-        }
+use crate::talk::Talk;
+
+/// Reports a failure.
+pub fn report(error: &HandlerError, names: ProbeNames<'_>, talk: &Talk) {
+    if let Some(sentence) = sentence(error, names) {
+        talk.note(&sentence);
     }
 }
 

@@ -4,15 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use trapline_emu::MachineError;
-use trapline_emu::devices::virtio::DiskError;
 use trapline_emu::load::LoadError;
-use trapline_emu::symbols::SymbolError;
-use trapline_providers::{ArgumentRefused, EnableError, GlobError, MatchError};
+use trapline_providers::{ArgumentRefused, GlobError, MatchError};
 use trapline_rpn::Diagnostics;
-use trapline_rpn::ppdf::{KeyError, PpdfError, UnwritableError, VerifyingKey};
+use trapline_rpn::ppdf::{KeyError, UnwritableError};
+use trapline_session::{
+    CommandError, Ending, FileError, GuestError, ListError, ProgramError, ScriptError, io_sentence,
+};
 use trapline_trace::{TemplateErrors, TraceFileError};
-
-use crate::listing::ListError;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,19 +53,35 @@ impl Exit {
     }
 }
 
+impl From<&Ending> for Exit {
+    fn from(ending: &Ending) -> Self {
+        match ending {
+            Ending::Halted | Ending::PoweredOff | Ending::Reset(_) | Ending::Until(_) => Self::Ok,
+            Ending::Stopped | Ending::HandlerStopped(_) | Ending::EnoughHits(_) => Self::Ok,
+            Ending::CrashText(_)
+            | Ending::KernelCrashed(_)
+            | Ending::TripleFault(_)
+            | Ending::CannotGoOn(_) => Self::Crashed,
+            Ending::Limit => Self::Limit,
+            Ending::Interrupted => Self::Interrupted,
+            Ending::ScriptFailed(_) => Self::Usage,
+        }
+    }
+}
+
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Nothing to do it with.
+    /// The command line does not make sense.
     #[error("{0}")]
     Usage(String),
-    /// A probe program is wrong.
+    /// A probe program does not compile, or does not fit the guest.
     #[error("{0}")]
     Compile(Diagnostics),
-    /// A control script is wrong.
+    /// Lines of a control script are wrong.
     #[error("{0}")]
     Script(Diagnostics),
-    /// A probe program is wrong in a way that no line can be blamed for.
+    /// A probe program cannot be armed, and no line of it is to blame.
     #[error("{file}: {reason}")]
     Program {
         /// The program's file.
@@ -75,23 +90,10 @@ pub enum Failure {
         reason: String,
     },
     /// A file cannot be read.
-    #[error("cannot read {}: {}", path.display(), plain(error))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A file is larger than anything that is accepted.
-    #[error("cannot read {}: it has more than {limit} bytes", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The most that is accepted.
-        limit: u64,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file cannot be written.
-    #[error("cannot write {}: {}", path.display(), plain(error))]
+    #[error("cannot write {}: {}", path.display(), io_sentence(error))]
     Write {
         /// The file.
         path: PathBuf,
@@ -99,24 +101,8 @@ pub enum Failure {
         error: io::Error,
     },
     /// Standard output cannot be written.
-    #[error("cannot write standard output: {}", plain(.0))]
+    #[error("cannot write standard output: {}", io_sentence(.0))]
     Output(io::Error),
-    /// A probe program is no text.
-    #[error("{} is not text: byte {at} is not UTF-8", path.display())]
-    NotText {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        at: usize,
-    },
-    /// A PPDF file cannot be used.
-    #[error("{}: {error}", path.display())]
-    Ppdf {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: PpdfError,
-    },
     /// A program cannot be written as a PPDF file.
     #[error("{}{error}", if error.has_place() { String::new() } else { format!("{}: ", path.display()) })]
     Unwritable {
@@ -125,52 +111,24 @@ pub enum Failure {
         /// Why.
         error: UnwritableError,
     },
-    /// A program is not signed as it must be.
-    #[error("{} {how}, and only programs signed by {wanted} are taken", path.display())]
-    NotSigned {
-        /// The program's file.
-        path: PathBuf,
-        /// How it is signed.
-        how: String,
-        /// The key that it must be signed with.
-        wanted: VerifyingKey,
-    },
-    /// A key file holds no such key.
-    #[error("{} is no key for this: {error}", path.display())]
+    /// A key file holds no private key.
+    #[error("{} holds no key of this kind: {error}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
         /// Why.
         error: KeyError,
     },
-    /// An image cannot be loaded.
-    #[error("cannot load {image}: {error}")]
-    Image {
-        /// Its name as given.
-        image: String,
-        /// Why.
-        error: LoadError,
-    },
-    /// Symbols cannot be read.
-    #[error("cannot read the symbols of {file}: {error}")]
-    Symbols {
-        /// Their file.
-        file: String,
-        /// Why.
-        error: SymbolError,
-    },
-    /// A disk image is none.
-    #[error("{}: {error}", path.display())]
-    Disk {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: DiskError,
-    },
+    /// A probe program's file cannot be used.
+    #[error(transparent)]
+    BadProgram(ProgramError),
+    /// There is no guest.
+    #[error(transparent)]
+    Guest(GuestError),
     /// Templates are wrong.
     #[error("{0}")]
     Templates(#[from] TemplateErrors),
-    /// A trace file is none, or not a whole one.
+    /// A file is not a trace file, or not a whole one.
     #[error("cannot read {}: {error}", path.display())]
     Trace {
         /// The file.
@@ -178,18 +136,15 @@ pub enum Failure {
         /// Why.
         error: TraceFileError,
     },
-    /// A pattern is none.
+    /// A pattern is not a glob.
     #[error(transparent)]
     Glob(#[from] GlobError),
-    /// A description of probes is none, or names none.
+    /// A description of probes is malformed, or names none.
     #[error(transparent)]
     Probes(#[from] MatchError),
     /// A handler on the command line and its probes do not go together.
     #[error(transparent)]
     Argument(ArgumentRefused),
-    /// The machine cannot be built or loaded.
-    #[error("cannot build the machine: {0}")]
-    Machine(MachineError),
 }
 
 impl From<ListError> for Failure {
@@ -202,12 +157,45 @@ impl From<ListError> for Failure {
     }
 }
 
-impl From<EnableError> for Failure {
-    fn from(error: EnableError) -> Self {
+impl From<ProgramError> for Failure {
+    fn from(error: ProgramError) -> Self {
         match error {
-            EnableError::Match(error) => Self::Probes(error),
-            EnableError::Handler(found) => Self::Compile(found),
-            EnableError::Argument(error) => Self::Argument(error),
+            ProgramError::File(error) => Self::File(error),
+            ProgramError::Compile(found) => Self::Compile(found),
+            other => Self::BadProgram(other),
+        }
+    }
+}
+
+impl From<ScriptError> for Failure {
+    fn from(error: ScriptError) -> Self {
+        match error {
+            ScriptError::File(error) => Self::File(error),
+            ScriptError::Lines(found) => Self::Script(found),
+            ScriptError::Program(error) => error.into(),
+        }
+    }
+}
+
+impl From<GuestError> for Failure {
+    fn from(error: GuestError) -> Self {
+        match error {
+            GuestError::File(error) => Self::File(error),
+            other => Self::Guest(other),
+        }
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::DoesNotFit { findings, .. } => Self::Compile(findings),
+            CommandError::Handler(findings) => Self::Compile(findings),
+            CommandError::NotArmed { name, reason } => Self::Program { file: name, reason },
+            CommandError::Match(error) => Self::Probes(error),
+            CommandError::Argument(error) => Self::Argument(error),
+            CommandError::List(error) => error.into(),
+            other => Self::Usage(other.to_string()),
         }
     }
 }
@@ -222,9 +210,7 @@ impl Failure {
             Self::Probes(_) => Exit::Usage,
             Self::Usage(_) | Self::Glob(_) | Self::Script(_) => Exit::Usage,
             Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
-            Self::Machine(MachineError::Engine(_)) => Exit::Crashed,
-            Self::Machine(MachineError::Load(LoadError::DoesNotFit { .. })) => Exit::Usage,
-            Self::Machine(MachineError::Ram(_) | MachineError::ModulesNeedMultiboot(_)) => Exit::Usage,
+            Self::Guest(error) => exit_of(error),
             _ => Exit::BadFile,
         }
     }
@@ -238,8 +224,20 @@ impl Failure {
     }
 }
 
-/// What the system says, without its error number.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+/// Parts that do not go together are the command line's fault; damaged ones are bad files.
+fn exit_of(error: &GuestError) -> Exit {
+    match error {
+        GuestError::UnknownEmbedded { .. }
+        | GuestError::NeedsPc(_)
+        | GuestError::GuestPath(_)
+        | GuestError::Abi { .. }
+        | GuestError::FollowsNumber(_) => Exit::Usage,
+        GuestError::Machine(MachineError::Engine(_)) => Exit::Crashed,
+        GuestError::Machine(
+            MachineError::Load(LoadError::DoesNotFit { .. })
+            | MachineError::Ram(_)
+            | MachineError::ModulesNeedMultiboot(_),
+        ) => Exit::Usage,
+        _ => Exit::BadFile,
+    }
 }

@@ -4,30 +4,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use trapline_rpn::ppdf::{KeyError, SigningKey, VerifyingKey};
+use trapline_session::{read_file, text_of};
 
 use crate::failure::Failure;
-use crate::guest::read_file;
-
-fn text(path: &Path) -> Result<String, Failure> {
-    let bytes = read_file(path)?;
-    String::from_utf8(bytes)
-        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })
-}
-
-/// The public key of a file.
-///
-/// # Errors
-/// The file cannot be read or holds none.
-pub fn public(path: &Path) -> Result<VerifyingKey, Failure> {
-    VerifyingKey::from_pem(&text(path)?).map_err(|error| Failure::Key { path: path.to_owned(), error })
-}
 
 /// The private key of a file.
 ///
 /// # Errors
-/// The file cannot be read or holds none.
+/// The file cannot be read or holds no private key.
 pub fn private(path: &Path) -> Result<SigningKey, Failure> {
-    SigningKey::from_pem(&text(path)?).map_err(|error| Failure::Key { path: path.to_owned(), error })
+    let text = text_of(path, read_file(path)?)?;
+    SigningKey::from_pem(&text).map_err(|error| Failure::Key { path: path.to_owned(), error })
 }
 
 /// Where the public half of a new key goes.
@@ -37,10 +24,10 @@ pub fn public_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Makes a key of the system's randomness and writes both halves, over no file that is there.
+/// Makes a key from the system's randomness and writes both halves. It overwrites no file.
 ///
 /// # Errors
-/// There is no randomness, or a file is there or cannot be written.
+/// There is no randomness, or a file exists or cannot be written.
 pub fn make(path: &Path) -> Result<VerifyingKey, Failure> {
     let mut secret = [0u8; 32];
     getrandom::fill(&mut secret)

@@ -6,20 +6,13 @@
 
 mod cli;
 mod cmd;
-mod crash;
+mod ctrl_c;
 mod devices;
 mod errors;
 mod failure;
-mod gate;
-mod guest;
-mod interrupt;
 mod keys;
-mod listing;
+mod options;
 mod output;
-mod programs;
-mod script;
-mod session;
-mod size;
 mod talk;
 mod wire;
 

@@ -4,13 +4,16 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use trapline_emu::SerialPort;
+use trapline_emu::{SentByte, SerialPort};
+use trapline_interposer::{CoreFile, HandlerError, ProbeNames};
+use trapline_session::{Names, Observer, Reply, counted};
 use trapline_trace::{
     Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
-    RawSink, Sink, TextSink, WriterDestination,
+    RawSink, RecordView, Sink, TextSink, WriterDestination,
 };
 
 use crate::cli::{RecordFormat, RunArgs};
+use crate::errors;
 use crate::failure::Failure;
 use crate::talk::Talk;
 use crate::wire::Wires;
@@ -151,6 +154,70 @@ pub struct Outputs<'a> {
     pub console: Console<'a>,
     /// What is said to a person.
     pub talk: Talk,
+    /// Where core files go.
+    pub core_dir: PathBuf,
+    /// Core files written.
+    cores: u64,
+}
+
+impl<'a> Outputs<'a> {
+    /// Records to this sink, and nothing anywhere else.
+    pub fn only(sink: Box<dyn Sink + 'a>, talk: Talk) -> Self {
+        let (console, core_dir) = (Console::None, PathBuf::from("."));
+        Self { sink, records: None, console, talk, core_dir, cores: 0 }
+    }
+
+    fn writing(&self, error: io::Error) -> Failure {
+        Failure::writing(self.records.as_deref(), error)
+    }
+}
+
+impl Observer for Outputs<'_> {
+    type Error = Failure;
+
+    fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Failure> {
+        self.sink.record(record, names).map_err(|error| self.writing(error))
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<(), Failure> {
+        self.sink.reply(&reply.for_sink()).map_err(|error| self.writing(error))?;
+        if let Some(note) = reply.note() {
+            self.talk.note(note);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: &HandlerError, names: ProbeNames<'_>) {
+        errors::report(error, names, &self.talk);
+    }
+
+    fn wants_sent(&self) -> bool {
+        self.console.wires().is_some()
+    }
+
+    fn sent(&mut self, bytes: &[SentByte]) {
+        if let Some(wires) = self.console.wires() {
+            wires.sent(bytes);
+        }
+    }
+
+    fn console(&mut self, fresh: &[u8]) -> Result<(), Failure> {
+        if let Some(wires) = self.console.wires() {
+            wires.pass_on()?;
+        }
+        if fresh.is_empty() { Ok(()) } else { self.console.write(fresh) }
+    }
+
+    fn core_file(&mut self, core: &CoreFile) -> Result<(), Failure> {
+        self.cores += 1;
+        let path = self.core_dir.join(format!("core.{}", self.cores));
+        std::fs::write(&path, &core.bytes).map_err(|error| Failure::writing(Some(&path), error))?;
+        let who = if core.name.is_empty() { String::new() } else { format!(" ({})", core.name) };
+        let cut = if core.cut { ", cut short" } else { "" };
+        let (file, pages) = (path.display(), counted(core.pages as u64, "page"));
+        self.talk.note(&format!("{file}: process {}{who} at {:#x}, {pages}{cut}", core.pid, core.ip));
+        Ok(())
+    }
 }
 
 /// Where records go by the options, with what cannot be said together refused.
@@ -224,7 +291,7 @@ pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<
     }
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
     let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
-    Ok(Outputs { sink, records, console, talk })
+    Ok(Outputs { sink, records, console, talk, core_dir: args.core_dir.clone(), cores: 0 })
 }
 
 /// Standard output as a destination; a terminal sees each record at once.

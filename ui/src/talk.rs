@@ -23,11 +23,6 @@ const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const PLAIN: &str = "\x1b[0m";
 
-/// A number with its noun: `1 hit`, `2 hits`.
-pub fn counted(n: u64, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
 /// Text of one or more lines without what would steer a terminal: names of files and texts of guests are in it.
 fn safe(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');

@@ -325,7 +325,7 @@ fn images_that_cannot_be_loaded() {
         &["run", "vmlinux", "--sym", "nothere"],
         &["run", "vmlinux", "--mem", "1M"],
         &["run", "vmlinux", "--mem", "12Q"],
-        &["run", "vmlinux", "--channel", "0x1"],
+        &["run", "vmlinux", "--channel", "0x0"],
         &["run", "vmlinux", "--header", "pid,shoesize"],
         &["run", "appln", "--module", "vmlinux"],
     ];

@@ -51,6 +51,18 @@ fn dependencies_point_one_way() {
         ),
         ("trapline-guests", &[]),
         ("trapline-house", &[]),
+        (
+            "trapline-session",
+            &[
+                "trapline-emu",
+                "trapline-guests",
+                "trapline-os",
+                "trapline-rpn",
+                "trapline-trace",
+                "trapline-interposer",
+                "trapline-providers",
+            ],
+        ),
         ("trapline-fuzz", &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-trace"]),
     ]);
     for (package, deps) in graph() {

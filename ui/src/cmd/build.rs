@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use trapline_rpn::{AnySymbol, Program, Width, ppdf};
+use trapline_session::{counted, read_program};
 
 use crate::cli::BuildArgs;
 use crate::failure::{Exit, Failure};
-use crate::talk::{Talk, counted};
-use crate::{keys, programs};
+use crate::talk::Talk;
+use crate::{keys, options};
 
 /// Runs the command.
 ///
@@ -24,7 +25,7 @@ pub fn run(args: &BuildArgs, talk: &Talk) -> Result<Exit, Failure> {
         return Err(Failure::Usage("there is no probe program to build".to_owned()));
     };
     let key = args.sign.as_deref().map(keys::private).transpose()?;
-    let program = programs::read(path, &args.source)?;
+    let program = read_program(path, &options::source(&args.source)?)?;
     talk.remarks(&program.warnings);
     let widths = good_widths(&program, args.width, path, talk)?;
     let output = output(args, path)?;

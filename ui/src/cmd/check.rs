@@ -10,10 +10,12 @@ use trapline_rpn::{
     AnySymbol, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, Program, Severity, Width,
 };
 
+use trapline_session::{ProgramError, SourceOptions, preprocessed, read_program};
+
 use super::{explain, finding};
 use crate::cli::{CheckArgs, Format};
 use crate::failure::{Exit, Failure};
-use crate::programs;
+use crate::options;
 use crate::talk::Talk;
 
 /// What was found so far, in all files.
@@ -27,6 +29,7 @@ struct Tally {
 /// Where findings and programs go.
 struct Report<'a> {
     args: &'a CheckArgs,
+    source: SourceOptions,
     out: &'a mut dyn Write,
     talk: &'a Talk,
     tally: Tally,
@@ -41,7 +44,8 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
     if let Some(code) = &args.explain {
         return explain::run(code, args.format, out);
     }
-    let mut report = Report { args, out, talk, tally: Tally::default() };
+    let source = options::source(&args.source)?;
+    let mut report = Report { args, source, out, talk, tally: Tally::default() };
     report.json(|| json!({"type": "header", "version": 1}))?;
     let mut worst = Exit::Ok;
     for path in &args.files {
@@ -98,7 +102,7 @@ impl Report<'_> {
     }
 
     fn preprocess(&mut self, path: &Path) -> Result<Exit, Failure> {
-        let done = programs::preprocessed(path, &self.args.source)?;
+        let done = preprocessed(path, &self.source)?;
         self.out.write_all(done.text.as_bytes()).map_err(Failure::Output)?;
         self.findings(&done.found, None, false)?;
         let failed = done.found.list.iter().any(|d| d.severity == Severity::Error);
@@ -115,8 +119,8 @@ impl Report<'_> {
                 return Err(Failure::Usage(format!("--width is {other}; 32 or 64 would be right")));
             }
         };
-        let program = match programs::read(path, &args.source) {
-            Err(Failure::Compile(found)) => {
+        let program = match read_program(path, &self.source) {
+            Err(ProgramError::Compile(found)) => {
                 self.findings(&found, None, false)?;
                 return Ok(Exit::Compile);
             }

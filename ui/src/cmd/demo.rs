@@ -1,22 +1,19 @@
 //! `trapline demo`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
 
 use std::io::Write;
-use std::path::PathBuf;
 
-use trapline_interposer::{Interposer, InterposerConfig, ProgramId};
 use trapline_rpn::{Loader, ParseOptions, Program, Width, parse_with};
+use trapline_session::{
+    Command, Condition, Ending, GuestBuilder, Limits, Probing, Reply, Script, Session, counted,
+};
 use trapline_trace::{ChannelConfig, End, HeaderItems, RunInfo, TextSink};
 
-use crate::cli::{CmdlineArgs, DemoArgs};
+use crate::cli::DemoArgs;
 use crate::cmd::run::bits;
-use crate::devices::DeviceArgs;
 use crate::failure::{Exit, Failure};
-use crate::guest::Guest;
-use crate::output::{Console, Outputs, SYMBOL_WIDTH};
-use crate::script::Script;
-use crate::session::{Ending, Session, Watch};
-use crate::talk::{Talk, counted};
-use crate::{interrupt, programs};
+use crate::output::{Outputs, SYMBOL_WIDTH};
+use crate::talk::Talk;
+use crate::{ctrl_c, options};
 
 /// Its memory in bytes.
 const MEMORY: u64 = 32 << 20;
@@ -57,12 +54,11 @@ fn options(width: Width) -> ParseOptions {
     ParseOptions { defines }
 }
 
-/// An example in the interposer.
+/// An example that was inserted.
 struct Inserted {
     file: &'static str,
     subject: &'static str,
-    id: ProgramId,
-    program: Program,
+    has_variables: bool,
 }
 
 /// Runs the command.
@@ -70,49 +66,38 @@ struct Inserted {
 /// # Errors
 /// Output that cannot be written, or a machine that cannot be built.
 pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    let guest = Guest::embedded(&args.guest, talk)?;
-    let mut machine = guest.machine(MEMORY, &CmdlineArgs::default(), &DeviceArgs::default())?;
+    let guest = options::open(&GuestBuilder::embedded(&args.guest).memory(MEMORY), talk)?;
     let header = HeaderItems::default() | HeaderItems::NAME | HeaderItems::PID | HeaderItems::EIP;
-    let mut interposer = Interposer::new(InterposerConfig {
-        header,
-        channel: ChannelConfig::default(),
-        profile: guest.profile(),
-        max_steps: None,
-    });
+    let probing = Probing { header, channel: ChannelConfig::default(), ..Probing::default() };
+    let mut session = guest.start(probing)?;
     let mut inserted = Vec::new();
     for (file, text, subject) in EXAMPLES {
-        let options = options(guest.target.width());
-        let program = parse_with(file, text, &options, &mut Included).map_err(Failure::Compile)?;
-        let named = (file, &program);
-        let id = programs::insert(&mut interposer, machine.core_mut(), &guest.target, named, talk)?;
-        inserted.push(Inserted { file, subject, id, program });
+        let options = options(guest.target().width());
+        let program: Program = parse_with(file, text, &options, &mut Included).map_err(Failure::Compile)?;
+        talk.remarks(&program.warnings);
+        let has_variables = program.header.vars > 0;
+        session.apply(Command::insert(file, program))?;
+        inserted.push(Inserted { file, subject, has_variables });
     }
-    let mut session = Session::new(machine, Some(interposer), PathBuf::from("."));
-    interrupt::listen();
     writeln!(out, "{:>12} {:28} record", "instruction", "probe point").map_err(Failure::Output)?;
     let ending = {
         let sink = Box::new(TextSink::new(&mut *out, header).with_symbols(SYMBOL_WIDTH));
-        let mut outputs = Outputs { sink, records: None, console: Console::None, talk: *talk };
-        let info = RunInfo { image: guest.name.clone(), width: bits(&guest), extra: Vec::new() };
+        let mut outputs = Outputs::only(sink, *talk);
+        let info = RunInfo { image: guest.name().to_owned(), width: bits(&guest), extra: Vec::new() };
         outputs.sink.begin(&info).map_err(Failure::Output)?;
-        let ending = session.run(
-            &guest.target,
-            &Watch::default(),
-            args.limit_insns,
-            &mut Script::default(),
-            &mut outputs,
-        )?;
+        let limits = Limits::insns(args.limit_insns).cancelled_by(ctrl_c::listen());
+        let ending = session.run(&mut Script::default(), &Condition::end(), &limits, &mut outputs)?;
         outputs.sink.end(&End::default()).map_err(Failure::Output)?;
         ending
     };
-    summary(&mut session, &inserted, &ending, out).map_err(Failure::Output)?;
+    summary(&mut session, &inserted, &ending, out)?;
     out.flush().map_err(Failure::Output)?;
     talk.heading("the guest's console");
-    talk.remark_bytes(session.machine.console());
-    if ending.exit() == Exit::Crashed {
-        talk.line(session.machine.core().dump_registers().trim_end());
+    talk.remark_bytes(session.console());
+    if ending.is_crash() {
+        talk.line(session.core().dump_registers().trim_end());
     }
-    Ok(ending.exit())
+    Ok(Exit::from(&ending))
 }
 
 fn summary(
@@ -120,29 +105,28 @@ fn summary(
     inserted: &[Inserted],
     ending: &Ending,
     out: &mut dyn Write,
-) -> std::io::Result<()> {
-    let (stats, lost) = (session.stats(), session.lost());
-    writeln!(out)?;
-    writeln!(out, "{:26} {:30} {:>8}  variables", "example", "what it shows", "hits")?;
-    if let Some(interposer) = &session.interposer {
-        for example in inserted {
-            let hits: u64 = interposer.runs(example.id).iter().sum();
-            let shown =
-                if example.program.header.vars == 0 { &[][..] } else { interposer.locals(example.id) };
-            let variables: Vec<String> = shown.iter().map(u64::to_string).collect();
-            let line =
-                format!("{:26} {:30} {hits:>8}  {}", example.file, example.subject, variables.join(" "));
-            writeln!(out, "{}", line.trim_end())?;
-        }
+) -> Result<(), Failure> {
+    let (stats, lost) = (session.stats(), session.counts().lost());
+    let states = match session.apply(Command::Query)? {
+        Reply::Query { programs, .. } => programs,
+        _ => Vec::new(),
+    };
+    let variables = match session.apply(Command::GetVars { name: None })? {
+        Reply::GetVars { programs, .. } => programs,
+        _ => Vec::new(),
+    };
+    let mut lines =
+        vec![String::new(), format!("{:26} {:30} {:>8}  variables", "example", "what it shows", "hits")];
+    for (example, (state, variables)) in inserted.iter().zip(states.iter().zip(&variables)) {
+        let shown = if example.has_variables { variables.lv.as_slice() } else { &[] };
+        let shown: Vec<String> = shown.iter().map(u64::to_string).collect();
+        let line =
+            format!("{:26} {:30} {:>8}  {}", example.file, example.subject, state.hits, shown.join(" "));
+        lines.push(line.trim_end().to_owned());
     }
-    writeln!(out)?;
-    let (insns, digest) = (session.machine.icount(), session.machine.digest());
-    writeln!(
-        out,
-        "{} after {insns} instructions; {}, {} lost",
-        ending.sentence(),
-        counted(stats.hits, "hit"),
-        counted(lost, "record")
-    )?;
-    writeln!(out, "digest {digest}")
+    let (hits, lost) = (counted(stats.hits, "hit"), counted(lost, "record"));
+    lines.push(String::new());
+    lines.push(format!("{ending} after {} instructions; {hits}, {lost} lost", session.icount()));
+    lines.push(format!("digest {}", session.digest()));
+    lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::Output)
 }

@@ -6,16 +6,17 @@ use std::io::Write;
 
 use serde_json::json;
 use trapline_interposer::{Point, Way};
-use trapline_providers::{Line, Listing, disassemble, resolve};
+use trapline_providers::{Disassembly, Line, disassemble, resolve};
+use trapline_session::{DEFAULT_MEMORY, Guest, counted, read_program};
 use trapline_trace::{HexStyle, hex};
 
-use crate::cli::{DisArgs, Format};
+use crate::cli::{CmdlineArgs, DisArgs, Format};
 use crate::cmd::dis_ppdf;
 use crate::cmd::run::{bits, digits};
+use crate::devices::DeviceArgs;
 use crate::failure::{Exit, Failure};
-use crate::guest::Guest;
-use crate::programs;
-use crate::talk::{Talk, counted};
+use crate::options;
+use crate::talk::Talk;
 
 /// The byte that a site's first one is replaced by, for instruction fetches.
 const INT3: u8 = 0xcc;
@@ -60,14 +61,16 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         let message = format!("{} is no PPDF file: the name of a function must follow it", args.guest.image);
         return Err(Failure::Usage(message));
     };
-    let guest = Guest::open(&args.guest, talk)?;
-    let listing = disassemble(&guest.target, symbol).map_err(|error| Failure::Usage(error.to_string()))?;
+    let (cmdline, devices) = (CmdlineArgs::default(), DeviceArgs::default());
+    let guest = options::open(&options::guest(&args.guest, DEFAULT_MEMORY, &cmdline, &devices)?, talk)?;
+    let source = options::source(&args.source)?;
+    let listing = disassemble(guest.target(), symbol).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut points = vec![Vec::new(); listing.lines.len()];
     let mut elsewhere = 0;
     for path in &args.probe {
-        let program = programs::read(path, &args.source)?;
+        let program = read_program(path, &source)?;
         talk.remarks(&program.warnings);
-        let resolved = resolve(&guest.target, &program).map_err(Failure::Compile)?;
+        let resolved = resolve(guest.target(), &program).map_err(Failure::Compile)?;
         for (probe, Point { place, .. }) in resolved.program.probes.iter().zip(&resolved.points) {
             match listing.line_at(place).and_then(|n| points.get_mut(n)) {
                 Some(here) => here.push(format!("{}:{}", probe.origin.0, probe.origin.1)),
@@ -112,7 +115,7 @@ fn word(way: Way) -> &'static str {
 }
 
 /// `do_fork+0x3`.
-fn label(listing: &Listing, line: &Line) -> String {
+fn label(listing: &Disassembly, line: &Line) -> String {
     match line.address.wrapping_sub(listing.address) {
         0 => listing.name.clone(),
         offset => format!("{}+{offset:#x}", listing.name),
@@ -126,7 +129,7 @@ fn widest(texts: impl Iterator<Item = usize>) -> usize {
 fn text(
     args: &DisArgs,
     guest: &Guest,
-    listing: &Listing,
+    listing: &Disassembly,
     rows: &[Row<'_>],
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
@@ -160,12 +163,12 @@ fn text(
 fn json_lines(
     args: &DisArgs,
     guest: &Guest,
-    listing: &Listing,
+    listing: &Disassembly,
     rows: &[Row<'_>],
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let header = json!({
-        "type": "header", "version": 1, "image": guest.name, "width": bits(guest),
+        "type": "header", "version": 1, "image": guest.name(), "width": bits(guest),
         "module": listing.module, "name": listing.name, "address": format!("{:#x}", listing.address),
     });
     writeln!(out, "{header}")?;

@@ -10,10 +10,11 @@ use trapline_rpn::{
     Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Span, Watch,
 };
 
+use trapline_session::{compiled, read_file};
+
 use crate::cli::{DisArgs, Format};
 use crate::failure::{Exit, Failure};
-use crate::guest::read_file;
-use crate::programs;
+use crate::options;
 
 /// The PPDF file that is given as the image, if it is one.
 ///
@@ -34,7 +35,7 @@ pub fn file(args: &DisArgs) -> Result<Option<Ppdf>, Failure> {
             format!("{} is a PPDF file: it has no functions, modules, symbols or sites", path.display());
         return Err(Failure::Usage(message));
     }
-    programs::compiled(path, &read_file(path)?, &args.source)
+    Ok(compiled(path, &read_file(path)?, &options::source(&args.source)?)?)
 }
 
 /// Prints it.

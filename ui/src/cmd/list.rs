@@ -1,25 +1,23 @@
 //! `trapline list`: functions, and the probes of providers; of the files, or of a guest that was run first.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::json;
 use trapline_emu::symbols::UserModule;
-use trapline_providers::{Description, MatchError, Present, Refused, refused, refused_of, user_probes};
+use trapline_providers::{Description, MatchError, Refused, refused, refused_of, user_probes};
+use trapline_session::{
+    Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, Listing, Probing, Script, Session, Wanted,
+    user_module,
+};
 use trapline_trace::{HeaderItems, TextSink};
 
-use crate::cli::{DEFAULT_MEMORY, FirstArgs, Format, ListArgs};
+use crate::cli::{FirstArgs, Format, ListArgs};
 use crate::cmd::run::{bits, digits};
-use crate::crash::CrashWatch;
 use crate::failure::{Exit, Failure};
-use crate::guest::{self, Guest};
-use crate::interrupt;
-use crate::listing::{How, Listing, Wanted};
-use crate::output::{Console, Outputs};
-use crate::script::Script;
-use crate::session::{Ending, Session, Watch};
+use crate::output::Outputs;
 use crate::talk::Talk;
+use crate::{ctrl_c, options};
 
 /// Near misses named when nothing matches.
 const SUGGESTIONS: usize = 3;
@@ -31,7 +29,7 @@ const SUGGESTIONS: usize = 3;
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
     check(args, &wanted)?;
-    let program = wanted.description().and_then(|_| guest::user_module(&args.guest.image));
+    let program = wanted.description().and_then(|_| user_module(&args.guest.image));
     if let Some((module, description)) = program.map(Arc::new).zip(wanted.description()) {
         if args.first.runs() {
             let image = &args.guest.image;
@@ -45,20 +43,24 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         let how = (2 + usize::from(bits) / 4, bits);
         return write(args, how, (&found, &refused), &wanted, Exit::Ok, out, talk);
     }
-    let guest = Guest::open(&args.guest, talk)?;
-    let ran = args.first.runs().then(|| run_first(&args.first, &guest, talk)).transpose()?;
-    let profile = guest.profile();
-    let mut present =
-        ran.as_ref().map(|(session, _)| Present::new(session.machine.core(), profile.as_deref()));
+    let (first, memory) = (&args.first, args.first.mem.unwrap_or(DEFAULT_MEMORY));
+    let guest = options::guest(&args.guest, memory, &first.cmdline, &first.devices)?;
+    let guest = options::open(&guest, talk)?;
+    let ran = first.runs().then(|| run_first(first, &guest, talk)).transpose()?;
     let refused = refusals(args, &guest, &wanted)?;
-    let found = Listing::find(&guest.target, present.as_mut(), &wanted).map_err(Failure::from);
+    let target = guest.target();
+    let found = match &ran {
+        Some((session, _)) => session.present(|present| Listing::find(target, Some(present), &wanted)),
+        None => Listing::find(target, None, &wanted),
+    };
+    let found = found.map_err(Failure::from);
     let mut found = found.or_else(|error| none(args, error, &refused, out))?;
     if args.verbose || args.format == Format::Json {
-        found.show_parameters(&guest.target);
+        found.show_parameters(target);
     }
     // That what the files have is not there now is an answer.
     if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
-        && (ran.is_none() || Listing::find(&guest.target, None, &wanted)?.len() == 0)
+        && (ran.is_none() || Listing::find(target, None, &wanted)?.len() == 0)
     {
         return Err(nothing(&guest, pattern));
     }
@@ -69,7 +71,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
 /// For a verbose listing of probes: what looks like one of them and is none.
 fn refusals(args: &ListArgs, guest: &Guest, wanted: &Wanted) -> Result<Vec<Refused>, Failure> {
     let Some(description) = wanted.description().filter(|_| args.verbose) else { return Ok(Vec::new()) };
-    Ok(refused(&guest.target, &Description::parse(description).map_err(MatchError::from)?))
+    Ok(refused(guest.target(), &Description::parse(description).map_err(MatchError::from)?))
 }
 
 fn refusal_lines(refused: &[Refused], out: &mut dyn Write) -> io::Result<()> {
@@ -134,37 +136,36 @@ fn of_module(
 
 /// Runs the guest to where its listing is wanted, and the exit code if that was not reached.
 fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, Exit), Failure> {
-    let machine = guest.machine(args.mem.unwrap_or(DEFAULT_MEMORY), &args.cmdline, &args.devices)?;
-    let mut session = Session::new(machine, None, PathBuf::from("."));
-    interrupt::listen();
-    let watch = Watch { until: &args.until, crash_on: &[], crash: CrashWatch::new(&guest.target) };
+    let mut session = guest.start(Probing::default())?;
+    let condition = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
     let limit = args.at.or(args.limit_insns).unwrap_or(u64::MAX);
+    let limits = Limits::insns(limit).cancelled_by(ctrl_c::listen());
     let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));
-    let mut outputs = Outputs { sink, records: None, console: Console::None, talk: *talk };
-    let ending = session.run(&guest.target, &watch, limit, &mut Script::default(), &mut outputs)?;
-    let icount = session.machine.icount();
+    let mut outputs = Outputs::only(sink, *talk);
+    let ending = session.run(&mut Script::default(), &condition, &limits, &mut outputs)?;
+    let icount = session.icount();
     let exit = match ending {
         Ending::Limit if args.at.is_some() => {
             talk.note(&format!("the guest ran for {icount} instructions"));
             Exit::Ok
         }
         ending => {
-            talk.note(&format!("{} after {icount} instructions", ending.sentence()));
-            ending.exit()
+            talk.note(&format!("{ending} after {icount} instructions"));
+            Exit::from(&ending)
         }
     };
     Ok((session, exit))
 }
 
 fn nothing(guest: &Guest, pattern: &str) -> Failure {
-    let modules = guest.target.modules().iter();
+    let modules = guest.target().modules().iter();
     let near = |symbols: &trapline_emu::symbols::Symbols| -> Vec<String> {
         symbols.near_misses(pattern, SUGGESTIONS).into_iter().map(|name| format!("`{name}`")).collect()
     };
-    let mut names = near(guest.target.symbols());
+    let mut names = near(guest.target().symbols());
     names.extend(modules.flat_map(|module| near(module.symbols())));
     names.truncate(SUGGESTIONS);
-    let mut sentence = format!("no function of {} matches `{pattern}`", guest.name);
+    let mut sentence = format!("no function of {} matches `{pattern}`", guest.name());
     if !names.is_empty() {
         sentence.push_str(&format!("; did you mean {}?", names.join(" or ")));
     }
@@ -203,7 +204,9 @@ fn json_lines(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(out, "{}", json!({"type": "header", "version": 1, "image": image, "width": bits}))?;
-    found.objects().iter().try_for_each(|object| writeln!(out, "{object}"))?;
+    for row in found.rows().items() {
+        writeln!(out, "{}", json!(row))?;
+    }
     for Refused { module, reason } in refused {
         writeln!(out, "{}", json!({"type": "refused", "module": module, "reason": reason}))?;
     }

@@ -1,73 +1,76 @@
 //! `trapline run`: boot an image, insert probe programs, print their records.
 
 use std::io::Write;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trapline_emu::Machine;
-use trapline_interposer::{Interposer, InterposerConfig, Stats};
-use trapline_providers::{Target, resolve};
+use trapline_interposer::Stats;
+use trapline_providers::resolve;
+use trapline_session::{
+    Command, CommandError, Condition, Ending, Guest, InputLine, Limits, Probing, Reply, Script, Selection,
+    Session, SourceOptions, console_tail, counted, read_program,
+};
 use trapline_trace::{ChannelConfig, End, RunInfo};
 
 use crate::cli::{RecordFormat, RunArgs};
-use crate::crash::{self, CrashWatch};
 use crate::failure::{Exit, Failure};
-use crate::gate::{self, Command, GateError, InputLine, Selection};
-use crate::guest::Guest;
 use crate::output::{Outputs, choose};
-use crate::script::{self, Script};
-use crate::session::{Ending, Session, Watch};
-use crate::talk::{Talk, counted};
-use crate::{errors, interrupt, programs};
+use crate::talk::Talk;
+use crate::{ctrl_c, errors, options};
 
 /// Runs the command.
 ///
 /// # Errors
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    let guest = Guest::open(&args.guest, talk)?;
-    let mut machine = guest.machine(args.mem, &args.cmdline, &args.devices)?;
-    let mut interposer = insert_all(args, &guest, &mut machine, talk)?;
-    let mut script = script(args)?;
-    let observe_only = check_script(&script, &guest, args, talk)?;
-    if let Some(interposer) = &mut interposer {
-        select(args, interposer, &mut machine)?;
-    }
+    let source = options::source(&args.source)?;
+    let guest = options::open(&options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?, talk)?;
+    let mut session = guest.start(probing(args))?;
+    insert_all(args, &source, &mut session, talk)?;
+    let mut script = script(args, &source, &session)?;
+    let observe_only = check_script(&script, &guest, talk)?;
     let mut outputs = choose(args, out, *talk)?;
     let info = RunInfo {
-        image: guest.name.clone(),
+        image: guest.name().to_owned(),
         width: bits(&guest),
-        extra: header_fields(args, observe_only && interposer.as_ref().is_none_or(Interposer::observe_only)),
+        extra: header_fields(args, observe_only && session.observe_only()),
     };
     outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
-    let mut session = Session::new(machine, interposer, args.core_dir.clone());
-    interrupt::listen();
-    let crash = CrashWatch::new(&guest.target);
-    let watch = Watch { until: &args.until, crash_on: &args.crash_on, crash };
-    let limit = args.limit_insns.unwrap_or(u64::MAX);
-    let ending = session.run(&guest.target, &watch, limit, &mut script, &mut outputs)?;
-    for line in script.left().into_iter().filter(|_| ending.exit() != Exit::Usage) {
+    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(ctrl_c::listen());
+    let ending = session.run(&mut script, &condition(args), &limits, &mut outputs)?;
+    for line in script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
         talk.note(&format!("{} never came due", script.place(line)));
     }
-    ask(args, &mut session, &guest.target, &mut outputs)?;
-    if let Some(interposer) = &mut session.interposer {
-        interposer.silence(session.machine.core_mut());
-    }
+    ask(args, &mut session, &mut outputs)?;
+    session.apply(Command::Silence)?;
     finish(args, &mut session, &ending, outputs, talk)
 }
 
+/// What probes record.
+fn probing(args: &RunArgs) -> Probing {
+    Probing {
+        header: args.header,
+        channel: args.channel.unwrap_or_else(ChannelConfig::growing),
+        max_steps: args.max_steps,
+        max_cores: args.max_cores,
+        watch_unlimited: args.watch_unlimited,
+        stack: args.stack.unwrap_or_default().into(),
+        user_stack: args.ustack.unwrap_or_default().into(),
+    }
+}
+
+/// What ends the run.
+fn condition(args: &RunArgs) -> Condition {
+    let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
+    let crash = args.crash_on.iter().fold(until, |condition, text| condition.or_crash_text(text));
+    args.stop_after.into_iter().fold(crash, Condition::or_hits)
+}
+
 /// What `--query` and `--getvars` ask at the end.
-fn ask(
-    args: &RunArgs,
-    session: &mut Session,
-    target: &Target,
-    outputs: &mut Outputs<'_>,
-) -> Result<(), Failure> {
+fn ask(args: &RunArgs, session: &mut Session, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
     let asked = [(args.query, Command::Query), (args.getvars, Command::GetVars { name: None })];
     for (_, command) in asked.into_iter().filter(|(wanted, _)| *wanted) {
-        // Neither names a program: neither can fail.
-        let Ok(done) = gate::apply(session, target, &command) else { continue };
-        let written = outputs.sink.reply(&done.reply);
+        let reply = session.apply(command)?;
+        let written = outputs.sink.reply(&reply.for_sink());
         written.map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     }
     Ok(())
@@ -75,32 +78,33 @@ fn ask(
 
 /// The guest's word in bits.
 pub fn bits(guest: &Guest) -> u8 {
-    guest.target.width().bits()
+    guest.target().width().bits()
 }
 
 /// Characters of an address with its `0x`.
 pub fn digits(guest: &Guest) -> usize {
-    2 + 2 * guest.target.width().bytes()
+    2 + 2 * guest.target().width().bytes()
 }
 
 /// The script, or one without lines.
-fn script(args: &RunArgs) -> Result<Script, Failure> {
+fn script(args: &RunArgs, source: &SourceOptions, session: &Session) -> Result<Script, Failure> {
     let Some(path) = &args.script else { return Ok(Script::default()) };
-    let inserted: Vec<String> = args.probe.iter().map(|path| path.display().to_string()).collect();
-    script::parse(path, &inserted, &args.source)
+    let programs = session.interposer().map(|interposer| interposer.programs()).unwrap_or_default();
+    let inserted: Vec<String> = programs.iter().map(|program| program.name.to_owned()).collect();
+    Ok(Script::read(path, &inserted, source)?)
 }
 
 /// Checks a script against the guest: its files, and what there is to type at. Whether all programs only observe.
-fn check_script(script: &Script, guest: &Guest, args: &RunArgs, talk: &Talk) -> Result<bool, Failure> {
+fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Failure> {
     let mut observe_only = true;
     for command in script.commands() {
         let at_virtio = matches!(command, Command::Type { line: InputLine::Virtio, .. });
-        if at_virtio && !args.devices.virtio_console {
-            return Err(Failure::Usage(GateError::NoVirtioConsole.to_string()));
+        if at_virtio && !guest.has_virtio_console() {
+            return Err(CommandError::NoVirtioConsole.into());
         }
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
-            let resolved = resolve(&guest.target, program).map_err(Failure::Compile)?;
+            let resolved = resolve(guest.target(), program).map_err(Failure::Compile)?;
             observe_only &= resolved.program.probes.iter().all(|probe| probe.handler.observe_only());
         }
     }
@@ -113,71 +117,36 @@ fn names(values: &[String]) -> Vec<String> {
     bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()
 }
 
-/// Disables the probe points that `--group` and `--type` leave out.
-fn select(args: &RunArgs, interposer: &mut Interposer, machine: &mut Machine) -> Result<(), Failure> {
-    let wanted = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
-    if wanted == Selection::default() {
-        return Ok(());
-    }
-    let (mut left_out, mut chosen) = (Vec::new(), 0);
-    for program in interposer.programs() {
-        for (n, point) in program.points.iter().enumerate() {
-            if wanted.holds(point) {
-                chosen += 1;
-            } else {
-                left_out.push((program.id, n));
-            }
-        }
-    }
-    if chosen == 0 {
-        return Err(Failure::Usage(format!("no probe point of the programs has {}", wanted.words())));
-    }
-    for (id, point) in left_out {
-        // Disabling cannot fail.
-        let _ = interposer.set_enabled(machine.core_mut(), id, point, false);
-    }
-    let ended = interposer.end_selection();
-    ended.map_err(|(name, kind)| Failure::Program { file: name.to_owned(), reason: kind.to_string() })
-}
-
-/// All programs in an interposer; without programs and script none, so that the machine runs alone.
+/// Inserts all programs; without any the machine runs alone.
 fn insert_all(
     args: &RunArgs,
-    guest: &Guest,
-    machine: &mut Machine,
+    source: &SourceOptions,
+    session: &mut Session,
     talk: &Talk,
-) -> Result<Option<Interposer>, Failure> {
-    if !args.is_probed() {
-        return Ok(None);
-    }
-    let mut interposer = Interposer::new(InterposerConfig {
-        header: args.header,
-        channel: args.channel.unwrap_or_else(ChannelConfig::growing),
-        profile: guest.profile(),
-        max_steps: args.max_steps,
-    });
-    interposer.allow_cores(args.max_cores);
-    let target = Arc::clone(&guest.target);
-    interposer.name_symbols(Box::new(move |address| target.symbol_at(address)));
-    interposer.set_watch_unlimited(args.watch_unlimited);
-    interposer.unwind_with(guest.target.unwinder());
-    interposer.set_stack_depth(args.stack.unwrap_or_default().into());
-    interposer.set_user_stack_depth(args.ustack.unwrap_or_default().into());
-    if let Some(hits) = args.stop_after {
-        interposer.stop_after_hits(hits);
-    }
-    if !args.group.is_empty() || !args.kind.is_empty() {
-        interposer.begin_selection();
-    }
+) -> Result<(), Failure> {
+    let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
     for path in &args.probe {
-        let program = programs::read(path, &args.source)?;
+        let program = Box::new(read_program(path, source)?);
+        talk.remarks(&program.warnings);
         let name = path.display().to_string();
-        programs::insert(&mut interposer, machine.core_mut(), &guest.target, (&name, &program), talk)?;
+        session.apply(Command::Insert { name, program, only: only.clone() })?;
     }
     for text in &args.clauses {
-        programs::insert_clause(&mut interposer, machine.core_mut(), &guest.target, text, talk)?;
+        let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
+        if let Reply::Action { matched, .. } = reply {
+            matched.iter().for_each(|matched| talk.note(&matched.sentence()));
+        }
     }
-    Ok(Some(interposer))
+    let selects = only != Selection::default() && args.is_probed();
+    if selects && !any_enabled(session)? {
+        return Err(Failure::Usage(format!("no probe point of the programs has {}", only.words())));
+    }
+    Ok(())
+}
+
+fn any_enabled(session: &mut Session) -> Result<bool, Failure> {
+    let Reply::Query { programs, .. } = session.apply(Command::Query)? else { return Ok(false) };
+    Ok(programs.iter().flat_map(|program| &program.points).any(|point| point.enabled))
 }
 
 /// Fields of the JSON header line beyond those that every run has.
@@ -193,7 +162,7 @@ fn header_fields(args: &RunArgs, observe_only: bool) -> Vec<(String, Value)> {
 
 /// The exit code: a crash, Ctrl-C or a script that failed first, then what was asked to fail, then how the run ended.
 fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
-    match ending.exit() {
+    match Exit::from(ending) {
         exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage) => exit,
         _ if args.fail_on_exception && exceptions > 0 => Exit::HandlerException,
         _ if args.fail_on_loss && lost > 0 => Exit::Lost,
@@ -208,18 +177,18 @@ fn finish(
     mut outputs: Outputs<'_>,
     talk: &Talk,
 ) -> Result<Exit, Failure> {
-    let (stats, lost) = (session.stats(), session.lost());
+    let (stats, lost) = (session.stats(), session.counts().lost());
     let exit = exit(args, ending, stats.exceptions, lost);
     let wanted = args.digest || args.format != RecordFormat::Text;
-    let digest = wanted.then(|| session.machine.digest().to_string());
-    let mut extra = vec![("reason".to_owned(), json!(ending.sentence()))];
+    let digest = wanted.then(|| session.digest().to_string());
+    let mut extra = vec![("reason".to_owned(), json!(ending.to_string()))];
     let counters = counters(session, &stats);
     if args.stats {
         let stats: serde_json::Map<_, _> = counters.iter().cloned().collect();
         extra.push(("stats".to_owned(), stats.into()));
     }
     let end = End {
-        insns: session.machine.icount(),
+        insns: session.icount(),
         hits: stats.hits,
         lost,
         counts: session.counts(),
@@ -238,17 +207,17 @@ fn finish(
 
 fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, talk: &Talk) {
     let stats = session.stats();
-    let summary = format!("{} after {} instructions", ending.sentence(), end.insns);
+    let summary = format!("{} after {} instructions", ending, end.insns);
     if let Ending::ScriptFailed(why) = ending {
         talk.error(why);
-    } else if ending.exit() == Exit::Crashed {
+    } else if Exit::from(ending) == Exit::Crashed {
         talk.line(&format!("trapline: {summary}"));
-        talk.line(session.machine.core().dump_registers().trim_end());
+        talk.line(session.core().dump_registers().trim_end());
         show_tail(session, ending, talk);
     } else {
         talk.note(&summary);
     }
-    if session.interposer.is_some() {
+    if session.interposer().is_some() {
         let mut text = format!("{}, {} lost", counted(end.hits, "hit"), counted(end.lost, "record"));
         if stats.exceptions > 0 {
             text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
@@ -258,9 +227,9 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             text.push_str(&format!(", {many} did not fit excpt_log"));
         }
         talk.note(&text);
-        if let Some(interposer) = &session.interposer {
+        if let Some(interposer) = session.interposer() {
             errors::totals(interposer, talk);
-            if let Some(damage) = interposer.modules_damage(session.machine.core()) {
+            if let Some(damage) = interposer.modules_damage(session.core()) {
                 talk.note(&damage);
             }
         }
@@ -278,7 +247,7 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
 
 /// The console's last lines, of a guest that crashed in its own way.
 fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
-    let tail = crash::tail(session.machine.console());
+    let tail = console_tail(session.console());
     if tail.is_empty() || !matches!(ending, Ending::KernelCrashed(_) | Ending::TripleFault(_)) {
         return;
     }
@@ -301,11 +270,11 @@ fn unanswered(stats: &Stats, talk: &Talk) {
 
 /// Counters by name, in the order in which they are shown.
 fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
-    let machine = session.machine.counters();
-    let unknown = session.machine.core().platform().unknown_ports().len() as u64;
+    let machine = session.counters();
+    let unknown = session.core().platform().unknown_ports().len() as u64;
     [
-        ("instructions", session.machine.icount()),
-        ("virtual_ns", session.machine.core().virtual_ns()),
+        ("instructions", session.icount()),
+        ("virtual_ns", session.core().virtual_ns()),
         ("sites", stats.sites),
         ("traps", stats.traps),
         ("hits", stats.hits),

@@ -9,6 +9,8 @@ use trapline_trace::{
     Destination, End, Entry, Event, FileDestination, Logged, ShowError, TraceFileError, TraceReader,
 };
 
+use trapline_session::FileError;
+
 use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_stdout};
@@ -56,7 +58,7 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
 
 fn damaged(path: &Path, error: TraceFileError) -> Failure {
     match error {
-        TraceFileError::Io(error) => Failure::Read { path: path.to_owned(), error },
+        TraceFileError::Io(error) => FileError::Read { path: path.to_owned(), error }.into(),
         error => Failure::Trace { path: path.to_owned(), error },
     }
 }

@@ -1,18 +1,19 @@
 //! What `trapline list` and a script's `list` show: functions, probes with their sites, modules and processes; of the
-//! files, or of a guest that has run. As lines, and as JSON objects. Not here: where they go.
+//! files, or of a guest that has run. As lines, and as rows that can be serialized. Not here: where they go.
 
 mod functions;
 mod probes;
 mod system;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use trapline_providers::{Description, FunctionGlob, GlobError, MatchError, Present, Probe, Target};
 
-pub use probes::Listed;
-use system::{Loaded, Running};
+pub use functions::FunctionRow;
+pub use probes::{Listed, ProbeRow, SiteRow, SpotRow};
+pub use system::{Loaded, MappedRow, ModuleRow, ProcessRow, Running};
 
 /// What is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
     /// All functions.
     Functions,
@@ -36,7 +37,7 @@ impl Wanted {
     /// Whether it can be asked for at all.
     ///
     /// # Errors
-    /// A pattern or a description that is none.
+    /// The pattern or the description is malformed.
     pub fn check(&self) -> Result<(), ListError> {
         match self {
             Self::Named(text) if text.contains(':') => {
@@ -49,7 +50,7 @@ impl Wanted {
 }
 
 /// How it is shown as text.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
     /// The sites of probes, what processes have mapped.
     pub verbose: bool,
@@ -64,15 +65,52 @@ pub struct How {
 /// Why there is no listing.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The pattern is none.
+    /// The pattern is not a glob.
     #[error(transparent)]
     Glob(#[from] GlobError),
-    /// The description is none, or names nothing.
+    /// The description is malformed, or names nothing.
     #[error(transparent)]
     Probes(#[from] MatchError),
-    /// Nobody can tell.
+    /// No profile reads its modules and processes.
     #[error("the guest's system is not known, so neither its modules nor its processes can be read")]
     UnknownSystem,
+}
+
+/// What was found, item by item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rows {
+    /// Functions.
+    Functions(Vec<Row>),
+    /// Probes.
+    Probes(Vec<Row>),
+    /// Modules.
+    Modules(Vec<Row>),
+    /// Processes and their threads.
+    Processes(Vec<Row>),
+}
+
+impl Rows {
+    /// The items.
+    pub fn items(&self) -> &[Row] {
+        match self {
+            Self::Functions(rows) | Self::Probes(rows) | Self::Modules(rows) | Self::Processes(rows) => rows,
+        }
+    }
+}
+
+/// One item. Addresses are hexadecimal digits behind `0x`, since JSON numbers hold 53 bits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Row {
+    /// A function.
+    Function(FunctionRow),
+    /// A probe.
+    Probe(ProbeRow),
+    /// A module.
+    Module(ModuleRow),
+    /// A task.
+    Process(ProcessRow),
 }
 
 /// What was found.
@@ -91,7 +129,7 @@ impl Listing {
     /// Finds it: by the files, and with `present` of that what is there now.
     ///
     /// # Errors
-    /// A pattern or description that is none, a description that names nothing, or a guest whose system is not known.
+    /// A malformed pattern or description, a description that names nothing, or a guest whose system is not known.
     pub fn find(
         target: &Target,
         present: Option<&mut Present<'_>>,
@@ -141,13 +179,19 @@ impl Listing {
         }
     }
 
-    /// One JSON object an item.
-    pub fn objects(&self) -> Vec<Value> {
+    /// The items as values that can be serialized.
+    pub fn rows(&self) -> Rows {
         match self {
-            Self::Functions(list) => list.iter().map(functions::object).collect(),
-            Self::Probes(list, _) => list.iter().map(probes::object).collect(),
-            Self::Modules(list) => list.iter().map(system::module_object).collect(),
-            Self::Processes(list) => list.iter().map(system::process_object).collect(),
+            Self::Functions(list) => {
+                Rows::Functions(list.iter().map(functions::row).map(Row::Function).collect())
+            }
+            Self::Probes(list, _) => Rows::Probes(list.iter().map(probes::row).map(Row::Probe).collect()),
+            Self::Modules(list) => {
+                Rows::Modules(list.iter().map(system::module_row).map(Row::Module).collect())
+            }
+            Self::Processes(list) => {
+                Rows::Processes(list.iter().map(system::process_row).map(Row::Process).collect())
+            }
         }
     }
 
@@ -169,6 +213,11 @@ impl Listing {
             Self::Modules(_) => "modules",
             Self::Processes(_) => "processes",
         }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// How many there are, as a sentence.

@@ -5,18 +5,31 @@ use std::path::Path;
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
 use super::{Rule, Script, Sightings, When, names};
-use crate::cli::SourceArgs;
-use crate::failure::Failure;
-use crate::gate::{Command, InputLine, Selection, file_name};
-use crate::guest::read_file;
+use crate::commands::{Command, InputLine, Selection, short_name};
+use crate::files::{FileError, read_file, text_of};
 use crate::listing::{How, Wanted};
-use crate::programs;
-use crate::size::parse_count;
+use crate::numbers::{count, position};
+use crate::programs::{self, ProgramError, SourceOptions};
+
+/// Why a script cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// Its file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Lines are wrong.
+    #[error("{0}")]
+    Lines(Diagnostics),
+    /// A program that it inserts is wrong.
+    #[error(transparent)]
+    Program(ProgramError),
+}
 
 /// What a line may begin with.
 const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
 /// What a line may do.
-const ACTIONS: &str = "insert, remove, enable, disable, query, getvars, list, snapshot, restore, type and stop are what can be done";
+const ACTIONS: &str =
+    "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, type and stop";
 
 /// A word and its place in the line.
 #[derive(Debug, Clone, Copy)]
@@ -46,15 +59,20 @@ struct Line<'a> {
     end: usize,
 }
 
-/// Reads and checks a script. `inserted` are the programs that are there from the start.
-///
-/// # Errors
-/// The file cannot be read or is no text, a line is wrong, or a program that it inserts is.
-pub fn parse(path: &Path, inserted: &[String], source: &SourceArgs) -> Result<Script, Failure> {
-    let bytes = read_file(path)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| Failure::NotText { path: path.to_owned(), at: error.utf8_error().valid_up_to() })?;
-    let file = path.display().to_string();
+/// See [`Script::read`].
+pub fn read(path: &Path, inserted: &[String], source: &SourceOptions) -> Result<Script, ScriptError> {
+    let text = text_of(path, read_file(path)?)?;
+    parse(&path.display().to_string(), &text, inserted, source)
+}
+
+/// See [`Script::parse`].
+pub fn parse(
+    name: &str,
+    text: &str,
+    inserted: &[String],
+    source: &SourceOptions,
+) -> Result<Script, ScriptError> {
+    let file = name.to_owned();
     let mut found = Diagnostics::default();
     let mut rules: Vec<Rule> = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
@@ -63,7 +81,7 @@ pub fn parse(path: &Path, inserted: &[String], source: &SourceArgs) -> Result<Sc
             Ok(None) => {}
             Ok(Some(rule)) => rules.push(rule),
             Err(Bad::Line(wrong)) => push(&mut found, &file, number, content, wrong),
-            Err(Bad::Program(failure)) => return Err(*failure),
+            Err(Bad::Program(error)) => return Err(ScriptError::Program(error)),
         }
     }
     for rule in &rules {
@@ -76,7 +94,7 @@ pub fn parse(path: &Path, inserted: &[String], source: &SourceArgs) -> Result<Sc
         return Ok(Script { file, rules });
     }
     found.list.sort_by_key(|d| (d.line, d.col));
-    Err(Failure::Script(found))
+    Err(ScriptError::Lines(found))
 }
 
 fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wrong) {
@@ -102,7 +120,7 @@ fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wr
 /// Why a line is no rule.
 enum Bad {
     Line(Wrong),
-    Program(Box<Failure>),
+    Program(ProgramError),
 }
 
 impl From<Wrong> for Bad {
@@ -111,7 +129,7 @@ impl From<Wrong> for Bad {
     }
 }
 
-fn rule(line: u32, content: &str, source: &SourceArgs) -> Result<Option<Rule>, Bad> {
+fn rule(line: u32, content: &str, source: &SourceOptions) -> Result<Option<Rule>, Bad> {
     let mut words = split(content)?;
     if words.words.is_empty() {
         return Ok(None);
@@ -147,7 +165,7 @@ fn split(content: &str) -> Parsed<Line<'_>> {
         let text = content.get(byte(start + usize::from(quoted))..byte(n)).unwrap_or_default();
         if quoted && n == chars.len() {
             let message = "the quotation mark is not closed".to_owned();
-            let help = "a second `\"` behind the name would be right".to_owned();
+            let help = "put a second `\"` behind the text".to_owned();
             return Err(Wrong { col: start + 1, len: n - start, message, help });
         }
         n += usize::from(quoted);
@@ -186,7 +204,7 @@ impl<'a> Line<'a> {
             Some(word) => Err(wrong(
                 word,
                 format!("`{}` is more than this line can have", word.text),
-                "one statement a line would be right; # begins a comment",
+                "write one statement a line; # begins a comment",
             )),
         }
     }
@@ -202,11 +220,7 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
     match first.text {
         "at" => Ok(When::At(insns(line, "at insns=N")?)),
         "every" => match insns(line, "every insns=N")? {
-            0 => Err(wrong(
-                first,
-                "every 0 instructions is never".to_owned(),
-                "N of at least 1 would be right",
-            )),
+            0 => Err(wrong(first, "the interval must be at least 1".to_owned(), "write every insns=N")),
             step => Ok(When::Every { step, next: step }),
         },
         "on" if line.peek().is_some_and(|word| word.text == "console") => {
@@ -217,9 +231,9 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
             const FORM: &str = "on hit N of NAME";
             keyword(line, "hit", "on hit N of NAME or on console TEXT")?;
             let word = line.next("the number of the hit", FORM)?;
-            let n = number(word, word.text, word.col)?;
+            let n = number(word, FORM)?;
             if n == 0 {
-                return Err(wrong(word, "there is no hit 0".to_owned(), "the first hit is hit 1"));
+                return Err(wrong(word, "hits count from 1".to_owned(), "the first hit is hit 1"));
             }
             keyword(line, "of", FORM)?;
             Ok(When::Hit { n, name: line.next("the program's name", FORM)?.text.to_owned() })
@@ -227,7 +241,7 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
         other => Err(wrong(
             first,
             format!("a line cannot begin with `{other}`"),
-            &format!("{STARTS} would be right"),
+            &format!("begin it with {STARTS}"),
         )),
     }
 }
@@ -237,18 +251,22 @@ fn on_console(line: &mut Line<'_>) -> Parsed<When> {
     let word = line.next("the text", "on console TEXT")?;
     let text = unescape(word)?;
     if text.is_empty() {
-        return Err(wrong(word, "no text at all is always there".to_owned(), "a text would be right"));
+        return Err(wrong(word, "the text is empty".to_owned(), "write the text to wait for"));
     }
     let counts = |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit());
     let nth = match line.peek().filter(counts) {
         Some(word) => {
             line.at += 1;
-            number(word, word.text, word.col)?
+            number(word, "on console TEXT N")?
         }
         None => 1,
     };
     if nth == 0 {
-        return Err(wrong(word, "there is no appearance 0".to_owned(), "the first one is 1"));
+        return Err(wrong(
+            word,
+            "appearances count from 1".to_owned(),
+            "write 1 or leave it out for the first",
+        ));
     }
     Ok(When::Console { text, nth, seen: Sightings::default() })
 }
@@ -270,7 +288,7 @@ fn unescape(word: Word<'_>) -> Parsed<Vec<u8>> {
             (Some('x'), Some(byte)) if !escape.starts_with("x+") => (byte, 3),
             (other, _) => {
                 let shown = other.map_or_else(|| "the end".to_owned(), |c| format!("`{c}`"));
-                let help = "\\n, \\r, \\t, \\e, \\\\ or \\x and two hexadecimal digits would be right";
+                let help = "write \\n, \\r, \\t, \\e, \\\\ or \\x and two hexadecimal digits";
                 return Err(wrong(word, format!("{shown} behind `\\` stands for nothing"), help));
             }
         };
@@ -286,37 +304,38 @@ fn keyword(line: &mut Line<'_>, expected: &str, form: &str) -> Parsed<()> {
     if word.text == expected {
         return Ok(());
     }
-    Err(wrong(
-        word,
-        format!("`{}` stands where `{expected}` belongs", word.text),
-        &format!("{form} would be right"),
-    ))
+    Err(wrong(word, format!("`{}` stands where `{expected}` belongs", word.text), &format!("write {form}")))
 }
 
 fn insns(line: &mut Line<'_>, form: &str) -> Parsed<u64> {
     let word = line.next("`insns=N`", form)?;
-    match word.text.strip_prefix("insns=") {
-        Some(text) => number(word, text, word.col + "insns=".len()),
-        None => Err(wrong(word, format!("`{}` is no count", word.text), &format!("{form} would be right"))),
-    }
-}
-
-/// Decimal or `0x..`, with `_`, and K, M or G for thousands, millions and thousand millions.
-fn number(word: Word<'_>, text: &str, col: usize) -> Parsed<u64> {
-    parse_count(text).ok_or_else(|| Wrong {
-        col,
-        len: text.chars().count().max(1).min(word.len),
-        message: format!("`{text}` is no number of 64 bits"),
-        help: "a number such as 1500000, 0x10, 1_500_000, 1500K or 2M would be right".to_owned(),
+    position(word.text).map_err(|error| {
+        let text = word.text.strip_prefix("insns=").unwrap_or(word.text);
+        wrong_number(word, text, error.to_string(), form)
     })
 }
 
-fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Command, Bad> {
+/// A count as everywhere.
+fn number(word: Word<'_>, form: &str) -> Parsed<u64> {
+    count(word.text).map_err(|error| wrong_number(word, word.text, error.to_string(), form))
+}
+
+/// Points at `text`, the end of a word.
+fn wrong_number(word: Word<'_>, text: &str, message: String, form: &str) -> Wrong {
+    let before = word.text.chars().count() - text.chars().count();
+    let (message, help) = match message.split_once("; ") {
+        Some((message, help)) => (message.to_owned(), help.to_owned()),
+        None => (message, format!("write {form}")),
+    };
+    Wrong { col: word.col + before, len: (word.len - before).max(1), message, help }
+}
+
+fn action(line: &mut Line<'_>, when: &When, source: &SourceOptions) -> Result<Command, Bad> {
     let word = line.next("what to do", ACTIONS)?;
     Ok(match word.text {
         "insert" => {
             let file = line.next("the program's file", "insert FILE.rpn")?;
-            Command::Insert { name: file.text.to_owned(), program: Box::new(program(file, source)?) }
+            Command::insert(file.text, program(file, source)?)
         }
         "remove" => Command::Remove { name: line.next("the program's name", "remove NAME")?.text.to_owned() },
         "enable" => Command::Switch { points: selection(line, word)?, on: true },
@@ -329,14 +348,14 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceArgs) -> Result<Comma
         }
         "restore" => {
             if matches!(when, When::Every { .. }) {
-                let message = "a run that goes back again and again does not end".to_owned();
-                return Err(wrong(word, message, "restore with `at` or `on hit` would be right").into());
+                let message = "a run that goes back again and again never ends".to_owned();
+                return Err(wrong(word, message, "restore with `at`, `on hit` or `on console`").into());
             }
             Command::Restore { label: line.next("the snapshot's name", "restore LABEL")?.text.to_owned() }
         }
         "type" => typed(line)?,
         "stop" => Command::Stop,
-        other => return Err(wrong(word, format!("`{other}` is nothing that can be done"), ACTIONS).into()),
+        other => return Err(wrong(word, format!("there is no action `{other}`"), ACTIONS).into()),
     })
 }
 
@@ -358,18 +377,14 @@ fn listing(line: &mut Line<'_>) -> Parsed<Command> {
             "--modules" => Wanted::Modules,
             "--processes" => Wanted::Processes,
             text if text.starts_with('-') => {
-                return Err(wrong(
-                    word,
-                    format!("`{text}` is no option of list"),
-                    &format!("{FORM} would be right"),
-                ));
+                return Err(wrong(word, format!("`{text}` is no option of list"), &format!("write {FORM}")));
             }
             text => Wanted::Named(text.to_owned()),
         };
-        named.check().map_err(|error| wrong(word, error.to_string(), &format!("{FORM} would be right")))?;
+        named.check().map_err(|error| wrong(word, error.to_string(), &format!("write {FORM}")))?;
         if wanted.replace(named).is_some() {
             let message = format!("`{}` is more than one line can list", word.text);
-            return Err(wrong(word, message, &format!("{FORM} would be right")));
+            return Err(wrong(word, message, &format!("write {FORM}")));
         }
     }
     let wanted = wanted.ok_or_else(|| Wrong {
@@ -390,23 +405,23 @@ fn typed(line: &mut Line<'_>) -> Parsed<Command> {
         ("ttyS0", Some(text)) => (InputLine::Com1, text),
         (_, None) => (InputLine::Com1, first),
         (other, Some(_)) => {
-            let help = "hvc0, or quotation marks around a text with blanks, would be right";
+            let help = "write hvc0, or put quotation marks around a text with blanks";
             return Err(wrong(first, format!("`{other}` is no console to type at"), help));
         }
     };
     Ok(Command::Type { line, bytes: unescape(text)? })
 }
 
-fn program(file: Word<'_>, source: &SourceArgs) -> Result<trapline_rpn::Program, Bad> {
-    programs::read(Path::new(file.text), source).map_err(|failure| match failure {
-        Failure::Compile(_) => Bad::Program(Box::new(failure)),
-        other => Bad::Line(wrong(file, other.to_string(), "a probe program's file would be right")),
+fn program(file: Word<'_>, source: &SourceOptions) -> Result<trapline_rpn::Program, Bad> {
+    programs::read(Path::new(file.text), source).map_err(|error| match error {
+        ProgramError::Compile(_) => Bad::Program(error),
+        other => Bad::Line(wrong(file, other.to_string(), "name the file of a probe program")),
     })
 }
 
 /// `NAME`, `NAME n`, `group=G` and `type=T`, at least one of them.
 fn selection(line: &mut Line<'_>, verb: Word<'_>) -> Parsed<Selection> {
-    let form = format!("{0} NAME, {0} NAME n, {0} group=G or {0} type=T would be right", verb.text);
+    let form = format!("write {0} NAME, {0} NAME n, {0} group=G or {0} type=T", verb.text);
     let mut points = Selection::default();
     line.peek().ok_or_else(|| wrong(verb, format!("nothing is named to {}", verb.text), &form))?;
     while let Some(word) = line.peek() {
@@ -417,7 +432,7 @@ fn selection(line: &mut Line<'_>, verb: Word<'_>) -> Parsed<Selection> {
         } else if points == Selection::default() {
             points.name = Some(word.text.to_owned());
         } else if points.name.is_some() && points.point.is_none() {
-            let n = number(word, word.text, word.col)?;
+            let n = number(word, "NAME N")?;
             points.point = Some(usize::try_from(n).unwrap_or(usize::MAX));
         } else {
             return Err(wrong(word, format!("`{}` is more than can be named", word.text), &form));
@@ -457,10 +472,10 @@ fn names_nothing(rule: &Rule, rules: &[Rule], inserted: &[String], content: &str
             continue;
         }
         let (message, help) = if count > 1 {
-            let same: Vec<&str> = known.iter().copied().filter(|k| file_name(k) == name).collect();
+            let same: Vec<&str> = known.iter().copied().filter(|k| short_name(k) == name).collect();
             (
                 format!("`{name}` is the file name of {count} programs"),
-                format!("one of {} would be right", list(&same)),
+                format!("write one of {}", list(&same)),
             )
         } else if known.is_empty() {
             (format!("no program is called `{name}`"), "-p or an `insert` must name it".to_owned())
@@ -476,7 +491,7 @@ fn names_nothing(rule: &Rule, rules: &[Rule], inserted: &[String], content: &str
         && !labels.contains(&label.as_str())
     {
         let help = if labels.is_empty() {
-            "no line takes a snapshot; `at insns=N snapshot LABEL` would be right".to_owned()
+            "no line takes a snapshot; `at insns=N snapshot LABEL` takes one".to_owned()
         } else {
             format!("the snapshots of this script are {}", list(&labels))
         };

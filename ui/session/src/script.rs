@@ -1,14 +1,17 @@
 //! A control script: what is done to a run, and when. Grammar and meaning: docs/script.md.
 //!
-//! A script knows when each of its lines is due; what a line does passes the gate. Not here: the run loop.
+//! A script knows when each of its lines is due; a line holds a [`Command`]. Not here: the run loop.
 
 mod parse;
 
-pub use parse::parse;
+pub use parse::ScriptError;
+
+use std::path::Path;
 
 use trapline_interposer::{Interposer, ProgramId};
 
-use crate::gate::{Command, file_name};
+use crate::commands::{Command, short_name};
+use crate::programs::SourceOptions;
 
 /// When a line is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,12 +79,45 @@ pub struct DueHit {
     pub n: u64,
 }
 
-/// Whether a name in a script is that of the program `program`: its path or the last part of it.
+/// Whether a name in a script is that of the program `program`: the whole name or the short one.
 fn names(name: &str, program: &str) -> bool {
-    name == program || name == file_name(program)
+    name == program || name == short_name(program)
 }
 
 impl Script {
+    /// Reads and checks a script, with the programs that its lines insert. `-` is standard input. `inserted` are the
+    /// programs that are there from the start.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not text, a line is wrong, or a program that it inserts is.
+    pub fn read(path: &Path, inserted: &[String], source: &SourceOptions) -> Result<Self, ScriptError> {
+        parse::read(path, inserted, source)
+    }
+
+    /// As [`Script::read`], of a text; diagnostics call it `name`.
+    ///
+    /// ```
+    /// use trapline_session::{Condition, Ending, GuestBuilder, Limits, Script, SourceOptions};
+    ///
+    /// let text = "at insns=1M snapshot early\nat insns=2M stop\n";
+    /// let mut script = Script::parse("two.script", text, &[], &SourceOptions::default())?;
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// let ending = session.run_script(&mut script, &Condition::end(), &Limits::none());
+    /// assert_eq!((ending, session.icount()), (Ending::Stopped, 2_000_000));
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Script::read`].
+    pub fn parse(
+        name: &str,
+        text: &str,
+        inserted: &[String],
+        source: &SourceOptions,
+    ) -> Result<Self, ScriptError> {
+        parse::parse(name, text, inserted, source)
+    }
+
     /// All commands, in order.
     pub fn commands(&self) -> impl Iterator<Item = &Command> {
         self.rules.iter().map(|rule| &rule.command)

@@ -1,6 +1,6 @@
 //! Functions, by address.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use trapline_providers::{Function, FunctionGlob, Present, Target, functions, present_functions};
 use trapline_trace::{HexStyle, hex};
 
@@ -38,13 +38,34 @@ fn line(function: &Function, how: How, modules: usize) -> String {
     line
 }
 
-/// One as JSON.
-pub fn object(function: &Function) -> Value {
-    json!({
-        "type": "function", "address": format!("{:#x}", function.address), "size": function.size,
-        "module": function.module, "name": function.name,
-        "offset": function.offset.map(|offset| format!("{offset:#x}")),
-        "opcode": function.bytes.first().map(|byte| format!("{byte:#04x}")),
-        "bytes": hex(&function.bytes, HexStyle::Pairs),
-    })
+/// A function in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionRow {
+    /// Its linear address.
+    pub address: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its kernel or module.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Its offset in the module's file.
+    pub offset: Option<String>,
+    /// Its first byte.
+    pub opcode: Option<String>,
+    /// Its first bytes, as hexadecimal digits.
+    pub bytes: String,
+}
+
+/// One as a row.
+pub fn row(function: &Function) -> FunctionRow {
+    FunctionRow {
+        address: format!("{:#x}", function.address),
+        size: function.size,
+        module: function.module.to_string(),
+        name: function.name.to_string(),
+        offset: function.offset.map(|offset| format!("{offset:#x}")),
+        opcode: function.bytes.first().map(|byte| format!("{byte:#04x}")),
+        bytes: hex(&function.bytes, HexStyle::Pairs),
+    }
 }

@@ -1,6 +1,6 @@
 //! Probes, as `dtrace -l` lists them, with their sites if wanted.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use trapline_interposer::Place;
 use trapline_providers::{Present, Probe, Site, Spot};
 use trapline_trace::{HexStyle, hex};
@@ -111,34 +111,88 @@ fn address(site: &Site) -> Option<u64> {
     }
 }
 
-/// One as JSON.
-pub fn object(Listed { probe, spots }: &Listed) -> Value {
+/// A probe in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeRow {
+    /// Its identifier.
+    pub id: u32,
+    /// Its provider.
+    pub provider: String,
+    /// Its module.
+    pub module: String,
+    /// Its function.
+    pub function: String,
+    /// Its name.
+    pub name: String,
+    /// Its sites.
+    pub sites: Vec<SiteRow>,
+}
+
+/// A site of a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteRow {
+    /// Its linear address by the files; of a module its offset. None without a place in memory.
+    pub address: Option<String>,
+    /// Its offset in the function.
+    pub offset: u64,
+    /// Its first byte by the files.
+    pub opcode: String,
+    /// The rule by which it was found.
+    pub rule: String,
+    /// What is known of the arguments there.
+    pub arguments: Vec<String>,
+    /// Where it is now, if the guest has run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub now: Option<Vec<SpotRow>>,
+}
+
+/// Where a site is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpotRow {
+    /// Its linear address.
+    pub address: Option<String>,
+    /// The process that has it mapped.
+    pub pid: Option<u32>,
+    /// That process's name.
+    pub process: Option<String>,
+    /// Its bytes as loads see them, as hexadecimal digits.
+    pub bytes: String,
+    /// Its bytes as instruction fetches see them.
+    pub fetched: String,
+}
+
+/// One as a row.
+pub fn row(Listed { probe, spots }: &Listed) -> ProbeRow {
     let sites = probe.sites.iter().enumerate();
-    let sites = sites.map(|(n, site)| site_object(site, spots.as_ref().and_then(|spots| spots.get(n))));
+    let sites = sites.map(|(n, site)| site_row(site, spots.as_ref().and_then(|spots| spots.get(n))));
     let name = &probe.name;
-    json!({
-        "type": "probe", "id": probe.id, "provider": *name.provider, "module": *name.module,
-        "function": *name.function, "name": *name.name, "sites": sites.collect::<Vec<Value>>(),
-    })
-}
-
-fn site_object(site: &Site, spots: Option<&Vec<Spot>>) -> Value {
-    let at = address(site);
-    let mut object = json!({
-        "address": at.map(|at| format!("{at:#x}")), "offset": site.offset,
-        "opcode": format!("{:#04x}", site.opcode), "rule": site.rule, "arguments": site.shown,
-    });
-    if let (Some(spots), Some(object)) = (spots, object.as_object_mut()) {
-        object.insert("now".to_owned(), spots.iter().map(spot_object).collect());
+    ProbeRow {
+        id: probe.id,
+        provider: name.provider.to_string(),
+        module: name.module.to_string(),
+        function: name.function.to_string(),
+        name: name.name.to_string(),
+        sites: sites.collect(),
     }
-    object
 }
 
-fn spot_object(spot: &Spot) -> Value {
-    json!({
-        "address": spot.linear.map(|at| format!("{at:#x}")),
-        "pid": spot.process.as_ref().map(|process| process.pid),
-        "process": spot.process.as_ref().map(|process| &process.name),
-        "bytes": hex(&spot.data, HexStyle::Pairs), "fetched": hex(&spot.code, HexStyle::Pairs),
-    })
+fn site_row(site: &Site, spots: Option<&Vec<Spot>>) -> SiteRow {
+    SiteRow {
+        address: address(site).map(|at| format!("{at:#x}")),
+        offset: site.offset,
+        opcode: format!("{:#04x}", site.opcode),
+        rule: site.rule.to_string(),
+        arguments: site.shown.iter().map(ToString::to_string).collect(),
+        now: spots.map(|spots| spots.iter().map(spot_row).collect()),
+    }
+}
+
+fn spot_row(spot: &Spot) -> SpotRow {
+    SpotRow {
+        address: spot.linear.map(|at| format!("{at:#x}")),
+        pid: spot.process.as_ref().map(|process| process.pid),
+        process: spot.process.as_ref().map(|process| process.name.to_string()),
+        bytes: hex(&spot.data, HexStyle::Pairs),
+        fetched: hex(&spot.code, HexStyle::Pairs),
+    }
 }

@@ -1,6 +1,6 @@
 //! What a guest that has run says of itself: modules and processes.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use trapline_emu::Core;
 use trapline_os::{Module, ModuleKind, OsProfile, Task};
 use trapline_providers::Target;
@@ -81,21 +81,73 @@ pub fn processes_text(found: &[Running], how: How) -> Vec<String> {
     lines
 }
 
-/// A module as JSON.
-pub fn module_object(Loaded { module, file }: &Loaded) -> Value {
-    json!({
-        "type": "module", "address": format!("{:#x}", module.base), "size": module.size, "kind": kind(module),
-        "name": module.name, "file": file,
-    })
+/// A module in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleRow {
+    /// Its linear address.
+    pub address: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// `kernel` or `user`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// The file that it is known by.
+    pub file: Option<String>,
 }
 
-/// A task as JSON.
-pub fn process_object(Running { task, program, modules }: &Running) -> Value {
-    let modules = modules.iter().map(
-        |module| json!({"address": format!("{:#x}", module.base), "size": module.size, "name": module.name}),
-    );
-    json!({
-        "type": "process", "pid": task.pid, "tgid": task.tgid, "uid": task.uid, "name": task.name,
-        "program": program, "modules": modules.collect::<Vec<Value>>(),
-    })
+/// A task in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// Its number.
+    pub pid: u32,
+    /// The number of its process.
+    pub tgid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its name.
+    pub name: String,
+    /// The program that it runs.
+    pub program: Option<String>,
+    /// What its process has mapped.
+    pub modules: Vec<MappedRow>,
+}
+
+/// A module that a process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedRow {
+    /// Its linear address.
+    pub address: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// A module as a row.
+pub fn module_row(Loaded { module, file }: &Loaded) -> ModuleRow {
+    ModuleRow {
+        address: format!("{:#x}", module.base),
+        size: module.size,
+        kind: kind(module).to_owned(),
+        name: module.name.to_string(),
+        file: file.clone(),
+    }
+}
+
+/// A task as a row.
+pub fn process_row(Running { task, program, modules }: &Running) -> ProcessRow {
+    let mapped = |module: &Module| MappedRow {
+        address: format!("{:#x}", module.base),
+        size: module.size,
+        name: module.name.to_string(),
+    };
+    ProcessRow {
+        pid: task.pid,
+        tgid: task.tgid,
+        uid: task.uid,
+        name: task.name.to_string(),
+        program: program.as_ref().map(ToString::to_string),
+        modules: modules.iter().map(mapped).collect(),
+    }
 }

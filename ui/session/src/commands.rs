@@ -1,0 +1,256 @@
+//! Commands: everything that anything outside can do to a run, and the errors of doing so.
+//!
+//! A line of a script, a probe program of the command line and whatever else steers a run becomes a [`Command`];
+//! [`Session::apply`](crate::Session::apply) carries it out between two instructions. A command holds all that it needs, so
+//! a list of commands with the instruction counts at which they were applied says everything that came in. Not here: when
+//! a command is due, and what it does.
+
+mod program;
+
+use serde::{Deserialize, Serialize};
+use trapline_emu::SnapshotMismatch;
+use trapline_interposer::PointView;
+use trapline_providers::{ArgumentRefused, ClauseError, EnableError, MatchError};
+use trapline_rpn::{Diagnostics, Program};
+
+use crate::files::file_name;
+use crate::listing::{How, ListError, Wanted};
+use crate::plural::counted;
+
+/// What can be done to a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Command {
+    /// Adds a probe program and arms it.
+    Insert {
+        /// The name under which it is known: a path. Its last part suffices to name it if no other program has that too.
+        name: String,
+        /// The program; PPDF when it is serialized.
+        #[serde(with = "program")]
+        program: Box<Program>,
+        /// The probe points to enable; the others are inserted disabled. The default selects all.
+        only: Selection,
+    },
+    /// Puts a handler on the probes that a clause names: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, which is what `-n`
+    /// takes. The program is known as `-n SPEC[,SPEC..]`.
+    Clause {
+        /// The clause.
+        text: String,
+        /// The probe points to enable, as of [`Command::Insert`].
+        only: Selection,
+    },
+    /// Takes a program out. What it recorded stays.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// Enables or disables probe points.
+    Switch {
+        /// Which.
+        points: Selection,
+        /// Enables them.
+        on: bool,
+    },
+    /// Asks for all programs and their probe points.
+    Query,
+    /// Asks for variables: those of one program and the global ones, or all.
+    GetVars {
+        /// The program.
+        name: Option<String>,
+    },
+    /// Asks for what is there now: functions, probes, modules, processes.
+    List {
+        /// Which.
+        wanted: Wanted,
+        /// What is shown of them.
+        how: How,
+    },
+    /// Saves machine and probe table.
+    Snapshot {
+        /// The name to restore it by; an older one of that name is forgotten.
+        label: String,
+    },
+    /// Goes back to what was saved.
+    Restore {
+        /// Its name.
+        label: String,
+    },
+    /// Types at the guest.
+    Type {
+        /// Where.
+        line: InputLine,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Lowers the semaphores that probes have raised in the guest's programs, since nobody will listen any more.
+    Silence,
+    /// Ends the run.
+    Stop,
+}
+
+impl Command {
+    /// Inserts a program with all its probe points enabled.
+    pub fn insert(name: &str, program: Program) -> Self {
+        Self::Insert { name: name.to_owned(), program: Box::new(program), only: Selection::default() }
+    }
+
+    /// Whether the run ends with it.
+    pub fn stops(&self) -> bool {
+        matches!(self, Self::Stop)
+    }
+
+    /// Whether the run goes on from somewhere else after it.
+    pub fn goes_back(&self) -> bool {
+        matches!(self, Self::Restore { .. })
+    }
+
+    /// Puts a handler on probes by their names.
+    pub fn clause(text: &str) -> Self {
+        Self::Clause { text: text.to_owned(), only: Selection::default() }
+    }
+}
+
+/// What a program may be called instead of its whole name: the file name of its path, or a clause's descriptions.
+pub fn short_name(name: &str) -> &str {
+    name.strip_prefix("-n ").unwrap_or_else(|| file_name(name))
+}
+
+/// Where typed input arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InputLine {
+    /// The first serial port.
+    Com1,
+    /// The virtio console.
+    Virtio,
+}
+
+/// Probe points: those that match everything given. The default selects all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Of this program.
+    pub name: Option<String>,
+    /// The one of this number, from 0.
+    pub point: Option<usize>,
+    /// Of one of these groups; of any if there is none.
+    pub groups: Vec<String>,
+    /// Of one of these types; of any if there is none.
+    pub kinds: Vec<String>,
+}
+
+impl Selection {
+    /// Whether a probe point is selected by its group and type.
+    pub fn holds(&self, point: &PointView<'_>) -> bool {
+        let among = |list: &[String], value: Option<&str>| {
+            list.is_empty()
+                || value.is_some_and(|value| list.iter().any(|one| one.eq_ignore_ascii_case(value)))
+        };
+        among(&self.groups, point.group) && among(&self.kinds, point.kind)
+    }
+
+    /// As a script has it.
+    pub fn words(&self) -> String {
+        let mut words: Vec<String> = self.name.iter().cloned().collect();
+        words.extend(self.point.map(|point| point.to_string()));
+        words.extend(self.groups.iter().map(|group| format!("group={group}")));
+        words.extend(self.kinds.iter().map(|kind| format!("type={kind}")));
+        words.join(" ")
+    }
+}
+
+/// Why a command was not carried out. The run is as if it had not been tried.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No such program.
+    #[error("no program `{name}` is inserted; {known}")]
+    UnknownProgram {
+        /// The name.
+        name: String,
+        /// The programs that are inserted, as the end of a sentence.
+        known: String,
+    },
+    /// Several programs have the same file name.
+    #[error("`{name}` names {count} programs; use the path of one of them")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// It is there already.
+    #[error("`{0}` is already inserted")]
+    Inserted(String),
+    /// It does not fit the guest.
+    #[error("`{name}` cannot be inserted: {}", first(findings))]
+    DoesNotFit {
+        /// Its name.
+        name: String,
+        /// What is wrong, with the places in its source.
+        findings: Diagnostics,
+    },
+    /// It cannot be armed, and no line of its source is to blame.
+    #[error("`{name}` cannot be inserted: {reason}")]
+    NotArmed {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The text is not a clause.
+    #[error(transparent)]
+    Clause(#[from] ClauseError),
+    /// A clause names no probes.
+    #[error(transparent)]
+    Match(MatchError),
+    /// The handler of a clause does not compile.
+    #[error("{0}")]
+    Handler(Diagnostics),
+    /// The handler of a clause pushes an argument that a probe does not have.
+    #[error(transparent)]
+    Argument(ArgumentRefused),
+    /// No such probe point.
+    #[error("`{name}` has {}, counted from 0; there is no {point}", counted(*.points as u64, "probe point"))]
+    UnknownPoint {
+        /// The program.
+        name: String,
+        /// The number.
+        point: usize,
+        /// How many there are.
+        points: usize,
+    },
+    /// It cannot be armed.
+    #[error("a probe point cannot be enabled: {0}")]
+    NotEnabled(String),
+    /// Nothing is selected.
+    #[error("no probe point that is inserted has {0}")]
+    Nothing(String),
+    /// No such snapshot.
+    #[error("there is no snapshot `{label}`; {known}")]
+    UnknownSnapshot {
+        /// Its name.
+        label: String,
+        /// Those that exist, as the end of a sentence.
+        known: String,
+    },
+    /// There is nothing to type at.
+    #[error("the machine has no virtio console; --virtio-console adds one")]
+    NoVirtioConsole,
+    /// Nothing can be listed.
+    #[error(transparent)]
+    List(ListError),
+    /// The snapshot is of another machine.
+    #[error(transparent)]
+    Mismatch(#[from] SnapshotMismatch),
+}
+
+fn first(findings: &Diagnostics) -> &str {
+    findings.list.first().map_or("it does not fit the guest", |finding| finding.message.as_str())
+}
+
+impl From<EnableError> for CommandError {
+    fn from(error: EnableError) -> Self {
+        match error {
+            EnableError::Match(error) => Self::Match(error),
+            EnableError::Handler(found) => Self::Handler(found),
+            EnableError::Argument(error) => Self::Argument(error),
+        }
+    }
+}

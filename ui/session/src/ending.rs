@@ -1,0 +1,181 @@
+//! Why a run ended, and what ends one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trapline_emu::CrashReport;
+
+use crate::plural::counted;
+
+/// Why a run ended. It displays as the beginning of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// HLT with interrupts disabled, or nothing that could wake the CPU.
+    Halted,
+    /// The guest switched the machine off.
+    PoweredOff,
+    /// The guest asked for a reset.
+    Reset(String),
+    /// The console showed a text that was waited for.
+    Until(String),
+    /// The console showed a text that means a crash.
+    CrashText(String),
+    /// The kernel reported a panic or an oops.
+    KernelCrashed(String),
+    /// A triple fault.
+    TripleFault(Box<CrashReport>),
+    /// The machine cannot go on.
+    CannotGoOn(String),
+    /// The instruction limit.
+    Limit,
+    /// The flag in [`Limits::cancel`] was raised.
+    Interrupted,
+    /// [`Command::Stop`](crate::Command::Stop).
+    Stopped,
+    /// A handler of this program called the service `stop`.
+    HandlerStopped(String),
+    /// As many hits as were waited for.
+    EnoughHits(u64),
+    /// A line of the script could not be carried out; the text says which, and why.
+    ScriptFailed(String),
+}
+
+impl Ending {
+    /// Whether the guest crashed, or the machine cannot go on.
+    pub fn is_crash(&self) -> bool {
+        matches!(
+            self,
+            Self::CrashText(_) | Self::KernelCrashed(_) | Self::TripleFault(_) | Self::CannotGoOn(_)
+        )
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Halted => f.write_str("the guest halted"),
+            Self::PoweredOff => f.write_str("the guest powered off"),
+            Self::Reset(how) => write!(f, "the guest asked for a reset ({how})"),
+            Self::Until(text) => write!(f, "the console showed {text:?}"),
+            Self::CrashText(text) => write!(f, "the guest crashed: the console showed {text:?}"),
+            Self::KernelCrashed(how) => write!(f, "the guest crashed: {how}"),
+            Self::TripleFault(report) => {
+                let vectors: Vec<String> = report.vectors.iter().map(u8::to_string).collect();
+                let list = vectors.join(", ");
+                write!(f, "the guest crashed: triple fault at {:#x} (exceptions {list})", report.ip)
+            }
+            Self::CannotGoOn(why) => write!(f, "the machine cannot go on: {why}"),
+            Self::Limit => f.write_str("the instruction limit was reached"),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Stopped => f.write_str("the script stopped the run"),
+            Self::HandlerStopped(name) => write!(f, "a handler of {name} stopped the run"),
+            Self::EnoughHits(1) => f.write_str("there was 1 hit"),
+            Self::EnoughHits(hits) => write!(f, "there were {}", counted(*hits, "hit")),
+            Self::ScriptFailed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What ends a run, beside the guest itself. The default waits for nothing.
+///
+/// ```
+/// use trapline_session::Condition;
+/// let prompt_or_panic = Condition::console("/ # ").or_crash_text("Kernel panic");
+/// let tenth_hit = Condition::end().or_hits(10);
+/// # let _ = (prompt_or_panic, tenth_hit);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Condition {
+    /// Texts on the console that end the run successfully.
+    pub(crate) until: Vec<String>,
+    /// Texts on the console that mean a crash.
+    pub(crate) crash_on: Vec<String>,
+    /// Hits of any probe since the session began.
+    pub(crate) hits: Option<u64>,
+}
+
+impl Condition {
+    /// Runs until the guest ends by itself.
+    #[must_use]
+    pub fn end() -> Self {
+        Self::default()
+    }
+
+    /// Runs until the console shows this text.
+    #[must_use]
+    pub fn console(text: &str) -> Self {
+        Self::end().or_console(text)
+    }
+
+    /// Also ends when the console shows this text.
+    #[must_use]
+    pub fn or_console(mut self, text: &str) -> Self {
+        self.until.push(text.to_owned());
+        self
+    }
+
+    /// Also ends, as a crash, when the console shows this text.
+    #[must_use]
+    pub fn or_crash_text(mut self, text: &str) -> Self {
+        self.crash_on.push(text.to_owned());
+        self
+    }
+
+    /// Also ends when the session has had so many hits, of all probes together.
+    #[must_use]
+    pub fn or_hits(mut self, hits: u64) -> Self {
+        self.hits = Some(hits);
+        self
+    }
+}
+
+/// How far a run may go.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::AtomicBool;
+/// use trapline_session::Limits;
+///
+/// let cancel = Arc::new(AtomicBool::new(false));
+/// let limits = Limits::insns(300_000_000).cancelled_by(Arc::clone(&cancel));
+/// # let _ = limits;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The instruction count at which it ends, counted from the machine's start.
+    pub(crate) icount: u64,
+    /// Ends the run at the next look when it is true.
+    pub(crate) cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Limits {
+    /// No limit.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { icount: u64::MAX, cancel: None }
+    }
+
+    /// Ends the run when this many instructions have retired since the machine started.
+    #[must_use]
+    pub fn insns(icount: u64) -> Self {
+        Self { icount, ..Self::none() }
+    }
+
+    /// Also ends the run, with [`Ending::Interrupted`], soon after the flag has become true.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
+        self.cancel = Some(cancel);
+        self
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(|cancel| cancel.load(Ordering::SeqCst))
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::none()
+    }
+}

@@ -1,0 +1,462 @@
+//! From files to a guest: image, modules, initial RAM disk, symbols, and the machine that they are loaded into.
+//!
+//! A [`GuestBuilder`] says what the guest is made of; [`GuestBuilder::open`] reads it all. Not here: probes, and the run.
+
+mod parts;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trapline_emu::devices::virtio::{DiskError, DiskImage};
+use trapline_emu::load::linux::{CMDLINE_ON_MINIMAL, DEFAULT_CMDLINE};
+use trapline_emu::load::{InitramfsError, LoadError, Width as FileWidth};
+use trapline_emu::platform::{PlatformConfig, PlatformKind};
+use trapline_emu::symbols::{SymbolError, UserModule};
+use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, MachineError};
+use trapline_os::{Linux, OsProfile, TrapOs};
+use trapline_providers::{Abi, ProbeOptions, Rules, Target, TargetProcess};
+use trapline_rpn::Width;
+
+use crate::files::{FileError, read_file};
+
+/// The word before the name of an embedded guest.
+const EMBEDDED: &str = "embedded:";
+/// Bytes of guest memory when nothing else is said.
+pub const DEFAULT_MEMORY: u64 = 256 << 20;
+
+/// Why there is no guest.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There is no embedded guest of this name.
+    #[error("there is no embedded guest {name:?}; there are {known}")]
+    UnknownEmbedded {
+        /// The name.
+        name: String,
+        /// Those that exist.
+        known: String,
+    },
+    /// The image is not a kernel that can be loaded.
+    #[error("cannot load {image}: {error}")]
+    Image {
+        /// Its name as given.
+        image: String,
+        /// What is wrong with it.
+        error: LoadError,
+    },
+    /// A file of symbols is damaged.
+    #[error("cannot read the symbols of {file}: {error}")]
+    Symbols {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        error: SymbolError,
+    },
+    /// The initial RAM disk is cut off or damaged.
+    #[error("cannot load the initial RAM disk {file}: {error}")]
+    Initrd {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        error: InitramfsError,
+    },
+    /// The initial RAM disk has no content.
+    #[error("the initial RAM disk {0} is empty")]
+    EmptyInitrd(String),
+    /// A disk image cannot be used.
+    #[error("{}: {error}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: DiskError,
+    },
+    /// The minimal platform has no virtio devices.
+    #[error("{0} needs --platform pc: the minimal platform has no virtio devices")]
+    NeedsPc(&'static str),
+    /// A path in the guest begins with `/`.
+    #[error("{0:?} is not the path of a file in the guest, such as /bin/busybox")]
+    GuestPath(String),
+    /// The calling convention is not one of this guest's code.
+    #[error("the calling convention (--abi) is one of {abi}-bit code, and {image} is a {guest}-bit guest")]
+    Abi {
+        /// Bits of the convention.
+        abi: Width,
+        /// The image.
+        image: String,
+        /// Bits of the guest.
+        guest: Width,
+    },
+    /// The children of a process by number have other numbers.
+    #[error("--follow-fork needs --target NAME or PATH: the children of process {0} have other numbers")]
+    FollowsNumber(u32),
+    /// The machine cannot be built, or the parts do not fit into it.
+    #[error("cannot build the machine: {0}")]
+    Machine(#[from] MachineError),
+}
+
+/// A file of the host, or its content.
+///
+/// ```
+/// use trapline_session::Content;
+/// let file = Content::from("initrd.gz");
+/// let bytes = Content::from(vec![0x1f, 0x8b]);
+/// assert_eq!((file.name(), bytes.name()), ("initrd.gz".to_string(), "given bytes".to_string()));
+/// ```
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// The file at this path.
+    File(PathBuf),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Content {
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Bytes(_) => "given bytes".to_owned(),
+        }
+    }
+
+    pub(crate) fn read(&self) -> Result<Vec<u8>, FileError> {
+        match self {
+            Self::File(path) => read_file(path),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+        }
+    }
+}
+
+impl From<&Path> for Content {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+impl From<PathBuf> for Content {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<&str> for Content {
+    fn from(path: &str) -> Self {
+        Self::File(path.into())
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// Where the image comes from.
+#[derive(Debug, Clone)]
+enum ImageSource {
+    Embedded(String),
+    Content { name: String, content: Content },
+}
+
+/// What a guest is made of. Every part but the image has a default.
+///
+/// ```
+/// use trapline_session::GuestBuilder;
+///
+/// let guest = GuestBuilder::embedded("x86_64").memory(32 << 20).open()?;
+/// assert_eq!(guest.target().width().bits(), 64);
+/// # Ok::<(), trapline_session::GuestError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct GuestBuilder {
+    image: ImageSource,
+    modules: Vec<(Content, String)>,
+    initrd: Option<Content>,
+    files: Vec<(String, Content)>,
+    symbols: Vec<PathBuf>,
+    options: ProbeOptions,
+    hardware: Hardware,
+}
+
+/// What the guest runs on.
+#[derive(Debug, Clone)]
+struct Hardware {
+    memory: u64,
+    platform: Option<PlatformKind>,
+    disk: Option<Content>,
+    virtio_console: bool,
+    cmdline: Option<String>,
+    append: Vec<String>,
+}
+
+impl GuestBuilder {
+    /// A guest of an image file: a Linux bzImage or vmlinux, a Multiboot or ELF kernel, also gzipped; or of
+    /// `embedded:NAME`.
+    pub fn image(path: &str) -> Self {
+        match path.strip_prefix(EMBEDDED) {
+            Some(name) => Self::embedded(name),
+            None => Self::new(ImageSource::Content { name: path.to_owned(), content: path.into() }),
+        }
+    }
+
+    /// A guest of an image in memory. `name` is the kernel's name: the first word of its command line.
+    pub fn image_bytes(name: &str, bytes: Vec<u8>) -> Self {
+        Self::new(ImageSource::Content { name: name.to_owned(), content: bytes.into() })
+    }
+
+    /// A guest that is compiled into the library: `ia32` or `x86_64`.
+    pub fn embedded(name: &str) -> Self {
+        Self::new(ImageSource::Embedded(name.to_owned()))
+    }
+
+    fn new(image: ImageSource) -> Self {
+        let hardware = Hardware {
+            memory: DEFAULT_MEMORY,
+            platform: None,
+            disk: None,
+            virtio_console: false,
+            cmdline: None,
+            append: Vec::new(),
+        };
+        let options = ProbeOptions::default();
+        let (modules, files, symbols) = (Vec::new(), Vec::new(), Vec::new());
+        Self { image, modules, initrd: None, files, symbols, options, hardware }
+    }
+
+    /// Guest memory in bytes, a multiple of 4096; 256 MiB by default.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.hardware.memory = bytes;
+        self
+    }
+
+    /// The devices; by default those of a PC for Linux, and the minimal platform for other guests.
+    #[must_use]
+    pub fn platform(mut self, kind: PlatformKind) -> Self {
+        self.hardware.platform = Some(kind);
+        self
+    }
+
+    /// The kernel command line, in place of the guest's own.
+    #[must_use]
+    pub fn cmdline(mut self, line: &str) -> Self {
+        self.hardware.cmdline = Some(line.to_owned());
+        self
+    }
+
+    /// Appends these words to the kernel command line.
+    #[must_use]
+    pub fn append(mut self, words: &str) -> Self {
+        self.hardware.append.push(words.to_owned());
+        self
+    }
+
+    /// The initial RAM disk of a Linux kernel. Programs in it can be probed.
+    #[must_use]
+    pub fn initrd(mut self, initrd: impl Into<Content>) -> Self {
+        self.initrd = Some(initrd.into());
+        self
+    }
+
+    /// A Multiboot module. `string` is what the kernel reads of it: by custom its name and arguments. A program
+    /// among the modules can be probed.
+    #[must_use]
+    pub fn module(mut self, content: impl Into<Content>, string: &str) -> Self {
+        self.modules.push((content.into(), string.to_owned()));
+        self
+    }
+
+    /// A raw disk image, of the PC platform. It is read only: what the guest writes stays in memory.
+    #[must_use]
+    pub fn disk(mut self, disk: impl Into<Content>) -> Self {
+        self.hardware.disk = Some(disk.into());
+        self
+    }
+
+    /// Gives the PC platform a virtio console.
+    #[must_use]
+    pub fn virtio_console(mut self) -> Self {
+        self.hardware.virtio_console = true;
+        self
+    }
+
+    /// A file that the guest has at `path`, so that it can be probed.
+    #[must_use]
+    pub fn file(mut self, path: &str, content: impl Into<Content>) -> Self {
+        self.files.push((path.to_owned(), content.into()));
+        self
+    }
+
+    /// More kernel symbols: a System.map or an ELF file.
+    #[must_use]
+    pub fn symbols(mut self, path: impl Into<PathBuf>) -> Self {
+        self.symbols.push(path.into());
+        self
+    }
+
+    /// Which functions and sites fbt has.
+    #[must_use]
+    pub fn fbt(mut self, rules: Rules) -> Self {
+        self.options.fbt = rules;
+        self
+    }
+
+    /// How the kernel's functions get their arguments, in place of what is known of the kernel.
+    #[must_use]
+    pub fn abi(mut self, abi: Abi) -> Self {
+        self.options.abi = Some(abi);
+        self
+    }
+
+    /// The process that `$target` stands for in `pid$target`.
+    #[must_use]
+    pub fn target(mut self, process: TargetProcess) -> Self {
+        self.options.target = Some(process);
+        self
+    }
+
+    /// Includes the children that the process of [`GuestBuilder::target`] forks.
+    #[must_use]
+    pub fn follow_fork(mut self) -> Self {
+        self.options.follow_fork = true;
+        self
+    }
+
+    /// Reads everything that the guest is made of.
+    ///
+    /// # Errors
+    /// A file is missing or damaged, or the parts do not go together.
+    pub fn open(&self) -> Result<Guest, GuestError> {
+        if let (true, Some(TargetProcess::Pid(pid))) = (self.options.follow_fork, &self.options.target) {
+            return Err(GuestError::FollowsNumber(*pid));
+        }
+        parts::open(self)
+    }
+}
+
+/// A guest that can be booted, any number of times.
+pub struct Guest {
+    name: String,
+    target: Arc<Target>,
+    modules: Vec<BootModule>,
+    initrd: Vec<u8>,
+    /// Its own command line; of a Multiboot kernel what follows the image's name.
+    cmdline: String,
+    /// If it is Linux: what reads its tasks.
+    linux: Option<Linux>,
+    hardware: Hardware,
+    notes: Vec<String>,
+}
+
+impl Guest {
+    /// Its image as it was named.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What there is to probe.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// What could not be read of it, and what that means; one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Bytes of its memory.
+    pub fn memory(&self) -> u64 {
+        self.hardware.memory
+    }
+
+    /// Whether it will have a virtio console.
+    pub fn has_virtio_console(&self) -> bool {
+        self.hardware.virtio_console
+    }
+
+    /// Its devices.
+    pub fn platform(&self) -> PlatformKind {
+        let linux = self.target.image().plan().linux.is_some();
+        let default = if linux { PlatformKind::Pc } else { PlatformKind::Minimal };
+        self.hardware.platform.unwrap_or(default)
+    }
+
+    /// The kernel command line that it will get.
+    pub fn cmdline(&self) -> String {
+        let linux = self.target.image().plan().linux.is_some();
+        let default = || match (linux, self.platform()) {
+            (true, PlatformKind::Pc) => DEFAULT_CMDLINE.to_owned(),
+            (true, PlatformKind::Minimal) => format!("{DEFAULT_CMDLINE} {CMDLINE_ON_MINIMAL}"),
+            (false, _) => self.cmdline.clone(),
+        };
+        let mut line = self.hardware.cmdline.clone().unwrap_or_else(default);
+        for more in &self.hardware.append {
+            line = format!("{line} {more}").trim().to_owned();
+        }
+        line
+    }
+
+    /// A machine with this guest loaded, at its entry. For what the run of a [`Session`] does not offer.
+    ///
+    /// # Errors
+    /// Memory is too small, a disk cannot be read, or the parts do not go together.
+    pub fn machine(&self) -> Result<Machine, GuestError> {
+        let model = match self.target.image().plan().width {
+            FileWidth::Bits32 => CpuModel::Ia32,
+            FileWidth::Bits64 => CpuModel::X86_64,
+        };
+        let devices = self.devices()?;
+        let config = MachineConfig { mem_size: self.hardware.memory, model };
+        let mut machine = Machine::with_platform(&config, &devices)?;
+        let line = self.cmdline();
+        let files = BootFiles { cmdline: &line, modules: &self.modules, initrd: &self.initrd };
+        machine.load(self.target.image(), &files)?;
+        Ok(machine)
+    }
+
+    fn devices(&self) -> Result<PlatformConfig, GuestError> {
+        let Hardware { memory, disk, virtio_console, .. } = &self.hardware;
+        let kind = self.platform();
+        let asked = [(disk.is_some(), "--disk"), (*virtio_console, "--virtio-console")];
+        if let (PlatformKind::Minimal, Some((_, option))) = (kind, asked.iter().find(|(asked, _)| *asked)) {
+            return Err(GuestError::NeedsPc(option));
+        }
+        let disk = disk.as_ref().map(|content| match content {
+            Content::File(path) => DiskImage::open(path).map_err(|error| match error {
+                DiskError::Unreadable(error) => FileError::Read { path: path.clone(), error }.into(),
+                error => GuestError::Disk { path: path.clone(), error },
+            }),
+            Content::Bytes(bytes) => DiskImage::from_bytes(bytes)
+                .map_err(|error| GuestError::Disk { path: content.name().into(), error }),
+        });
+        Ok(PlatformConfig { mem_size: *memory, kind, disk: disk.transpose()?, console: *virtio_console })
+    }
+
+    /// What reads the tasks of its system, if that is known.
+    pub fn profile(&self) -> Option<Box<dyn OsProfile>> {
+        profile(self.linux.as_ref(), &self.target)
+    }
+
+    /// Makes what [`Guest::profile`] gives, without the guest.
+    pub(crate) fn profiles(&self) -> Box<dyn Fn() -> Option<Box<dyn OsProfile>> + Send> {
+        let (linux, target) = (self.linux.clone(), Arc::clone(&self.target));
+        Box::new(move || profile(linux.as_ref(), &target))
+    }
+}
+
+fn profile(linux: Option<&Linux>, target: &Target) -> Option<Box<dyn OsProfile>> {
+    if let Some(linux) = linux {
+        return Some(Box::new(linux.clone()));
+    }
+    let found = TrapOs::find(target.image().plan(), target.symbols()).ok()?;
+    Some(Box::new(found))
+}
+
+/// The program or library that an image file is instead of a kernel: it is linked to go anywhere, or asks for a dynamic
+/// linker.
+pub fn user_module(path: &str) -> Option<UserModule> {
+    parts::user_module(path)
+}

@@ -1,0 +1,186 @@
+//! Reads what a guest is made of, and works out what there is to probe.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trapline_emu::BootModule;
+use trapline_emu::load::{ElfView, Files, Image, InitramfsError};
+use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule};
+use trapline_guests::Guest as Embedded;
+use trapline_os::Linux;
+use trapline_providers::Target;
+
+use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
+use crate::files::{file_name, read_file};
+
+/// Type of the program header that names a dynamic linker.
+const PT_INTERP: u32 = 3;
+
+/// What a guest is made of, as bytes.
+#[derive(Default)]
+struct Parts {
+    image: Vec<u8>,
+    /// The kernel's name, first word of its command line.
+    kernel: String,
+    cmdline: String,
+    modules: Vec<BootModule>,
+    initrd: Vec<u8>,
+    files: Files,
+}
+
+/// See [`super::user_module`].
+pub fn user_module(path: &str) -> Option<UserModule> {
+    let bytes = read_file(Path::new(path)).ok()?;
+    let view = ElfView::parse(&bytes).ok()?;
+    let program = view.is_dynamic() || view.programs().iter().any(|header| header.p_type == PT_INTERP);
+    if program { UserModule::parse(&bytes, file_name(path)).ok() } else { None }
+}
+
+/// What a kernel is called on its own command line: a name that depends neither on its file's folder nor on its
+/// compression, so that the run does not either.
+fn kernel_name(path: &str) -> String {
+    let name = file_name(path);
+    name.strip_suffix(".gz").unwrap_or(name).to_owned()
+}
+
+/// See [`GuestBuilder::open`].
+pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
+    let mut notes = Vec::new();
+    let (name, mut parts) = match &builder.image {
+        ImageSource::Embedded(name) => (format!("{EMBEDDED}{name}"), embedded(name)?),
+        ImageSource::Content { name, content } => {
+            let image = content.read()?;
+            (name.clone(), Parts { image, kernel: kernel_name(name), ..Parts::default() })
+        }
+    };
+    for (content, string) in &builder.modules {
+        parts.modules.push(BootModule { string: string.clone(), bytes: content.read()? });
+    }
+    if let Some(initrd) = &builder.initrd {
+        parts.initrd = initrd.read()?;
+        parts.files = files_of(initrd, &parts.initrd, &mut notes)?;
+    }
+    for (path, content) in &builder.files {
+        if !path.starts_with('/') || path.ends_with('/') {
+            return Err(GuestError::GuestPath(path.clone()));
+        }
+        parts.files.insert(path, content.read()?);
+    }
+    build(builder, name, parts, notes)
+}
+
+fn embedded(name: &str) -> Result<Parts, GuestError> {
+    let guest: &Embedded = trapline_guests::find(name).ok_or_else(|| {
+        let known: Vec<String> =
+            trapline_guests::ALL.iter().map(|g| format!("{EMBEDDED}{}", g.name)).collect();
+        GuestError::UnknownEmbedded { name: name.to_owned(), known: known.join(" and ") }
+    })?;
+    let (kernel, cmdline) = guest.cmdline.split_once(' ').unwrap_or((guest.cmdline, ""));
+    let modules = guest.modules.iter();
+    Ok(Parts {
+        image: guest.image.to_vec(),
+        kernel: kernel.to_owned(),
+        cmdline: cmdline.to_owned(),
+        modules: modules.map(|(s, b)| BootModule { string: (*s).to_owned(), bytes: b.to_vec() }).collect(),
+        ..Parts::default()
+    })
+}
+
+/// The files in an initial RAM disk. One that the kernel could not unpack either is refused.
+fn files_of(initrd: &Content, bytes: &[u8], notes: &mut Vec<String>) -> Result<Files, GuestError> {
+    if bytes.is_empty() {
+        return Err(GuestError::EmptyInitrd(initrd.name()));
+    }
+    match Files::of_initramfs(bytes) {
+        Ok(files) => Ok(files),
+        Err(error @ (InitramfsError::Truncated { .. } | InitramfsError::Gzip { .. })) => {
+            Err(GuestError::Initrd { file: initrd.name(), error })
+        }
+        Err(error) => {
+            notes.push(format!("programs in the initial RAM disk cannot be probed: {error}"));
+            Ok(Files::default())
+        }
+    }
+}
+
+fn build(
+    builder: &GuestBuilder,
+    name: String,
+    parts: Parts,
+    mut notes: Vec<String>,
+) -> Result<Guest, GuestError> {
+    let image = Image::parse(&parts.image, &parts.kernel)
+        .map_err(|error| GuestError::Image { image: name.clone(), error })?;
+    let (symbols, debug) = symbols(&image, &name, &builder.symbols, &mut notes)?;
+    let Parts { modules, initrd, cmdline, files, .. } = parts;
+    let mut users = Vec::new();
+    // A module may be anything; only a program can be probed.
+    for module in modules.iter().filter(|module| ElfView::recognises(&module.bytes)) {
+        let file = module.string.split(' ').next().unwrap_or_default();
+        match UserModule::parse(&module.bytes, file) {
+            Ok(user) => users.push(Arc::new(user)),
+            Err(error) => notes.push(format!("the module {file} cannot be probed: {error}")),
+        }
+    }
+    let linux = linux(&image, &symbols, &mut notes);
+    let mut refused = |path: &str, error: &SymbolError| {
+        notes.push(format!("the guest's file {path} cannot be probed: {error}"));
+    };
+    let target = Target::new(image, symbols, users)
+        .with_options(builder.options.clone())
+        .with_files(files, &mut refused);
+    if let Some(abi) = builder.options.abi.filter(|abi| abi.width() != target.width()) {
+        return Err(GuestError::Abi { abi: abi.width(), image: name, guest: target.width() });
+    }
+    let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
+    let hardware = builder.hardware.clone();
+    Ok(Guest { name, target, modules, initrd, cmdline, linux, hardware, notes })
+}
+
+/// The kernel's symbols: its own, then those of further files, whose bytes may hold debugging information too.
+fn symbols(
+    image: &Image,
+    name: &str,
+    more: &[PathBuf],
+    notes: &mut Vec<String>,
+) -> Result<(Symbols, Vec<Arc<[u8]>>), GuestError> {
+    let kernel = image.plan().name.clone();
+    let damaged = |file: String, error| GuestError::Symbols { file, error };
+    let mut symbols = Symbols::new(&kernel);
+    if image.is_elf() {
+        symbols =
+            Symbols::from_elf(image.bytes(), &kernel).map_err(|error| damaged(name.to_owned(), error))?;
+    }
+    if symbols.is_empty() && ElfView::recognises(&image.plan().image) {
+        match Symbols::from_kallsyms(&image.plan().image, &kernel) {
+            Ok(found) => symbols = found,
+            // Another system's kernel, without symbols.
+            Err(SymbolError::Kallsyms(KallsymsError::NoTokens)) if image.plan().linux.is_none() => {}
+            Err(error) => notes.push(format!("{name} has no symbols: {error}")),
+        }
+    }
+    let mut debug = Vec::new();
+    for path in more {
+        let bytes = read_file(path)?;
+        let read = if ElfView::recognises(&bytes) {
+            Symbols::from_elf(&bytes, &kernel)
+        } else {
+            Symbols::from_system_map(&bytes, &kernel)
+        };
+        symbols = symbols.merged(read.map_err(|error| damaged(path.display().to_string(), error))?);
+        debug.push(Arc::<[u8]>::from(bytes));
+    }
+    Ok((symbols, debug))
+}
+
+/// What reads the tasks of a Linux kernel; if nothing does, a note says why.
+fn linux(image: &Image, symbols: &Symbols, notes: &mut Vec<String>) -> Option<Linux> {
+    symbols.lookup("init_task")?;
+    let btf = Btf::from_vmlinux(&image.plan().image).unwrap_or_else(|error| {
+        notes.push(format!("the kernel's types cannot be read: {error}"));
+        None
+    });
+    Linux::find(image.plan(), symbols, btf.as_ref())
+        .map_err(|error| notes.push(format!("the guest's tasks cannot be read: {error}")))
+        .ok()
+}

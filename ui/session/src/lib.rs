@@ -1,0 +1,74 @@
+//! Trapline as a library: boots a guest, probes it, steers the run and observes it.
+//!
+//! ```
+//! use trapline_session::{Command, Condition, Error, GuestBuilder, Limits};
+//!
+//! fn main() -> Result<(), Error> {
+//!     let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+//!     session.apply(Command::clause("fbt::do_fork:entry { push pid; log 1 }"))?;
+//!
+//!     let ending = session.run_until(&Condition::end(), &Limits::insns(2_000_000_000));
+//!
+//!     let hits: Vec<_> = session.records().collect();
+//!     for hit in &hits {
+//!         let at = session.symbols().at(hit.header.ip).map(|at| at.to_string());
+//!         println!("{:>9} {} pid {}", hit.header.icount, at.unwrap_or_default(), hit.data[0]);
+//!     }
+//!     println!("{ending} after {} instructions", session.icount());
+//!     assert!(!hits.is_empty());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A [`GuestBuilder`] says what the guest is made of. It makes a [`Session`], which [`run_until`](Session::run_until) runs
+//! to a [`Condition`], [`step`](Session::step) by instructions, and [`run`](Session::run) with an [`Observer`] that is told of
+//! records and console output as they come. Everything that changes a run is a [`Command`] for
+//! [`apply`](Session::apply), which answers with a [`Reply`]; a [`Script`] applies commands at instruction counts, hits and
+//! texts on the console.
+//!
+//! This crate prints nothing, never exits, and parses no command line. docs/embedding.md is the tutorial.
+//!
+//! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
+//! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
+//! is loaded, what runs), `guest` (from files to a machine), `commands` and `replies`, `script`, `session`.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod commands;
+mod crash;
+mod ending;
+mod error;
+mod files;
+mod guest;
+mod listing;
+pub mod numbers;
+mod plural;
+mod programs;
+mod replies;
+mod script;
+mod session;
+mod versioned;
+
+pub use commands::{Command, CommandError, InputLine, Selection};
+pub use crash::tail as console_tail;
+pub use ending::{Condition, Ending, Limits};
+pub use error::Error;
+pub use files::{FileError, file_name, io_sentence, read_file, text_of};
+pub use guest::{Content, DEFAULT_MEMORY, Guest, GuestBuilder, GuestError, user_module};
+pub use listing::{
+    FunctionRow, How, ListError, Listed, Listing, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row, Rows,
+    SiteRow, SpotRow, Wanted,
+};
+pub use plural::counted;
+pub use programs::{
+    ProgramError, SourceOptions, compile, compiled, preprocessed, public_key, read as read_program,
+};
+pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
+pub use script::{Script, ScriptError};
+pub use session::{Names, Observer, Probing, SavedSession, Session};
+pub use trapline_emu::platform::PlatformKind;
+pub use trapline_emu::{Digest, SnapshotMismatch};
+pub use trapline_providers::{Abi, Rules, TargetProcess};
+pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
+pub use versioned::{VERSION, Versioned};

@@ -1,0 +1,214 @@
+//! Numbers as users write them. Every option and every script line reads them here, so they look alike everywhere.
+//!
+//! A number is decimal or `0x` and hexadecimal digits. `_` may separate digits. A unit may follow: in a *count*
+//! (instructions, hits, steps) K, M and G are powers of 1000; in a *size* in bytes they are powers of 1024, and `KB` and
+//! `KiB` mean the same as `K`.
+
+use trapline_trace::ChannelConfig;
+
+/// The largest channel in bytes.
+const LARGEST_CHANNEL: u64 = 1 << 32;
+
+/// Why a text is not the number that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NumberError {
+    /// It is not a number at all.
+    #[error("`{0}` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M")]
+    NotANumber(String),
+    /// It needs more than 64 bits.
+    #[error("`{0}` does not fit 64 bits; use a smaller number")]
+    TooLarge(String),
+    /// It is outside the range that makes sense.
+    #[error("{value} is out of range; use a number from {least} to {most}")]
+    Range {
+        /// The number.
+        value: u64,
+        /// The smallest that is accepted.
+        least: u64,
+        /// The largest that is accepted.
+        most: u64,
+    },
+    /// It must be at least 1.
+    #[error("0 has no effect here; use a number of at least 1")]
+    Zero,
+    /// It is not `insns=N`.
+    #[error("`{0}` is not a position; write insns=N, such as insns=1500K")]
+    NotAPosition(String),
+    /// It is not a size that guest memory can have.
+    #[error("guest memory of {0} bytes is impossible; use at least 1M, in multiples of 4K")]
+    Memory(u64),
+    /// It is not a size that a channel can have.
+    #[error("`{0}` is not a channel size; use at least one byte and one sub-buffer, at most 4G in all")]
+    Channel(String),
+}
+
+/// The value of a unit; `None` if the text is none.
+type Unit = fn(&str) -> Option<u64>;
+
+fn thousands(unit: &str) -> Option<u64> {
+    match unit {
+        "" => Some(1),
+        "K" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        _ => None,
+    }
+}
+
+fn bytes(unit: &str) -> Option<u64> {
+    match unit {
+        "" | "B" => Some(1),
+        "K" | "KB" | "KIB" => Some(1 << 10),
+        "M" | "MB" | "MIB" => Some(1 << 20),
+        "G" | "GB" | "GIB" => Some(1 << 30),
+        _ => None,
+    }
+}
+
+fn parse(text: &str, unit: Unit) -> Result<u64, NumberError> {
+    let no_number = || NumberError::NotANumber(text.to_owned());
+    let (rest, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(rest) => (rest, 16),
+        None => (text, 10),
+    };
+    let digits = rest.find(|c: char| !c.is_digit(radix) && c != '_').unwrap_or(rest.len());
+    let (digits, suffix) = rest.split_at_checked(digits).ok_or_else(no_number)?;
+    let unit = unit(&suffix.to_ascii_uppercase()).ok_or_else(no_number)?;
+    if !digits.starts_with(|c: char| c.is_digit(radix)) {
+        return Err(no_number());
+    }
+    let too_large = || NumberError::TooLarge(text.to_owned());
+    let value = u64::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| too_large())?;
+    value.checked_mul(unit).ok_or_else(too_large)
+}
+
+/// A count, such as one of instructions: `300M`, `1_000`, `0x100`.
+///
+/// # Errors
+/// The text is not a number of 64 bits.
+pub fn count(text: &str) -> Result<u64, NumberError> {
+    parse(text, thousands)
+}
+
+/// A count of at least 1.
+///
+/// # Errors
+/// The text is not a number of 64 bits, or is 0.
+pub fn positive(text: &str) -> Result<u64, NumberError> {
+    match count(text)? {
+        0 => Err(NumberError::Zero),
+        value => Ok(value),
+    }
+}
+
+/// A count within a range.
+///
+/// # Errors
+/// The text is not a number, or is out of the range.
+pub fn within(text: &str, least: u64, most: u64) -> Result<u64, NumberError> {
+    let value = count(text)?;
+    if (least..=most).contains(&value) { Ok(value) } else { Err(NumberError::Range { value, least, most }) }
+}
+
+/// A size in bytes: `256M`, `4096`, `0x1000`, `64KiB`.
+///
+/// # Errors
+/// The text is not a number of 64 bits.
+pub fn size(text: &str) -> Result<u64, NumberError> {
+    parse(text, bytes)
+}
+
+/// The position `insns=N`, as a script has it.
+///
+/// # Errors
+/// The text is not a position.
+pub fn position(text: &str) -> Result<u64, NumberError> {
+    let number = text.strip_prefix("insns=").ok_or_else(|| NumberError::NotAPosition(text.to_owned()))?;
+    count(number)
+}
+
+/// The size of guest memory: at least 1 MiB, in whole pages.
+///
+/// # Errors
+/// The text is not such a size.
+pub fn memory(text: &str) -> Result<u64, NumberError> {
+    let size = size(text)?;
+    if size < 1 << 20 || !size.is_multiple_of(4096) { Err(NumberError::Memory(size)) } else { Ok(size) }
+}
+
+/// `SIZE` or `SIZExCOUNT`: the bytes of a sub-buffer and how many sub-buffers there are.
+///
+/// # Errors
+/// The text is not such a size, or the channel would have no room or more than 4 GiB.
+pub fn channel(text: &str) -> Result<ChannelConfig, NumberError> {
+    // The x of `0x1000` is part of the number.
+    let first = if text.starts_with("0x") || text.starts_with("0X") { 2 } else { 0 };
+    let separator = text.get(first..).and_then(|rest| rest.find(['x', 'X'])).map(|at| at + first);
+    let (bytes, number) = match separator.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))) {
+        Some((bytes, number)) => (size(bytes)?, count(number)?),
+        None => (size(text)?, ChannelConfig::default().sub_buffers as u64),
+    };
+    let total = bytes.checked_mul(number).filter(|total| (1..=LARGEST_CHANNEL).contains(total));
+    let config = total.and_then(|_| {
+        Some(ChannelConfig::fixed(usize::try_from(bytes).ok()?, usize::try_from(number).ok()?))
+    });
+    config.ok_or_else(|| NumberError::Channel(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_sizes_are_written_alike() {
+        for (text, value) in
+            [("0", 0), ("300", 300), ("1_000", 1_000), ("0x100", 256), ("0X1_00", 256), ("007", 7)]
+        {
+            assert_eq!((count(text), size(text)), (Ok(value), Ok(value)), "{text}");
+        }
+        assert_eq!((count("300M"), size("300M")), (Ok(300_000_000), Ok(300 << 20)));
+        assert_eq!((count("1_500k"), size("0x10K")), (Ok(1_500_000), Ok(16 << 10)));
+        assert_eq!((size("1gib"), size("4096B"), size("2KB")), (Ok(1 << 30), Ok(4096), Ok(2048)));
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for text in ["", "M", "_1", "+1", "-1", "1T", "0x", "0xg", "1 000", "1.5M", "M5", "0x_1", "é", "1é"]
+        {
+            assert_eq!(count(text), Err(NumberError::NotANumber(text.to_owned())), "{text}");
+            assert_eq!(size(text), Err(NumberError::NotANumber(text.to_owned())), "{text}");
+        }
+        for text in ["99999999999999999999", "18446744073709551615K", "0x1_0000_0000_0000_0000"] {
+            assert_eq!(count(text), Err(NumberError::TooLarge(text.to_owned())), "{text}");
+        }
+        assert_eq!(positive("0"), Err(NumberError::Zero));
+        assert_eq!(within("257", 1, 256), Err(NumberError::Range { value: 257, least: 1, most: 256 }));
+    }
+
+    #[test]
+    fn memory_is_whole_pages() {
+        assert_eq!(memory("256M"), Ok(256 << 20));
+        assert_eq!(memory("0x100000"), Ok(1 << 20));
+        assert_eq!(memory("100"), Err(NumberError::Memory(100)));
+        assert_eq!(memory("1048577"), Err(NumberError::Memory(1_048_577)));
+    }
+
+    #[test]
+    fn channels_are_sizes_and_counts() {
+        let config = channel("64Kx8").unwrap();
+        assert_eq!((config.sub_buffer_size, config.sub_buffers), (65536, 8));
+        let config = channel("0x1000x0x10").unwrap();
+        assert_eq!((config.sub_buffer_size, config.sub_buffers), (4096, 16));
+        assert_eq!(channel("4K").unwrap().sub_buffer_size, 4096);
+        assert_eq!(channel("0x4").unwrap().sub_buffer_size, 4);
+        for bad in ["1Gx100", "1Kxmany", "0x0", "4x0", "0x4x", "x4"] {
+            assert!(channel(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn positions_are_counts() {
+        assert_eq!(position("insns=3M"), Ok(3_000_000));
+        assert_eq!(position("3M"), Err(NumberError::NotAPosition("3M".to_owned())));
+    }
+}

@@ -1,0 +1,122 @@
+//! Probe programs: from files to [`Program`]s. A file holds source text, or a program that was compiled to PPDF.
+
+use std::path::{Path, PathBuf};
+
+use trapline_rpn::ppdf::{self, KeyError, Ppdf, PpdfError, VerifyingKey};
+use trapline_rpn::{Diagnostics, FileLoader, ParseOptions, Preprocessed, Program, parse_with, preprocess};
+
+use crate::files::{FileError, read_file, text_of};
+
+/// How probe programs are read.
+#[derive(Debug, Clone, Default)]
+pub struct SourceOptions {
+    /// Macros and their texts.
+    pub defines: Vec<(String, String)>,
+    /// Folders that are searched for `#include`.
+    pub folders: Vec<PathBuf>,
+    /// Only PPDF files that this key has signed are accepted.
+    pub signed_by: Option<VerifyingKey>,
+}
+
+/// Why a probe program cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// Its file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It does not compile, or does not fit the guest.
+    #[error("{0}")]
+    Compile(Diagnostics),
+    /// A PPDF file cannot be used.
+    #[error("{}: {error}", path.display())]
+    Ppdf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: PpdfError,
+    },
+    /// It is not signed by the key that is required.
+    #[error("{} {how}; only programs signed by {wanted} are accepted", path.display())]
+    NotSigned {
+        /// The file.
+        path: PathBuf,
+        /// How it is signed.
+        how: String,
+        /// The key that is required.
+        wanted: VerifyingKey,
+    },
+    /// A key file does not hold such a key.
+    #[error("{} holds no key of this kind: {error}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: KeyError,
+    },
+}
+
+impl SourceOptions {
+    /// What a program's text needs to be compiled.
+    fn parts(&self) -> (ParseOptions, FileLoader) {
+        (ParseOptions { defines: self.defines.clone() }, FileLoader { folders: self.folders.clone() })
+    }
+}
+
+/// Reads a probe program: a PPDF file, which its first bytes tell, or source text. `-` is standard input.
+///
+/// # Errors
+/// See [`ProgramError`].
+pub fn read(path: &Path, options: &SourceOptions) -> Result<Program, ProgramError> {
+    let bytes = read_file(path)?;
+    match compiled(path, &bytes, options)? {
+        Some(file) => Ok(file.program),
+        None => compile(&path.display().to_string(), &text_of(path, bytes)?, options),
+    }
+}
+
+/// Compiles the text of a probe program; diagnostics call it `name`.
+///
+/// # Errors
+/// [`ProgramError::Compile`].
+pub fn compile(name: &str, text: &str, options: &SourceOptions) -> Result<Program, ProgramError> {
+    let (parse, mut loader) = options.parts();
+    parse_with(name, text, &parse, &mut loader).map_err(ProgramError::Compile)
+}
+
+/// The PPDF file that these bytes are, if they are one.
+///
+/// # Errors
+/// The PPDF file is damaged, or the program is not signed as `options` require.
+pub fn compiled(path: &Path, bytes: &[u8], options: &SourceOptions) -> Result<Option<Ppdf>, ProgramError> {
+    let file = match ppdf::is_ppdf(bytes) {
+        true => Some(Ppdf::read(bytes).map_err(|error| ProgramError::Ppdf { path: path.to_owned(), error })?),
+        false => None,
+    };
+    let Some(wanted) = options.signed_by else { return Ok(file) };
+    let how = match file.as_ref().map(|file| file.signer) {
+        Some(Some(signer)) if signer == wanted => return Ok(file),
+        Some(Some(signer)) => format!("is signed by {signer}"),
+        Some(None) => "is not signed".to_owned(),
+        None => "is not a PPDF file".to_owned(),
+    };
+    Err(ProgramError::NotSigned { path: path.to_owned(), how, wanted })
+}
+
+/// Reads and preprocesses a probe program. `-` is standard input.
+///
+/// # Errors
+/// The file cannot be read or is not text.
+pub fn preprocessed(path: &Path, options: &SourceOptions) -> Result<Preprocessed, ProgramError> {
+    let text = text_of(path, read_file(path)?)?;
+    let (parse, mut loader) = options.parts();
+    Ok(preprocess(&path.display().to_string(), &text, &parse, &mut loader))
+}
+
+/// The public key in a file.
+///
+/// # Errors
+/// The file cannot be read or holds no public key.
+pub fn public_key(path: &Path) -> Result<VerifyingKey, ProgramError> {
+    let text = text_of(path, read_file(path)?)?;
+    VerifyingKey::from_pem(&text).map_err(|error| ProgramError::Key { path: path.to_owned(), error })
+}

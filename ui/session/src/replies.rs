@@ -1,0 +1,182 @@
+//! Replies: what a command answers, as typed values, as JSON, and as lines of text.
+
+use serde::{Deserialize, Serialize};
+use trapline_providers::Matched;
+use trapline_trace as trace;
+
+use crate::listing::Rows;
+use crate::plural::counted;
+
+/// The answer to a [`Command`](crate::Command).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Reply {
+    /// Something was done.
+    Action {
+        /// The instruction count at which it was done.
+        icount: u64,
+        /// What was done: a script's word for it.
+        action: String,
+        /// What it was done to.
+        name: String,
+        /// A sentence for a person.
+        #[serde(skip)]
+        note: String,
+        /// What the descriptions of a clause matched.
+        #[serde(skip)]
+        matched: Vec<DescriptionMatch>,
+    },
+    /// All programs and their probe points.
+    Query {
+        /// The instruction count.
+        icount: u64,
+        /// The programs in the order of their insertion.
+        programs: Vec<ProgramState>,
+    },
+    /// Variables.
+    GetVars {
+        /// The instruction count.
+        icount: u64,
+        /// The programs that were asked for.
+        programs: Vec<ProgramVariables>,
+        /// The global variables.
+        gv: Vec<u64>,
+    },
+    /// What is there now.
+    List {
+        /// The instruction count.
+        icount: u64,
+        /// What was found.
+        #[serde(flatten)]
+        rows: Rows,
+        /// The same as lines of text.
+        #[serde(skip)]
+        lines: Vec<String>,
+    },
+}
+
+/// How many probes a description matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescriptionMatch {
+    /// The description as written.
+    pub description: String,
+    /// Probes.
+    pub probes: usize,
+}
+
+impl From<Matched> for DescriptionMatch {
+    fn from(matched: Matched) -> Self {
+        Self { description: matched.description, probes: matched.probes }
+    }
+}
+
+impl DescriptionMatch {
+    /// As dtrace(1) says it.
+    pub fn sentence(&self) -> String {
+        format!("description '{}' matched {}", self.description, counted(self.probes as u64, "probe"))
+    }
+}
+
+/// A program that is inserted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramState {
+    /// Its name.
+    pub name: String,
+    /// Handlers run, over all its probe points.
+    pub hits: u64,
+    /// Its probe points, in order.
+    pub points: Vec<PointState>,
+}
+
+/// A probe point of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PointState {
+    /// Where it is: an address, or a module and an offset.
+    pub place: String,
+    /// Whether it is enabled.
+    pub enabled: bool,
+    /// Major code.
+    pub major: u32,
+    /// Minor code.
+    pub minor: u32,
+    /// Physical addresses that are armed for it; of a watch 1.
+    pub sites: usize,
+    /// Handlers run.
+    pub hits: u64,
+    /// Hits that `ignore` passed over.
+    pub ignored: u64,
+    /// Its group.
+    pub group: Option<String>,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+}
+
+/// The local variables of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramVariables {
+    /// The program's name.
+    pub name: String,
+    /// Its local variables.
+    pub lv: Vec<u64>,
+}
+
+impl Reply {
+    /// A sentence for a person; `None` for what was asked for as data.
+    pub fn note(&self) -> Option<&str> {
+        match self {
+            Self::Action { note, .. } if !note.is_empty() => Some(note),
+            _ => None,
+        }
+    }
+
+    /// The lines of a text output; none for an action.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Action { .. } => Vec::new(),
+            Self::Query { icount, programs } => query_lines(*icount, programs),
+            Self::GetVars { icount, programs, gv } => variable_lines(*icount, programs, gv),
+            Self::List { lines, .. } => lines.clone(),
+        }
+    }
+
+    /// As sinks take it.
+    pub fn for_sink(&self) -> trace::Reply {
+        // These types have string keys only, so this cannot fail.
+        let object = serde_json::to_value(self).unwrap_or_default();
+        trace::Reply { lines: self.lines(), object }
+    }
+}
+
+fn query_lines(icount: u64, programs: &[ProgramState]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for ProgramState { name, hits, points } in programs {
+        lines.push(format!("query {icount} {name} hits={hits}"));
+        for (n, point) in points.iter().enumerate() {
+            let PointState { place, major, minor, sites, hits, ignored, .. } = point;
+            let state = if point.enabled { "enabled" } else { "disabled" };
+            let mut line = format!(
+                "query {icount} {name}[{n}] {place} {state} major={major} minor={minor} sites={sites} hits={hits} \
+                 ignored={ignored}"
+            );
+            for (key, value) in [("group", &point.group), ("type", &point.kind)] {
+                line.extend(value.iter().map(|value| format!(" {key}={value}")));
+            }
+            lines.push(line);
+        }
+    }
+    if lines.is_empty() {
+        lines.push(format!("query {icount} no programs"));
+    }
+    lines
+}
+
+fn variable_lines(icount: u64, programs: &[ProgramVariables], gv: &[u64]) -> Vec<String> {
+    let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let mut lines: Vec<String> = programs
+        .iter()
+        .map(|ProgramVariables { name, lv }| format!("getvars {icount} {name} lv={}", list(lv)))
+        .collect();
+    lines.push(format!("getvars {icount} gv={}", list(gv)));
+    lines
+}

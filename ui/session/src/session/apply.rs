@@ -1,0 +1,321 @@
+//! What commands do. Each either does all that it says, or changes nothing.
+
+use std::collections::HashSet;
+
+use trapline_interposer::{Clock, Interposer, Place, PointView, ProgramId, ProgramView};
+use trapline_providers::{Clause, MatchError, Resolved, enable, insert_error, resolve};
+use trapline_rpn::Program;
+
+use super::Session;
+use crate::commands::{Command, CommandError, InputLine, Selection, short_name};
+use crate::files::file_name;
+use crate::listing::{How, ListError, Listing, Wanted};
+use crate::plural::counted;
+use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
+
+type Answer = Result<Reply, CommandError>;
+
+impl Session {
+    /// Carries out a command between two instructions. This is the one way in which anything from outside changes a run.
+    ///
+    /// ```
+    /// use trapline_session::{Command, GuestBuilder, Reply, Selection};
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// session.apply(Command::clause("fbt::do_fork:entry { exit }"))?;
+    /// let points = Selection { name: Some("fbt::do_fork:entry".into()), ..Selection::default() };
+    /// session.apply(Command::Switch { points, on: false })?;
+    /// let Reply::Query { programs, .. } = session.apply(Command::Query)? else { unreachable!() };
+    /// assert_eq!(programs[0].name, "-n fbt::do_fork:entry");
+    /// assert!(!programs[0].points[0].enabled);
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`CommandError`]. The run is then as if the command had not been tried.
+    pub fn apply(&mut self, command: Command) -> Answer {
+        match command {
+            Command::Insert { name, program, only } => self.insert(&name, &program, &only),
+            Command::Clause { text, only } => self.insert_clause(&text, &only),
+            Command::Remove { name } => self.remove(&name),
+            Command::Switch { points, on } => self.switch(&points, on),
+            Command::Query => Ok(self.query()),
+            Command::GetVars { name } => self.get_vars(name.as_deref()),
+            Command::List { wanted, how } => self.list(&wanted, how),
+            Command::Snapshot { label } => {
+                let saved = self.snapshot();
+                self.saved.insert(label.clone(), saved);
+                Ok(self.done("snapshot", &label, format!("snapshot {label}")))
+            }
+            Command::Restore { label } => self.restore_label(&label),
+            Command::Type { line, bytes } => self.type_at(line, &bytes),
+            Command::Silence => {
+                if let Some(interposer) = &mut self.interposer {
+                    interposer.silence(self.machine.core_mut());
+                }
+                Ok(self.done("silence", "", String::new()))
+            }
+            Command::Stop => Ok(self.done("stop", "", "stopped".to_owned())),
+        }
+    }
+
+    /// The answer to what does not ask for data: a row for JSON, and a sentence for a person.
+    fn done(&self, action: &str, name: &str, sentence: String) -> Reply {
+        let icount = self.icount();
+        let note =
+            if sentence.is_empty() { sentence } else { format!("{sentence} at {icount} instructions") };
+        Reply::Action { icount, action: action.to_owned(), name: name.to_owned(), note, matched: Vec::new() }
+    }
+
+    fn programs(&self) -> Vec<ProgramView<'_>> {
+        self.interposer.as_ref().map(Interposer::programs).unwrap_or_default()
+    }
+
+    /// The program of this path, else the only one of this file name or with these descriptions.
+    fn find(&self, name: &str) -> Result<ProgramId, CommandError> {
+        let there = self.programs();
+        let exact: Vec<_> = there.iter().filter(|program| program.name == name).collect();
+        let by_short_name = || there.iter().filter(|program| short_name(program.name) == name).collect();
+        let found = if exact.is_empty() { by_short_name() } else { exact };
+        match found.as_slice() {
+            [only] => Ok(only.id),
+            [] => {
+                let names: Vec<String> = there.iter().map(|program| format!("`{}`", program.name)).collect();
+                let known = match names.as_slice() {
+                    [] => "no program is inserted at all".to_owned(),
+                    [only] => format!("only {only} is"),
+                    names => format!("those that are: {}", names.join(", ")),
+                };
+                Err(CommandError::UnknownProgram { name: name.to_owned(), known })
+            }
+            several => Err(CommandError::Ambiguous { name: name.to_owned(), count: several.len() }),
+        }
+    }
+
+    fn insert(&mut self, name: &str, program: &Program, only: &Selection) -> Answer {
+        if self.programs().iter().any(|there| there.name == name) {
+            return Err(CommandError::Inserted(name.to_owned()));
+        }
+        let resolved = resolve(&self.target, program)
+            .map_err(|findings| CommandError::DoesNotFit { name: name.to_owned(), findings })?;
+        self.arm(name, &resolved, only)?;
+        Ok(self.done("insert", name, format!("inserted {name}")))
+    }
+
+    fn insert_clause(&mut self, text: &str, only: &Selection) -> Answer {
+        let clause = Clause::parse(text)?;
+        let (resolved, matched) = enable(&self.target, &clause)?;
+        let name = self.free_name(&format!("-n {}", clause.descriptions.join(",")));
+        self.arm(&name, &resolved, only)?;
+        let mut reply = self.done("insert", &name, format!("inserted {name}"));
+        if let Reply::Action { matched: found, .. } = &mut reply {
+            *found = matched.into_iter().map(Into::into).collect();
+        }
+        Ok(reply)
+    }
+
+    /// This name, or with a number behind it if a program has it already.
+    fn free_name(&self, name: &str) -> String {
+        let programs = self.programs();
+        let taken: HashSet<&str> = programs.iter().map(|program| program.name).collect();
+        let numbered = (2..).map(|n| format!("{name} ({n})"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        names.find(|name| !taken.contains(name.as_str())).unwrap_or_default()
+    }
+
+    /// Puts a program in, with the probe points enabled that `only` selects.
+    fn arm(&mut self, name: &str, resolved: &Resolved, only: &Selection) -> Result<(), CommandError> {
+        let selects = !only.groups.is_empty() || !only.kinds.is_empty();
+        let (machine, interposer) = self.probed();
+        if selects {
+            interposer.begin_selection();
+        }
+        let core = machine.core_mut();
+        let inserted = interposer.insert(core, name, &resolved.program, resolved.points.clone());
+        let id = match inserted {
+            Ok(id) => id,
+            Err(error) => {
+                if selects {
+                    let _ = interposer.end_selection();
+                }
+                let findings = insert_error(&resolved.program, error.probe, &error.kind);
+                let name = name.to_owned();
+                return Err(if findings.list.is_empty() {
+                    CommandError::NotArmed { name, reason: error.kind.to_string() }
+                } else {
+                    CommandError::DoesNotFit { name, findings }
+                });
+            }
+        };
+        if !selects {
+            return Ok(());
+        }
+        let left_out: Vec<usize> = interposer
+            .programs()
+            .iter()
+            .filter(|program| program.id == id)
+            .flat_map(|program| program.points.iter().enumerate())
+            .filter(|(_, point)| !only.holds(point))
+            .map(|(n, _)| n)
+            .collect();
+        for point in left_out {
+            // Disabling cannot fail.
+            let _ = interposer.set_enabled(core, id, point, false);
+        }
+        let ended = interposer.end_selection().map_err(|(_, kind)| kind.to_string());
+        ended.map_err(|reason| {
+            interposer.remove(core, id);
+            CommandError::NotArmed { name: name.to_owned(), reason }
+        })
+    }
+
+    fn remove(&mut self, name: &str) -> Answer {
+        let id = self.find(name)?;
+        let found = self.programs().into_iter().find(|program| program.id == id);
+        let name = found.map_or_else(|| name.to_owned(), |program| program.name.to_owned());
+        if let Some(interposer) = &mut self.interposer {
+            interposer.remove(self.machine.core_mut(), id);
+        }
+        Ok(self.done("remove", &name, format!("removed {name}")))
+    }
+
+    /// Enables or disables what is selected. If one cannot be enabled, those before it are disabled again.
+    fn switch(&mut self, points: &Selection, on: bool) -> Answer {
+        let only = points.name.as_deref().map(|name| self.find(name)).transpose()?;
+        let mut chosen = Vec::new();
+        for program in self.programs().iter().filter(|program| only.is_none_or(|id| id == program.id)) {
+            let count = program.points.len();
+            if let Some(point) = points.point.filter(|point| *point >= count) {
+                let name = program.name.to_owned();
+                return Err(CommandError::UnknownPoint { name, point, points: count });
+            }
+            let numbered = program.points.iter().enumerate();
+            let held =
+                numbered.filter(|(n, point)| points.point.is_none_or(|p| p == *n) && points.holds(point));
+            chosen.extend(held.map(|(n, point)| (program.id, n, point.enabled)));
+        }
+        if chosen.is_empty() {
+            return Err(CommandError::Nothing(points.words()));
+        }
+        if let Some(interposer) = &mut self.interposer {
+            let core = self.machine.core_mut();
+            for (done, &(id, point, _)) in chosen.iter().enumerate() {
+                if let Err(error) = interposer.set_enabled(core, id, point, on) {
+                    for &(id, point, was) in chosen.iter().take(done).rev().filter(|(.., was)| *was != on) {
+                        // Only enabling can fail, so this disables what was disabled before.
+                        let _ = interposer.set_enabled(core, id, point, was);
+                    }
+                    return Err(CommandError::NotEnabled(error.to_string()));
+                }
+            }
+        }
+        let (action, done) = if on { ("enable", "enabled") } else { ("disable", "disabled") };
+        let many = counted(chosen.len() as u64, "probe point");
+        Ok(self.done(action, &points.words(), format!("{done} {} ({many})", points.words())))
+    }
+
+    fn query(&self) -> Reply {
+        let state = |program: &ProgramView<'_>| ProgramState {
+            name: program.name.to_owned(),
+            hits: program.hits,
+            points: program.points.iter().map(point_state).collect(),
+        };
+        Reply::Query { icount: self.icount(), programs: self.programs().iter().map(state).collect() }
+    }
+
+    fn get_vars(&self, name: Option<&str>) -> Answer {
+        let only = name.map(|name| self.find(name)).transpose()?;
+        let programs = self.programs();
+        let asked = programs.iter().filter(|program| only.is_none_or(|id| id == program.id));
+        let variables = |program: &ProgramView<'_>| ProgramVariables {
+            name: program.name.to_owned(),
+            lv: program.locals.to_vec(),
+        };
+        let globals = self.interposer.as_ref().map(Interposer::globals).unwrap_or_default();
+        let programs = asked.map(variables).collect();
+        Ok(Reply::GetVars { icount: self.icount(), programs, gv: globals.to_vec() })
+    }
+
+    /// What is there now. That nothing is there is an answer.
+    fn list(&self, wanted: &Wanted, how: How) -> Answer {
+        let icount = self.icount();
+        let target = &self.target;
+        let found = self.present(|present| match Listing::find(target, Some(present), wanted) {
+            Err(ListError::Probes(MatchError::Nothing { .. })) => Ok(Listing::probes(Vec::new(), None)),
+            found => found,
+        });
+        let mut found = found.map_err(CommandError::List)?;
+        if how.verbose {
+            found.show_parameters(target);
+        }
+        let how = How { digits: 2 + 2 * target.width().bytes(), ..how };
+        let lines = found.text(how).iter().map(|line| format!("list {icount} {line}")).collect();
+        Ok(Reply::List { icount, rows: found.rows(), lines })
+    }
+
+    fn restore_label(&mut self, label: &str) -> Answer {
+        let Some(saved) = self.saved.get(label).cloned() else {
+            let names: Vec<String> = self.saved.keys().map(|label| format!("`{label}`")).collect();
+            let known = match names.as_slice() {
+                [] => "none was taken".to_owned(),
+                [only] => format!("the only one is {only}"),
+                names => format!("there are {}", names.join(", ")),
+            };
+            return Err(CommandError::UnknownSnapshot { label: label.to_owned(), known });
+        };
+        let from = self.icount();
+        self.restore(&saved)?;
+        Ok(self.done("restore", label, format!("from {from} back to {label}")))
+    }
+
+    fn type_at(&mut self, line: InputLine, bytes: &[u8]) -> Answer {
+        match line {
+            InputLine::Com1 => self.machine.console_input(bytes),
+            InputLine::Virtio if self.machine.virtio_console_input(bytes) => {}
+            InputLine::Virtio => return Err(CommandError::NoVirtioConsole),
+        }
+        let text = bytes.escape_ascii().to_string();
+        Ok(self.done("type", &text, format!("typed \"{text}\"")))
+    }
+}
+
+fn point_state(point: &PointView<'_>) -> PointState {
+    PointState {
+        place: place(point),
+        enabled: point.enabled,
+        major: point.major,
+        minor: point.minor,
+        sites: point.sites,
+        hits: point.hits,
+        ignored: point.ignored,
+        group: point.group.map(str::to_owned),
+        kind: point.kind.map(str::to_owned),
+    }
+}
+
+/// `0xc0100c61`, or `appln+0x40f`.
+fn place(point: &PointView<'_>) -> String {
+    match point.place {
+        Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
+            format!("{linear:#x}")
+        }
+        Place::Timer(timer) => match timer.clock {
+            Clock::Virtual => format!("every {} ns", timer.period),
+            Clock::Instructions => format!("every {} instructions", timer.period),
+        },
+        Place::Watch(watch) => {
+            let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };
+            format!("{prefix}{:#x}:{:#x}", watch.low, watch.high)
+        }
+        Place::User { module, offset }
+        | Place::UserExit { module, offset, .. }
+        | Place::Question { module, offset } => format!("{}+{offset:#x}", file_name(module.name())),
+        Place::Semaphore { module, address } | Place::UserPointer { module, address, .. } => {
+            format!("{}:{address:#x}", file_name(module.name()))
+        }
+        Place::Module { module, offset } => match module.section_at(*offset) {
+            Some((section, into)) => format!("{}:{section}+{into:#x}", module.name()),
+            None => module.name().to_owned(),
+        },
+    }
+}

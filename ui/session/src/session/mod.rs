@@ -1,0 +1,331 @@
+//! A session: a machine, the probes in it, and what was saved of it.
+
+mod apply;
+mod names;
+mod run;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use trapline_emu::symbols::Symbols;
+use trapline_emu::{Core, Counters, Digest, Machine, Snapshot, SnapshotMismatch, TrapInterposer};
+use trapline_interposer::{CoreFile, Interposer, InterposerConfig, SavedTable, Stats};
+use trapline_os::{OsProfile, Task};
+use trapline_providers::{Present, Target};
+use trapline_trace::{ChannelConfig, Counts, HeaderItems, Record};
+
+use crate::crash::CrashWatch;
+use crate::ending::{Condition, Ending, Limits};
+use crate::guest::{Guest, GuestBuilder, GuestError};
+use crate::script::Script;
+
+pub use names::Names;
+pub use run::Observer;
+
+/// What the probes of a session record, and what they may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probing {
+    /// Items of each record.
+    pub header: HeaderItems,
+    /// The channel that records wait in.
+    pub channel: ChannelConfig,
+    /// Instructions that a handler may execute in one run, if not the default.
+    pub max_steps: Option<u32>,
+    /// Core files that `exit 3` takes at most.
+    pub max_cores: u64,
+    /// Whether any number of ranges of any size may be watched, not only what four debug registers can hold.
+    pub watch_unlimited: bool,
+    /// Return addresses of the kernel's stack that each hit records.
+    pub stack: usize,
+    /// Frames of the program's stack that each hit records.
+    pub user_stack: usize,
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Self {
+            header: HeaderItems::default(),
+            channel: ChannelConfig::growing(),
+            max_steps: None,
+            max_cores: 16,
+            watch_unlimited: false,
+            stack: 0,
+            user_stack: 0,
+        }
+    }
+}
+
+/// A run: a guest in a machine, with the probes that were inserted.
+///
+/// Without probes the machine runs alone. Everything that changes a run passes [`Session::apply`]; the rest looks at it,
+/// or lets it go on.
+pub struct Session {
+    machine: Machine,
+    target: Arc<Target>,
+    probing: Probing,
+    /// The probes; there is none until the first program is inserted.
+    interposer: Option<Interposer>,
+    /// What reads the guest's tasks, for a session without probes and for the interposer to be.
+    profile: Profile,
+    crash: CrashWatch,
+    /// Snapshots by name.
+    saved: BTreeMap<String, SavedSession>,
+    /// Bytes of the console that an observer was given.
+    shown: usize,
+    /// Records that nobody has taken yet.
+    records: VecDeque<Record>,
+    cores: Vec<CoreFile>,
+}
+
+/// Makes readers of the guest's tasks.
+type Profile = Box<dyn Fn() -> Option<Box<dyn OsProfile>> + Send>;
+
+/// A session at one moment: the machine, and what is inserted and enabled.
+#[derive(Clone)]
+pub struct SavedSession {
+    machine: Snapshot,
+    table: Option<SavedTable>,
+}
+
+impl GuestBuilder {
+    /// Reads the guest and loads it into a machine, about to run.
+    ///
+    /// # Errors
+    /// As [`GuestBuilder::open`], and if the machine cannot be built.
+    pub fn start(&self) -> Result<Session, GuestError> {
+        self.open()?.start(Probing::default())
+    }
+}
+
+impl Guest {
+    /// Loads the guest into a machine, about to run.
+    ///
+    /// # Errors
+    /// As [`Guest::machine`].
+    pub fn start(&self, probing: Probing) -> Result<Session, GuestError> {
+        Ok(Session {
+            machine: self.machine()?,
+            target: Arc::clone(self.target()),
+            probing,
+            interposer: None,
+            profile: self.profiles(),
+            crash: CrashWatch::new(self.target()),
+            saved: BTreeMap::new(),
+            shown: 0,
+            records: VecDeque::new(),
+            cores: Vec::new(),
+        })
+    }
+}
+
+impl Session {
+    /// Runs until the condition holds, the guest ends by itself, or a limit is reached. Records are kept for
+    /// [`Session::records`].
+    ///
+    /// ```
+    /// use trapline_session::{Condition, Ending, GuestBuilder, Limits};
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// assert_eq!(session.run_until(&Condition::end(), &Limits::insns(1_000_000)), Ending::Limit);
+    /// assert_eq!(session.icount(), 1_000_000);
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    pub fn run_until(&mut self, condition: &Condition, limits: &Limits) -> Ending {
+        self.run_script(&mut Script::default(), condition, limits)
+    }
+
+    /// As [`Session::run_until`], and lets a script act when its lines are due. Its replies are dropped.
+    pub fn run_script(&mut self, script: &mut Script, condition: &Condition, limits: &Limits) -> Ending {
+        let mut kept = run::Keep::default();
+        let Ok(ending) = self.run(script, condition, limits, &mut kept);
+        self.records.extend(kept.records);
+        self.cores.extend(kept.cores);
+        ending
+    }
+
+    /// Runs this many instructions, and answers why the run ended if it did before.
+    ///
+    /// ```
+    /// use trapline_session::GuestBuilder;
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// let before = session.digest();
+    /// assert_eq!(session.step(1), None);
+    /// assert_eq!(session.icount(), 1);
+    /// assert_ne!(session.digest(), before);
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    pub fn step(&mut self, instructions: u64) -> Option<Ending> {
+        let limit = self.icount().saturating_add(instructions);
+        match self.run_until(&Condition::end(), &Limits::insns(limit)) {
+            Ending::Limit => None,
+            ending => Some(ending),
+        }
+    }
+
+    /// Takes the records that [`Session::run_until`] and [`Session::step`] have left, oldest first.
+    pub fn records(&mut self) -> impl Iterator<Item = Record> + '_ {
+        self.records.drain(..)
+    }
+
+    /// Takes the core files that `exit 3` in a handler has made.
+    pub fn take_cores(&mut self) -> Vec<CoreFile> {
+        std::mem::take(&mut self.cores)
+    }
+
+    /// Names for what records hold: addresses, stacks and the probes of providers.
+    pub fn names(&self) -> Names<'_> {
+        Names::new(&self.target, self.interposer.as_ref().map(Interposer::names))
+    }
+
+    /// Instructions retired since the machine started.
+    pub fn icount(&self) -> u64 {
+        self.machine.icount()
+    }
+
+    /// Everything that the guest has written to its console.
+    pub fn console(&self) -> &[u8] {
+        self.machine.console()
+    }
+
+    /// The kernel's symbols.
+    pub fn symbols(&self) -> &Symbols {
+        self.target.symbols()
+    }
+
+    /// What there is to probe.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// The tasks of the guest in its own order; none if its system is not known.
+    pub fn processes(&self) -> Vec<Task> {
+        let profile = (self.profile)();
+        profile.map(|profile| profile.tasks(self.machine.core())).unwrap_or_default()
+    }
+
+    /// The digest of the machine's architectural state.
+    pub fn digest(&self) -> Digest {
+        self.machine.digest()
+    }
+
+    /// The machine's state, to be looked at.
+    pub fn core(&self) -> &Core {
+        self.machine.core()
+    }
+
+    /// The VGA text screen, 80 by 25.
+    pub fn screen(&self) -> String {
+        self.machine.screen()
+    }
+
+    /// What the host counted while it ran the guest.
+    pub fn counters(&self) -> Counters {
+        self.machine.counters()
+    }
+
+    /// The probes, once a program was inserted.
+    pub fn interposer(&self) -> Option<&Interposer> {
+        self.interposer.as_ref()
+    }
+
+    /// What happened at probes.
+    pub fn stats(&self) -> Stats {
+        self.interposer.as_ref().map(Interposer::stats).unwrap_or_default()
+    }
+
+    /// What the channels counted.
+    pub fn counts(&mut self) -> Counts {
+        self.interposer.as_mut().map(|interposer| interposer.channels().counts()).unwrap_or_default()
+    }
+
+    /// Whether all handlers that are inserted only observe, so that the guest runs as it would without them.
+    pub fn observe_only(&self) -> bool {
+        self.interposer.as_ref().is_none_or(Interposer::observe_only)
+    }
+
+    /// Calls `look` with the guest as it is now: which places of files are in memory, and whose they are.
+    pub fn present<T>(&self, look: impl FnOnce(&mut Present<'_>) -> T) -> T {
+        let profile = (self.profile)();
+        look(&mut Present::new(self.machine.core(), profile.as_deref()))
+    }
+
+    /// Saves the session: the machine, and what is inserted and enabled.
+    ///
+    /// ```
+    /// use trapline_session::GuestBuilder;
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// session.step(500_000);
+    /// let (saved, digest) = (session.snapshot(), session.digest());
+    /// session.step(500_000);
+    /// session.restore(&saved)?;
+    /// assert_eq!((session.icount(), session.digest()), (500_000, digest));
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    pub fn snapshot(&mut self) -> SavedSession {
+        SavedSession {
+            machine: self.machine.snapshot(),
+            table: self.interposer.as_ref().map(Interposer::save),
+        }
+    }
+
+    /// Goes back, or forward, to what was saved of this session.
+    ///
+    /// # Errors
+    /// The snapshot is of another machine.
+    pub fn restore(&mut self, saved: &SavedSession) -> Result<(), SnapshotMismatch> {
+        self.machine.restore(&saved.machine)?;
+        if let Some(interposer) = &mut self.interposer {
+            match &saved.table {
+                Some(table) => interposer.restore(self.machine.core_mut(), table),
+                None => {
+                    let empty = new_interposer(&self.target, &self.probing, (self.profile)()).save();
+                    interposer.restore(self.machine.core_mut(), &empty);
+                }
+            }
+        }
+        self.shown = self.shown.min(self.machine.console().len());
+        Ok(())
+    }
+
+    /// The machine and its interposer, which is made if there is none.
+    fn probed(&mut self) -> (&mut Machine, &mut Interposer) {
+        let make = || new_interposer(&self.target, &self.probing, (self.profile)());
+        (&mut self.machine, self.interposer.get_or_insert_with(make))
+    }
+
+    fn trap_interposer(&mut self) -> (&mut Machine, Option<&mut dyn TrapInterposer>) {
+        let interposer = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
+        (&mut self.machine, interposer)
+    }
+}
+
+fn new_interposer(
+    target: &Arc<Target>,
+    probing: &Probing,
+    profile: Option<Box<dyn OsProfile>>,
+) -> Interposer {
+    let Probing { header, channel, max_steps, .. } = probing.clone();
+    let mut interposer = Interposer::new(InterposerConfig { header, channel, profile, max_steps });
+    interposer.allow_cores(probing.max_cores);
+    let named = Arc::clone(target);
+    interposer.name_symbols(Box::new(move |address| named.symbol_at(address)));
+    interposer.set_watch_unlimited(probing.watch_unlimited);
+    interposer.unwind_with(target.unwinder());
+    interposer.set_stack_depth(probing.stack);
+    interposer.set_user_stack_depth(probing.user_stack);
+    interposer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_may_go_to_another_thread() {
+        fn is_send<T: Send>() {}
+        is_send::<Session>();
+        is_send::<SavedSession>();
+    }
+}

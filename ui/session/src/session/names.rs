@@ -1,0 +1,38 @@
+//! Names for records: of addresses, and of the probes that providers have put.
+
+use trapline_interposer::ProbeNames;
+use trapline_providers::Target;
+use trapline_trace::{Kind, NamedProbe, Symbolize};
+
+/// Names addresses, stack frames and probes of a session.
+pub struct Names<'a> {
+    target: &'a Target,
+    probes: Option<ProbeNames<'a>>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(target: &'a Target, probes: Option<ProbeNames<'a>>) -> Self {
+        Self { target, probes }
+    }
+}
+
+impl Symbolize for Names<'_> {
+    fn symbol(&self, ip: u64) -> Option<String> {
+        self.target.symbol(ip)
+    }
+
+    fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        match kind {
+            Kind::UserStack => self.target.file_symbol(module, address),
+            _ if module == self.target.kernel_name() => {
+                self.target.symbols().at(address).map(|at| (at.symbol.name.to_string(), at.offset))
+            }
+            _ => self.probes.as_ref()?.module_symbol(module, address),
+        }
+    }
+
+    fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
+        let provided = self.probes.as_ref()?.get(number)?;
+        Some(NamedProbe { id: provided.id, name: &provided.name })
+    }
+}

@@ -1,0 +1,311 @@
+//! The run loop: slices of the run, the records and console output of each, and a script that acts between them.
+//!
+//! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record is
+//! lost only if a channel overflows within one slice.
+
+use std::convert::Infallible;
+
+use trapline_emu::{SentByte, Stop};
+use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
+use trapline_trace::{Record, RecordView};
+
+use super::{Names, Session};
+use crate::ending::{Condition, Ending, Limits};
+use crate::replies::Reply;
+use crate::script::{DueHit, Script};
+
+/// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
+/// every third one; where there are more it grows.
+const SLICE: u64 = 20_000;
+/// Instructions from one look at the console and the limits to the next, when there are no records.
+const UNPROBED_SLICE: u64 = 5_000_000;
+
+/// Whoever is told of what happens while a session runs. Every method does nothing by default.
+pub trait Observer {
+    /// Why it cannot take what it is told; ends the run.
+    type Error;
+
+    /// A record. They come in the order of their sequence numbers.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Self::Error> {
+        let _ = (record, names);
+        Ok(())
+    }
+
+    /// The answer to a line of the script.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn reply(&mut self, reply: &Reply) -> Result<(), Self::Error> {
+        let _ = reply;
+        Ok(())
+    }
+
+    /// The first failures of handlers since the last slice.
+    fn failed(&mut self, error: &HandlerError, names: ProbeNames<'_>) {
+        let _ = (error, names);
+    }
+
+    /// Whether [`Observer::sent`] is wanted.
+    fn wants_sent(&self) -> bool {
+        false
+    }
+
+    /// What the guest has sent by its serial ports in this slice. It comes before the slice's records.
+    fn sent(&mut self, bytes: &[SentByte]) {
+        let _ = bytes;
+    }
+
+    /// What the guest has written to its console in this slice, which may be nothing. It comes after the slice's records.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn console(&mut self, fresh: &[u8]) -> Result<(), Self::Error> {
+        let _ = fresh;
+        Ok(())
+    }
+
+    /// A core file that `exit 3` in a handler has taken.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn core_file(&mut self, core: &CoreFile) -> Result<(), Self::Error> {
+        let _ = core;
+        Ok(())
+    }
+}
+
+/// Keeps records and core files, and drops all else.
+#[derive(Default)]
+pub struct Keep {
+    pub records: Vec<Record>,
+    pub cores: Vec<CoreFile>,
+}
+
+impl Observer for Keep {
+    type Error = Infallible;
+
+    fn record(&mut self, record: &RecordView<'_>, _: &Names<'_>) -> Result<(), Infallible> {
+        self.records.push(record.to_owned());
+        Ok(())
+    }
+
+    fn core_file(&mut self, core: &CoreFile) -> Result<(), Infallible> {
+        self.cores.push(core.clone());
+        Ok(())
+    }
+}
+
+/// What the lines of a script that were due have done.
+enum Acted {
+    /// The run goes on here.
+    GoesOn,
+    /// The run goes on from a snapshot.
+    Moved,
+    /// The run ends.
+    Ends(Ending),
+}
+
+impl Session {
+    /// Runs to the end. After each slice the observer is told what has happened, and the script acts if a line is due.
+    ///
+    /// # Errors
+    /// The observer's.
+    pub fn run<O: Observer>(
+        &mut self,
+        script: &mut Script,
+        condition: &Condition,
+        limits: &Limits,
+        observer: &mut O,
+    ) -> Result<Ending, O::Error> {
+        self.prepare(script, condition, observer);
+        let mut due = Vec::new();
+        let mut stopped = None;
+        loop {
+            match (self.act(condition, script, due, observer)?, stopped.take()) {
+                (Acted::Ends(ending), _) => return Ok(ending),
+                (Acted::GoesOn, Some(stop)) => return Ok(self.why_ended(stop, condition)),
+                _ => {}
+            }
+            let stop = self.slice(limits.icount.min(script.next_stop(self.icount())));
+            self.pass_on(observer)?;
+            if limits.cancelled() {
+                return Ok(Ending::Interrupted);
+            }
+            due = self.due_hits();
+            script.look(self.machine.console());
+            stopped = (!self.goes_on(&stop, condition, limits)).then_some(stop);
+        }
+    }
+
+    fn prepare<O: Observer>(&mut self, script: &Script, condition: &Condition, observer: &O) {
+        self.watch_console(condition, script);
+        if observer.wants_sent() {
+            self.machine.keep_sent();
+        }
+        self.count_hits(condition);
+        self.watch_hits(script);
+    }
+
+    /// Asks for a stop at the last of the hits that are waited for.
+    fn count_hits(&mut self, condition: &Condition) {
+        let Some(interposer) = &mut self.interposer else { return };
+        if let Some(hits) = condition.hits.or_else(|| interposer.enough_hits().map(|_| u64::MAX)) {
+            interposer.stop_after_hits(hits);
+        }
+    }
+
+    /// Stops the machine at all texts that matter: those of the condition, the kernel's, and the script's.
+    fn watch_console(&mut self, condition: &Condition, script: &Script) {
+        let given = condition.until.iter().chain(&condition.crash_on).map(String::as_bytes);
+        let texts = given.chain(self.crash.text()).chain(script.texts()).map(<[u8]>::to_vec).collect();
+        self.machine.watch_console(texts);
+    }
+
+    fn goes_on(&self, stop: &Stop, condition: &Condition, limits: &Limits) -> bool {
+        match stop {
+            Stop::Limit => self.icount() < limits.icount,
+            Stop::Requested => !self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler),
+            Stop::Text(n) => {
+                let asked = *n < condition.until.len() + condition.crash_on.len();
+                !asked && !self.crash.ended(&self.machine)
+            }
+            _ => false,
+        }
+    }
+
+    /// Carries out the lines of the script that are due here.
+    fn act<O: Observer>(
+        &mut self,
+        condition: &Condition,
+        script: &mut Script,
+        mut due: Vec<DueHit>,
+        observer: &mut O,
+    ) -> Result<Acted, O::Error> {
+        let (mut acted, mut moved) = (false, false);
+        while let Some((line, command)) = script.take_due(self.icount(), &due) {
+            acted = true;
+            let (stops, goes_back) = (command.stops(), command.goes_back());
+            let reply = match self.apply(command) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let sentence = format!("{}: {error}", script.place(line));
+                    return Ok(Acted::Ends(Ending::ScriptFailed(sentence)));
+                }
+            };
+            observer.reply(&reply)?;
+            if stops {
+                return Ok(Acted::Ends(Ending::Stopped));
+            }
+            if goes_back {
+                moved = true;
+                due.clear();
+                script.moved(self.icount());
+                script.look(self.machine.console());
+            }
+        }
+        if acted {
+            self.watch_console(condition, script);
+            self.count_hits(condition);
+            self.watch_hits(script);
+        }
+        Ok(if moved { Acted::Moved } else { Acted::GoesOn })
+    }
+
+    fn watch_hits(&mut self, script: &Script) {
+        if let Some(interposer) = &mut self.interposer {
+            script.watch(interposer);
+        }
+    }
+
+    /// The hits for whose sake the run has stopped.
+    fn due_hits(&mut self) -> Vec<DueHit> {
+        let Some(interposer) = &mut self.interposer else { return Vec::new() };
+        let due = interposer.take_due();
+        // Asked after each slice: the views of many thousand probe points cost more than the slice.
+        if due.is_empty() {
+            return Vec::new();
+        }
+        let programs = interposer.programs();
+        let hit = |id| {
+            let name = programs.iter().find(|program| program.id == id)?.name.to_owned();
+            Some(DueHit { name, n: interposer.stops_at_hit(id)? })
+        };
+        due.into_iter().filter_map(hit).collect()
+    }
+
+    /// Runs to the next slice's end, or to `limit`.
+    fn slice(&mut self, limit: u64) -> Stop {
+        let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
+        let next = (self.icount() / size + 1).saturating_mul(size);
+        let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
+        let next = tick.map_or(next, |tick| next.min(tick));
+        let (machine, interposer) = self.trap_interposer();
+        let stop = machine.run(interposer, next.min(limit));
+        let Some(interposer) = &mut self.interposer else { return stop };
+        interposer.tick(self.machine.core_mut());
+        if stop == Stop::Limit && interposer.stopped_by_handler() { Stop::Requested } else { stop }
+    }
+
+    /// Tells the observer what the slice left.
+    fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+        if observer.wants_sent() {
+            observer.sent(&self.machine.take_sent());
+        }
+        if let Some(interposer) = &mut self.interposer {
+            let mut result = Ok(());
+            let (channels, probes) = interposer.channels_and_names();
+            let names = Names::new(&self.target, Some(probes));
+            channels.drain(|record| {
+                if result.is_ok() {
+                    result = observer.record(&record, &names);
+                }
+            });
+            result?;
+            for error in interposer.take_errors() {
+                observer.failed(&error, interposer.names());
+            }
+        }
+        let console = self.machine.console();
+        observer.console(console.get(self.shown..).unwrap_or_default())?;
+        self.shown = console.len();
+        let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
+        cores.iter().try_for_each(|core| observer.core_file(core))
+    }
+
+    fn why_ended(&mut self, stop: Stop, condition: &Condition) -> Ending {
+        let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
+        let enough = self.interposer.as_ref().and_then(Interposer::enough_hits);
+        let by_itself = matches!(stop, Stop::Text(_) | Stop::Halted | Stop::PoweredOff | Stop::Reset(_));
+        if let Some(how) = by_itself.then(|| self.crash.found(&self.machine)).flatten() {
+            return Ending::KernelCrashed(how);
+        }
+        match (stop, stopped_by, enough) {
+            (Stop::Requested, Some(_), Some(hits)) => Ending::EnoughHits(hits),
+            (Stop::Requested, Some(name), None) => Ending::HandlerStopped(name),
+            (stop, ..) => ending_of(stop, condition),
+        }
+    }
+}
+
+fn ending_of(stop: Stop, condition: &Condition) -> Ending {
+    match stop {
+        Stop::Limit => Ending::Limit,
+        Stop::Halted => Ending::Halted,
+        Stop::PoweredOff => Ending::PoweredOff,
+        Stop::Reset(how) => Ending::Reset(how),
+        Stop::Text(n) => match (condition.until.get(n), n.checked_sub(condition.until.len())) {
+            (Some(text), _) => Ending::Until(text.clone()),
+            (None, n) => {
+                Ending::CrashText(n.and_then(|n| condition.crash_on.get(n)).cloned().unwrap_or_default())
+            }
+        },
+        Stop::TripleFault(report) => Ending::TripleFault(report),
+        Stop::Unsupported(what) => Ending::CannotGoOn(format!("{what} is not supported")),
+        Stop::Engine(what) => Ending::CannotGoOn(what),
+        Stop::Panicked(what) => Ending::CannotGoOn(format!("an error inside Trapline: {what}")),
+        Stop::Requested => Ending::CannotGoOn("a probe asked for a stop".to_owned()),
+    }
+}

@@ -1,0 +1,105 @@
+//! From options to what the library takes: guests and the sources of probe programs.
+
+use std::path::Path;
+
+use trapline_providers::Rules;
+use trapline_session::{Guest, GuestBuilder, SourceOptions, file_name, public_key};
+
+use crate::cli::{CmdlineArgs, FbtRules, GuestArgs, SourceArgs};
+use crate::devices::DeviceArgs;
+use crate::failure::Failure;
+use crate::talk::Talk;
+
+/// How probe programs are read.
+///
+/// # Errors
+/// The key file is bad.
+pub fn source(args: &SourceArgs) -> Result<SourceOptions, Failure> {
+    // A KEY alone is defined as 1.
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None => (text.clone(), "1".to_owned()),
+    };
+    Ok(SourceOptions {
+        defines: args.define.iter().map(pair).collect(),
+        folders: args.include.clone(),
+        signed_by: args.require_signed.as_deref().map(public_key).transpose()?,
+    })
+}
+
+/// What the guest is made of.
+///
+/// # Errors
+/// An option is malformed.
+pub fn guest(
+    args: &GuestArgs,
+    memory: u64,
+    cmdline: &CmdlineArgs,
+    devices: &DeviceArgs,
+) -> Result<GuestBuilder, Failure> {
+    let mut guest = devices.add_to(GuestBuilder::image(&args.image).memory(memory));
+    for text in &args.module {
+        guest = module(guest, text);
+    }
+    if let Some(initrd) = &args.initrd {
+        guest = guest.initrd(initrd.clone());
+    }
+    for text in &args.file {
+        guest = file(guest, text)?;
+    }
+    for path in &args.sym {
+        guest = guest.symbols(path);
+    }
+    guest = guest.fbt(match args.fbt {
+        FbtRules::Full => Rules::Full,
+        FbtRules::Strict => Rules::Strict,
+    });
+    if let Some(abi) = args.abi {
+        guest = guest.abi(abi);
+    }
+    if let Some(process) = &args.target {
+        guest = guest.target(process.clone());
+    }
+    if args.follow_fork {
+        guest = guest.follow_fork();
+    }
+    if let Some(line) = &cmdline.cmdline {
+        guest = guest.cmdline(line);
+    }
+    Ok(cmdline.append.iter().fold(guest, |guest, words| guest.append(words)))
+}
+
+/// Reads a guest, and says what could not be read of it.
+///
+/// # Errors
+/// Files are missing or bad.
+pub fn open(builder: &GuestBuilder, talk: &Talk) -> Result<Guest, Failure> {
+    let guest = builder.open()?;
+    guest.notes().iter().for_each(|note| talk.note(note));
+    Ok(guest)
+}
+
+/// `FILE` or `FILE ARGUMENTS`; the module's string is the file's name and the arguments.
+fn module(guest: GuestBuilder, text: &str) -> GuestBuilder {
+    let (path, arguments) = if Path::new(text).exists() {
+        (text, None)
+    } else {
+        text.split_once(' ').map_or((text, None), |(path, arguments)| (path, Some(arguments)))
+    };
+    let name = file_name(path);
+    let string = arguments.map_or_else(|| name.to_owned(), |arguments| format!("{name} {arguments}"));
+    guest.module(path, &string)
+}
+
+/// `GUEST=FILE`.
+fn file(guest: GuestBuilder, text: &str) -> Result<GuestBuilder, Failure> {
+    let parts = text
+        .split_once('=')
+        .filter(|(path, here)| path.starts_with('/') && !path.ends_with('/') && !here.is_empty());
+    let (path, here) = parts.ok_or_else(|| {
+        Failure::Usage(format!(
+            "--file {text} names no file of the guest; write /bin/busybox=FILE, a path in the guest and a file here"
+        ))
+    })?;
+    Ok(guest.file(path, here))
+}
