@@ -260,16 +260,29 @@ fn bad_option(option: &str, value: &str, shown: &str, why: &str) {
 
 #[test]
 fn bad_options() {
-    bad_option("--mem", "12Q", "--mem <SIZE>", "the unit Q is not one of K, M and G");
-    bad_option("--mem", "100", "--mem <SIZE>", "at least 1M and a multiple of 4096 would be right");
-    bad_option("--mem", "", "--mem <SIZE>", "a number such as 256M would be right");
+    let no_number =
+        |text: &str| format!("`{text}` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M");
+    bad_option("--mem", "12Q", "--mem <SIZE>", &no_number("12Q"));
+    bad_option(
+        "--mem",
+        "100",
+        "--mem <SIZE>",
+        "guest memory of 100 bytes is impossible; use at least 1M, in multiples of 4K",
+    );
+    bad_option("--mem", "", "--mem <SIZE>", &no_number(""));
     bad_option(
         "--header",
         "pid,shoe",
         "--header <ITEMS>",
         "unknown header item `shoe`: the items are cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none",
     );
-    bad_option("--limit-insns", "x", "--limit-insns <N>", "invalid digit found in string");
+    bad_option("--limit-insns", "x", "--limit-insns <N>", &no_number("x"));
+    for (option, shown) in [("--limit-insns", "--limit-insns <N>"), ("--stop-after", "--stop-after <N>")] {
+        bad_option(option, "0", shown, "0 has no effect here; use a number of at least 1");
+    }
+    let range = |most: u64| format!("0 is out of range; use a number from 1 to {most}");
+    bad_option("--max-steps", "0", "--max-steps <N>", &range(u32::MAX.into()));
+    bad_option("--stack", "0", "--stack [<DEPTH>]", &range(256));
 }
 
 #[test]

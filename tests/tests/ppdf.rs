@@ -323,9 +323,9 @@ fn only_files_signed_by_the_key_are_taken_where_that_is_asked_for() {
     };
     assert_eq!(ask(&path("signed")), (0, String::new()));
     for (program, said) in [
-        (path("plain"), "is not signed, and only programs signed by ed25519:"),
+        (path("plain"), "is not signed; only programs signed by ed25519:"),
         (path("foreign"), "is signed by ed25519:"),
-        (source.to_owned(), "is no PPDF file, and only programs signed by ed25519:"),
+        (source.to_owned(), "is not a PPDF file; only programs signed by ed25519:"),
     ] {
         let (code, err) = ask(&program);
         assert!(code == 7 && err.contains(said) && !err.contains('\n'), "{program}: {code} {err}");

@@ -337,9 +337,9 @@ fn a_line_that_cannot_be_carried_out_ends_the_run_with_what_was_recorded() {
     let before: Vec<Value> = hits(&all).into_iter().filter(|hit| icount(hit) < 2_000_000).collect();
     assert!(!before.is_empty());
     for (line, sentence) in [
-        ("at insns=2M remove hot.rpn", "s.script:2: no program `hot.rpn` is inserted; there is `fork.rpn`"),
+        ("at insns=2M remove hot.rpn", "s.script:2: no program `hot.rpn` is inserted; only `fork.rpn` is"),
         ("at insns=2M insert fork.rpn", "s.script:2: `fork.rpn` is already inserted"),
-        ("at insns=2M restore later", "s.script:2: there is no snapshot `later`; there is `early`"),
+        ("at insns=2M restore later", "s.script:2: there is no snapshot `later`; the only one is `early`"),
         (
             "at insns=2M enable fork.rpn 5",
             "s.script:2: `fork.rpn` has 1 probe point, counted from 0; there is no 5",

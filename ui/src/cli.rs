@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trapline_providers::{Abi, TargetProcess};
-use trapline_session::numbers;
+use trapline_session::numbers::{self, NumberError};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
@@ -17,6 +17,25 @@ Exit codes:
   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
 
 Standard output is data, standard error is talk.";
+
+/// The frames of a stack.
+fn depth(text: &str) -> Result<usize, NumberError> {
+    numbers::within(text, 1, 256).map(|depth| depth as usize)
+}
+
+/// The instructions of a handler.
+fn steps(text: &str) -> Result<u32, NumberError> {
+    numbers::within(text, 1, u32::MAX.into()).map(|steps| steps as u32)
+}
+
+/// The bits of a guest's word.
+fn width(text: &str) -> Result<u8, String> {
+    match numbers::count(text) {
+        Ok(32) => Ok(32),
+        Ok(64) => Ok(64),
+        _ => Err("a width is 32 or 64 bits".to_owned()),
+    }
+}
 
 /// Dynamic probes on a deterministic full-system emulator.
 #[derive(Debug, Parser)]
@@ -164,14 +183,14 @@ pub struct RunArgs {
     #[arg(short = 'n', long = "name", value_name = "CLAUSE")]
     pub clauses: Vec<String>,
     /// End the run, exit 0, after this many hits
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = numbers::positive)]
     pub stop_after: Option<u64>,
     /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub stack: Option<u16>,
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth)]
+    pub stack: Option<usize>,
     /// Record the program's stack with each hit, this many frames at most
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub ustack: Option<u16>,
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth)]
+    pub ustack: Option<usize>,
     /// Enable only probe points of these groups; the others can be enabled by a script
     #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1..)]
     pub group: Vec<String>,
@@ -202,7 +221,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT")]
     pub crash_on: Vec<String>,
     /// End the run, exit 124, after this many instructions
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::positive)]
     pub limit_insns: Option<u64>,
     /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none
     #[arg(long, value_name = "ITEMS", default_value = "none")]
@@ -246,10 +265,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub core_dir: PathBuf,
     /// Core files to take at most
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = numbers::count)]
     pub max_cores: u64,
     /// Instructions a handler may execute in one run
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = steps)]
     pub max_steps: Option<u32>,
     /// Watch any number of ranges of any size, not only what four debug registers can
     #[arg(long)]
@@ -273,7 +292,7 @@ pub struct FirstArgs {
     #[arg(long, value_name = "TEXT")]
     pub until: Vec<String>,
     /// With --until: wait for so many instructions at most, exit 124
-    #[arg(long, value_name = "N", requires = "until")]
+    #[arg(long, value_name = "N", requires = "until", value_parser = numbers::positive)]
     pub limit_insns: Option<u64>,
     /// The kernel command line.
     #[command(flatten)]
@@ -372,7 +391,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     /// Check for this width only [default: both; one must do]
-    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(32..=64))]
+    #[arg(long, value_name = "BITS", value_parser = width)]
     pub width: Option<u8>,
     /// Print the verified code
     #[arg(long)]
@@ -404,7 +423,7 @@ pub struct BuildArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     /// Check for this width only [default: both; one must do]. The file is the same
-    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(32..=64))]
+    #[arg(long, value_name = "BITS", value_parser = width)]
     pub width: Option<u8>,
     /// Sign with this private key, Ed25519 in PEM form
     #[arg(long, value_name = "KEYFILE")]
@@ -421,7 +440,7 @@ pub struct DemoArgs {
     #[arg(default_value = "ia32")]
     pub guest: String,
     /// End the run, exit 124, after this many instructions
-    #[arg(long, value_name = "N", default_value_t = 2_000_000_000)]
+    #[arg(long, value_name = "N", default_value = "2G", value_parser = numbers::positive)]
     pub limit_insns: u64,
 }
 

@@ -53,8 +53,8 @@ fn probing(args: &RunArgs) -> Probing {
         max_steps: args.max_steps,
         max_cores: args.max_cores,
         watch_unlimited: args.watch_unlimited,
-        stack: args.stack.unwrap_or_default().into(),
-        user_stack: args.ustack.unwrap_or_default().into(),
+        stack: args.stack.unwrap_or_default(),
+        user_stack: args.ustack.unwrap_or_default(),
     }
 }
 
