@@ -25,7 +25,7 @@ const CODE32: u64 = 0x00cf_9b00_0000_ffff;
 const DATA32: u64 = 0x00cf_9300_0000_ffff;
 
 /// Private offsets, those of `engine/layout.rs`, whose checks guard the same build. Only the INTR hook needs them:
-/// there is no public way to the error code, to a segment's base, or around `old_exception` (engine hazard 2).
+/// there is no public way to the error code, to a segment's base, or around `old_exception`.
 mod raw {
     pub const UC_CPU: usize = 440;
     pub const CPU_ENV: usize = 296;

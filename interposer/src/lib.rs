@@ -3,7 +3,7 @@
 //! An [`Interposer`] is given linked RPN programs and a [`Place`] for each of their probe points. It patches the
 //! fetch view of those places with `int3`, and the machine offers it every trap that comes out of a patch: it runs
 //! the handlers against a NOFAULT host, sees to the displaced instruction, and commits the records when that has
-//! completed (DESIGN.md, the life of a hit). It does not decide where probes go: `trapline-providers` does.
+//! completed (docs/architecture.md). It does not decide where probes go: `trapline-providers` does.
 //!
 //! The rooms: `table` (programs, probes, sites), `insert` (arming and its errors), `hit` (the hot path), `control` (what
 //! is asked from outside), `displace` (which instructions are emulated, run out of line or stepped), `watch` (watchpoint

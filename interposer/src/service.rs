@@ -1,4 +1,5 @@
-//! The host services that a handler calls with `callk` (rpn.md 8), and what `exit 1`, `2` and `3` ask for.
+//! The host services that a handler calls with `callk`, and what `exit 1`, `2` and `3` ask for
+//! (docs/probe-language.md, "Host services and exits").
 //!
 //! Services look at the guest without touching it; what they ask of the run (an end, a frozen channel) is kept in
 //! [`Asked`] and seen to after the handler.

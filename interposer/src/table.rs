@@ -52,7 +52,8 @@ pub enum Place {
         paddr: u64,
     },
     /// The first of five one-byte NOPs in the kernel that a static probe's call was turned into (sdt on x86,
-    /// providers.md C). Patched is the second with `f0`: `lock nop` is #UD there, and IP in a hit is behind the first.
+    /// docs/providers.md, "Calls to functions that do not exist"). The second NOP is patched with `f0`: `lock nop` raises
+    /// #UD, and IP in a hit is the address after the first NOP.
     LockNop {
         /// Linear address of the first, for messages.
         linear: u64,
@@ -85,7 +86,7 @@ pub enum Place {
     /// A time, again and again; nothing is patched.
     Timer(Timer),
     /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
-    /// guest can see that, by design (providers.md C).
+    /// guest can see that, by design (docs/providers.md, "Statically defined probes").
     Pointer {
         /// Linear address of the pointer, for messages.
         linear: u64,

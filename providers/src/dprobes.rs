@@ -1,4 +1,4 @@
-//! The locations of an RPN program (dprobes.lang(8), PROBE POINTS; rpn.md section 7) to places.
+//! The locations of an RPN program (dprobes.lang(8), PROBE POINTS; docs/providers.md, "Kernel and user") to places.
 //!
 //! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text, and a quoted
 //! `"file.c:123"` is where that source line's code begins.

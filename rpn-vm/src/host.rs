@@ -6,7 +6,7 @@
 
 use crate::regs::Reg;
 
-/// Which register context an instruction names (rpn.md 2).
+/// Which register context an instruction names (docs/probe-language.md, "Registers").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     /// `r`: the CPU at the hit.
@@ -37,7 +37,7 @@ pub enum ArgumentError {
     Fault(u64),
 }
 
-/// What a host service sees of the running handler (rpn.md 8).
+/// What a host service sees of the running handler (docs/probe-language.md, "Host services and exits").
 pub trait CallkStack {
     /// Pops the top element, of the guest's width.
     fn pop(&mut self) -> u64;

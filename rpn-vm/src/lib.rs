@@ -1,7 +1,7 @@
 //! The RPN probe-handler language of DProbes: parser, instruction table, assembler, verifier, interpreter.
 //!
 //! The language is that of dprobes.lang(8) 3.6.4; what the man page leaves open is settled in
-//! `reference/rpn.md`. The way of a program:
+//! `docs/probe-language.md`. The way of a program:
 //!
 //! 1. [`parse`] turns source text into a [`Program`], or into [`Diagnostics`] that name every error.
 //! 2. [`Program::link`] resolves symbols through a [`SymbolResolver`] and verifies each handler.

@@ -2,7 +2,7 @@
 //! handler for each probe point.
 //!
 //! Symbols come through [`SymbolResolver`]; what a location's value means for
-//! an address space is the caller's business (rpn.md 7).
+//! an address space is the caller's business (docs/providers.md, "Kernel and user").
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

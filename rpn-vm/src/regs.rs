@@ -1,4 +1,4 @@
-//! Registers of Appendix A, restored (rpn.md 2): names, index numbers,
+//! The registers of the manual's Appendix A (docs/probe-language.md, "Registers"): names, index numbers,
 //! permissions, and the canonical register that the host is asked for.
 //!
 //! It is a table and its look-ups. It is not an access path: values come from

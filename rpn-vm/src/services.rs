@@ -1,4 +1,4 @@
-//! The host services of `callk` (rpn.md 8): the language's one extension point, as data.
+//! The host services of `callk` (docs/probe-language.md, "Host services and exits"): the language's one extension point, as data.
 //!
 //! A service gets its arguments from the stack and leaves its results there. What it does is the host's business; here
 //! is what a program may rely on, and what the verifier must know.

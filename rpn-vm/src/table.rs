@@ -59,7 +59,7 @@ impl OperandKind {
     }
 }
 
-/// What an instruction may change outside the virtual machine (rpn.md 9).
+/// What an instruction may change outside the virtual machine (docs/probe-language.md, "Observe-only").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing of the guest.
@@ -320,7 +320,7 @@ table! {
     0x7f Push "push %" Value 0 1 Pure Data;
 }
 
-/// An old form that still means something (rpn.md 4).
+/// An old form that still means something (docs/probe-language.md, "Old forms").
 #[derive(Debug, Clone, Copy)]
 pub struct Alias {
     /// The old text.

@@ -2,7 +2,7 @@
 //!
 //! [`Verified`] has no public constructor and no way to change it. The
 //! verifier checks targets, operands and registers, computes
-//! whether a program is observe-only (rpn.md 9), and pre-decodes. What it
+//! whether a program is observe-only (docs/probe-language.md, "Observe-only"), and pre-decodes. What it
 //! cannot know before the run (variable indices from the stack, addresses) is
 //! an exception at run time.
 
@@ -221,7 +221,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Whether no instruction can change the guest (rpn.md 9).
+    /// Whether no instruction can change the guest (docs/probe-language.md, "Observe-only").
     #[must_use]
     pub const fn observe_only(&self) -> bool {
         self.observe_only

@@ -1,4 +1,4 @@
-//! Faults in handlers, as providers.md D has them: the sentence of each kind, the count of each probe, nobody else harmed.
+//! Faults in handlers, as DTrace reports them: the sentence of each kind, the count of each probe, nobody else harmed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

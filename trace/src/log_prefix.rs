@@ -1,4 +1,4 @@
-//! The three-byte prefix before what has a variable length in the log buffer (the paper, section 2; rpn.md, section 4).
+//! The three-byte prefix before what has a variable length in the log buffer (the paper, section 2; docs/records.md, "What is logged").
 
 /// What follows a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Trace records: the envelope and header of rpn.md section 6, to bytes and back.
+//! Trace records: the envelope and header of docs/records.md, "Bytes", to bytes and back.
 //!
 //! A [`Record`] holds everything a hit knows; which header items appear in its
 //! encoded or printed form is the user's choice for the run ([`HeaderItems`]).
@@ -380,5 +380,5 @@ impl fmt::Display for HeaderItems {
     }
 }
 
-const _: () = assert!(ENVELOPE == 20, "the envelope of rpn.md 6 has 20 bytes behind its length");
+const _: () = assert!(ENVELOPE == 20, "the envelope has 20 bytes behind its length");
 const _: () = assert!(HeaderItems::all().bits() == 0x07ff, "the paper has eleven header items");

@@ -1,5 +1,5 @@
 //! The data of a stack trace record, to bytes and back: header, records, call stack frames (man page, STACK TRACING;
-//! rpn.md 5).
+//! docs/records.md, "Stack traces").
 //!
 //! All integers are little-endian, W wide unless their type says otherwise. It does not know what the values mean.
 

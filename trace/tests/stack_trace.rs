@@ -12,7 +12,7 @@ fn head() -> TraceHead<'static> {
     TraceHead { module: b"vmlinux", offset: 0x1f91, id: 77, major: 3, minor: 1 }
 }
 
-/// One record of two frames as rpn.md 5 has it, in words of the width.
+/// One record of two frames as docs/records.md has it, in words of the width.
 fn data(width: u8) -> Vec<u8> {
     let mut out = Vec::new();
     head().encode(width, 1, &mut out);

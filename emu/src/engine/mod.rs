@@ -141,7 +141,7 @@ impl Engine {
         let (cpu, env) = locate(uc)?;
         let mut engine = Engine { uc, cpu, env, block_hook: ptr::null_mut(), _open: open };
         engine.verify()?;
-        // SAFETY: verified layout; the flag is a C bool (engine hazard h1).
+        // SAFETY: verified layout; the flag is a C bool.
         unsafe { engine.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
         engine.accept_rdtscp(model)?;
         engine.add_hooks(callbacks, user, first_cell)?;

@@ -15,7 +15,7 @@ offsets! {
         STOP_REQUEST: usize = 1389, "offsetof(struct uc_struct, stop_request)";
         /// `uint64_t invalid_addr`: linear address of the access that the fill hook refused.
         INVALID_ADDR: usize = 1416, "offsetof(struct uc_struct, invalid_addr)";
-        /// `bool no_exit_request`: drops the exit check after each load and store (engine hazard h1).
+        /// `bool no_exit_request`: drops the exit check after each load and store.
         NO_EXIT_REQUEST: usize = 2034, "offsetof(struct uc_struct, no_exit_request)";
         /// `bool skip_sync_pc_on_exit`: hooks and stops take the program counter as it stands, without a search for it.
         SKIP_SYNC_PC: usize = 14898, "offsetof(struct uc_struct, skip_sync_pc_on_exit)";

@@ -1,6 +1,6 @@
 //! A user program or library as probes see it: pages of its file, and where file offsets lie when it is mapped.
 //!
-//! The probe offset of a user module is a file offset (reference/rpn.md, section 7). Virtual addresses here are the
+//! The probe offset of a user module is a file offset (docs/providers.md, "Kernel and user"). Virtual addresses here are the
 //! linked ones; where a position-independent file is mapped is the guest's business.
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //! | is-enabled, `e8` | `48 33 c0 90 90`, in 32-bit code `33 c0 90 90 90` | `cc` at 3, at 2 |
 //! | is-enabled, `e9` | `48 33 c0 c3 90`, in 32-bit code `33 c0 c3 90 90` | `cc` at 3, at 2 |
 //!
-//! Two underscores of a name are one `-`. Source: reference/providers.md C, after the talk's pages on SDT.
+//! Two underscores of a name are one `-`. Source: docs/providers.md, "Calls to functions that do not exist".
 
 use super::elf::{Definitions, Relocation, check_sections, relocations};
 use super::operand::{Argument, Format, Memory, Operand};

@@ -4,7 +4,7 @@
 //! prefix too. A pointer's points are found through the notes that `trapline/probe.h` leaves (owner `trapline`, type 1:
 //! address of the point, address of the pointer, symbol, `file:line`, the source text of each argument); a pointer that
 //! was declared otherwise has none. A point calls through its pointer when that is not 0, by the C calling convention.
-//! Source: US patent 8,739,135; reference/providers.md C.
+//! Source: US patent 8,739,135; docs/providers.md, "Macro-declared probes".
 
 use super::elf::{Definitions, Homes, Segments, check_sections, word};
 use super::notes::Frame;

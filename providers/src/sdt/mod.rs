@@ -10,7 +10,7 @@
 //! What an argument is worth at a hit: [`Argument::evaluate`] at a [`Scene`].
 //!
 //! All of it is pure: a file's bytes in, a table and a list of refusals out; nothing here arms, and nothing runs. One
-//! bad entry never takes another with it. Rules: reference/providers.md, section C.
+//! bad entry never takes another with it. Rules: docs/providers.md, "Statically defined probes".
 
 mod calls;
 pub(crate) mod elf;

@@ -186,7 +186,7 @@ impl Parser<'_> {
     fn finish_instruction(&mut self, op: Op, value: Option<&[Token]>, whole: Span) -> Option<(Op, Operand)> {
         let row = op.row();
         let tokens = value.unwrap_or_default();
-        // A register standing alone is `push r` or `pop r` (rpn.md 2); a keyword wins over a symbol.
+        // A register standing alone is `push r` or `pop r` (docs/probe-language.md, "Registers"); a keyword wins over a symbol.
         if op == Op::Push
             && let [one] = tokens
             && let Some(name) = one.ident()

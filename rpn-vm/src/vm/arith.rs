@@ -1,4 +1,4 @@
-//! Arithmetic and Logic Group (man page; rpn.md 1 for what it leaves open).
+//! Arithmetic and Logic Group (dprobes.lang(8); what it leaves open is in docs/probe-language.md, "Arithmetic and logic").
 
 use super::exception;
 use super::exec::{Run, Step};

@@ -1,4 +1,4 @@
-//! Logging Group: prefixes, fault records, overflow (rpn.md 3 and 4).
+//! Logging Group: prefixes, fault records, overflow (docs/probe-language.md, "Logging" and "Exceptions").
 
 use super::exception;
 use super::exec::{Run, Step};

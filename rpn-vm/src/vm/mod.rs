@@ -23,12 +23,12 @@ use std::num::NonZeroU32;
 pub use tracing::StackTrace;
 use tracing::Tracing;
 
-/// Instructions a handler may execute in one run unless set otherwise (rpn.md 1, Termination).
+/// Instructions a handler may execute in one run unless set otherwise (docs/probe-language.md, "Execution").
 pub const DEFAULT_MAX_STEPS: u32 = 65_536;
 /// Most nested calls; one more raises CALL_MAX.
 pub const MAX_CALLS: usize = 32;
 
-/// x-fields of exception codes (rpn.md 3).
+/// x-fields of exception codes (docs/probe-language.md, "Exceptions").
 pub mod exception {
     /// A memory reference failed. Parameter 1: the address.
     pub const INVALID_ADDR: u32 = 0x0001;
@@ -103,7 +103,7 @@ pub struct Unhandled {
 }
 
 impl Unhandled {
-    /// The x-field's lowest bit, which is what a record's termination field holds (rpn.md 6).
+    /// The x-field's lowest bit, which is what a record's termination field holds (docs/records.md, "Bytes").
     #[must_use]
     pub const fn x_field(&self) -> u16 {
         exception::lowest(self.code) as u16

@@ -1,4 +1,4 @@
-//! Exceptions: masks, propagation up the call chain, `rx` (rpn.md 3).
+//! Exceptions: masks, propagation up the call chain, `rx` (docs/probe-language.md, "Exceptions").
 
 use super::exec::{Run, Step};
 use super::{Termination, Thrown, exception};

@@ -1,5 +1,5 @@
 //! Stack tracing: the stack trace buffer, its records, and what of each call scope goes into them (man page, STACK
-//! TRACING; rpn.md 5).
+//! TRACING; docs/probe-language.md, "Stack traces").
 //!
 //! It is not the trace's header, which names the probe point: who commits the trace puts that in front. What stands
 //! here belongs to a run only while `State::tracing` is set, so that a run that traces nothing clears nothing. The
@@ -101,7 +101,7 @@ impl Tracing {
 /// The stack trace records that a run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackTrace<'a> {
-    /// The records as rpn.md 5 has them, without header and record count.
+    /// The records as docs/probe-language.md, "Stack traces" has them, without header and record count.
     pub records: &'a [u8],
     /// How many they are.
     pub count: u16,

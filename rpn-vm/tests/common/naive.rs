@@ -1,4 +1,4 @@
-//! The oracle: a second interpreter, slow and obvious, written from dprobes.lang(8) and `rpn.md` alone.
+//! The oracle: a second interpreter, slow and obvious, written from dprobes.lang(8) and `docs/probe-language.md` alone.
 //!
 //! It runs the instruction list, one function a rule, on vectors; memory goes byte by byte. It shares no code
 //! with the interpreter, not even constants.
@@ -189,7 +189,7 @@ impl Naive<'_> {
     fn interpret(&mut self, code: &[Insn], max_steps: u32) -> End {
         let mut at = 0;
         loop {
-            // The budget ends a handler as JMP_MAX does when nothing handles it (rpn.md 1).
+            // The budget ends a handler as JMP_MAX does when nothing handles it (docs/probe-language.md, "Execution").
             if self.steps == max_steps {
                 let jmpmax = self.limits.jmpmax.into();
                 if self.generated(0x0004) {

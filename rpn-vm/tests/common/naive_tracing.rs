@@ -1,4 +1,4 @@
-//! The oracle's rules for stack tracing: dprobes.lang(8), STACK TRACING, and `rpn.md` 4 and 5.
+//! The oracle's rules for stack tracing: dprobes.lang(8), STACK TRACING, and docs/probe-language.md, "Logging" and "Stack traces".
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

@@ -4,6 +4,7 @@ mod architecture;
 mod behaviours;
 mod circles;
 mod dependencies;
+mod references;
 mod test_files;
 mod tests_can_fail;
 mod toolchain;
