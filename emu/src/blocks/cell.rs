@@ -89,8 +89,11 @@ impl BlockCell {
     pub const FLAGS_TAIL: u16 = 1024;
     /// Holds an instruction whose execution is watched; `lead` instructions come before it.
     pub const WATCHED: u16 = 2048;
-    /// Reads the time stamp counter once; `lead` instructions come before that. Other uses of `lead` go before this one.
+    /// Reads the time stamp counter; `lead` instructions come before that, or it is `SEVERAL`. Other uses of `lead` go
+    /// before this one.
     pub const CLOCK: u16 = 4096;
+    /// `lead` of a block that reads the time stamp counter more than once. No block has so many instructions.
+    pub const SEVERAL: u16 = u16::MAX;
     /// Begins with the instruction of a patch, and was translated without it: an in-line site.
     pub const SITE: u16 = 8192;
     /// Is a patch's jump to itself.

@@ -369,6 +369,7 @@ impl Core {
                 b.mark(BlockCell::CLOCK);
                 b.set_lead(n as u16);
             }
+            Kind::Clock if b.is(BlockCell::CLOCK) => b.set_lead(BlockCell::SEVERAL),
             Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
             Kind::Sysret | Kind::Far => b.mark(BlockCell::FLAGS_TAIL),
             _ => {}
@@ -465,10 +466,11 @@ impl Core {
         self.hot.last = None;
     }
 
-    /// Instructions that have retired before the one at EIP, which the engine is in the middle of.
+    /// Instructions that have retired before the RDTSC at EIP, which the engine is in the middle of.
     pub(crate) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.hot.clock.icount };
-        let done = if b.is(BlockCell::CLOCK) { b.lead().into() } else { self.walk(&b, self.linear_ip()).0 };
+        let known = b.is(BlockCell::CLOCK) && b.lead() != BlockCell::SEVERAL;
+        let done = if known { b.lead().into() } else { self.walk(&b, self.linear_ip()).0 };
         self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
     }
 

@@ -8,7 +8,7 @@ use crate::cpu::control::{CR0_PE, CR0_PG};
 use crate::cpu::cpuid::cpuid;
 use crate::cpu::deliver::Fault;
 use crate::engine::{Model, Seg, Segment, hflags};
-use crate::isa::decode;
+use crate::isa::decode::{self, Kind};
 use crate::run::{Core, Mode};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 
@@ -65,6 +65,12 @@ impl Core {
         use Mnemonic as M;
         match i.mnemonic() {
             _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
+            _ if self.lacks(i) => Err(Fault::ud()),
+            // IA32 lacks it.
+            _ if decode::is_absent(i).is_some() => {
+                self.natively(i);
+                Ok(Done::Natively)
+            }
             M::In | M::Out => self.port_instruction(i),
             M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
@@ -100,6 +106,11 @@ impl Core {
             }
             _ => self.control_move(i),
         }
+    }
+
+    /// Whether the CPU model does not have an instruction that the engine would run.
+    fn lacks(&self, i: &Instruction) -> bool {
+        decode::is_absent(i).is_some_and(|everywhere| everywhere || self.model == Model::Ia32)
     }
 
     pub(crate) fn privileged(&self) -> Result<(), Fault> {
@@ -144,11 +155,30 @@ impl Core {
         }
     }
 
-    /// RDTSC or, `with_aux`, RDTSCP in the middle of a block, of which all has been counted already.
-    pub(crate) fn read_clock(&self, with_aux: bool) {
+    /// RDTSC in the middle of a block, of which all has been counted already.
+    pub(crate) fn read_clock(&self) {
         self.engine.sync_pc(true);
         let ahead = self.hot.clock.icount - self.icount_inside();
-        self.give_tsc(self.tsc().wrapping_sub(ahead), with_aux);
+        self.give_tsc(self.tsc().wrapping_sub(ahead), false);
+    }
+
+    /// The instruction at linear `at`, where the engine has raised #UD, if it is one that the CPU model has all the same.
+    /// That is RDTSCP: the engine calls no second instruction hook while a stop is pending, and would read the host's clock.
+    pub(crate) fn engine_lacks(&self, at: u64) -> Option<Instruction> {
+        let found = self.decode_original(at).filter(|i| decode::kind(i) == Kind::ClockAndAux);
+        found.filter(|_| self.model != Model::Ia32)
+    }
+
+    /// Executes an instruction that the engine has raised #UD for, from the hook: its block ends there.
+    pub(crate) fn execute_lacking(&mut self, i: &Instruction, at: u64) {
+        let in_line = self.is_in_line_site(at);
+        self.rewind(at);
+        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let outcome = self.sensitive(i);
+        if in_line && outcome.is_err() {
+            self.displaced_faulted();
+        }
+        self.end_own(i, outcome, tf);
     }
 
     /// Whether the model has an MSR, and whether the engine keeps it.

@@ -57,7 +57,6 @@ pub(crate) struct Callbacks {
     pub interrupt: unsafe extern "C" fn(*mut uc_engine, u32, *mut c_void),
     pub invalid: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> bool,
     pub rdtsc: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> i32,
-    pub rdtscp: unsafe extern "C" fn(*mut uc_engine, *mut c_void) -> i32,
     pub fill:
         unsafe extern "C" fn(*mut uc_engine, u64, sys::MemType, *mut sys::TlbEntry, *mut c_void) -> bool,
     pub device_read: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void) -> u64,
@@ -143,29 +142,8 @@ impl Engine {
         engine.verify()?;
         // SAFETY: verified layout; the flag is a C bool.
         unsafe { engine.uc.cast::<u8>().add(uc_off::NO_EXIT_REQUEST).write(1) };
-        engine.accept_rdtscp(model)?;
         engine.add_hooks(callbacks, user, first_cell)?;
         Ok(engine)
-    }
-
-    /// Nehalem has RDTSCP; the engine's model of it lacks that bit.
-    fn accept_rdtscp(&self, model: Model) -> Result<(), EngineError> {
-        const NX_SYSCALL_LM: u64 = 1 << 11 | 1 << 20 | 1 << 29;
-        const RDTSCP: u64 = 1 << 27;
-        if model != Model::X86_64 {
-            return Ok(());
-        }
-        // SAFETY: the offset lies inside `CPUX86State` (7,008 bytes in the verified build).
-        let features = unsafe { self.env.base().add(layout::env::FEATURES_EXT2).cast::<u64>() };
-        // SAFETY: as above; what stands there is compared before it is changed.
-        unsafe {
-            if features.read() != NX_SYSCALL_LM {
-                let offset = layout::env::FEATURES_EXT2;
-                return Err(LayoutMismatch { what: "env->features", offset }.into());
-            }
-            features.write(NX_SYSCALL_LM | RDTSCP);
-        }
-        Ok(())
     }
 
     fn verify(&self) -> Result<(), EngineError> {
@@ -233,7 +211,6 @@ impl Engine {
         self.add_hook(HookType::INSN_INVALID, cb.invalid as *mut c_void, user)?;
         self.add_hook(HookType::TLB_FILL, cb.fill as *mut c_void, user)?;
         self.add_instruction_hook(X86Insn::RDTSC, cb.rdtsc as *mut c_void, user)?;
-        self.add_instruction_hook(X86Insn::RDTSCP, cb.rdtscp as *mut c_void, user)?;
         // SAFETY: `block_hook` is the engine's `struct hook`; its user_data was just given.
         let found = unsafe { block.add(hook::USER_DATA).cast::<*mut c_void>().read() };
         if found != first_cell {

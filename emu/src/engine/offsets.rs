@@ -160,8 +160,6 @@ offsets! {
         FPREG_STRIDE: usize = 16, "sizeof(FPReg)";
         /// Stride of one vector register (ZMM sized); the low 16 bytes are XMM.
         XMM_STRIDE: usize = 64, "sizeof(ZMMReg)";
-        /// Which extended instructions the translator accepts, as CPUID would say it.
-        FEATURES_EXT2: usize = 5680, "offsetof(CPUX86State, features[FEAT_8000_0001_EDX])";
         /// `cc_op` of flags that lie in `cc_src` as EFLAGS has them.
         CC_OP_EFLAGS: u32 = 1, "CC_OP_EFLAGS";
     }

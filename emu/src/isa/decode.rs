@@ -4,8 +4,8 @@ use crate::cpu::deliver::Fault;
 use crate::cpu::operands::directions;
 use crate::run::Core;
 use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic,
-    OpCodeTableKind, OpKind, Register,
+    Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, EncodingKind, FlowControl,
+    Instruction, Mnemonic, OpCodeTableKind, OpKind, Register,
 };
 
 /// Bytes of the longest instruction.
@@ -19,8 +19,10 @@ pub(crate) enum Kind {
     /// The machine executes it itself, or steps it natively and looks at the result: it needs the exact
     /// count, a permission check that the engine lacks, or changes paging.
     Sensitive,
-    /// RDTSC, RDTSCP: the engine asks for the time from the middle of a block.
+    /// RDTSC: the engine asks for the time from the middle of a block.
     Clock,
+    /// RDTSCP: it ends its block with the engine's #UD, at which the machine executes it.
+    ClockAndAux,
     /// A string instruction with a repeat prefix, but INS and OUTS, which are sensitive.
     Repeated,
     /// IRET in any width.
@@ -39,7 +41,7 @@ impl Kind {
 
     /// Whether the machine executes it when it stands at EIP.
     pub(crate) fn by_machine(self) -> bool {
-        matches!(self, Self::Sensitive | Self::Clock)
+        matches!(self, Self::Sensitive | Self::Clock | Self::ClockAndAux)
     }
 }
 
@@ -48,12 +50,13 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
     use Mnemonic as M;
     match i.mnemonic() {
         M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => Kind::Sensitive,
-        M::Rdtsc | M::Rdtscp => Kind::Clock,
+        M::Rdtsc => Kind::Clock,
+        M::Rdtscp => Kind::ClockAndAux,
         M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
         // The engine runs what such a prefix stands before as if it were not there; neither model has any.
-        _ if has_vector_prefix(i) => Kind::Sensitive,
+        _ if has_vector_prefix(i) || is_absent(i).is_some() => Kind::Sensitive,
         // The engine loses the flags of the instruction before in its block when the count runs out.
         M::Loope | M::Loopne => Kind::Sensitive,
         // The engine sign-extends what they add to the stack pointer.
@@ -250,12 +253,12 @@ impl Core {
         decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
     }
 
-    /// Raises #UD for what is at EIP when no model runs it but the engine does; whether there is such.
+    /// Raises #UD for what is at EIP when it is no instruction, which the engine may take it for; whether it is none.
     pub(crate) fn refuse_undefined(&mut self) -> bool {
         let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
         let n = self.peek_prefix(linear, &mut bytes);
         let bits = self.code_bits();
-        let found = wrongly_locked(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
+        let found = undefined(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
         let Some(length) = found else { return false };
         self.commit_own_fetch(linear, length);
         self.raise_fault(Fault::ud());
@@ -277,11 +280,30 @@ pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     (i.code() != Code::INVALID).then_some(i)
 }
 
-/// Length of an instruction that is #UD for its LOCK prefix alone, which the engine does not look at (SDM volume 2, LOCK).
-pub(crate) fn wrongly_locked(bits: u32, bytes: &[u8]) -> Option<usize> {
-    let options = DecoderOptions::AMD | DecoderOptions::NO_INVALID_CHECK;
-    let i = Decoder::new(bits, bytes, options).decode();
-    (decode(bits, bytes, 0).is_none() && !i.is_invalid() && i.has_lock_prefix()).then_some(i.len())
+/// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know. What is
+/// too long is #GP.
+fn undefined(bits: u32, bytes: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::new(bits, bytes, DecoderOptions::AMD);
+    let found = decoder.decode();
+    let invalid = decoder.last_error() == DecoderError::InvalidInstruction;
+    (invalid && found.len() < LONGEST).then_some(found.len())
+}
+
+/// Whether the engine runs the instruction although a CPU model does not have it; `Some(true)` when neither does, and
+/// `Some(false)` when IA32 does not. In 64-bit code IA32 is not asked for.
+pub(crate) fn is_absent(i: &Instruction) -> Option<bool> {
+    use Mnemonic as M;
+    match i.mnemonic() {
+        // RTM, WAITPKG, CET, SSE4A.
+        M::Xbegin | M::Xabort | M::Tpause | M::Umonitor | M::Umwait | M::Incsspd | M::Incsspq => Some(true),
+        M::Movntss | M::Movntsd | M::Extrq | M::Insertq => Some(true),
+        // SSE2 and SSE3.
+        M::Lfence | M::Fisttp if i.code_size() == CodeSize::Code32 => Some(false),
+        _ if matches!(i.code(), Code::Pmuludq_mm_mmm64 | Code::Psubq_mm_mmm64) => {
+            (i.code_size() == CodeSize::Code32).then_some(false)
+        }
+        _ => None,
+    }
 }
 
 /// Bytes up to the end of a VEX prefix of two bytes, or of what begins one of three.

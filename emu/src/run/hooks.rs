@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn on_interrupt(_: *mut uc_engine, vector: u32, use
     unsafe { with_core(user, (), |core| core.engine_exception(vector as u8)) };
 }
 
-/// #UD. Always handled: by the interposer or by the guest.
+/// #UD. Always handled: by the interposer, by the machine (RDTSCP) or by the guest.
 pub(crate) unsafe extern "C" fn on_invalid(_: *mut uc_engine, user: *mut c_void) -> bool {
     // SAFETY: as above.
     unsafe { with_core(user, (), |core| core.engine_exception(6)) };
@@ -93,14 +93,7 @@ pub(crate) unsafe extern "C" fn on_invalid(_: *mut uc_engine, user: *mut c_void)
 /// RDTSC: the time of just this instruction. Always done here, so that the engine never reads the host's clock.
 pub(crate) unsafe extern "C" fn on_rdtsc(_: *mut uc_engine, user: *mut c_void) -> i32 {
     // SAFETY: as above.
-    unsafe { with_core(user, (), |core| core.read_clock(false)) };
-    1
-}
-
-/// RDTSCP, likewise.
-pub(crate) unsafe extern "C" fn on_rdtscp(_: *mut uc_engine, user: *mut c_void) -> i32 {
-    // SAFETY: as above.
-    unsafe { with_core(user, (), |core| core.read_clock(true)) };
+    unsafe { with_core(user, (), |core| core.read_clock()) };
     1
 }
 

@@ -218,7 +218,6 @@ fn callbacks() -> Callbacks {
         interrupt: hooks::on_interrupt,
         invalid: hooks::on_invalid,
         rdtsc: hooks::on_rdtsc,
-        rdtscp: hooks::on_rdtscp,
         fill: hooks::on_fill,
         device_read: hooks::on_device_read,
         device_write: hooks::on_device_write,

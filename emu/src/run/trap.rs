@@ -36,6 +36,10 @@ impl Core {
                 self.hot.clock.icount += 1;
                 return self.offer(Trap { vector, ip: eip, linear, patch, in_line: false });
             }
+            if let Some(i) = self.engine_lacks(linear) {
+                self.execute_lacking(&i, linear);
+                return self.after_hook();
+            }
         }
         self.guest_exception(vector, software, eip);
     }

@@ -1,0 +1,175 @@
+//! What the announced CPU does not have is #UD, and so is what is no instruction at all.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::*;
+use iced_x86::{
+    Code, CpuidFeature as F, Decoder, DecoderError, DecoderOptions, EncodingKind, MandatoryPrefix,
+    OpCodeTableKind,
+};
+use trapline_emu::{Snapshot, Stop};
+
+/// Whether a model has a feature, by the names of iced's tables (`docs/cpu-model.md`).
+fn has(bits: u32, feature: F) -> bool {
+    let both = matches!(
+        feature,
+        F::INTEL8086
+            | F::INTEL186
+            | F::INTEL286
+            | F::INTEL386
+            | F::INTEL486
+            | F::X64
+            | F::CMOV
+            | F::CX8
+            | F::FPU
+            | F::FPU287
+            | F::FPU387
+            | F::FXSR
+            | F::MMX
+            | F::SSE
+            | F::MULTIBYTENOP
+            | F::CPUID
+            | F::PAUSE
+            | F::TSC
+            | F::MSR
+            | F::SEP
+            | F::SYSCALL
+            | F::RDPMC
+    );
+    let wide = matches!(
+        feature,
+        F::SSE2
+            | F::SSE3
+            | F::SSSE3
+            | F::SSE4_1
+            | F::SSE4_2
+            | F::POPCNT
+            | F::CMPXCHG16B
+            | F::CLFSH
+            | F::RDTSCP
+    );
+    both || bits == 64 && wide
+}
+
+/// Encodings that older CPUs take for an instruction that they have: NOPs, BSF, BSR, WBINVD.
+fn is_older(code: Code) -> bool {
+    let hint = [
+        F::BMI1,
+        F::LZCNT,
+        F::CET_IBT,
+        F::CLDEMOTE,
+        F::PREFETCHITI,
+        F::PREFETCHWT1,
+        F::PREFETCHW,
+        F::WBNOINVD,
+    ];
+    matches!(code, Code::Rdsspd_r32 | Code::Rdsspq_r64)
+        || code.cpuid_features().iter().any(|f| hint.contains(f))
+}
+
+struct Bare {
+    g: Guest,
+    start: Snapshot,
+}
+
+impl Bare {
+    fn new(bits: u32) -> Self {
+        let mut g = Setup::bits(bits).boot();
+        let start = g.m.snapshot();
+        Bare { g, start }
+    }
+
+    /// Whether `bytes` raise #UD at their own address, having done nothing.
+    fn undefined(&mut self, bytes: &[u8]) -> bool {
+        let g = &mut self.g;
+        g.m.restore(&self.start).unwrap();
+        g.m.write_physical(CODE, bytes);
+        g.m.write_physical(CODE + bytes.len() as u64, &[0xf4]);
+        g.set(7, DATA);
+        let halted = g.m.run(None, g.m.icount() + 40) == Stop::Halted;
+        halted && g.ip() == HANDLERS + 16 * 6 + 3 && g.frame().ip == CODE && g.count() == 3
+    }
+}
+
+/// The bytes of a form with a register or a memory operand, if it is so simple.
+fn encode(bits: u32, code: Code, modrm: u8) -> Option<Vec<u8>> {
+    let form = code.op_code();
+    let map: &[u8] = match form.table() {
+        OpCodeTableKind::Normal => &[],
+        OpCodeTableKind::T0F => &[0x0f],
+        OpCodeTableKind::T0F38 => &[0x0f, 0x38],
+        OpCodeTableKind::T0F3A => &[0x0f, 0x3a],
+        _ => return None,
+    };
+    let prefix: &[u8] = match form.mandatory_prefix() {
+        MandatoryPrefix::P66 => &[0x66],
+        MandatoryPrefix::PF3 => &[0xf3],
+        MandatoryPrefix::PF2 => &[0xf2],
+        _ if form.operand_size() == 16 => &[0x66],
+        _ => &[],
+    };
+    let wide: &[u8] = if bits == 64 && form.operand_size() == 64 { &[0x48] } else { &[] };
+    let group = if form.is_group() { modrm & 0xc7 | (form.group_index() as u8) << 3 } else { modrm };
+    let code = form.op_code();
+    let last = if form.op_code_len() == 2 { [(code >> 8) as u8, code as u8] } else { [code as u8, group] };
+    Some([prefix, wide, map, &last, &[0x90; 6]].concat())
+}
+
+#[test]
+fn what_the_announced_cpu_does_not_have_is_undefined() {
+    for (bits, floor) in [(32, 700), (64, 300)] {
+        let mut bare = Bare::new(bits);
+        let (mut tried, mut ran) = (0, Vec::new());
+        for code in Code::values() {
+            let form = code.op_code();
+            let mode = if bits == 64 { form.mode64() } else { form.mode32() };
+            let old = matches!(form.encoding(), EncodingKind::Legacy | EncodingKind::D3NOW);
+            let all = code.cpuid_features().iter().all(|f| has(bits, *f));
+            if !form.is_instruction() || !mode || !old || all || is_older(code) {
+                continue;
+            }
+            for modrm in [0x07, 0xc1] {
+                let Some(bytes) = encode(bits, code, modrm) else { continue };
+                if Decoder::new(bits, &bytes, DecoderOptions::NONE).decode().code() != code {
+                    continue;
+                }
+                tried += 1;
+                if !bare.undefined(&bytes) {
+                    ran.push(format!("{code:?} {bytes:02x?}"));
+                }
+            }
+        }
+        assert!(ran.is_empty(), "{bits}-bit code runs\n{}", ran.join("\n"));
+        assert!(tried > floor, "{bits}-bit: only {tried}");
+    }
+}
+
+#[test]
+fn what_is_no_instruction_is_undefined() {
+    let maps: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
+    let prefixes: [&[u8]; 5] = [&[], &[0x66], &[0xf2], &[0xf3], &[0xf0]];
+    for bits in [32, 64] {
+        let mut bare = Bare::new(bits);
+        let (mut tried, mut ran) = (0, Vec::new());
+        for (map, prefix) in maps.iter().flat_map(|m| prefixes.map(|p| (m, p))) {
+            for (code, modrm) in (0..=255u8).flat_map(|c| (0..16u8).map(move |m| (c, m))) {
+                let operand = (modrm & 7) << 3 | if modrm < 8 { 0x07 } else { 0xc1 };
+                let bytes = [prefix, map, &[code, operand], &[0x90; 8]].concat();
+                let mut decoder = Decoder::new(bits, &bytes, DecoderOptions::AMD);
+                let _ = decoder.decode();
+                // The engine cannot translate LOCK BT with a register: see docs/cpu-model.md.
+                let ends =
+                    prefix == [0xf0] && **map == [0x0f] && matches!(code, 0xa3 | 0xab | 0xb3 | 0xba | 0xbb);
+                if decoder.last_error() != DecoderError::InvalidInstruction || ends {
+                    continue;
+                }
+                tried += 1;
+                if !bare.undefined(&bytes) {
+                    ran.push(format!("{:02x?}", &bytes[..bytes.len() - 8]));
+                }
+            }
+        }
+        assert!(ran.is_empty(), "{bits}-bit code runs\n{}", ran.join("\n"));
+        assert!(tried > 30_000, "{bits}-bit: only {tried}");
+    }
+}
