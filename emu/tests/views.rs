@@ -360,3 +360,69 @@ fn where_slots_lie_there_is_nothing_for_the_guest() {
         assert_eq!((caught.vector, caught.error, caught.ip), (13, Some(0), CODE + 10), "{store}");
     }
 }
+
+/// Steps what is patched, and changes the patches of the page at the first exception, which comes while the patches are
+/// lifted for that step.
+struct Changing {
+    hits: Vec<u32>,
+    arms: Option<u64>,
+    disarms: Option<u64>,
+}
+
+impl TrapInterposer for Changing {
+    fn trap(&mut self, _: &mut Core, trap: &Trap) -> Verdict {
+        self.hits.push(trap.patch);
+        Verdict::Step
+    }
+    fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {
+        if let Some(at) = self.disarms.take() {
+            assert!(core.disarm(at));
+        }
+        if let Some(at) = self.arms.take() {
+            core.arm(at, &[0xcc], 9).unwrap();
+        }
+        false
+    }
+    fn faulted(&mut self, _: &mut Core) {}
+    fn interrupted(&mut self, _: &mut Core) {}
+    fn settled(&mut self, _: &mut Core) {}
+    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
+    fn code_page(&mut self, _: &mut Core, _: u64) {}
+    fn wants_code_pages(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn patches_that_change_while_their_page_is_stepped_stay_changed() {
+    // ud2, whose handler skips it; nop; nop; hlt.
+    let skip = CODE + 0x2000;
+    let setup =
+        Setup::bits32().code(&[0x0f, 0x0b, 0x90, 0x90, 0xf4]).gate(6, skip, 0x8e00).asm_at(skip, |a| {
+            a.add(dword_ptr(esp), 2).unwrap();
+            a.iretd().unwrap();
+        });
+    let digest = unarmed(&setup);
+    let cases: [(Option<u64>, Option<u64>, &[u32]); 4] = [
+        (None, None, &[0, 1]),
+        (None, Some(CODE + 2), &[0]),
+        (Some(CODE + 3), None, &[0, 1, 9]),
+        (Some(CODE + 3), Some(CODE + 2), &[0, 9]),
+    ];
+    for (arms, disarms, hits) in cases {
+        let mut g = setup.boot();
+        g.m.core_mut().arm(CODE, &[0xcc], 0).unwrap();
+        g.m.core_mut().arm(CODE + 2, &[0xcc], 1).unwrap();
+        let mut changing = Changing { hits: Vec::new(), arms, disarms };
+        assert_eq!(run(&mut g, &mut changing), digest);
+        assert_eq!(changing.hits, hits, "{arms:x?} {disarms:x?}");
+    }
+    // The last patch of a page, too.
+    let mut g = setup.boot();
+    g.m.core_mut().arm(CODE, &[0xcc], 0).unwrap();
+    let mut changing = Changing { hits: Vec::new(), arms: None, disarms: Some(CODE) };
+    assert_eq!(run(&mut g, &mut changing), digest);
+    let mut byte = [0];
+    assert!(g.core().read_code(CODE, &mut byte));
+    assert_eq!((changing.hits.as_slice(), byte), (&[0][..], [0x0f]));
+}

@@ -153,6 +153,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) watch_code_pages: bool,
     pub(crate) watch_user_code: bool,
     pub(crate) patches: BTreeMap<u32, Vec<crate::views::patch::Patch>>,
+    /// Those of the pages of the instruction that is being stepped.
+    pub(crate) lifted: Vec<crate::views::patch::Lifted>,
     pub(crate) slots: crate::views::patch::Slots,
     pub(crate) active_slot: Option<crate::views::patch::ActiveSlot>,
     /// Traps after which a site is hit in line, see `in_line`.
@@ -261,6 +263,7 @@ impl Core {
             watch_code_pages: false,
             watch_user_code: false,
             patches: BTreeMap::new(),
+            lifted: Vec::new(),
             slots: crate::views::patch::Slots::default(),
             active_slot: None,
             in_line_after: in_line::OFTEN,

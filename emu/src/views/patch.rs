@@ -53,6 +53,15 @@ pub(crate) struct Patch {
     spoiled: u8,
 }
 
+/// The patches of a page, taken away while an instruction of it is stepped.
+#[derive(Debug)]
+pub(crate) struct Lifted {
+    page: u32,
+    list: Vec<Patch>,
+    /// Whether one was armed or disarmed during the step.
+    changed: bool,
+}
+
 /// `jmp $`.
 const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
 /// Blocks that may begin behind the first byte of such a jump before it is an INT3 again.
@@ -126,7 +135,10 @@ impl Core {
         }
         let page = (paddr / PAGE) as u32;
         let end = offset + bytes.len() as u64;
-        let list = self.patches.entry(page).or_default();
+        let list = match self.lifted.iter_mut().find(|lifted| lifted.page == page) {
+            Some(lifted) => &mut lifted.list,
+            None => self.patches.entry(page).or_default(),
+        };
         let at = list.partition_point(|p| u64::from(p.offset) < offset);
         let clash_before = at > 0 && u64::from(list[at - 1].offset) + u64::from(list[at - 1].len) > offset;
         let clash_after = list.get(at).is_some_and(|p| u64::from(p.offset) < end);
@@ -144,21 +156,31 @@ impl Core {
         };
         patch.bytes[..bytes.len()].copy_from_slice(bytes);
         list.insert(at, patch);
-        self.view_changed(page);
+        self.patches_changed(page);
         Ok(())
     }
 
     /// Removes the patch at `paddr`; false when there is none.
     pub fn disarm(&mut self, paddr: u64) -> bool {
         let page = (paddr / PAGE) as u32;
-        let Some(list) = self.patches.get_mut(&page) else { return false };
+        let lifted = self.lifted.iter_mut().find(|lifted| lifted.page == page).map(|lifted| &mut lifted.list);
+        let Some(list) = lifted.or_else(|| self.patches.get_mut(&page)) else { return false };
         let Ok(at) = list.binary_search_by_key(&(paddr % PAGE), |p| p.offset.into()) else { return false };
         list.remove(at);
         if list.is_empty() {
             self.patches.remove(&page);
         }
-        self.view_changed(page);
+        self.patches_changed(page);
         true
+    }
+
+    /// A patch of `page` has come or gone. While the page's patches are lifted for a step, fetches go on seeing RAM, and the
+    /// view changes when the step is over.
+    fn patches_changed(&mut self, page: u32) {
+        match self.lifted.iter_mut().find(|lifted| lifted.page == page) {
+            Some(lifted) => lifted.changed = true,
+            None => self.view_changed(page),
+        }
     }
 
     /// The fetch view of `page` is to differ from before: it is rebuilt at the next fetch.
@@ -184,29 +206,37 @@ impl Core {
         if pages[0] == pages[1] {
             pages[1] = None;
         }
-        let lifted = pages.map(|p| p.and_then(|p| Some((p, self.lift_patches(p)?))));
-        self.unpatched = lifted.iter().any(Option::is_some);
+        // A step may lead to another, whose patches go back first.
+        let (already, unpatched) = (self.lifted.len(), self.unpatched);
+        pages.into_iter().flatten().for_each(|page| self.lift_patches(page));
+        self.unpatched = !self.lifted.is_empty();
         self.step(1);
-        self.unpatched = false;
-        lifted.into_iter().flatten().for_each(|(page, list)| self.put_patches(page, list));
+        self.unpatched = unpatched;
+        for lifted in self.lifted.split_off(already) {
+            self.put_patches(lifted);
+        }
     }
 
     /// Takes all patches of a page away for one step: fetches see RAM, whose translations are kept for the next time.
-    fn lift_patches(&mut self, page: u32) -> Option<Vec<Patch>> {
-        let list = self.patches.remove(&page)?;
+    fn lift_patches(&mut self, page: u32) {
+        let Some(list) = self.patches.remove(&page) else { return };
+        self.lifted.push(Lifted { page, list, changed: false });
         self.forget_mappings(page);
         let state = &mut self.ram.pages[page as usize];
         state.flags &= !PageState::ARMED;
         state.flags |= PageState::UNPATCHED;
-        Some(list)
     }
 
-    /// Puts lifted patches back. What the step wrote to the page makes both views new.
-    fn put_patches(&mut self, page: u32, list: Vec<Patch>) {
-        self.patches.insert(page, list);
+    /// Puts lifted patches back. What the step wrote to the page makes both views new, and so does a patch that was armed or
+    /// disarmed during the step.
+    fn put_patches(&mut self, lifted: Lifted) {
+        let Lifted { page, list, changed } = lifted;
+        if !list.is_empty() {
+            self.patches.insert(page, list);
+        }
         let state = &mut self.ram.pages[page as usize];
         state.flags |= PageState::ARMED;
-        if state.is(PageState::STALE | PageState::WRITABLE | PageState::BOTH) {
+        if changed || state.is(PageState::STALE | PageState::WRITABLE | PageState::BOTH) {
             self.view_changed(page);
         } else {
             self.forget_mappings(page);
