@@ -32,7 +32,13 @@ impl Core {
         if b.is(BlockCell::NEW) {
             self.analyse(cell, address, size);
         }
+        self.blocks_dropped = false;
         self.after_flags_load();
+        if self.blocks_dropped {
+            // The interposer has changed what fetches see, perhaps of this very block.
+            self.engine.stop_before_block();
+            return;
+        }
         self.write_user_registers();
         if b.is(BlockCell::SLOT) {
             self.hide_slot_from_fpu();
@@ -194,9 +200,13 @@ impl Core {
     fn after_flags_load(&mut self) {
         let Some(flags) = self.last().map(|b| b.flags()) else { return };
         self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
-        if flags & BlockCell::FLAGS_TAIL != 0 && !self.resumes_at_breakpoint() {
+        if flags & BlockCell::FLAGS_TAIL == 0 {
+            return;
+        }
+        if !self.resumes_at_breakpoint() {
             self.clear_rf();
         }
+        self.with_interposer(|i, core| i.returned(core));
     }
 
     /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.

@@ -56,6 +56,16 @@ pub trait TrapInterposer {
         false
     }
 
+    /// IRET, SYSRET or another far transfer has completed: the state is that after it, at the instruction that it leads to.
+    fn returned(&mut self, core: &mut Core) {
+        let _ = core;
+    }
+
+    /// An external interrupt or NMI is about to be delivered at this boundary. The interposer cannot decline it.
+    fn interrupting(&mut self, core: &mut Core) {
+        let _ = core;
+    }
+
     /// The guest has arrived at a stub ([`Core::stub`]), as a rule by a call: EIP is the stub's address, the return
     /// address is on top of the stack. Resumed means that the state is that after a near `ret`. Any other verdict but
     /// `Raise` is a fault of the guest's own: nothing is there.

@@ -183,6 +183,7 @@ impl Core {
     /// Takes the pending NMI or external interrupt.
     fn interrupt(&mut self) {
         self.idle_ns = 0;
+        self.with_interposer(|i, core| i.interrupting(core));
         let ip = self.env.eip();
         if self.nmi_pending && !self.nmi_blocked {
             self.nmi_pending = false;
