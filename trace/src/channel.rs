@@ -121,6 +121,53 @@ pub struct Channel {
     /// The sub-buffer that is written; those before it, going round, are older.
     write: usize,
     counts: Counts,
+    /// Sequence number of the first record of the hit in progress; nothing can be taken out before the first hit.
+    mark: u64,
+    /// The records of that hit that are lost already.
+    lost: Vec<Taken>,
+}
+
+/// A record that was taken out of a channel.
+#[derive(Debug, Clone, PartialEq)]
+enum Taken {
+    Whole(Record),
+    /// Only its header is left.
+    Lost {
+        header: Header,
+        oversized: bool,
+    },
+}
+
+impl Taken {
+    fn header(&self) -> &Header {
+        match self {
+            Self::Whole(record) => &record.header,
+            Self::Lost { header, .. } => header,
+        }
+    }
+}
+
+/// Records that were taken out of the channels, in the order of their sequence numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TakenOut(Vec<Taken>);
+
+impl TakenOut {
+    /// How many there are, lost ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds others behind these.
+    pub fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
 }
 
 impl Channel {
@@ -129,7 +176,8 @@ impl Channel {
     pub fn new(config: ChannelConfig) -> Self {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
         let ring = std::iter::repeat_with(|| SubBuffer::new(size)).take(config.sub_buffers.max(1)).collect();
-        Self { ring, size, most: config.most_sub_buffers, write: 0, counts: Counts::default() }
+        let counts = Counts::default();
+        Self { ring, size, most: config.most_sub_buffers, write: 0, counts, mark: u64::MAX, lost: Vec::new() }
     }
 
     /// Bytes that a record with this much name and data takes of a sub-buffer.
@@ -146,7 +194,7 @@ impl Channel {
         let watch = if record.watch.is_some() { WatchItem::MAX } else { 0 };
         let need = Self::record_size(record.name.len(), watch + record.data.len());
         if need > self.size {
-            self.counts.oversized += 1;
+            self.give_up(record.header);
             return false;
         }
         if self.ring[self.write].used() + need > self.size {
@@ -170,6 +218,15 @@ impl Channel {
         true
     }
 
+    /// A record is larger than a sub-buffer.
+    #[cold]
+    fn give_up(&mut self, header: Header) {
+        self.counts.oversized += 1;
+        if header.seq >= self.mark {
+            self.lost.push(Taken::Lost { header, oversized: true });
+        }
+    }
+
     /// Goes to the next sub-buffer: to a new one where the ring is full and may grow, else giving up what it holds.
     #[cold]
     fn advance(&mut self) {
@@ -182,16 +239,31 @@ impl Channel {
         self.write = next;
         let oldest = &mut self.ring[self.write];
         self.counts.overwritten += oldest.index.len() as u64;
+        let own = oldest.index.iter().map(|entry| entry.header).filter(|header| header.seq >= self.mark);
+        self.lost.extend(own.map(|header| Taken::Lost { header, oversized: false }));
         oldest.clear();
     }
 
-    /// Takes the records from sequence number `seq` on out of the channel, newest first, as if they had not been
-    /// committed.
-    fn take_from(&mut self, seq: u64, taken: &mut Vec<Record>) {
+    /// Begins a hit whose first record has sequence number `seq`.
+    #[inline]
+    fn begin(&mut self, seq: u64) {
+        self.mark = seq;
+        self.lost.clear();
+    }
+
+    /// Takes the records from sequence number `seq` on out of the channel, as if they had not been committed. Lost ones
+    /// are known of the hit in progress only.
+    fn take_from(&mut self, seq: u64, taken: &mut Vec<Taken>) {
+        for lost in self.lost.extract_if(.., |lost| lost.header().seq >= seq) {
+            let Taken::Lost { oversized, .. } = lost else { continue };
+            self.counts.committed -= 1;
+            *(if oversized { &mut self.counts.oversized } else { &mut self.counts.overwritten }) -= 1;
+            taken.push(lost);
+        }
         loop {
             let buffer = &mut self.ring[self.write];
             while let Some(&last) = buffer.index.last().filter(|e| e.header.seq >= seq) {
-                taken.push(buffer.view(&last).to_owned());
+                taken.push(Taken::Whole(buffer.view(&last).to_owned()));
                 buffer.index.pop();
                 buffer.bytes.truncate(last.start as usize);
                 if last.watch != 0 {
@@ -281,15 +353,55 @@ impl Channels {
         self.next
     }
 
-    /// Takes back the records from sequence number `seq` on, but for those that `keep` names, and answers how many
-    /// went. What was lost of them stays counted as lost. Nobody may have seen them yet.
-    pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
+    /// Begins a hit: its records can be taken out until the next one begins. Answers the sequence number of its first.
+    #[inline]
+    pub fn begin_hit(&mut self) -> u64 {
+        self.cpus.iter_mut().for_each(|channel| channel.begin(self.next));
+        self.next
+    }
+
+    /// Takes the records of the hit in progress out, from sequence number `seq` on. Nobody may have seen them yet, and
+    /// nothing may have been committed since but by that hit. Their numbers are free again, and what was lost of them is
+    /// not counted.
+    pub fn take_out(&mut self, seq: u64) -> TakenOut {
         let mut taken = Vec::new();
-        self.cpus.iter_mut().for_each(|c| c.take_from(seq, &mut taken));
-        taken.sort_by_key(|r| r.header.seq);
-        self.next -= taken.len() as u64;
-        let kept = taken.iter().filter(|r| keep(&r.header)).map(|r| self.commit(&r.view())).count();
-        (taken.len() - kept) as u64
+        self.cpus.iter_mut().for_each(|channel| channel.take_from(seq, &mut taken));
+        taken.sort_by_key(|taken| taken.header().seq);
+        self.next = self.next.saturating_sub(taken.len() as u64);
+        TakenOut(taken)
+    }
+
+    /// Commits records that were taken out, those that `keep` names, under new sequence numbers, and answers how many
+    /// others there were.
+    pub fn put_back(&mut self, taken: TakenOut, keep: impl Fn(&Header) -> bool) -> u64 {
+        let all = taken.len();
+        let kept: Vec<Taken> = taken.0.into_iter().filter(|taken| keep(taken.header())).collect();
+        let dropped = all - kept.len();
+        for taken in kept {
+            match taken {
+                Taken::Whole(record) => {
+                    self.commit(&record.view());
+                }
+                Taken::Lost { header, oversized } => self.lose(header, oversized),
+            }
+        }
+        dropped as u64
+    }
+
+    /// Counts a record that was lost before.
+    fn lose(&mut self, header: Header, oversized: bool) {
+        let cpu = (header.cpu as usize).min(self.cpus.len() - 1);
+        let counts = &mut self.cpus[cpu].counts;
+        counts.committed += 1;
+        *(if oversized { &mut counts.oversized } else { &mut counts.overwritten }) += 1;
+        self.next += 1;
+    }
+
+    /// Takes back the records from sequence number `seq` on, but for those that `keep` names, and answers how many
+    /// went. Nobody may have seen them yet.
+    pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
+        let taken = self.take_out(seq);
+        self.put_back(taken, keep)
     }
 
     /// The channel of a CPU.

@@ -143,6 +143,40 @@ fn records_taken_back_leave_no_trace_but_what_was_lost() {
 }
 
 #[test]
+fn of_a_hit_that_is_taken_back_nothing_is_lost_either() {
+    // Three records fill a sub-buffer; one in four is too large for any.
+    let commit = |channels: &mut Channels, n: u64| {
+        let header = Header { probe: n as u32, ..Header::default() };
+        let data = if n % 4 == 3 { vec![0; 4096] } else { (n as u32).to_le_bytes().to_vec() };
+        channels.commit(&RecordView { header, name: b"", watch: None, data: &data });
+    };
+    for before in 0..8u64 {
+        for own in 0..20u64 {
+            let mut channels = Channels::new(1, tiny(2));
+            (0..before).for_each(|n| commit(&mut channels, n));
+            let first = channels.begin_hit();
+            let counts = channels.counts();
+            (100..100 + own).for_each(|n| commit(&mut channels, n));
+            let overwritten_before = channels.counts().overwritten - counts.overwritten;
+            assert_eq!(channels.take_back(first, |_| false), own, "{before} {own}");
+            let after = channels.counts();
+            assert_eq!((after.committed, after.oversized), (counts.committed, counts.oversized));
+            // What the hit has pushed out of the ring is lost all the same.
+            assert!(after.overwritten - counts.overwritten <= overwritten_before.min(before));
+            assert_eq!(after.lost() + channels.records().len() as u64, after.committed);
+            assert_eq!(channels.next_seq(), first);
+            // Those that are kept are counted as they would have been.
+            (100..100 + own).for_each(|n| commit(&mut channels, n));
+            let kept = channels.counts();
+            assert_eq!(channels.take_back(first, |_| true), 0);
+            assert_eq!(channels.counts().committed, kept.committed);
+            assert_eq!(channels.counts().oversized, kept.oversized);
+            assert_eq!(channels.counts().lost() + channels.records().len() as u64, kept.committed);
+        }
+    }
+}
+
+#[test]
 fn a_ring_that_may_grow_loses_nothing_until_it_has_grown() {
     let mut channels = Channels::new(1, ChannelConfig { most_sub_buffers: 5, ..tiny(3) });
     let commit = |channels: &mut Channels, n: u32| {
