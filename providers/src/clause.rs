@@ -36,7 +36,8 @@ pub enum ClauseError {
     },
     /// A statement, which could make probe points of its own.
     #[error(
-        "`{0}` is no instruction: a handler on the command line has no statements; -p FILE.rpn takes them"
+        "`{0}` is not an instruction: the only statement that a handler on the command line may have is \
+         `logonfault = yes`, before its instructions; -p FILE.rpn takes all of them"
     )]
     Statement(String),
     /// Longer than any.
@@ -53,6 +54,8 @@ pub struct Clause {
     pub predicate: Vec<String>,
     /// The handler's instructions; `None` without braces.
     pub handler: Option<Vec<String>>,
+    /// Whether a hit whose instruction faults is recorded: the statement `logonfault = yes`.
+    pub log_on_fault: bool,
 }
 
 impl Clause {
@@ -94,11 +97,19 @@ impl Clause {
                 Some(instructions(inside))
             }
         };
+        let mut handler = handler;
+        let mut log_on_fault = false;
+        if let Some(lines) = &mut handler
+            && let Some(yes) = lines.first().and_then(|line| logs_on_fault(line))
+        {
+            // An empty line, so that errors name the lines of the clause.
+            (log_on_fault, lines[0]) = (yes, String::new());
+        }
         let mut lines = predicate.iter().chain(handler.iter().flatten());
         if let Some(statement) = lines.find(|line| line.contains('=')) {
             return Err(ClauseError::Statement(statement.clone()));
         }
-        Ok(Self { descriptions, predicate, handler })
+        Ok(Self { descriptions, predicate, handler, log_on_fault })
     }
 
     /// The source of a program with this handler on one probe point; `logged` arguments are logged when there is none.
@@ -107,8 +118,9 @@ impl Clause {
         let handler = self.handler.clone().unwrap_or_else(|| default_handler(logged));
         let most = |group: &str| self.predicate.iter().chain(&handler).filter_map(|i| index(i, group)).max();
         let count = |group| most(group).map_or(0, |most| (most + 1).min(65_536));
+        let log_on_fault = if self.log_on_fault { "logonfault = yes\n" } else { "" };
         let mut text = format!(
-            "name = \"{module}\"\nmodtype = kernel\nvars = {}\ngvars = {}\noffset = \":\"\n",
+            "name = \"{module}\"\nmodtype = kernel\nvars = {}\ngvars = {}\n{log_on_fault}offset = \":\"\n",
             count("lv"),
             count("gv")
         );
@@ -125,6 +137,19 @@ impl Clause {
         handler.iter().for_each(|line| add(line));
         add("exit");
         text
+    }
+}
+
+/// What a line that is the statement `logonfault` says; `None` of any other line.
+fn logs_on_fault(line: &str) -> Option<bool> {
+    let (key, value) = line.split_once('=')?;
+    if !key.trim().eq_ignore_ascii_case("logonfault") {
+        return None;
+    }
+    match value.trim().to_ascii_lowercase().as_str() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
     }
 }
 

@@ -62,7 +62,7 @@ const CLAUSES: &[(&str, i32, &str)] = &[
     ("fbt::do_fork:entry / push 1", 2, "the predicate of fbt::do_fork:entry is not closed"),
     ("fbt::do_fork:entry / / { exit }", 2, "the predicate of fbt::do_fork:entry is empty"),
     ("fbt::do_fork:entry { exit } more", 2, "\"more\" stands behind the handler"),
-    ("fbt::do_fork:entry { opcode = 1 }", 2, "`opcode = 1` is no instruction"),
+    ("fbt::do_fork:entry { opcode = 1 }", 2, "`opcode = 1` is not an instruction"),
     ("fbt::do_fork:entry { push arg, 256 }", 3, ""),
     (
         "fbt::do_fork:return { push arg, 2; log 1 }",
