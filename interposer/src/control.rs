@@ -4,12 +4,14 @@
 
 use crate::displace::Displaced;
 use crate::insert::bytes_at;
+use crate::life::{Due, ParkedHits};
 use crate::module::ProbedModule;
-use crate::table::{Due, Interposer, Place, Probe, Program, ProgramId, Site, Stub};
+use crate::table::{Interposer, Place, Probe, Program, ProgramId, Site, Stub};
 use crate::user::UserProbes;
 use crate::word::Words;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, Stop, Watch};
+use trapline_rpn::Outcome;
 
 /// A program as it is now.
 #[derive(Debug)]
@@ -63,9 +65,7 @@ pub struct SavedTable {
     by_stub: Vec<usize>,
     words: Words,
     user: UserProbes,
-    retries: BTreeMap<usize, u64>,
-    unfinished: BTreeMap<usize, u64>,
-    due: Vec<Due>,
+    parked: ParkedHits,
     frozen: bool,
 }
 
@@ -109,7 +109,7 @@ impl Interposer {
                 enabled: probe.enabled,
                 sites: sites.get(index).copied().unwrap_or_default(),
                 hits: probe.run,
-                ignored: probe.seen.min(probe.ignore),
+                ignored: probe.seen.min(probe.ignore.into()),
             })
         };
         ProgramView {
@@ -144,16 +144,17 @@ impl Interposer {
         }
     }
 
-    /// Ends the run, as the service `stop` does, when so many hits of any probe have completed. Programs that are
-    /// inserted later count too.
+    /// Ends the run, as the service `stop` does, when so many hits of any probe have left a record and completed. A hit
+    /// that ends by `abort`, as one whose predicate does not hold, is not counted. Programs that are inserted later count
+    /// too.
     pub fn stop_after_hits(&mut self, hits: u64) {
-        self.last_hit = Some(hits);
+        (self.last_hit, self.counted_hits) = (Some(hits), 0);
         self.probes.iter_mut().for_each(|probe| probe.limit = 0);
     }
 
     /// How many hits [`Interposer::stop_after_hits`] asked for, when there have been so many.
     pub fn enough_hits(&self) -> Option<u64> {
-        self.last_hit.filter(|last| self.stats.hits >= *last)
+        self.last_hit.filter(|last| self.counted_hits >= *last)
     }
 
     /// The hit number that [`Interposer::stop_at_hit`] last asked for.
@@ -166,45 +167,47 @@ impl Interposer {
         std::mem::take(&mut self.fired)
     }
 
-    /// A hit that reached its probe's limit, or whose handler asked to be removed.
+    /// A hit that reached its probe's limit, or whose handler asked to be removed. `run` says which run of the probe it
+    /// is, and `retry` whether it was counted before.
     #[cold]
-    pub(crate) fn last_hit(&mut self, core: &mut Core, index: u32, site: usize, retry: bool, remove: bool) {
+    pub(crate) fn last_hit(&mut self, index: u32, run: u64, retry: bool, outcome: &Outcome) {
         let Some(probe) = self.probes.get(index as usize) else { return };
-        if remove || probe.run >= probe.rest.maxhits {
-            self.expired.push(index);
+        if outcome.remove || run >= probe.rest.maxhits {
+            self.hit.expired.push(index);
         }
-        let id = ProgramId(probe.program);
-        if self.last_hit.is_some_and(|last| self.stats.hits >= last) {
-            self.stop_after(core, Due { program: id, site, asked: true });
+        let id = ProgramId(probe.program as usize);
+        if self.last_hit.is_some() && outcome.recorded() {
+            self.counted_hits += 1;
+            self.hit.counted += 1;
+        }
+        if self.enough_hits().is_some() {
+            self.stop_after(Due { program: id, asked: true });
         }
         let Some(program) = self.programs.get_mut(id.0) else { return };
         program.counted += u64::from(!retry);
         if program.stop_at.is_none_or(|n| program.counted < n) {
             return;
         }
-        self.stop_after(core, Due { program: id, site, asked: false });
+        self.stop_after(Due { program: id, asked: false });
     }
 
-    /// The handler of this probe has asked for the end of the run: when the displaced instruction at the site has
+    /// The handler of this probe has asked for the end of the run: when the displaced instruction at its site has
     /// completed, or at once when there is none.
-    pub(crate) fn stop_here(&mut self, core: &mut Core, index: u32, site: Option<usize>) {
+    pub(crate) fn stop_here(&mut self, core: &mut Core, index: u32, at_site: bool) {
         let Some(probe) = self.probes.get(index as usize) else { return };
-        let program = ProgramId(probe.program);
-        match site {
-            Some(site) => self.stop_after(core, Due { program, site, asked: true }),
-            None => {
-                self.stopped_by = Some(program);
-                core.finish(Stop::Requested);
-            }
+        let program = ProgramId(probe.program as usize);
+        if at_site {
+            self.stop_after(Due { program, asked: true });
+        } else {
+            self.stopped_by = Some(program);
+            core.finish(Stop::Requested);
         }
     }
 
-    fn stop_after(&mut self, core: &mut Core, due: Due) {
-        if !self.due.contains(&due) {
-            self.due.push(due);
+    fn stop_after(&mut self, due: Due) {
+        if !self.hit.due.contains(&due) {
+            self.hit.due.push(due);
         }
-        // Stepped, its completion is known at once.
-        self.set_way(core, due.site, Some(Displaced::Stepped));
     }
 
     /// Whether the stop that has just happened is one that a handler asked for.
@@ -218,43 +221,20 @@ impl Interposer {
         self.programs.get(id.0).map(|program| program.name.as_str())
     }
 
-    /// A displaced instruction has completed: that of a hit that asked for a stop?
-    #[cold]
+    /// The displaced instruction has completed: stops the run if its hit is to.
     pub(crate) fn stop_when_due(&mut self, core: &mut Core) {
-        let fired = self.take_due_at_pending(core);
-        if !fired.is_empty() {
-            self.stopped_by = fired.iter().find(|due| due.asked).map(|due| due.program);
-            self.fired.extend(fired.iter().filter(|due| !due.asked).map(|due| due.program));
+        let due = std::mem::take(&mut self.hit.due);
+        if !due.is_empty() {
+            self.stopped_by = due.iter().find(|due| due.asked).map(|due| due.program);
+            self.fired.extend(due.iter().filter(|due| !due.asked).map(|due| due.program));
             core.finish(Stop::Requested);
         }
     }
 
-    /// The displaced instruction in progress has faulted.
-    #[cold]
-    pub(crate) fn no_longer_due(&mut self, core: &mut Core) {
-        self.take_due_at_pending(core);
-    }
-
-    /// The programs that wait for the displaced instruction in progress; its site is displaced as usual again.
-    fn take_due_at_pending(&mut self, core: &mut Core) -> Vec<Due> {
-        let Some(at) = self.pending.map(|pending| pending.site) else { return Vec::new() };
-        let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.iter().partition(|due| due.site == at);
-        self.due = elsewhere;
-        if !here.is_empty() {
-            self.set_way(core, at, None);
-        }
-        here
-    }
-
     /// How a site is displaced is to be found out anew.
     pub(crate) fn forget_way(&mut self, core: &mut Core, site: usize) {
-        self.set_way(core, site, None);
-    }
-
-    fn set_way(&mut self, core: &mut Core, site: usize, way: Option<Displaced>) {
         let Some(site) = self.sites.get_mut(site) else { return };
-        site.wide = core.env().code64();
-        if let Some(Displaced::OutOfLine { slot, .. }) = std::mem::replace(&mut site.displaced, way) {
+        if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
             core.free_slot(slot);
         }
     }
@@ -280,9 +260,7 @@ impl Interposer {
             by_stub: self.by_stub.clone(),
             words: self.words.clone(),
             user: self.user.clone(),
-            retries: self.retries.clone(),
-            unfinished: self.unfinished.clone(),
-            due: self.due.clone(),
+            parked: self.parked.clone(),
             frozen: self.asked.frozen_after.is_some(),
         }
     }
@@ -290,7 +268,7 @@ impl Interposer {
     /// Puts a saved table back, when guest memory has already been. What is armed is then what was.
     pub fn restore(&mut self, core: &mut Core, saved: &SavedTable) {
         for index in 0..self.sites.len() {
-            self.set_way(core, index, None);
+            self.forget_way(core, index);
         }
         for (probe, watch) in self.data_watches() {
             core.unwatch(probe, watch.kind);
@@ -327,16 +305,9 @@ impl Interposer {
         for (probe, watch) in self.data_watches() {
             core.watch(probe, watch);
         }
-        self.retries.clone_from(&saved.retries);
-        self.pending = None;
-        self.awaiting.clear();
-        self.unfinished.clone_from(&saved.unfinished);
-        self.due.clone_from(&saved.due);
-        for due in &saved.due {
-            self.set_way(core, due.site, Some(Displaced::Stepped));
-        }
+        self.parked.clone_from(&saved.parked);
+        self.hit.clear();
         self.asked.frozen_after = saved.frozen.then_some(self.stats.hits);
-        self.expired.clear();
         self.fired.clear();
         self.stopped_by = None;
         self.restart_timers(core);

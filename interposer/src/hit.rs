@@ -1,40 +1,67 @@
 //! The life of a hit: trap in, handlers, displaced instruction, commit, resume.
 //!
-//! A record is committed when its handler ends, and taken back if the displaced instruction then faults, but for
-//! those with `logonfault`: nobody reads the channel in between. That the instruction has completed is known at
-//! once when it is emulated, else at the next trap or stop.
+//! A record is in the channel when its handler has ended. That is its commit if the displaced instruction completes, since
+//! nobody reads the channel before. If it faults, the record is taken out again, unless its probe has `logonfault`; if it
+//! is a repeated instruction and is interrupted, the record waits outside of the channel until the rest has run. That the
+//! instruction has completed is known at once when it is emulated or stepped, else at the next trap or stop.
 
 use crate::core_file;
 use crate::displace::{self, Displaced};
 use crate::host::Guest;
 use crate::insert::bytes_at;
+use crate::life::{Parked, Part, Stage, Task, Why};
 use crate::module::ProbedModule;
 use crate::provided::HandlerError;
-use crate::table::{Interposer, Pending};
+use crate::table::Interposer;
 use trapline_emu::{Core, Fault, PAGE, Seg, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_rpn::{Outcome, Termination, Vars};
 use trapline_trace::{Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem};
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        if self.pending.is_some() {
-            self.completed(core);
-        }
         let index = trap.patch as usize;
-        let Some(site) = self.sites.get_mut(index) else { return Verdict::Declined };
-        self.stats.traps += 1;
-        let sp = core.env().gpr(4);
-        let retry = !self.retries.is_empty() && self.retries.remove(&index) == Some(sp);
-        self.first_seq = self.channels.next_seq();
-        if !self.unfinished.is_empty() && self.unfinished.remove(&index) == Some(sp) {
-            return self.resume(core, trap, index, sp);
+        self.finish(core);
+        let parked = if self.parked.is_empty() { None } else { self.unpark(core, index) };
+        let Some(site) = self.sites.get(index) else { return Verdict::Declined };
+        if site.probes.is_empty() {
+            // The last probe left after the trap had been translated.
+            return Verdict::Step;
         }
         let (first, several) = (site.first, site.several);
-        self.hit(core, first, trap, retry);
-        if several {
-            self.hits_from(core, 1, trap, retry);
+        self.stats.traps += 1;
+        let sp = core.env().gpr(4);
+        self.hit.begin(index, trap.ip, sp, self.stats.traps, self.channels.begin_hit());
+        match parked {
+            None => {
+                self.hit(core, first, trap, None);
+                if several {
+                    self.hits_from(core, 1, trap);
+                }
+            }
+            Some(parked) => self.go_on(core, trap, parked),
         }
-        self.resume(core, trap, index, sp)
+        self.resume(core, trap, index)
+    }
+
+    fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {
+        self.leave_behind(core);
+        if self.hit.stage == Stage::Displaced {
+            // That it was the displaced instruction which faulted may only be said when the CPU is in the handler.
+            self.hit.task = Some(Task::now(core, core.env().gpr(4)));
+        }
+        false
+    }
+
+    fn returned(&mut self, core: &mut Core) {
+        if !self.parked.is_empty()
+            && let Some(parked) = self.parked.returned(core)
+        {
+            self.give_up(core, parked);
+        }
+    }
+
+    fn interrupting(&mut self, core: &mut Core) {
+        self.leave_behind(core);
     }
 
     fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {
@@ -42,42 +69,44 @@ impl TrapInterposer for Interposer {
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        if self.hit.stage == Stage::Displaced {
+            if hit.ip != self.hit.ip {
+                self.finish(core);
+            } else if self.is_repeated(self.hit.site) {
+                // It may have iterations left.
+                let records = self.channels.take_out(self.hit.first_seq);
+                self.hit.held.append(records);
+            }
+        }
         self.hit_without_site(core, hit.id, Some(hit.ip), Some(&crate::watch::item(hit)));
     }
 
     fn faulted(&mut self, core: &mut Core) {
         self.stats.faulted += 1;
-        self.awaiting.clear();
-        // A probe that has had its last hit gets it back: the instruction will be tried again.
-        self.expired.clear();
-        if !self.due.is_empty() {
-            self.no_longer_due(core);
+        if self.hit.stage != Stage::Displaced {
+            return;
         }
-        if let Some(pending) = self.pending.take() {
-            self.retries.insert(pending.site, pending.sp);
-            let probes = &self.probes;
-            let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
-            self.stats.dropped += self.channels.take_back(self.first_seq, logonfault);
-        }
-        self.completed(core);
+        self.hit.awaiting.clear();
+        self.hit.due.clear();
+        self.counted_hits -= std::mem::take(&mut self.hit.counted);
+        let mut records = std::mem::take(&mut self.hit.held);
+        records.append(self.channels.take_out(self.hit.first_seq));
+        let probes = &self.probes;
+        let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
+        self.stats.dropped += self.channels.put_back(records, logonfault);
+        self.park(core, Why::Faulted);
     }
 
     fn interrupted(&mut self, core: &mut Core) {
-        self.awaiting.clear();
-        if let Some(pending) = self.pending {
-            self.unfinished.insert(pending.site, pending.sp);
+        if self.hit.stage == Stage::Displaced {
+            let records = self.channels.take_out(self.hit.first_seq);
+            self.hit.held.append(records);
+            self.park(core, Why::Interrupted);
         }
-        self.completed(core);
     }
 
     fn settled(&mut self, core: &mut Core) {
-        if !self.awaiting.is_empty() {
-            self.hits_behind(core);
-        }
-        if !self.due.is_empty() {
-            self.stop_when_due(core);
-        }
-        self.completed(core);
+        self.finish(core);
         self.look_after_modules(core);
     }
 
@@ -85,14 +114,8 @@ impl TrapInterposer for Interposer {
         let sites: Vec<usize> = self.by_paddr.range(page..page + PAGE).map(|(_, &s)| s).collect();
         let mut of_modules = false;
         for index in sites {
-            let site = &mut self.sites[index];
-            let now = bytes_at(core, site.paddr);
-            if site.armed && now != site.original {
-                site.original = now;
-                if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
-                    core.free_slot(slot);
-                }
-                self.unfinished.remove(&index);
+            if self.sites[index].armed && self.look_again(core, index) {
+                self.leave_parked(core, index);
                 self.stats.rewritten += 1;
                 of_modules |= self.has_module_probe(index);
                 self.leave_foreign_page(core, index, page);
@@ -127,16 +150,41 @@ impl TrapInterposer for Interposer {
 impl Interposer {
     /// The probes of the trap's site from number `from` on, in order; they do not change while a handler runs.
     #[cold]
-    pub(crate) fn hits_from(&mut self, core: &mut Core, from: usize, trap: &Trap, retry: bool) {
+    pub(crate) fn hits_from(&mut self, core: &mut Core, from: usize, trap: &Trap) {
         for n in from.. {
             let Some(&probe) = self.sites[trap.patch as usize].probes.get(n) else { break };
-            self.hit(core, probe, trap, retry);
+            self.hit(core, probe, trap, None);
         }
     }
 
-    /// One probe at one hit.
+    /// The trap goes on with a parked hit: an instruction that faulted is tried again, with its handlers, which are not
+    /// counted anew; the rest of an interrupted one runs alone.
+    #[cold]
+    fn go_on(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
+        if parked.why == Why::Interrupted {
+            self.hit.before = parked.parts;
+            self.hit.expired = parked.expired;
+            self.hit.due = parked.due;
+            self.hit.held = parked.held;
+            self.hit.counted = parked.counted;
+            return;
+        }
+        for probe in parked.expired {
+            if let Some(probe) = self.probes.get_mut(probe as usize) {
+                probe.set_spent(false);
+            }
+        }
+        self.hit.before = parked.parts;
+        for n in 0.. {
+            let Some(&probe) = self.sites[trap.patch as usize].probes.get(n) else { break };
+            let before = self.hit.before.iter().find(|part| part.probe == probe).copied();
+            self.hit(core, probe, trap, before);
+        }
+    }
+
+    /// One probe at one hit; `before` is its part in this hit before the instruction faulted.
     #[inline(always)]
-    fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, retry: bool) {
+    fn hit(&mut self, core: &mut Core, index: u32, trap: &Trap, before: Option<Part>) {
         if self.probes[index as usize].guarded && !self.admits(core, index, trap) {
             return;
         }
@@ -145,19 +193,23 @@ impl Interposer {
             core.env().set_gpr(0, 1);
             return;
         }
-        if !retry {
-            probe.seen += 1;
-            if probe.seen <= probe.ignore {
-                self.stats.ignored += 1;
-                return;
+        probe.hit = self.hit.number;
+        let run = match before {
+            None => {
+                probe.seen += 1;
+                if probe.seen <= probe.ignore.into() {
+                    self.stats.ignored += 1;
+                    return;
+                }
+                probe.run += 1;
+                probe.run
             }
-            probe.run += 1;
-        } else if probe.seen <= probe.ignore {
-            return;
-        }
-        let exhausted = probe.run >= probe.limit;
+            Some(Part { run: Some(run), .. }) => run,
+            Some(Part { run: None, .. }) => return,
+        };
+        let exhausted = run >= probe.limit;
         self.stats.hits += 1;
-        let program = &mut self.programs[probe.program];
+        let program = &mut self.programs[probe.program as usize];
         let mut guest = Guest {
             core,
             profile: &self.config.profile,
@@ -170,7 +222,7 @@ impl Interposer {
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
-            self.oddities(core, index, Some(trap.patch as usize), &outcome);
+            self.oddities(core, index, true, &outcome);
         }
         if outcome.recorded() {
             match trap.vector {
@@ -180,7 +232,7 @@ impl Interposer {
             }
         }
         if outcome.remove || exhausted {
-            self.last_hit(core, index, trap.patch as usize, retry, outcome.remove);
+            self.last_hit(index, run, before.is_some(), &outcome);
         }
     }
 
@@ -188,12 +240,12 @@ impl Interposer {
     #[inline(always)]
     pub(crate) fn is_odd(&self, outcome: &Outcome) -> bool {
         let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
-        outcome.wraps > 0 || !ordinary || self.asked.stop
+        outcome.wraps > 0 || !ordinary || self.asked.any
     }
 
     /// What few hits have: a stack that wrapped, an exception, an `exit n`, a wish to end the run.
     #[cold]
-    pub(crate) fn oddities(&mut self, core: &mut Core, index: u32, site: Option<usize>, outcome: &Outcome) {
+    pub(crate) fn oddities(&mut self, core: &mut Core, index: u32, at_site: bool, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
         match outcome.termination {
             Termination::Exception => self.failed(index),
@@ -202,8 +254,13 @@ impl Interposer {
             Termination::ExitTo(_) => self.take_core_file(core),
             Termination::Exit | Termination::Abort => {}
         }
+        self.asked.any = false;
         if std::mem::take(&mut self.asked.stop) {
-            self.stop_here(core, index, site);
+            self.stop_here(core, index, at_site);
+        }
+        if std::mem::take(&mut self.asked.wrote) && at_site {
+            // It may have written the very instruction: what runs is what stands there now.
+            self.look_again(core, self.hit.site);
         }
     }
 
@@ -304,7 +361,7 @@ impl Interposer {
             return;
         }
         let probe = &self.probes[index as usize];
-        let program = &self.programs[probe.program];
+        let program = &self.programs[probe.program as usize];
         let head = TraceHead {
             module: program.module.as_bytes(),
             offset: probe.rest.offset,
@@ -319,69 +376,177 @@ impl Interposer {
         self.channels.commit(&RecordView { header, name: &self.name, watch: None, data: &self.trace });
     }
 
-    /// The last displaced instruction has completed: probes that had their last hit go.
-    #[inline]
-    pub(crate) fn completed(&mut self, core: &mut Core) {
-        self.pending = None;
-        if !self.expired.is_empty() {
-            self.disable_expired(core);
+    /// The displaced instruction of the hit in progress has completed: what waited for that is done, and the hit is over.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, core: &mut Core) {
+        self.hit.stage = Stage::Over;
+        if self.hit.has_sequel() {
+            self.finish_sequel(core);
         }
     }
 
     #[cold]
-    fn disable_expired(&mut self, core: &mut Core) {
-        for probe in std::mem::take(&mut self.expired) {
+    fn finish_sequel(&mut self, core: &mut Core) {
+        let held = std::mem::take(&mut self.hit.held);
+        self.channels.put_back(held, |_| true);
+        if !self.hit.awaiting.is_empty() {
+            self.hits_behind(core);
+        }
+        self.stop_when_due(core);
+        for probe in std::mem::take(&mut self.hit.expired) {
+            self.disable(core, probe as usize);
+        }
+        self.hit.clear();
+    }
+
+    /// The displaced instruction has not completed: its hit waits for the rest.
+    #[cold]
+    fn park(&mut self, core: &mut Core, why: Why) {
+        let here = self.sites.get(self.hit.site).map(|site| site.probes.as_slice()).unwrap_or_default();
+        let mut parts = Vec::new();
+        for &number in here {
+            let Some(probe) = self.probes.get(number as usize).filter(|p| p.hit == self.hit.number) else {
+                continue;
+            };
+            let before = self.hit.before.iter().find(|part| part.probe == number);
+            let ran = probe.seen > probe.ignore.into();
+            let now = Part { probe: number, run: ran.then_some(probe.run) };
+            parts.push(before.copied().unwrap_or(now));
+        }
+        let missing = |part: &&Part| !parts.iter().any(|known| known.probe == part.probe);
+        let before: Vec<Part> = self.hit.before.iter().filter(missing).copied().collect();
+        parts.extend(before);
+        for &probe in &self.hit.expired {
+            if let Some(probe) = self.probes.get_mut(probe as usize) {
+                probe.set_spent(true);
+            }
+        }
+        let replaced = self.parked.park(core, &mut self.hit, why, parts);
+        self.hit.clear();
+        if let Some(parked) = replaced {
+            self.give_up(core, parked);
+        }
+    }
+
+    /// The parked hit that this trap goes on with. Another of the same task is over: the task has run something else.
+    #[cold]
+    fn unpark(&mut self, core: &mut Core, site: usize) -> Option<Parked> {
+        let (parked, goes_on) = self.parked.take(core, site)?;
+        if goes_on {
+            return Some(parked);
+        }
+        self.give_up(core, parked);
+        None
+    }
+
+    /// The instruction of a parked hit will not complete.
+    #[cold]
+    fn give_up(&mut self, core: &mut Core, parked: Parked) {
+        self.stats.dropped += parked.held.len() as u64;
+        self.counted_hits -= parked.counted;
+        for probe in parked.expired {
             self.disable(core, probe as usize);
         }
     }
 
+    /// An event is delivered at a boundary: whether a task has run something else before, shows there.
+    #[inline]
+    fn leave_behind(&mut self, core: &mut Core) {
+        if !self.parked.is_empty()
+            && let Some(parked) = self.parked.left_behind(core)
+        {
+            self.give_up(core, parked);
+        }
+    }
+
+    /// A site is disarmed or has another instruction: hits that were parked there are over. That an interrupted instruction
+    /// completes is not seen then; its records count as committed.
+    pub(crate) fn leave_parked(&mut self, core: &mut Core, site: usize) {
+        if self.parked.is_empty() {
+            return;
+        }
+        for parked in self.parked.take_site(site) {
+            self.channels.put_back(parked.held, |_| true);
+            for probe in parked.expired {
+                self.disable(core, probe as usize);
+            }
+        }
+    }
+
+    /// Reads a site's bytes again. If they are others, how it is displaced is to be found out anew.
+    fn look_again(&mut self, core: &mut Core, site: usize) -> bool {
+        let now = bytes_at(core, self.sites[site].paddr);
+        let changed = now != self.sites[site].original;
+        if changed {
+            self.sites[site].original = now;
+            self.forget_way(core, site);
+        }
+        changed
+    }
+
+    /// Whether a site's instruction is a string instruction with a repeat prefix.
+    fn is_repeated(&self, site: usize) -> bool {
+        let bytes = self.sites.get(site).map(|site| site.original).unwrap_or_default();
+        displace::is_repeated(&bytes)
+    }
+
     /// Sees to the displaced instruction.
     #[inline(always)]
-    fn resume(&mut self, core: &mut Core, trap: &Trap, site: usize, sp: u64) -> Verdict {
+    fn resume(&mut self, core: &mut Core, trap: &Trap, site: usize) -> Verdict {
         if self.sites[site].wide != core.env().code64() {
             self.displace(core, trap, site);
         }
-        let at_once =
-            trap.in_line && self.awaiting.is_empty() && self.expired.is_empty() && self.due.is_empty();
+        let sequel = self.hit.has_sequel();
+        let at_once = trap.in_line && !sequel;
+        self.hit.stage = Stage::Displaced;
+        if sequel && self.must_step() {
+            // Its completion is known at once, between two instructions.
+            self.stats.stepped += 1;
+            return Verdict::Step;
+        }
         loop {
             match &self.sites[site].displaced {
                 Some(Displaced::Emulated(_)) if at_once => {
                     self.stats.emulated += 1;
-                    self.pending = Some(Pending { site, sp });
                     return Verdict::InLine;
                 }
                 Some(Displaced::OutOfLine { .. }) if at_once => {
                     self.stats.out_of_line += 1;
-                    self.pending = Some(Pending { site, sp });
                     return Verdict::InLine;
                 }
                 Some(Displaced::Emulated(op)) => {
                     self.stats.emulated += 1;
                     if let Err(fault) = displace::emulate(core, op) {
-                        self.pending = Some(Pending { site, sp });
                         return Verdict::Raise(fault);
                     }
-                    if !self.awaiting.is_empty() {
-                        core.as_retired(|core| self.hits_behind(core));
+                    if sequel {
+                        core.as_retired(|core| self.finish(core));
                     }
-                    self.completed(core);
+                    self.hit.stage = Stage::Over;
                     return Verdict::Resumed;
                 }
                 Some(Displaced::OutOfLine { slot, ip, linear })
                     if (*ip, *linear) == (trap.ip, trap.linear) =>
                 {
                     self.stats.out_of_line += 1;
-                    self.pending = Some(Pending { site, sp });
                     return Verdict::Slot(*slot);
                 }
                 Some(Displaced::Stepped) => {
                     self.stats.stepped += 1;
-                    self.pending = Some(Pending { site, sp });
                     return Verdict::Step;
                 }
                 _ => self.displace(core, trap, site),
             }
         }
+    }
+
+    /// Whether what waits for the completion of the displaced instruction needs it stepped: the run stops there, or probes
+    /// go that a trap behind it must not find.
+    #[cold]
+    fn must_step(&self) -> bool {
+        let site = self.sites.get(self.hit.site);
+        let emulated = matches!(site.and_then(|site| site.displaced.as_ref()), Some(Displaced::Emulated(_)));
+        !self.hit.due.is_empty() || !self.hit.expired.is_empty() && !emulated
     }
 
     /// Finds out how a site is displaced: at its first hit, when it is reached in code of another size, and when its slot

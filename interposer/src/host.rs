@@ -181,6 +181,7 @@ impl Host for Guest<'_> {
     }
 
     fn write_mem(&mut self, addr: u64, data: &[u8]) -> Result<(), Fault> {
+        (self.asked.any, self.asked.wrote) = (true, true);
         self.core.poke(addr, data).map_err(Fault)
     }
 

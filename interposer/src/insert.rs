@@ -166,7 +166,7 @@ impl Interposer {
             let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
             let filter = processes.map(|processes| self.filters.add(processes));
             let mut probe = Probe {
-                program: id,
+                program: id as u32,
                 handler: linked.handler.clone(),
                 lines: linked.lines.clone(),
                 answers: matches!(point.place, Place::Question { .. }),
@@ -175,7 +175,7 @@ impl Interposer {
                 arguments: point.provided.as_ref().map(|provided| Arc::clone(&provided.arguments)),
                 major: linked.major,
                 minor: linked.minor,
-                ignore: u64::from(linked.ignore),
+                ignore: linked.ignore,
                 limit: if self.last_hit.is_some() { 0 } else { u64::from(linked.maxhits) },
                 rest: Box::new(Rest {
                     maxhits: u64::from(linked.maxhits),
@@ -188,9 +188,11 @@ impl Interposer {
                 logonfault: linked.logonfault,
                 filter,
                 guarded: false,
+                spent: false,
                 enabled: false,
                 seen: 0,
                 run: 0,
+                hit: 0,
             };
             probe.guarded = probe.is_guarded();
             self.probes.push(probe);
@@ -297,6 +299,8 @@ impl Interposer {
         if !std::mem::replace(&mut self.probes[probe].enabled, false) {
             return;
         }
+        self.parked.forget_probe(probe as u32);
+        self.probes[probe].set_spent(false);
         self.detach(core, probe);
         self.release_words(core, probe as u32);
         self.stop_telling(core, probe);
@@ -304,7 +308,7 @@ impl Interposer {
 
     /// The last site of a provider's probe is disabled: its program need not be told any more that somebody listens.
     fn stop_telling(&mut self, core: &mut Core, probe: usize) {
-        let program = &self.programs[self.probes[probe].program];
+        let program = &self.programs[self.probes[probe].program as usize];
         let Some(id) = self.probes[probe].rest.provided.as_ref().map(|provided| provided.id) else { return };
         let same = |&&other: &&usize| {
             let other = &self.probes[other];
@@ -362,10 +366,19 @@ impl Interposer {
         let site = &mut self.sites[index];
         if site.probes.contains(&probe) {
             let none_left = site.change(|probes| probes.retain(|&p| p != probe));
-            if none_left && site.armed {
-                site.disarm(core, index);
+            if none_left {
+                self.disarm_site(core, index);
             }
         }
+    }
+
+    /// The last probe of a site has left it.
+    pub(crate) fn disarm_site(&mut self, core: &mut Core, index: usize) {
+        let site = &mut self.sites[index];
+        if site.armed {
+            site.disarm(core, index);
+        }
+        self.leave_parked(core, index);
     }
 
     /// Puts a probe on a physical address.
@@ -404,8 +417,6 @@ impl Interposer {
             if let Some(Displaced::OutOfLine { slot, .. }) = site.displaced.take() {
                 core.free_slot(slot);
             }
-            self.retries.remove(&index);
-            self.unfinished.remove(&index);
         }
         let probe = probe as u32;
         if !site.probes.contains(&probe) {
@@ -435,8 +446,8 @@ impl Interposer {
                     || is_changed_page(core, profile, module, *offset, page)
             }
         };
-        if site.change(|here| here.retain(|&p| stays(p))) && site.armed {
-            site.disarm(core, index);
+        if site.change(|here| here.retain(|&p| stays(p))) {
+            self.disarm_site(core, index);
         }
     }
 }

@@ -5,16 +5,9 @@
 //! jump that stayed in its function has left nothing, and is no hit.
 
 use crate::displace::Displaced;
+use crate::life::Awaiting;
 use crate::table::{Interposer, Place, Probe};
 use trapline_emu::{Core, Trap};
-
-/// A probe that waits for the completion of the instruction before it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Awaiting {
-    probe: u32,
-    /// Offset in CS of the site.
-    ip: u64,
-}
 
 impl Probe {
     /// Whether its handler runs when the instruction has completed.
@@ -24,23 +17,32 @@ impl Probe {
 
     /// Whether a hit is looked at more closely before its handler runs.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.filter.is_some() || self.is_behind()
+        self.filter.is_some() || self.is_behind() || self.spent
+    }
+
+    /// Notes whether it has had its last hit, whose instruction has not completed.
+    pub(crate) fn set_spent(&mut self, spent: bool) {
+        self.spent = spent;
+        self.guarded = self.is_guarded();
     }
 }
 
 impl Interposer {
-    /// Whether the handler of a guarded probe runs now: its process is meant, and it stands before its instruction. One
-    /// behind it is kept for when that has completed.
+    /// Whether the handler of a guarded probe runs now: it has hits left, its process is meant, and it stands before its
+    /// instruction. One behind it is kept for when that has completed.
     #[inline(never)]
     pub(crate) fn admits(&mut self, core: &Core, index: u32, trap: &Trap) -> bool {
         let probe = &self.probes[index as usize];
+        if probe.spent {
+            return false;
+        }
         if let Some(filter) = probe.filter
             && !self.filters.pass(filter, core, self.config.profile.as_deref())
         {
             return false;
         }
         if probe.is_behind() {
-            self.awaiting.push(Awaiting { probe: index, ip: trap.ip });
+            self.hit.awaiting.push(Awaiting { probe: index, ip: trap.ip });
             return false;
         }
         true
@@ -49,7 +51,7 @@ impl Interposer {
     /// The displaced instruction has completed, and the state is that behind it.
     #[cold]
     pub(crate) fn hits_behind(&mut self, core: &mut Core) {
-        let waiting = std::mem::take(&mut self.awaiting);
+        let waiting = std::mem::take(&mut self.hit.awaiting);
         for Awaiting { probe, ip } in &waiting {
             let Some(Place::UserExit { offset, stays_in, .. }) =
                 self.probes.get(*probe as usize).map(|p| &p.place)
@@ -63,8 +65,8 @@ impl Interposer {
             }
         }
         // Its capacity serves the next hit.
-        self.awaiting = waiting;
-        self.awaiting.clear();
+        self.hit.awaiting = waiting;
+        self.hit.awaiting.clear();
     }
 
     /// Whether a probe is on the site that runs behind its instruction.

@@ -23,6 +23,7 @@ mod hit;
 mod host;
 mod insert;
 mod leave;
+mod life;
 mod module;
 mod pointer;
 mod process;

@@ -227,9 +227,8 @@ impl Interposer {
     fn detach_at(&mut self, core: &mut Core, paddr: u64, probe: u32) {
         let Some(&index) = self.by_paddr.get(&paddr) else { return };
         let Some(site) = self.sites.get_mut(index) else { return };
-        let none_left = site.change(|probes| probes.retain(|&p| p != probe));
-        if none_left && site.armed {
-            site.disarm(core, index);
+        if site.change(|probes| probes.retain(|&p| p != probe)) {
+            self.disarm_site(core, index);
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::displace::{Op, emulate};
 use crate::insert::InsertErrorKind;
-use crate::table::{Interposer, Pending, Site, Stub};
+use crate::table::{Interposer, Site, Stub};
 use trapline_emu::{Core, PatchError, Seg, Trap, Verdict};
 
 impl Stub {
@@ -88,11 +88,8 @@ impl Interposer {
     /// The guest has arrived at stub `number`.
     pub(crate) fn stub_hit(&mut self, core: &mut Core, number: u32) -> Verdict {
         let Some(&site) = self.by_stub.get(number as usize) else { return Verdict::Declined };
-        if self.pending.is_some() {
-            self.completed(core);
-        }
+        self.finish(core);
         self.stats.traps += 1;
-        self.first_seq = self.channels.next_seq();
         let env = core.env();
         let (sp, stub) = (env.gpr(4), env.eip());
         let size: u8 = if env.code64() { 8 } else { 4 };
@@ -103,19 +100,17 @@ impl Interposer {
             let ip = u64::from_le_bytes(back);
             let linear = core.wrap_linear(env.cs_base().wrapping_add(ip));
             core.env().set_eip(ip);
-            self.pending = Some(Pending { site, sp });
+            self.hit.begin(site, ip, sp, self.stats.traps, self.channels.begin_hit());
             let trap = Trap { vector: 3, ip, linear, patch: site as u32, in_line: false };
-            self.hits_from(core, 0, &trap, false);
+            self.hits_from(core, 0, &trap);
             core.env().set_eip(stub);
         }
         if let Err(fault) = emulate(core, &Op::Ret { size, drop: 0 }) {
-            self.completed(core);
+            // The guest is told that the call itself cannot return: no retry can be known.
+            self.finish(core);
             return Verdict::Raise(fault);
         }
-        if !self.due.is_empty() {
-            self.stop_when_due(core);
-        }
-        self.completed(core);
+        self.finish(core);
         Verdict::Resumed
     }
 }

@@ -17,8 +17,12 @@ pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)> + Send>;
 /// What handlers have asked for, and what the services need.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// The handler that is running asked for the end of the run.
+    /// Whether the handler that is running has set `stop` or `wrote`.
+    pub any: bool,
+    /// It asked for the end of the run.
     pub stop: bool,
+    /// It wrote memory.
+    pub wrote: bool,
     /// Hits after this one leave no record: the channel is frozen.
     pub frozen_after: Option<u64>,
     /// Core files that were not fetched yet.
@@ -32,7 +36,7 @@ impl Guest<'_> {
     /// Calls a service.
     pub(crate) fn service(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         match number {
-            services::STOP => self.asked.stop = true,
+            services::STOP => (self.asked.any, self.asked.stop) = (true, true),
             services::FREEZE => self.asked.frozen_after = Some(self.stats.hits),
             services::RESUME => self.asked.frozen_after = None,
             services::KERNEL_STACK => {

@@ -7,7 +7,7 @@
 
 use crate::core_file::CoreFile;
 use crate::displace::Displaced;
-use crate::leave::Awaiting;
+use crate::life::{Hit, ParkedHits};
 use crate::module::ProbedModule;
 use crate::process::Filters;
 use crate::provided::{Arguments, HandlerError, Provided};
@@ -217,12 +217,14 @@ pub(crate) struct Program {
 #[repr(C, align(64))]
 pub(crate) struct Probe {
     pub seen: u64,
-    pub ignore: u64,
     pub run: u64,
     /// Runs from which on a hit is looked at more closely: `maxhits`, or 0 while the program's hits are awaited.
     pub limit: u64,
+    /// Number of the last hit that it took part in.
+    pub hit: u64,
     pub handler: Arc<Verified>,
-    pub program: usize,
+    pub program: u32,
+    pub ignore: u32,
     pub major: u32,
     pub minor: u32,
     pub logonfault: bool,
@@ -233,6 +235,8 @@ pub(crate) struct Probe {
     pub answers: bool,
     /// Whether a hit is looked at before its handler runs.
     pub guarded: bool,
+    /// Whether it has had its last hit, whose instruction has not completed: it takes part in no other.
+    pub spent: bool,
     /// The processes that it is of, if not all.
     pub filter: Option<u32>,
     pub place: Place,
@@ -318,23 +322,6 @@ impl Site {
     }
 }
 
-/// A program whose hit in progress is to stop the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Due {
-    pub program: ProgramId,
-    pub site: usize,
-    /// Its handler asked for it, for good.
-    pub asked: bool,
-}
-
-/// The hit whose displaced instruction is on its way.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pending {
-    pub site: usize,
-    /// Stack pointer at the trap.
-    pub sp: u64,
-}
-
 /// The probe table, and the state of the hit in progress.
 pub struct Interposer {
     pub(crate) config: InterposerConfig,
@@ -352,8 +339,6 @@ pub struct Interposer {
     /// The enabled probes on user modules.
     pub(crate) user: UserProbes,
     pub(crate) filters: Filters,
-    /// Probes that run when the displaced instruction has completed.
-    pub(crate) awaiting: Vec<Awaiting>,
     /// Sites that are watches of execution, by their range.
     pub(crate) by_range: BTreeMap<(u64, u64), usize>,
     /// Sites that are pointers, by the number of their stub.
@@ -367,18 +352,9 @@ pub struct Interposer {
     /// Data of the stack trace being made.
     pub(crate) trace: Vec<u8>,
     /// The hit in progress.
-    pub(crate) pending: Option<Pending>,
-    /// Sequence number that its first record has, if it leaves any.
-    pub(crate) first_seq: u64,
-    /// Sites whose displaced instruction faulted, with the stack pointer of that hit: the retry is no new hit.
-    pub(crate) retries: BTreeMap<usize, u64>,
-    /// Sites whose repeated string instruction was interrupted, with the stack pointer of the hit: the rest of it is
-    /// the same hit.
-    pub(crate) unfinished: BTreeMap<usize, u64>,
-    /// Probes that had their last hit; they are disabled when its displaced instruction has completed.
-    pub(crate) expired: Vec<u32>,
-    /// Programs whose hit in progress is to stop the run when it has completed.
-    pub(crate) due: Vec<Due>,
+    pub(crate) hit: Hit,
+    /// Hits whose instruction faulted or was interrupted.
+    pub(crate) parked: ParkedHits,
     /// Programs whose awaited hit has completed.
     pub(crate) fired: Vec<ProgramId>,
     /// The program of the handler that has ended the run.
@@ -387,8 +363,10 @@ pub struct Interposer {
     /// First failures of handlers that were not fetched yet.
     pub(crate) errors: Vec<HandlerError>,
     pub(crate) stacks: Stacks,
-    /// Hits after which the run stops.
+    /// Hits that leave a record after which the run stops.
     pub(crate) last_hit: Option<u64>,
+    /// How many there have been while it was asked for.
+    pub(crate) counted_hits: u64,
     /// When the probes on time that are enabled are due.
     pub(crate) timers: BTreeMap<u32, u64>,
     pub(crate) stats: Stats,
@@ -411,7 +389,7 @@ impl<'a> ProbeNames<'a> {
     /// The program that a probe point belongs to, with the codes of the probe point.
     pub fn program(&self, number: u32) -> Option<(&'a str, u32, u32)> {
         let probe = self.probes.get(number as usize)?;
-        Some((&self.programs.get(probe.program)?.name, probe.major, probe.minor))
+        Some((&self.programs.get(probe.program as usize)?.name, probe.major, probe.minor))
     }
 
     /// The symbol that holds a byte of a kernel module that a recorded stack goes through, and how far into it.
@@ -445,7 +423,6 @@ impl Interposer {
             by_paddr: BTreeMap::new(),
             user: UserProbes::default(),
             filters: Filters::default(),
-            awaiting: Vec::new(),
             by_range: BTreeMap::new(),
             by_stub: Vec::new(),
             words: Words::default(),
@@ -453,18 +430,15 @@ impl Interposer {
             selecting: false,
             name: Vec::new(),
             trace: Vec::new(),
-            pending: None,
-            first_seq: 1,
-            retries: BTreeMap::new(),
-            unfinished: BTreeMap::new(),
-            expired: Vec::new(),
-            due: Vec::new(),
+            hit: Hit::default(),
+            parked: ParkedHits::default(),
             fired: Vec::new(),
             stopped_by: None,
             asked: Asked::default(),
             errors: Vec::new(),
             stacks: Stacks::default(),
             last_hit: None,
+            counted_hits: 0,
             timers: BTreeMap::new(),
             stats: Stats::default(),
             config,
@@ -527,7 +501,7 @@ impl Interposer {
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.
     pub fn probe(&self, id: u32) -> Option<(&str, u32, u32, u64)> {
         let p = self.probes.get(id as usize)?;
-        Some((&self.programs.get(p.program)?.name, p.major, p.minor, p.run))
+        Some((&self.programs.get(p.program as usize)?.name, p.major, p.minor, p.run))
     }
 
     /// Runs of each probe of a program, in the order of its probe points.

@@ -8,7 +8,7 @@ use crate::host::Guest;
 use crate::insert::InsertErrorKind;
 use crate::table::{Interposer, Place, ProgramId, Site};
 use trapline_emu::{Core, Stop, Trap, Watch, WatchAccess, WatchHit, WatchKind};
-use trapline_rpn::Vars;
+use trapline_rpn::{Outcome, Vars};
 use trapline_trace::{Accessed, WatchItem};
 
 /// Debug registers that hold an address: DR0 to DR3.
@@ -74,7 +74,7 @@ impl Interposer {
         });
         match watches.nth(REGISTERS) {
             Some((program, watch)) if !self.watch_unlimited => {
-                Err((self.programs.get(program).map_or("", |p| &p.name), too_many(&watch)))
+                Err((self.programs.get(program as usize).map_or("", |p| &p.name), too_many(&watch)))
             }
             _ => Ok(()),
         }
@@ -139,14 +139,15 @@ impl Interposer {
     ) {
         let Some(probe) = self.probes.get_mut(number as usize).filter(|p| p.enabled) else { return };
         probe.seen += 1;
-        if probe.seen <= probe.ignore {
+        if probe.seen <= probe.ignore.into() {
             self.stats.ignored += 1;
             return;
         }
         probe.run += 1;
         let exhausted = probe.run >= probe.limit;
         self.stats.hits += 1;
-        let Some(program) = self.programs.get_mut(probe.program) else { return };
+        self.channels.begin_hit();
+        let Some(program) = self.programs.get_mut(probe.program as usize) else { return };
         let mut guest = Guest {
             core,
             profile: &self.config.profile,
@@ -159,27 +160,28 @@ impl Interposer {
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
         if self.is_odd(&outcome) {
-            self.oddities(core, number, None, &outcome);
+            self.oddities(core, number, false, &outcome);
         }
         if outcome.recorded() {
             let ip = ip.unwrap_or_else(|| core.env().eip());
             self.record(core, number, ip, watch, &outcome);
         }
         if outcome.remove || exhausted {
-            self.last_hit_without_site(core, number, outcome.remove);
+            self.last_hit_without_site(core, number, &outcome);
         }
     }
 
     /// A hit that reached its probe's limit, or whose handler asked to be removed.
     #[cold]
-    fn last_hit_without_site(&mut self, core: &mut Core, index: u32, remove: bool) {
+    fn last_hit_without_site(&mut self, core: &mut Core, index: u32, outcome: &Outcome) {
         let Some(probe) = self.probes.get(index as usize) else { return };
-        let id = ProgramId(probe.program);
-        if remove || probe.run >= probe.rest.maxhits {
+        let id = ProgramId(probe.program as usize);
+        if outcome.remove || probe.run >= probe.rest.maxhits {
             self.disable(core, index as usize);
         }
-        if self.last_hit.is_some_and(|last| self.stats.hits >= last) {
-            self.stop_here(core, index, None);
+        self.counted_hits += u64::from(self.last_hit.is_some() && outcome.recorded());
+        if self.enough_hits().is_some() {
+            self.stop_here(core, index, false);
         }
         let Some(program) = self.programs.get_mut(id.0) else { return };
         program.counted += 1;

@@ -174,3 +174,78 @@ fn bound_that_fails_drops_its_record() {
         assert!(got.iter().all(|r| r.data == [5, 0, 0, 0]), "EAX as it was");
     }
 }
+
+#[test]
+fn a_probe_that_leaves_runs_no_other_probes_handler() {
+    // inc edx, three times. The first probe is on code that never runs, and would write EBP.
+    let code = [0xb9, 3, 0, 0, 0, 0x42, 0x49, 0x75, 0xfc, 0xf4];
+    let (site, elsewhere) = (CODE + 5, CODE + 0x40);
+    for (header, body) in [("maxhits = 1\n", "exit"), ("", "remove\nexit")] {
+        for in_line_after in [0, 1] {
+            let mut guest = Setup::bits32().code(&code).at(elsewhere, &[0x90]).boot();
+            guest.m.core_mut().set_in_line_after(in_line_after);
+            guest.set(5, 7);
+            let text = format!(
+                "name = v\nmodtype = kernel\naddress = {elsewhere}\nopcode = 0x90\npush 0xbad\npop r, ebp\nexit\n\
+                 address = {site}\nopcode = 0x42\n{header}{body}"
+            );
+            let program = parse("v.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
+            let mut probes = interposer();
+            let places = [elsewhere, site].map(|at| Place::Kernel { linear: at, paddr: at }).to_vec();
+            let id = probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
+            let limit = guest.m.icount() + 1000;
+            assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+            assert_eq!((guest.gpr(5), guest.gpr(2)), (7, 3), "{header}{body}");
+            assert_eq!(probes.runs(id), [0, 1], "{header}{body}");
+        }
+    }
+}
+
+#[test]
+fn what_a_handler_writes_over_its_instruction_is_what_runs() {
+    // The handler writes 41, 42, 43: inc ecx, inc edx, inc ebx.
+    let code = [0xbf, 3, 0, 0, 0, 0x90, 0x4f, 0x75, 0xfc, 0xf4];
+    let site = CODE + 5;
+    for in_line_after in [0, 1] {
+        let mut guest = Setup::bits32().code(&code).boot();
+        guest.m.core_mut().set_in_line_after(in_line_after);
+        (1..4).for_each(|register| {
+            guest.set(register, 0);
+        });
+        let text = format!(
+            "name = v\nmodtype = kernel\nvars = 1\naddress = {site}\nopcode = 0x90\ninc lv, 0\npush {site}\npush lv, 0\n\
+             push 0x40\nadd\npop mem, u8\nexit"
+        );
+        let program = parse("v.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
+        let mut probes = interposer();
+        let places = vec![Place::Kernel { linear: site, paddr: site }];
+        probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        assert_eq!([1, 2, 3].map(|register| guest.gpr(register)), [1, 1, 1], "in line after {in_line_after}");
+    }
+}
+
+#[test]
+fn a_record_that_is_dropped_is_not_lost() {
+    // Each record is larger than a sub-buffer; the first goes since mov eax, [ebx] faults once.
+    for (more, committed) in [("", 1), ("logonfault = yes\n", 2)] {
+        let mut guest = faulting(&[0x8b, 0x03]);
+        let mut probes = Interposer::new(trapline_interposer::InterposerConfig {
+            header: trapline_trace::HeaderItems::default(),
+            channel: trapline_trace::ChannelConfig::fixed(64, 1),
+            profile: None,
+            max_steps: None,
+        });
+        let text =
+            format!("name = v\nmodtype = kernel\naddress = 0\nopcode = 0x8b\n{more}push r, eax\nlog 1\nexit");
+        let program = parse("v.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
+        let places = vec![Place::Kernel { linear: CODE, paddr: CODE }];
+        probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        let counts = probes.channels().counts();
+        assert_eq!((counts.committed, counts.lost()), (committed, committed), "{more}");
+        assert_eq!(probes.stats().dropped, 2 - committed);
+    }
+}

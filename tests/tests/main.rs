@@ -37,6 +37,8 @@ mod guest_memtest86;
 mod guest_source_lines;
 mod handler_errors;
 mod harness;
+mod hit_life;
+mod hit_programs;
 mod host_cpu;
 mod hostile;
 mod interposition;

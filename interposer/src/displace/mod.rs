@@ -13,7 +13,10 @@ pub use explain::{way_of, why};
 
 pub(crate) use emulate::{Op, emulate};
 
-use iced_x86::{Code, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
+};
 use trapline_emu::{Core, PAGE, Slot, is_sensitive};
 
 /// How an instruction is displaced.
@@ -75,6 +78,18 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
         Ok(slot) => Displaced::OutOfLine { slot, ip, linear },
         Err(_) => Displaced::Stepped,
     }
+}
+
+/// Whether the instruction that begins these bytes is a string instruction with a repeat prefix. Prefixes other than REX
+/// mean the same in both code sizes, and so do the opcodes of string instructions.
+pub(crate) fn is_repeated(bytes: &[u8]) -> bool {
+    let i = Decoder::new(32, bytes, DecoderOptions::NONE).decode();
+    let i = if i.mnemonic() == Mnemonic::Dec || i.mnemonic() == Mnemonic::Inc || i.is_invalid() {
+        Decoder::new(64, bytes, DecoderOptions::NONE).decode()
+    } else {
+        i
+    };
+    i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
 }
 
 /// Whether an instruction of this length lies on two pages.

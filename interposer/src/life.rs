@@ -1,0 +1,243 @@
+//! The life of one hit, as data: what is in progress, and which hits wait for their instruction to go on.
+//!
+//! A hit begins with a trap, runs its handlers, and is over when its displaced instruction has completed. An instruction
+//! that faults, or a repeated one that is interrupted, has not completed: its hit is *parked* until the task goes on with
+//! that instruction. It does so if nothing else of the task has run meanwhile, which the instruction count tells: the count
+//! at the trap is the one at which the hit was parked, or at which a return from an exception has led back to the
+//! instruction.
+//!
+//! Invariant: no two parked hits have the same task and stack pointer.
+
+use crate::table::ProgramId;
+use trapline_emu::{Access, Core, Seg};
+use trapline_trace::TakenOut;
+
+/// Hits that may be parked. Past this the oldest goes first: its task has died, as a rule.
+const MOST_PARKED: usize = 1024;
+
+/// A program whose hit in progress is to stop the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub program: ProgramId,
+    /// A handler asked for it, for good.
+    pub asked: bool,
+}
+
+/// A probe that waits for the completion of the instruction before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Awaiting {
+    pub probe: u32,
+    /// Offset in CS of the site.
+    pub ip: u64,
+}
+
+/// A probe's part in a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub probe: u32,
+    /// Which of the probe's runs it was, from 1; `None` if `ignore` passed over the hit.
+    pub run: Option<u64>,
+}
+
+/// How far the hit in progress has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// There is none.
+    #[default]
+    Over,
+    /// Its handlers run.
+    Handlers,
+    /// Its displaced instruction runs.
+    Displaced,
+}
+
+/// The hit in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Hit {
+    pub stage: Stage,
+    pub site: usize,
+    /// EIP of the site.
+    pub ip: u64,
+    /// Stack pointer at the trap.
+    pub sp: u64,
+    /// Whose hit it is, once that was asked.
+    pub task: Option<Task>,
+    /// Which trap it is; a probe that takes part notes it.
+    pub number: u64,
+    /// Sequence number of the first record that it leaves, if it leaves any.
+    pub first_seq: u64,
+    /// Hits that it was counted for by [`crate::Interposer::stop_after_hits`].
+    pub counted: u64,
+    /// The parts that probes had in it before its instruction faulted.
+    pub before: Vec<Part>,
+    /// Probes for which it is the last hit: they are disabled when it is over.
+    pub expired: Vec<u32>,
+    /// Programs whose hit is to stop the run when it is over.
+    pub due: Vec<Due>,
+    /// Probes that run when the displaced instruction has completed.
+    pub awaiting: Vec<Awaiting>,
+    /// Records of handlers that ran before the instruction was interrupted.
+    pub held: TakenOut,
+}
+
+impl Hit {
+    /// A hit begins.
+    #[inline(always)]
+    pub fn begin(&mut self, site: usize, ip: u64, sp: u64, number: u64, first_seq: u64) {
+        self.stage = Stage::Handlers;
+        (self.site, self.ip, self.sp, self.number) = (site, ip, sp, number);
+        (self.first_seq, self.counted) = (first_seq, 0);
+        self.task = None;
+        self.before.clear();
+    }
+
+    /// Whether something is to be done when the displaced instruction has completed.
+    #[inline(always)]
+    pub fn has_sequel(&self) -> bool {
+        !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty() && self.held.is_empty())
+    }
+
+    /// Forgets everything about it.
+    pub fn clear(&mut self) {
+        *self = Self { number: self.number, ..Self::default() };
+    }
+}
+
+/// Whose code runs: a task, as far as the CPU shows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    user: bool,
+    cr3: u64,
+    /// In the kernel the physical address of the top of its stack, where it has one: the kernel may borrow any task's
+    /// address space.
+    stack: Option<u64>,
+}
+
+impl Task {
+    pub fn now(core: &Core, sp: u64) -> Self {
+        let env = core.env();
+        let (user, cr3) = (env.cpl() == 3, env.cr(3));
+        let base = if env.code64() { 0 } else { env.seg(Seg::Ss).base };
+        let top = core.wrap_linear(base.wrapping_add(sp));
+        let found = if user { None } else { core.peek_translate(top, Access::Read, false) };
+        Self { user, cr3, stack: found.map(|found| found.paddr + top % trapline_emu::PAGE) }
+    }
+}
+
+impl PartialEq for Task {
+    fn eq(&self, other: &Self) -> bool {
+        let stacks = self.stack.zip(other.stack);
+        self.user == other.user && stacks.map_or(self.cr3 == other.cr3, |(one, two)| one == two)
+    }
+}
+
+/// Why a hit is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its instruction faulted: it is tried again, with its handlers.
+    Faulted,
+    /// Its repeated instruction was interrupted: the rest of it runs without handlers.
+    Interrupted,
+}
+
+/// A hit whose instruction has not completed.
+#[derive(Debug, Clone)]
+pub(crate) struct Parked {
+    pub why: Why,
+    pub site: usize,
+    ip: u64,
+    sp: u64,
+    task: Task,
+    /// The instruction count at which its task goes on with the instruction, if it does.
+    since: u64,
+    pub parts: Vec<Part>,
+    /// Probes for which it is the last hit. They are enabled still, but take part in no other.
+    pub expired: Vec<u32>,
+    pub due: Vec<Due>,
+    pub held: TakenOut,
+    pub counted: u64,
+}
+
+/// All parked hits, the oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ParkedHits {
+    list: Vec<Parked>,
+}
+
+impl ParkedHits {
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Parks the hit in progress, in which probes had these parts. Answers the one whose place it takes, which is over.
+    pub fn park(&mut self, core: &Core, hit: &mut Hit, why: Why, parts: Vec<Part>) -> Option<Parked> {
+        let task = hit.task.take().unwrap_or_else(|| Task::now(core, hit.sp));
+        let same = self.list.iter().position(|parked| parked.sp == hit.sp && parked.task == task);
+        let full = (self.list.len() >= MOST_PARKED).then_some(0);
+        let replaced = same.or(full).map(|at| self.list.remove(at));
+        self.list.push(Parked {
+            why,
+            site: hit.site,
+            ip: hit.ip,
+            sp: hit.sp,
+            task,
+            since: core.icount(),
+            parts,
+            expired: std::mem::take(&mut hit.expired),
+            due: std::mem::take(&mut hit.due),
+            held: std::mem::take(&mut hit.held),
+            counted: std::mem::take(&mut hit.counted),
+        });
+        replaced
+    }
+
+    /// The place of the parked hit whose task runs now, with the stack pointer that it was parked with.
+    fn current(&self, core: &Core) -> Option<usize> {
+        let sp = core.env().gpr(4);
+        let mut list = self.list.iter().enumerate().filter(|(_, parked)| parked.sp == sp).peekable();
+        list.peek()?;
+        let task = Task::now(core, sp);
+        list.find(|(_, parked)| parked.task == task).map(|(at, _)| at)
+    }
+
+    /// A site has trapped. Takes out the parked hit of the task that runs; the flag says whether this trap goes on with it.
+    pub fn take(&mut self, core: &Core, site: usize) -> Option<(Parked, bool)> {
+        let parked = self.list.remove(self.current(core)?);
+        let goes_on = parked.site == site && parked.since == core.icount();
+        Some((parked, goes_on))
+    }
+
+    /// An exception return has completed. Answers the parked hit that it did not lead back to, which is over.
+    pub fn returned(&mut self, core: &Core) -> Option<Parked> {
+        let at = self.current(core)?;
+        let parked = self.list.get_mut(at)?;
+        if parked.ip == core.env().eip() {
+            parked.since = core.icount();
+            return None;
+        }
+        Some(self.list.remove(at))
+    }
+
+    /// An event is delivered at this boundary. Answers the parked hit whose task has run something else before it, which is
+    /// over.
+    pub fn left_behind(&mut self, core: &Core) -> Option<Parked> {
+        let at = self.current(core)?;
+        let parked = self.list.get(at)?;
+        let waits = parked.ip == core.env().eip() && parked.since == core.icount();
+        (!waits).then(|| self.list.remove(at))
+    }
+
+    /// Takes out the hits of a site, whose instruction is another now.
+    pub fn take_site(&mut self, site: usize) -> Vec<Parked> {
+        self.list.extract_if(.., |parked| parked.site == site).collect()
+    }
+
+    /// A probe is disabled: it has no part in any of them any more.
+    pub fn forget_probe(&mut self, probe: u32) {
+        for parked in &mut self.list {
+            parked.parts.retain(|part| part.probe != probe);
+            parked.expired.retain(|&expired| expired != probe);
+        }
+    }
+}
