@@ -6,7 +6,7 @@
 //! is the thin attachment that gives the cores ports and wires.
 //!
 //! Invariants: every core derives `Clone` (a clone is its snapshot) and `Hash` (its part of the machine's digest),
-//! and says the version of its stored form ([`Stored`]);
+//! and says the version of its stored form (`Stored`);
 //! no value written by a guest can panic; equal inputs at equal times give equal states.
 
 pub mod acpi_pm;
