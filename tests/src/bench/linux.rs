@@ -3,7 +3,7 @@
 
 use super::boot::qemu_until;
 use super::table::{Row, Target, cpu_seconds, median};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +20,11 @@ const BOOTED: &str = "Run /init";
 const ARMED: usize = 10_000;
 /// What they may make of a boot's time.
 const ARMED_BOUND: f64 = 1.05;
+/// Instructions from one snapshot to the next, and how many snapshots are kept.
+const EVERY: u64 = 1_000_000;
+const KEPT: usize = 100;
+/// What they may make of a boot's time.
+const SNAPSHOT_BOUND: f64 = 1.10;
 /// Resident memory beyond guest RAM, bytes.
 const BEYOND_RAM: u64 = 160 << 20;
 /// What qemu may take on the wall.
@@ -140,6 +145,38 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     Ok(row.against(median(ratios), "unprobed boot", Target::AtMost(ARMED_BOUND)))
 }
 
+/// CPU seconds of a run to the text that the machine watches for, with a snapshot every [`EVERY`] instructions of which
+/// the last [`KEPT`] are kept.
+fn laddered(machine: &mut Machine) -> Result<f64, Box<dyn Error>> {
+    let start = cpu_seconds();
+    let mut ladder = VecDeque::new();
+    loop {
+        let next = (machine.icount() / EVERY + 1) * EVERY;
+        match machine.run(None, next.min(LINUX_LIMIT)) {
+            Stop::Limit if next < LINUX_LIMIT => {}
+            Stop::Text(_) => return Ok(cpu_seconds() - start),
+            other => return Err(format!("Linux ended with {other:?}").into()),
+        }
+        if ladder.len() == KEPT {
+            ladder.pop_front();
+        }
+        ladder.push_back(machine.snapshot());
+    }
+}
+
+/// A boot with many snapshots against one without, in turn.
+fn snapshots(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let plain = timed(&mut boot.machine(BOOTED)?, None)?;
+        let seconds = laddered(&mut boot.machine(BOOTED)?)?;
+        times.push(seconds);
+        ratios.push(seconds / plain);
+    }
+    let row = Row::plain("   a snapshot every 1,000,000 instructions", median(times), "s");
+    Ok(row.against(median(ratios), "boot without", Target::AtMost(SNAPSHOT_BOUND)))
+}
+
 /// Rows of one kernel's boot.
 ///
 /// # Errors
@@ -149,6 +186,7 @@ pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let initrd = format!("initramfs-{}.cpio.gz", linux.arch);
     let mut rows = against_qemu(linux, &boot, &initrd, BOOTED, rounds)?;
     rows.push(armed(&boot, rounds)?);
+    rows.push(snapshots(&boot, rounds)?);
     Ok(rows)
 }
 
