@@ -24,6 +24,7 @@ mod ppdf_files;
 mod probes;
 mod records;
 mod sites;
+mod snapshots;
 
 use generate::mix;
 
@@ -138,5 +139,13 @@ pub const SITES: Target = Target {
     run: sites::sites,
 };
 
+/// Files of snapshots.
+pub const SNAPSHOT: Target = Target {
+    name: "snapshot",
+    promise: "of any file a snapshot is read or refused in a sentence; a machine that goes on from what was read runs",
+    run: snapshots::snapshot,
+};
+
 /// All targets.
-pub const TARGETS: &[Target] = &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES];
+pub const TARGETS: &[Target] =
+    &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES, SNAPSHOT];
