@@ -6,8 +6,13 @@
 //! reservation: a record is whole or it is not there. The newest records can be
 //! taken back as long as nobody has read them.
 
+mod saved;
+
+pub use saved::SavedChannels;
+
 use crate::record::{Header, Record, RecordView};
 use crate::watch::WatchItem;
+use serde::{Deserialize, Serialize};
 
 /// Size of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,7 @@ impl Default for ChannelConfig {
 }
 
 /// What a channel counted since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Records committed, lost ones included.
     pub committed: u64,
@@ -128,7 +133,7 @@ pub struct Channel {
 }
 
 /// A record that was taken out of a channel.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Taken {
     Whole(Record),
     /// Only its header is left.
@@ -148,7 +153,7 @@ impl Taken {
 }
 
 /// Records that were taken out of the channels, in the order of their sequence numbers.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TakenOut(Vec<Taken>);
 
 impl TakenOut {

@@ -25,7 +25,7 @@ mod template;
 mod watch;
 
 pub use bytes::DecodeError;
-pub use channel::{Channel, ChannelConfig, Channels, Counts, TakenOut};
+pub use channel::{Channel, ChannelConfig, Channels, Counts, SavedChannels, TakenOut};
 pub use destination::{
     Destination, Destinations, Entry, Event, FileDestination, Logged, Page, UnknownDestination,
     WriterDestination,

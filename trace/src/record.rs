@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::bytes::{DecodeError, Reader};
@@ -96,7 +97,7 @@ impl FromStr for HeaderItems {
 }
 
 /// What a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
     /// What a probe handler logged.
@@ -132,7 +133,7 @@ impl Kind {
 }
 
 /// Everything of a record but its data and process name: plain values, cheap to copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Sequence number, counted from 1 over all CPUs; assigned at commit.
     pub seq: u64,
@@ -175,7 +176,7 @@ pub struct Header {
 }
 
 /// An exception that ended a handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exception {
     /// The code: u-field in bits 31..16, x-field in 15..0.
     pub code: u64,
@@ -201,7 +202,7 @@ pub struct RecordView<'a> {
 }
 
 /// A record of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The fixed part.
     pub header: Header,

@@ -4,6 +4,7 @@
 //! (u8), length of the values (u8), bytes accessed (u16), address (of the guest's word), old value, new value.
 
 use crate::bytes::DecodeError;
+use serde::{Deserialize, Serialize};
 
 /// The flag of the item; the paper's header has eleven items, up to 0x0400.
 pub(crate) const WATCH_FLAG: u32 = 0x0800;
@@ -12,7 +13,7 @@ pub(crate) const WATCH_FLAG: u32 = 0x0800;
 pub const WATCH_VALUE: usize = 16;
 
 /// How a watched range was accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Accessed {
     /// An instruction there is about to be executed.
@@ -55,7 +56,7 @@ impl Accessed {
 }
 
 /// What a watch hit saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WatchItem {
     /// How.
     pub access: Accessed,
