@@ -1,12 +1,12 @@
 //! Symbols out of a Linux kernel's own tables: kallsyms and the exported symbols.
 //!
 //! The kernel inside a bzImage has no ELF symbol table, but it carries kallsyms: compressed names with their addresses,
-//! which `scripts/kallsyms.c` of Linux puts into `.rodata` in this order (up to 6.3; `seqs_of_names`, an index by name,
-//! came in 6.2 and in 6.1's updates):
+//! which `scripts/kallsyms.c` of Linux puts into `.rodata` in one of two orders. The addresses are offsets (u32 each) and
+//! relative_base, or words; `seqs_of_names`, an index by name, came in 6.2 and in 6.1's updates.
 //!
 //! ```text
-//! offsets (u32 each) and relative_base, or addresses
-//! num_syms   names   markers   [seqs_of_names]   token_table   token_index
+//! up to 6.3:  addresses   num_syms   names   markers   [seqs_of_names]   token_table   token_index
+//! from 6.4:   num_syms   names   markers   token_table   token_index   addresses   seqs_of_names
 //! ```
 //!
 //! No symbol says where they are, so they are found by their structure, from the back: 256 ascending offsets behind the
@@ -100,6 +100,8 @@ pub(super) fn kallsyms(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
 struct Tables<'a> {
     bytes: &'a [u8],
     tokens: Vec<&'a [u8]>,
+    /// Behind the index of the tokens.
+    behind: usize,
     names: usize,
     count: usize,
     addresses: Addresses,
@@ -123,10 +125,12 @@ impl<'a> Tables<'a> {
             Width::Bits32 => 4,
             Width::Bits64 => 8,
         };
-        let (table, tokens) = find_tokens(bytes).ok_or(KallsymsError::NoTokens)?;
+        let (table, index, tokens) = find_tokens(bytes).ok_or(KallsymsError::NoTokens)?;
+        let behind = index + TOKENS * 2;
         let (names, count) =
             find_names(bytes, table, word).ok_or(KallsymsError::NoNames { at: start + table })?;
-        let mut tables = Self { bytes, tokens, names, count, addresses: Addresses::Absolute { at: 0 } };
+        let addresses = Addresses::Absolute { at: 0 };
+        let mut tables = Self { bytes, tokens, behind, names, count, addresses };
         tables.addresses = tables.find_addresses(word, view)?;
         Ok(tables)
     }
@@ -154,7 +158,22 @@ impl<'a> Tables<'a> {
             forms.push(Addresses::PerCpu { at, base });
         }
         forms.extend(end.checked_sub(self.count * word).map(|at| Addresses::Absolute { at }));
-        forms.into_iter().find(|form| self.address(*form, index, word) == Some(text)).ok_or(failed)
+        let at = self.behind.next_multiple_of(word);
+        if let Some(base) = word_at(self.bytes, at + (self.count * 4).next_multiple_of(word), word) {
+            forms.extend([Addresses::Relative { at, base }, Addresses::PerCpu { at, base }]);
+        }
+        forms.push(Addresses::Absolute { at });
+        let places_text = |form: &Addresses| match *form {
+            // What is not below 0 is a number of its own, which the text is not.
+            Addresses::PerCpu { at, .. } if self.is_own_number(at, index) => false,
+            form => self.address(form, index, word) == Some(text),
+        };
+        forms.into_iter().find(places_text).ok_or(failed)
+    }
+
+    /// Whether the offset of a symbol in the form with per-CPU numbers is one of these.
+    fn is_own_number(&self, at: usize, index: usize) -> bool {
+        word_at(self.bytes, at + index * 4, 4).is_some_and(|offset| (offset as u32).cast_signed() >= 0)
     }
 
     fn address(&self, form: Addresses, index: usize, word: usize) -> Option<u64> {
@@ -244,8 +263,8 @@ fn word_at(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     Some(u64::from_le_bytes(word))
 }
 
-/// The token table's offset and the tokens.
-fn find_tokens(bytes: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
+/// The offsets of the token table and of its index, and the tokens.
+fn find_tokens(bytes: &[u8]) -> Option<(usize, usize, Vec<&[u8]>)> {
     (0..bytes.len().saturating_sub(TOKENS * 2)).step_by(4).find_map(|at| {
         // Almost every place fails here: the first token begins at 0, the second behind it.
         let first = bytes.get(at..at + 4)?;
@@ -267,7 +286,10 @@ fn find_tokens(bytes: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
         let highest = at.checked_sub(last + 2)?;
         (0..=highest.min(MAX_NAME)).find_map(|back| {
             let table = highest - back;
-            (table % 4 == 0).then(|| tokens_at(bytes.get(table..at)?, &index)).flatten().map(|t| (table, t))
+            (table % 4 == 0)
+                .then(|| tokens_at(bytes.get(table..at)?, &index))
+                .flatten()
+                .map(|t| (table, at, t))
         })
     })
 }

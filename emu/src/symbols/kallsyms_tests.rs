@@ -22,25 +22,38 @@ enum Form {
     PerCpu,
 }
 
-/// What scripts/kallsyms.c writes, with two tokens of several characters.
+/// What scripts/kallsyms.c writes, with two tokens of several characters; in the order of 6.4 the addresses come last.
 fn tables(symbols: &[(u64, String)], word: usize, form: Form, seqs: bool) -> Vec<u8> {
+    tables_in_order(symbols, word, form, seqs, false)
+}
+
+fn tables_in_order(symbols: &[(u64, String)], word: usize, form: Form, seqs: bool, of_6_4: bool) -> Vec<u8> {
     let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte.max(1)]).collect();
     tokens[1] = b"static_".to_vec();
     tokens[2] = b"function_".to_vec();
     let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(word), 0);
     let put = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes()[..word]);
-    let mut out = vec![0xaa; 64];
-    for (addr, _) in symbols {
-        match form {
-            Form::Absolute => put(&mut out, *addr),
-            Form::Relative => out.extend_from_slice(&((addr - TEXT) as u32).to_le_bytes()),
-            Form::PerCpu if *addr < TEXT => out.extend_from_slice(&(*addr as u32).to_le_bytes()),
-            Form::PerCpu => out.extend_from_slice(&(-1 - (addr - TEXT) as i32).to_le_bytes()),
+    let addresses = |out: &mut Vec<u8>| {
+        for (addr, _) in symbols {
+            match form {
+                Form::Absolute => put(out, *addr),
+                Form::Relative => out.extend_from_slice(&((addr - TEXT) as u32).to_le_bytes()),
+                Form::PerCpu if *addr < TEXT => out.extend_from_slice(&(*addr as u32).to_le_bytes()),
+                Form::PerCpu => out.extend_from_slice(&(-1 - (addr - TEXT) as i32).to_le_bytes()),
+            }
         }
-    }
-    pad(&mut out);
-    if form != Form::Absolute {
-        put(&mut out, TEXT);
+        pad(out);
+        if form != Form::Absolute {
+            put(out, TEXT);
+        }
+    };
+    let numbers = |out: &mut Vec<u8>| {
+        (0..symbols.len() as u32).for_each(|number| out.extend_from_slice(&number.to_be_bytes()[1..]));
+        pad(out);
+    };
+    let mut out = vec![0xaa; 64];
+    if !of_6_4 {
+        addresses(&mut out);
     }
     put(&mut out, symbols.len() as u64);
     let (start, mut markers) = (out.len(), Vec::new());
@@ -58,9 +71,8 @@ fn tables(symbols: &[(u64, String)], word: usize, form: Form, seqs: bool) -> Vec
     pad(&mut out);
     markers.iter().for_each(|marker| out.extend_from_slice(&marker.to_le_bytes()));
     pad(&mut out);
-    if seqs {
-        (0..symbols.len() as u32).for_each(|number| out.extend_from_slice(&number.to_be_bytes()[1..]));
-        pad(&mut out);
+    if seqs && !of_6_4 {
+        numbers(&mut out);
     }
     let (start, mut index) = (out.len(), Vec::new());
     for token in &tokens {
@@ -70,6 +82,10 @@ fn tables(symbols: &[(u64, String)], word: usize, form: Form, seqs: bool) -> Vec
     }
     pad(&mut out);
     out.extend_from_slice(&index);
+    if of_6_4 {
+        addresses(&mut out);
+        numbers(&mut out);
+    }
     out.extend_from_slice(&[0x55; 32]);
     out
 }
@@ -84,13 +100,22 @@ fn kernel(wide: bool, data: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn every_form_of_address_is_read() {
-    for (wide, word, seqs) in [(false, 4, true), (false, 4, false), (true, 8, true), (true, 8, false)] {
+    // Width, bytes of a word, an index by name, the order of Linux 6.4.
+    let cases = [
+        (false, 4, true, false),
+        (false, 4, false, false),
+        (true, 8, true, false),
+        (true, 8, false, false),
+        (false, 4, true, true),
+        (true, 8, true, true),
+    ];
+    for (wide, word, seqs, of_6_4) in cases {
         for form in [Form::Absolute, Form::Relative, Form::PerCpu] {
             let mut wanted = sample();
             if form == Form::PerCpu {
                 wanted.insert(0, (0x1c0, "Acurrent_task".to_owned()));
             }
-            let image = kernel(wide, tables(&wanted, word, form, seqs));
+            let image = kernel(wide, tables_in_order(&wanted, word, form, seqs, of_6_4));
             let symbols = Symbols::from_kallsyms(&image, "vmlinux").unwrap();
             assert_eq!(symbols.len(), wanted.len());
             for (addr, name) in &wanted {
