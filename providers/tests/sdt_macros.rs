@@ -162,19 +162,36 @@ fn one_probe_in_inline_functions_of_two_files_is_one_pointer_also_in_cpp_and_by_
     let cpp = "#include <trapline/probe.h>\n\
                namespace a { inline int f(int n) { TRAPLINE_PROBE_n(shared, n); return n; } }\n\
                template <class T> T g(T t) { TRAPLINE_PROBE_n(shared, t); return t; }\n\
-               int h(int n) { return a::f(n) + g(n) + g((long)n); }\n";
+               namespace b { template <class T> T k(T t) { TRAPLINE_PROBE_n(shared, t); return t; } }\n\
+               namespace b { template <class T> struct S { T m(T t) { TRAPLINE_PROBE_n(shared, t); return t; } }; }\n\
+               namespace { template <class T> T l(T t) { TRAPLINE_PROBE_n(shared, t); return t; } }\n\
+               int h(int n) { b::S<int> s; return a::f(n) + g(n) + g((long)n) + b::k(n) + s.m(n) + l(n); }\n";
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-images/include");
     let include = include.to_str().unwrap();
-    for (compiler, language, text) in [("gcc", "c", c), ("clang", "c", c), ("clang", "c++", cpp)] {
+    for (compiler, language, text) in
+        [("gcc", "c", c), ("clang", "c", c), ("gcc", "c++", cpp), ("clang", "c++", cpp)]
+    {
         std::fs::write(folder.join("one"), text).unwrap();
         std::fs::write(folder.join("two"), text.replace("int h(", "int i(")).unwrap();
-        for level in ["-O0", "-O2", "-O3"] {
-            let arguments = [level, "-fPIC", "-shared", "-nostdlib", "-Wl,--gc-sections", "-I", include];
+        for (level, bits) in [("-O0", "-m64"), ("-O2", "-m64"), ("-O3", "-m64"), ("-O2", "-m32")] {
+            let arguments = [
+                level,
+                bits,
+                "-Wall",
+                "-Werror",
+                "-fPIC",
+                "-shared",
+                "-nostdlib",
+                "-Wl,--gc-sections",
+                "-I",
+                include,
+            ];
             let files = ["-o", "lib.so", "-x", language, "one", "two"];
             tool(&folder, compiler, &[&arguments[..], &files].concat());
             let found = read(&std::fs::read(folder.join("lib.so")).unwrap());
             assert_eq!((found.probes.len(), found.refused.len()), (1, 0), "{compiler} {language} {level}");
-            assert!(found.probes[0].points.len() >= 3, "{compiler} {language} {level}: {found:?}");
+            let least = if language == "c" { 3 } else { 6 };
+            assert!(found.probes[0].points.len() >= least, "{compiler} {language} {level}: {found:?}");
         }
     }
 }
@@ -207,7 +224,8 @@ systemtap_probe_n__constant: .8byte 0
 dtrace_probe_sl__foreign: .8byte 0
 systemtap_probe_n__static.3: .8byte 0
 systemtap_probe_nx__letter: .8byte 0
-systemtap_probe_nnnnnnn__seven: .8byte 0
+systemtap_probe_nnnnnnnnnnnnnnnnn__seventeen: .8byte 0
+systemtap_probe_nslpnlsp__eight: .8byte 0
 systemtap_probe_n__: .8byte 0
 .4byte 0
 systemtap_probe_n__crooked: .8byte 0
@@ -219,7 +237,10 @@ systemtap_probe_nothing: .8byte 0
 ";
     let found = read(&program("macros-foreign", "image", 64, text, &[]));
     let names: Vec<&str> = found.probes.iter().map(|probe| &*probe.name).collect();
-    assert_eq!(names, ["foreign", "static"]);
+    assert_eq!(names, ["foreign", "static", "eight"]);
+    let places: Vec<String> =
+        found.probes[2].arguments().iter().map(|(_, place)| place.to_string()).collect();
+    assert_eq!(places[5..], ["-8@%r9", "8@8(%rsp)", "8@16(%rsp)"]);
     assert!(found.probes.iter().all(|probe| probe.points.is_empty()));
     let mut why: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
     why.sort();
@@ -228,7 +249,7 @@ systemtap_probe_nothing: .8byte 0
         "the macro-declared probe \"systemtap_probe_n__constant\": 0 bytes at ",
         "the macro-declared probe \"systemtap_probe_n__crooked\": 0 bytes at ",
         "the macro-declared probe \"systemtap_probe_n__short\": 2 bytes at ",
-        "the macro-declared probe \"systemtap_probe_nnnnnnn__seven\": 7 arguments are more than 6",
+        "the macro-declared probe \"systemtap_probe_nnnnnnnnnnnnnnnnn__seventeen\": 17 arguments are more than 16",
         "the macro-declared probe \"systemtap_probe_nx__letter\": the argument type 'x' is none",
     ];
     assert_eq!(why.len(), starts.len(), "{why:#?}");

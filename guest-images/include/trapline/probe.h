@@ -70,6 +70,26 @@
 	".asciz \"" symbol "\", \"" __FILE__ ":" TRAPLINE_QUOTE_(__LINE__) "\"" texts "\n" \
 	"994: .balign 4\n.popsection\n"
 
+#ifdef __cplusplus
+/*
+ * In C++ the pointer has no name of its own and is read in assembly: g++ 12 forgets the assembler name of a variable that
+ * is declared in a template of a namespace, and clang wants a definition of one in an unnamed namespace.
+ */
+#ifdef __x86_64__
+#define TRAPLINE_READ_(symbol) "movq " symbol "(%%rip), %0"
+#elif defined(__PIC__)
+#define TRAPLINE_READ_(symbol) "call 997f\n997: popl %0\nmovl " symbol "-997b(%0), %0"
+#else
+#define TRAPLINE_READ_(symbol) "movl " symbol ", %0"
+#endif
+#define TRAPLINE_CALL_IF_(symbol, prototype, arguments, texts) do { \
+	void (TRAPLINE_CALL_ *trapline_handler_) prototype; \
+	__asm__ __volatile__(TRAPLINE_POINT_(#symbol, texts)); \
+	__asm__ __volatile__(TRAPLINE_READ_(#symbol) : "=r"(trapline_handler_)); \
+	if (__builtin_expect(trapline_handler_ != 0, 0)) \
+		trapline_handler_ arguments; \
+} while (0)
+#else
 #define TRAPLINE_CALL_IF_(symbol, prototype, arguments, texts) do { \
 	extern void (TRAPLINE_CALL_ *symbol) prototype \
 		__asm__(#symbol) __attribute__((visibility("hidden"))); \
@@ -79,6 +99,7 @@
 	if (__builtin_expect(trapline_handler_ != 0, 0)) \
 		trapline_handler_ arguments; \
 } while (0)
+#endif
 
 #define TRAPLINE_AT0_(symbol) \
 	TRAPLINE_CALL_IF_(symbol, (void), \

@@ -20,10 +20,10 @@ const PREFIXES: [&str; 2] = ["systemtap_probe_", "dtrace_probe_"];
 const SECTION: &str = ".note.trapline";
 const OWNER: &[u8] = b"trapline\0";
 const TYPE: u32 = 1;
-/// Most arguments that a probe has: the registers of a call in 64-bit code.
-const MOST: usize = 6;
-/// Those registers.
-const REGISTERS: [&str; MOST] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+/// Most arguments that a probe has. The header's have six; a pointer that was declared otherwise may have more.
+const MOST: usize = 16;
+/// Those that a call in 64-bit code has in registers; the others are on the stack.
+const REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
 /// The type of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub enum MacroErrorKind {
     #[error("the argument type {0:?} is none; n, s, l or p would be right")]
     Letter(char),
     /// Too many.
-    #[error("{0} arguments are more than 6")]
+    #[error("{0} arguments are more than {MOST}")]
     TooMany(usize),
     /// A name that no probe can have.
     #[error("{0:?} is no name; letters, digits and punctuation without `:` would be right")]
@@ -336,19 +336,24 @@ impl Scanner<'_> {
 impl MacroProbe {
     /// Where each argument is when the call has arrived, the return address on top of the stack, with its type.
     pub fn arguments(&self) -> Vec<(Letter, Argument)> {
+        let (word, stack) = match self.width {
+            Width::Bits32 => (4, Register::ESP),
+            Width::Bits64 => (8, Register::RSP),
+        };
         let mut slot = 1;
-        let place = |(letter, register): (&Letter, &&str)| {
+        let place = |(n, letter): (usize, &Letter)| {
             let format = letter.format(self.width);
-            let operand = match (self.width, Register::named(register)) {
-                (Width::Bits64, Some(register)) => Operand::Register(register),
-                _ => {
-                    let displacement = 4 * slot;
-                    slot += i64::from(format.bytes / 4);
-                    Operand::Memory(Memory { displacement, base: Some(Register::ESP), ..Memory::default() })
+            let register = REGISTERS.get(n).filter(|_| self.width == Width::Bits64);
+            let operand = match register.and_then(|name| Register::named(name)) {
+                Some(register) => Operand::Register(register),
+                None => {
+                    let displacement = word * slot;
+                    slot += i64::from(format.bytes) / word;
+                    Operand::Memory(Memory { displacement, base: Some(stack), ..Memory::default() })
                 }
             };
             (*letter, Argument { format, operand })
         };
-        self.types.iter().zip(&REGISTERS).map(place).collect()
+        self.types.iter().enumerate().map(place).collect()
     }
 }

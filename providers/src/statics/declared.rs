@@ -9,7 +9,7 @@ use trapline_interposer::Place;
 use super::operands::Operands;
 use super::{Found, dashed};
 use crate::provider::Site;
-use crate::sdt::{Letter, MacroProbe, MacroProbes};
+use crate::sdt::{Argument, Format, Letter, MacroProbe, MacroProbes, Memory, Operand};
 use crate::target::basename;
 
 /// The probes of a user program or library, and what is none with the reason.
@@ -44,15 +44,24 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
     let mut functions: Vec<&str> = probe.points.iter().map(|point| point.function.as_str()).collect();
     functions.dedup();
     let function = if let [only] = functions[..] { only } else { "" };
-    let (types, list): (Vec<Letter>, Vec<_>) =
-        probe.arguments().into_iter().map(|(letter, argument)| (letter, Some(argument))).unzip();
     // Of several points each may have arguments of its own.
     let texts = if let [only] = &probe.points[..] { only.arguments.as_slice() } else { &[] };
-    let text = |n: usize| texts.get(n).filter(|text| !text.is_empty());
-    let shown = |(n, letter): (usize, Letter)| match text(n) {
-        Some(text) => format!("{} {text}", word(letter)),
-        None => word(letter).to_owned(),
-    };
+    let (mut list, mut shown) = (Vec::new(), Vec::new());
+    for (n, (letter, argument)) in probe.arguments().into_iter().enumerate() {
+        let text = texts.get(n).filter(|text| !text.is_empty());
+        let words = |what: &str| text.map_or_else(|| what.to_owned(), |text| format!("{what} {text}"));
+        if let (Letter::Long, Width::Bits32, Operand::Memory(low)) = (letter, probe.width, &argument.operand)
+        {
+            // The guest's word has no room for it: it is two arguments, as on the stack.
+            let high = Memory { displacement: low.displacement + 4, ..low.clone() };
+            let half = |memory| Argument { format: Format::unsigned(4), operand: Operand::Memory(memory) };
+            list.extend([Some(half(low.clone())), Some(half(high))]);
+            shown.extend(["low", "high"].map(|half| words(&format!("{} ({half} half)", word(letter)))));
+        } else {
+            list.push(Some(argument));
+            shown.push(words(word(letter)));
+        }
+    }
     Found {
         function: function.into(),
         name: dashed(&probe.name),
@@ -65,8 +74,9 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
             rule: "pointer of a macro-declared probe, for the guest to see",
             arguments: Arc::new(Operands::new(list)),
             within: None,
-            shown: types.into_iter().enumerate().map(shown).collect(),
+            shown,
             at_call: false,
+            tail_call: false,
         },
     }
 }
