@@ -4,6 +4,7 @@
 //! has is meant is asked of the profile at the hit, before any handler runs. The answer holds until ring 3 is left: no
 //! task is switched, executes a program or gets another name before that. So a loop costs one comparison a hit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_os::OsProfile;
@@ -32,6 +33,9 @@ pub struct Processes {
     /// Only those whose own program is the file at this path. Where the system does not say what a process's program
     /// is, all are taken for it: they execute it, after all.
     pub program: Option<String>,
+    /// Paths of all files that the host knows. A process whose own program is at none of them runs a copy or a hard link
+    /// of a known file: it has arrived by the content of a page, and is taken for one of `program`.
+    pub known: Arc<BTreeSet<String>>,
     /// Of those that are named by their program, also those that were forked and have executed none of their own.
     pub forked: bool,
 }
@@ -52,7 +56,7 @@ impl Processes {
             }
             Who::Path(path) => executable().as_ref() == Some(path),
         };
-        let own = |path: &String| executable().is_none_or(|own| own == *path);
+        let own = |path: &String| executable().is_none_or(|own| own == *path || !self.known.contains(&own));
         let by_program = matches!(self.who, Who::Name(_) | Who::Path(_));
         named
             && self.program.as_ref().is_none_or(own)

@@ -1,11 +1,13 @@
 //! How functions get their arguments and return a value, as a probe at their first or last instruction sees it.
 
+use std::fmt;
 use std::str::FromStr;
 
 use trapline_emu::Core;
 use trapline_interposer::Arguments;
 use trapline_rpn::{Argument, ArgumentError, Width};
 
+use crate::convention::is_regparm;
 use crate::target::Target;
 
 /// Numbers of general registers in the machine's order.
@@ -47,12 +49,22 @@ impl FromStr for Abi {
     }
 }
 
+impl fmt::Display for Abi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cdecl => "cdecl: on the stack",
+            Self::Regparm => "regparm: in EAX, EDX and ECX, then on the stack",
+            Self::SysV => "sysv: in RDI, RSI, RDX, RCX, R8 and R9, then on the stack",
+        })
+    }
+}
+
 impl Abi {
-    /// The convention of a guest's kernel: System V on x86-64; on IA32 `regparm` for Linux, else `cdecl`.
+    /// The convention of a guest's kernel: System V on x86-64; on IA32 what its functions do, `regparm` or `cdecl`.
     pub fn of(target: &Target) -> Self {
         match target.width() {
             Width::W64 => Self::SysV,
-            Width::W32 if target.symbols().lookup("linux_banner").is_some() => Self::Regparm,
+            Width::W32 if is_regparm(target) => Self::Regparm,
             Width::W32 => Self::Cdecl,
         }
     }
@@ -138,6 +150,23 @@ impl Arguments for AtReturn {
             Argument::Number(1) | Argument::Returned => Ok(cut(core.env().gpr(AX), self.abi.shape().1)),
             Argument::Number(_) => Err(ArgumentError::None),
         }
+    }
+}
+
+/// The same where a function is left by a jump to another: that function will return the value, so there is none yet.
+#[derive(Debug, Clone, Copy)]
+pub struct AtTailCall {
+    /// How far the jump is from the function's start.
+    pub offset: u64,
+}
+
+impl Arguments for AtTailCall {
+    fn has(&self, which: Argument) -> bool {
+        which == Argument::Number(0)
+    }
+
+    fn argument(&self, _: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        if which == Argument::Number(0) { Ok(self.offset) } else { Err(ArgumentError::None) }
     }
 }
 

@@ -6,15 +6,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use trapline_emu::load::Files;
+use trapline_emu::symbols::UserModule;
 use trapline_trace::ProbeName;
 
 use crate::abi::Abi;
 use crate::description::{Description, DescriptionError};
 use crate::fbt::{Fbt, Rules};
-use crate::pid::{Pid, TargetProcess};
+use crate::pid::{self, Pid, Programs, TargetProcess};
 use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
-use crate::statics::Static;
+use crate::statics::{self, Static};
 use crate::target::Target;
 
 /// Near misses named when nothing matches.
@@ -62,6 +64,26 @@ pub enum MatchError {
 
 fn suggestion(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// The probes of one user program or library that a description names, without a kernel.
+///
+/// # Errors
+/// See [`MatchError`].
+pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
+    let (mut found, count) = statics::user_probes(module, wanted);
+    if pid::is_ours(&wanted.written()[0]) {
+        let (files, options) = (Files::default(), ProbeOptions::default());
+        let programs = Programs { modules: std::slice::from_ref(module), files: &files, options: &options };
+        pid::find(programs, wanted, &mut found).map_err(ProviderError::from)?;
+        for (probe, id) in found.iter_mut().zip(count + 1..) {
+            probe.id = id;
+        }
+    }
+    match found.is_empty() {
+        true => Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new() }),
+        false => Ok(found),
+    }
 }
 
 /// The providers of a target.
@@ -120,6 +142,11 @@ impl Catalog {
             return Err(MatchError::TooMany { description: description() });
         }
         Ok(found)
+    }
+
+    /// By which convention the arguments of a probe are found, where the guest's code had to tell.
+    pub fn convention(&self, probe: &Probe) -> Option<Abi> {
+        self.providers.iter().find_map(|provider| provider.convention(probe))
     }
 
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {

@@ -16,6 +16,7 @@ use trapline_rpn::{
     SymbolResolver, Watch,
 };
 
+use crate::abi::Abi;
 use crate::code::Code;
 use crate::enable::{expand, find};
 use crate::source::{SourceError, SourcePlace};
@@ -31,6 +32,8 @@ pub struct Resolved {
     pub program: LinkedProgram,
     /// Where its probe points are, and what providers say of them.
     pub points: Vec<Point>,
+    /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
+    pub convention: Option<Abi>,
 }
 
 /// Links `program` against `target` and checks every probe point by the target's files.
@@ -43,18 +46,22 @@ pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnosti
     let mut linked = program.link(target.width(), &scope)?;
     let (mut probes, mut points) = (Vec::new(), Vec::new());
     let mut refused = Diagnostics::default();
+    let mut convention = None;
     for probe in &linked.probes {
-        if let Err(error) = scope.points(probe, &mut probes, &mut points) {
-            let found = linked.location_error(probe, error.code, error.message, error.help);
-            if refused.list.len() < Diagnostics::LIMIT {
-                refused.list.extend(found.list);
-            } else {
-                refused.more += found.list.len();
+        match scope.points(probe, &mut probes, &mut points) {
+            Ok(found) => convention = convention.or(found),
+            Err(error) => {
+                let found = linked.location_error(probe, error.code, error.message, error.help);
+                if refused.list.len() < Diagnostics::LIMIT {
+                    refused.list.extend(found.list);
+                } else {
+                    refused.more += found.list.len();
+                }
             }
         }
     }
     linked.probes = probes;
-    if refused.list.is_empty() { Ok(Resolved { program: linked, points }) } else { Err(refused) }
+    if refused.list.is_empty() { Ok(Resolved { program: linked, points, convention }) } else { Err(refused) }
 }
 
 /// The diagnostic for a probe point of `program` that the interposer refused for the reason `kind`.
@@ -98,13 +105,14 @@ impl<'a> Scope<'a> {
         self.module.map(Arc::as_ref).or(self.kernel_module.map(|module| module.file()))
     }
 
-    /// Adds a probe point's place, or the sites of the probes that its description names.
+    /// Adds a probe point's place, or the sites of the probes that its description names. Returned is the convention by
+    /// which their arguments are found, where the kernel's code had to tell.
     fn points(
         &self,
         probe: &LinkedProbe,
         probes: &mut Vec<LinkedProbe>,
         points: &mut Vec<Point>,
-    ) -> Result<(), LocationError> {
+    ) -> Result<Option<Abi>, LocationError> {
         let Some(text) = description(probe) else {
             let place = self.place(probe)?;
             let mut probe = probe.clone();
@@ -116,7 +124,7 @@ impl<'a> Scope<'a> {
             }
             probes.push(probe);
             points.push(place.into());
-            return Ok(());
+            return Ok(None);
         };
         let refused = |code, message| LocationError { code, message, help: None };
         if let Some(module) = self.file() {
@@ -127,11 +135,12 @@ impl<'a> Scope<'a> {
             return Err(LocationError { code: "not-kernel", message, help });
         }
         let found = find(self.target, text).map_err(|error| refused("no-probe", error.to_string()))?;
+        let mut convention = None;
         for one in &found {
-            let added = expand(self.target, probe, one, probes, points);
-            added.map_err(|error| refused("no-argument", error.to_string()))?;
+            let added = expand(self.target, &|_| Some(probe), one, probes, points);
+            convention = convention.or(added.map_err(|error| refused("no-argument", error.to_string()))?);
         }
-        Ok(())
+        Ok(convention)
     }
 
     fn find(target: &'a Target, program: &Program) -> Result<Self, Diagnostics> {

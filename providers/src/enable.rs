@@ -1,16 +1,18 @@
 //! From probes and a handler to what the interposer takes: a linked probe point for each site.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use trapline_interposer::{Arguments, Place, Point, Provided};
+use trapline_interposer::{Place, Point, Provided};
 use trapline_rpn::{Argument, Diagnostics, LinkedProbe, LinkedProgram, Op, parse};
 
+use crate::abi::Abi;
 use crate::catalog::MatchError;
 use crate::clause::Clause;
 use crate::description::Description;
 use crate::dprobes::{Resolved, Scope};
-use crate::provider::Probe;
+use crate::provider::{Probe, Site};
 use crate::target::{Target, basename};
 
 /// Why a `-n` cannot be enabled.
@@ -54,23 +56,25 @@ pub fn enable(target: &Target, clause: &Clause) -> Result<(Resolved, Vec<Matched
     let mut program = link(target, clause, 0)?;
     program.probes.clear();
     let mut handlers: BTreeMap<u8, LinkedProbe> = BTreeMap::new();
-    let (mut points, mut matched) = (Vec::new(), Vec::new());
+    let (mut points, mut matched, mut convention) = (Vec::new(), Vec::new(), None);
     for description in &clause.descriptions {
         let found = find(target, description)?;
         matched.push(Matched { description: description.clone(), probes: found.len() });
         for probe in &found {
-            let handler = match handlers.get(&probe.logged) {
-                Some(known) => known,
-                None => {
-                    let linked = link(target, clause, probe.logged)?.probes.into_iter().next();
+            // Without a handler a tail call logs what it has: no value.
+            let logged = |site: &Site| if site.tail_call { site.logged(probe.logged) } else { probe.logged };
+            for logged in probe.sites.iter().map(logged) {
+                if let Entry::Vacant(place) = handlers.entry(logged) {
+                    let linked = link(target, clause, logged)?.probes.into_iter().next();
                     let Some(linked) = linked else { continue };
-                    handlers.entry(probe.logged).or_insert(linked)
+                    place.insert(linked);
                 }
-            };
-            expand(target, handler, probe, &mut program.probes, &mut points)?;
+            }
+            let handler = |site: &Site| handlers.get(&logged(site));
+            convention = expand(target, &handler, probe, &mut program.probes, &mut points)?.or(convention);
         }
     }
-    Ok((Resolved { program, points }, matched))
+    Ok((Resolved { program, points, convention }, matched))
 }
 
 fn link(target: &Target, clause: &Clause, logged: u8) -> Result<LinkedProgram, EnableError> {
@@ -87,19 +91,25 @@ pub fn find(target: &Target, description: &str) -> Result<Vec<Probe>, MatchError
     target.catalog().find(target, &Description::parse(description)?)
 }
 
-/// Adds a copy of the linked probe point for each site of a probe.
-pub(crate) fn expand(
+/// Adds a copy of the linked probe point that `handler` gives for each site of a probe. Returned is the convention by
+/// which the handlers' arguments are found, where the guest's code had to tell.
+pub(crate) fn expand<'a>(
     target: &Target,
-    template: &LinkedProbe,
+    handler: &dyn Fn(&Site) -> Option<&'a LinkedProbe>,
     probe: &Probe,
     probes: &mut Vec<LinkedProbe>,
     points: &mut Vec<Point>,
-) -> Result<(), ArgumentRefused> {
+) -> Result<Option<Abi>, ArgumentRefused> {
     let base = target.text_base().unwrap_or_default();
+    let mut convention = None;
     for site in &probe.sites {
+        let Some(template) = handler(site) else { continue };
+        if pushes_arguments(template) && convention.is_none() {
+            convention = target.catalog().convention(probe);
+        }
         // No handler runs where a program is only told that somebody listens.
         if !matches!(site.place, Place::Semaphore { .. } | Place::Question { .. }) {
-            check_arguments(template, probe, site.arguments.as_ref())?;
+            check_arguments(template, probe, site)?;
         }
         let mut linked = template.clone();
         linked.opcode = site.opcode;
@@ -122,7 +132,12 @@ pub(crate) fn expand(
         };
         points.push(Point { place: site.place.clone(), provided: Some(provided) });
     }
-    Ok(())
+    Ok(convention)
+}
+
+/// Whether a handler asks for arguments.
+fn pushes_arguments(handler: &LinkedProbe) -> bool {
+    handler.handler.code().iter().any(|insn| insn.op == Op::PushArg)
 }
 
 /// The offset of a place in the code of a user module.
@@ -135,19 +150,17 @@ fn in_user_code(place: &Place) -> Option<u64> {
     }
 }
 
-/// Whether the probe has every argument that the handler pushes.
-fn check_arguments(
-    template: &LinkedProbe,
-    probe: &Probe,
-    has: &dyn Arguments,
-) -> Result<(), ArgumentRefused> {
+/// Whether the probe has every argument that the handler pushes. A tail call lacks only the value that the probe's other
+/// sites have: asked for there, it ends the handler by an exception.
+fn check_arguments(template: &LinkedProbe, probe: &Probe, site: &Site) -> Result<(), ArgumentRefused> {
     for insn in template.handler.code() {
         let which = match insn.op {
             Op::PushArg => Argument::Number(insn.arg as u8),
             Op::PushRet => Argument::Returned,
             _ => continue,
         };
-        if !has.has(which) {
+        let later = site.tail_call && matches!(which, Argument::Number(1) | Argument::Returned);
+        if !later && !site.arguments.has(which) {
             return Err(ArgumentRefused { instruction: insn.to_text(), probe: probe.name.to_string() });
         }
     }

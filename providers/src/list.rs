@@ -56,6 +56,11 @@ pub fn present_functions(
     found
 }
 
+/// The functions of one user program or library that `glob` matches, without a kernel.
+pub fn user_functions(module: &UserModule, glob: Option<&FunctionGlob>) -> Vec<Function> {
+    of_user(module, glob)
+}
+
 fn wanted(glob: Option<&FunctionGlob>, symbol: &Symbol) -> bool {
     glob.is_none_or(|glob| glob.matches(&symbol.name))
 }

@@ -74,6 +74,7 @@ impl Provider for Profile {
             within: None,
             shown: Vec::new(),
             at_call: false,
+            tail_call: false,
         };
         let empty: Arc<str> = "".into();
         let name = ProbeName {

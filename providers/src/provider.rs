@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use trapline_interposer::{Arguments, Place, Processes};
+use trapline_rpn::Argument;
 use trapline_trace::ProbeName;
 
+use crate::abi::Abi;
 use crate::description::Description;
 use crate::pid::PidError;
 use crate::target::Target;
@@ -29,6 +31,15 @@ pub struct Site {
     pub shown: Vec<String>,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
+    /// Whether the function is left by a tail call there: another function will return its value, later.
+    pub tail_call: bool,
+}
+
+impl Site {
+    /// How many of the first `most` arguments the site has.
+    pub fn logged(&self, most: u8) -> u8 {
+        (0..most).take_while(|n| self.arguments.has(Argument::Number(*n))).count() as u8
+    }
 }
 
 /// A probe: one name, one identifier, one site or more.
@@ -92,6 +103,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Why a description that no provider has a probe for cannot mean one of this provider's, though it seems to.
     fn refusal(&self, wanted: &Description) -> Option<ProviderError> {
         let _ = wanted;
+        None
+    }
+
+    /// By which convention the arguments at a site of `probe` are found, where the guest's code had to tell.
+    fn convention(&self, probe: &Probe) -> Option<Abi> {
+        let _ = probe;
         None
     }
 

@@ -8,6 +8,7 @@ use trapline_os::{KernelImage, Unwinder};
 use trapline_rpn::Width;
 
 use crate::catalog::{Catalog, ProbeOptions};
+use crate::pid::Programs;
 use crate::source::SourceLines;
 
 /// The files that make up a guest.
@@ -102,6 +103,11 @@ impl Target {
     /// The user modules in the order they were given.
     pub fn modules(&self) -> &[Arc<UserModule>] {
         &self.modules
+    }
+
+    /// What can be probed of its programs.
+    pub(crate) fn programs(&self) -> Programs<'_> {
+        Programs { modules: &self.modules, files: &self.files, options: &self.options }
     }
 
     /// The guest's word.

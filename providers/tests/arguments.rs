@@ -4,7 +4,7 @@
 
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig};
 use trapline_interposer::Arguments;
-use trapline_providers::{Abi, AtEntry, AtOffset, AtReturn};
+use trapline_providers::{Abi, AtEntry, AtOffset, AtReturn, AtTailCall};
 use trapline_rpn::{Argument, ArgumentError};
 
 const SP: u64 = 0x8000;
@@ -68,6 +68,17 @@ fn a_return_has_its_offset_and_the_value() {
     assert_eq!(get(Argument::Returned), Ok(0xffff_fffe));
     assert_eq!(get(Argument::Number(2)), Err(ArgumentError::None));
     assert!(!at.has(Argument::Number(2)) && !AtEntry(Abi::SysV).has(Argument::Returned));
+}
+
+#[test]
+fn a_tail_call_has_its_offset_and_no_value() {
+    let machine = machine(false);
+    let at = AtTailCall { offset: 0x31 };
+    assert_eq!(at.argument(machine.core(), Argument::Number(0)), Ok(0x31));
+    for which in [Argument::Number(1), Argument::Returned] {
+        assert!(!at.has(which));
+        assert_eq!(at.argument(machine.core(), which), Err(ArgumentError::None));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod arguments;
 mod clauses;
 mod codes;
 mod common;
+mod conventions;
 mod embedded;
 mod fbt_modules;
 mod pid;

@@ -46,7 +46,8 @@ fn processes_are_those_that_the_provider_names() {
         let found = find(target, description).unwrap();
         (found[0].name.provider.to_string(), (**found[0].processes.as_ref().unwrap()).clone())
     };
-    let any = Processes { who: Who::Any, program: None, forked: false };
+    let known = std::sync::Arc::new(std::collections::BTreeSet::from(["appln".to_owned()]));
+    let any = Processes { who: Who::Any, program: None, known, forked: false };
     let none = target(ProbeOptions::default());
     assert_eq!(processes(&none, "pid*:appln:main:entry"), ("pid*".into(), any.clone()));
     let seven = Processes { who: Who::Number(7), ..any.clone() };
@@ -181,4 +182,18 @@ fn a_stripped_program_has_its_functions_and_every_instruction() {
         addresses.filter(|(at, _)| !all.contains(&whole.vaddr_to_offset(*at).unwrap())).collect();
     // Behind the two bytes that are no instruction nothing is decoded until the next function.
     assert!(missing.len() <= 2, "{missing:x?}");
+}
+
+#[test]
+fn the_name_of_an_indirect_function_is_not_that_of_its_resolver() {
+    let source = ".text\n.globl chosen, plain\n.hidden plain\n.type plain, @function\nplain: ret\n.size plain, . - plain\n\
+                  .type chosen, @gnu_indirect_function\nchosen: lea plain(%rip), %rax\n ret\n.size chosen, . - chosen\n";
+    let library = common::program("pid-ifunc", "library.so", 64, source, &["-shared", "-z", "noexecstack"]);
+    let module = UserModule::parse(&library, "/lib/library.so").unwrap();
+    let target = guest(vec![module], ProbeOptions::default());
+    let error = refused(&target, "pid*:library.so:chosen:entry");
+    let wanted = "failed to create any probe for 'chosen': it is chosen when the program starts (IFUNC), by chosen.resolver";
+    assert_eq!(error.to_string(), wanted);
+    let found = find(&target, "pid*:library.so:{chosen,plain}*:entry").unwrap();
+    assert_eq!(names(&found), ["pid*:library.so:plain:entry", "pid*:library.so:chosen.resolver:entry"]);
 }

@@ -255,3 +255,23 @@ fn ticks_come_at_exact_times_and_nobody_notices() {
     assert_eq!(stopped.out.lines().count(), 3);
     assert!(stopped.err.contains("there were 3 hits"), "{}", stopped.err);
 }
+
+#[test]
+fn a_function_that_jumps_to_another_has_no_value_there() {
+    // On IA32 arch_init ends by a jump to another function, and later by a return.
+    let hits = |clause: &str| run(&["run", "embedded:ia32", "-n", clause, "--console", "none"]);
+    let listed = run(&["list", "embedded:ia32", "fbt::arch_init:return", "-v", "-q"]).out;
+    assert!(listed.contains("+0x50  tail jmp"), "{listed}");
+    let data = |ran: &Ran| -> Vec<String> {
+        let rest = ran.out.lines().filter_map(|line| line.split_once(":return"));
+        rest.map(|(_, data)| data.trim().to_owned()).collect()
+    };
+    // Without a handler the value is logged where there is one.
+    assert_eq!(data(&hits("fbt::arch_init:return")), ["50000000", "e100000000000000"]);
+    for handler in ["push ret; log 1", "push arg, 1; log 1"] {
+        let ran = hits(&format!("fbt::arch_init:return {{ {handler} }}"));
+        let why = "no return value: the function jumps to another function here, which returns later";
+        assert!(ran.err.contains(why), "{}", ran.err);
+        assert_eq!(data(&ran), ["", "00000000"]);
+    }
+}

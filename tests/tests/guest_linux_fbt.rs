@@ -111,6 +111,70 @@ fn guest_a_tracepoint_is_passed_and_nobody_notices() {
     assert_eq!(arguments, serde_json::json!(wanted));
 }
 
+/// Arguments without `--abi`, by the convention that the kernel's code shows, which is said.
+#[test]
+fn guest_arguments_of_ia32_kernels_are_found_without_being_told_how() {
+    let text = |handler: &str, args: &[&str]| {
+        let ran = run(&[&["run"], args, &["-n", handler, "--console", "none", "-f", "json"]].concat());
+        let hits = lines(&ran.out, "hit");
+        let bytes = |hit: &Value| {
+            let data = hit["data"].as_str().unwrap().as_bytes();
+            let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+            String::from_utf8(data.chunks(2).skip(3).map(byte).collect()).unwrap()
+        };
+        (hits.iter().map(bytes).collect::<Vec<_>>(), ran.err)
+    };
+    let linux = [".guests/linux-686", "--initrd", ".guests/initramfs-i386.cpio.gz", "--stop-after", "12"];
+    let (paths, said) = text("fbt::getname:entry { push 40; push arg, 0; log str }", &linux);
+    assert!(
+        paths.iter().any(|path| path == "/bin/busybox") && paths.iter().all(|p| p.is_ascii()),
+        "{paths:?}"
+    );
+    assert!(said.contains("takes arguments as regparm: in EAX, EDX and ECX"), "{said}");
+    let mach = [".guests/gnumach.gz", "--cmdline", "console=com0", "--stop-after", "2"];
+    let (names, said) = text("fbt::kmem_cache_init:entry { push 40; push arg, 1; log str }", &mach);
+    assert_eq!(names, ["vm_object", "vm_external"]);
+    assert!(said.contains("takes arguments as cdecl: on the stack"), "{said}");
+}
+
+/// With one listener, as ftrace is, the kernel calls it without going through `__traceiter_`.
+#[test]
+fn guest_a_tracepoint_with_one_listener_has_its_hits() {
+    let script = "mount -t proc proc /proc\nmount -t sysfs sysfs /sys\nmount -t tracefs tracefs /sys/kernel/tracing\n\
+                  cd /sys/kernel/tracing\necho 1 > events/sched/sched_process_exit/enable\n\
+                  for i in 1 2 3 4 5 6 7; do /bin/busybox true; done\n\
+                  echo 0 > events/sched/sched_process_exit/enable\n/bin/busybox true\n\
+                  echo \"counted $(grep -c sched_process_exit: trace)\"\necho tracepoint: end\npoweroff -f\n";
+    let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let image = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
+    let console = folder.path().join("console").display().to_string();
+    let args = ["run", CLOUD[0], "--initrd", &image, "--until", "tracepoint: end", "--console", &console];
+    let ran = run(&[&args[..], &["-n", "tracepoint::sched:sched_process_exit", "-f", "json"]].concat());
+    let text = std::fs::read_to_string(console).unwrap();
+    let counted =
+        text.lines().find_map(|line| line.strip_prefix("counted ")).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(lines(&ran.out, "hit").len(), counted.trim().parse::<usize>().unwrap(), "{}", ran.err);
+    assert_eq!(counted.trim(), "7", "{text}");
+}
+
+/// The tracepoints of a module are those of its table, and its types are not known: arguments are words.
+#[test]
+fn guest_a_modules_tracepoints_are_listed() {
+    let file = "/lib/ext4.ko=.guests/modules-amd64/ext4.ko";
+    for (provider, rule) in [("sdt", "static key, "), ("tracepoint", "call of the listener, ")] {
+        let spec = format!("{provider}:ext4::");
+        let found = run(&["list", ".guests/linux-amd64", "--file", file, &spec, "-f", "json", "-q"]);
+        let probes = lines(&found.out, "probe");
+        assert_eq!(probes.len(), 113, "{provider}");
+        for probe in &probes {
+            assert_eq!((&probe["function"], &probe["module"]), (&"ext4".into(), &"ext4".into()));
+            let sites = probe["sites"].as_array().unwrap();
+            assert!(sites.iter().all(|site| site["rule"].as_str().unwrap().starts_with(rule)), "{probe}");
+        }
+    }
+}
+
 /// Provider, name, address and arguments of each note, as readelf has them.
 #[test]
 fn guest_probes_of_user_files_are_those_of_readelf() {

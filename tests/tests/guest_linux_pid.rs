@@ -180,8 +180,12 @@ fn guest_pid_entry_return_and_ten_arguments() {
 #[test]
 fn guest_pid_every_form_of_return() {
     let entry = "pid$target:a.out:{ret_*,outer,inner,again}:entry { push r, rsp; log 1 }";
-    let leave = "pid$target:a.out:{ret_*,outer,inner,again}:return { push r, rip; push r, rsp; push ret; push arg, 0; log 4 }";
-    let found = of_program(&[entry, leave], &[]);
+    let leave = "pid$target:a.out:{ret_plain,ret_rep,ret_bnd,ret_zero,ret_popping,outer,inner,again}:return \
+                 { push r, rip; push r, rsp; push ret; push arg, 0; log 4 }";
+    let jump = "pid$target:a.out:{ret_jump,ret_if,ret_through}:return { push r, rsp; push arg, 0; log 2 }";
+    // Where it is left by a jump there is no value yet: the handler ends by an exception, and logs nothing.
+    let value = "pid$target:a.out:ret_if:return { push ret; log 1 }";
+    let found = of_program(&[entry, leave, jump, value], &[]);
     let function = |probe: &str| split(probe).1.split(':').nth(1).unwrap().to_owned();
     let of = |name: &str| found.iter().filter(|(probe, _)| function(probe) == name).collect::<Vec<_>>();
     // What a function pops beyond its return address, if it is left by a return.
@@ -200,13 +204,15 @@ fn guest_pid_every_form_of_return() {
     }
     // By a jump: the return address is still there. ret_if is left once by its jump and once by its return.
     let [entry, leave] = of("ret_jump")[..] else { panic!("{:x?}", of("ret_jump")) };
-    assert_eq!((leave.1[0], leave.1[2]), (0, entry.1[0]));
+    assert_eq!(leave.1[..], [0, entry.1[0]]);
     // The compiler evaluates the last argument first.
-    let [first, returned, second, jumped] = of("ret_if")[..] else { panic!("{:x?}", of("ret_if")) };
-    assert_eq!((returned.1[1], returned.1[2]), (0, first.1[0] + 8));
-    assert_eq!(jumped.1[2], second.1[0]);
+    let [first, returned, value, second, jumped, none] = of("ret_if")[..] else {
+        panic!("{:x?}", of("ret_if"))
+    };
+    assert_eq!((&value.1[..], &none.1[..], returned.1[1]), (&[0][..], &[][..], first.1[0] + 8));
+    assert_eq!(jumped.1[1], second.1[0]);
     let [entry, leave] = of("ret_through")[..] else { panic!("{:x?}", of("ret_through")) };
-    assert_eq!(leave.1[2], entry.1[0], "only the jump that leaves it");
+    assert_eq!(leave.1[1], entry.1[0], "only the jump that leaves it");
     // ret_plain is reached by a call and by three jumps.
     assert_eq!(of("ret_plain").len(), 8);
     // The inner function is run as part of the outer one.
@@ -444,4 +450,24 @@ fn guest_pid_needs_a_system_whose_tasks_are_known() {
     assert!(ran.err.contains(sentence), "{}", ran.err);
     let ran = trapline(&root(), &[&args[..], &["pid*:busybox:main:entry"]].concat());
     assert_eq!((ran.code, ran.out.as_str()), (124, ""), "{}", ran.err);
+}
+
+/// A program that the guest has copied or linked is the file that is known, and its process's own program.
+#[test]
+fn guest_pid_a_out_of_copies_and_hard_links() {
+    let script = "mount -t tmpfs none /sys\ncp /bin/busybox /sys/copy\nln /bin/busybox /link\n\
+                  /sys/copy echo copied\n/link echo linked\necho copies: end\npoweroff -f\n";
+    let linux = trapline_tests::linux::KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
+    let folder = TempDir::new().unwrap();
+    let initrd = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
+    let names = "pid*:a.out:main:entry { push 40; push arg, 1; push mem, u64; log str }";
+    let args = ["run", KERNEL, "--initrd", &initrd, "--until", "copies: end", "-n", names, "-f", "json"];
+    let ran = trapline(&root(), &[&args[..], &["--console", "none"]].concat());
+    let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let data: Vec<String> =
+        lines.filter_map(|line| line["data"].as_str().map(|data| data[6..].to_owned())).collect();
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for name in ["/sys/copy", "/link"] {
+        assert!(data.contains(&hex(name)), "{name}: {data:?} {}", ran.err);
+    }
 }

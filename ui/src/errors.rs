@@ -8,6 +8,9 @@ use trapline_session::counted;
 
 use crate::talk::Talk;
 
+/// The first parameter of INVALID_OPERAND where `push arg` or `push ret` has no value.
+const NO_ARGUMENT: u64 = 8;
+
 /// Reports a failure.
 pub fn report(error: &HandlerError, names: ProbeNames<'_>, talk: &Talk) {
     if let Some(sentence) = sentence(error, names) {
@@ -28,11 +31,20 @@ pub fn totals(interposer: &Interposer, talk: &Talk) {
     }
 }
 
+/// Whether the probe is where a function is left.
+fn is_return(error: &HandlerError, names: ProbeNames<'_>) -> bool {
+    names.get(error.probe).is_some_and(|provided| *provided.name.name == *"return")
+}
+
 /// The sentence of dtrace(1) for a provider's probe; for a probe point of a program the line of its source.
 fn sentence(error: &HandlerError, names: ProbeNames<'_>) -> Option<String> {
     let what = match exception::lowest(error.code) {
         exception::INVALID_ADDR => format!("invalid address ({:#x})", error.parm1),
         exception::DIVIDE_BY_ZERO => "divide-by-zero".to_owned(),
+        // A tail call; other probes that lack an argument are refused when they are enabled.
+        exception::INVALID_OPERAND if error.parm1 == NO_ARGUMENT && is_return(error, names) => {
+            "no return value: the function jumps to another function here, which returns later".to_owned()
+        }
         _ => format!("illegal operation ({})", exception::name(error.code)),
     };
     let at = format!("{what} in action #{} at RPN offset {}", error.at + 1, error.offset);

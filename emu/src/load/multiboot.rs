@@ -165,6 +165,11 @@ pub(super) fn is_multiboot2(bytes: &[u8]) -> bool {
     (0..32_768).step_by(8).any(|at| word(bytes, at) == Some(MULTIBOOT2_MAGIC))
 }
 
+/// True if the file means to be a Multiboot kernel, well or badly.
+pub(crate) fn has_multiboot_header(bytes: &[u8]) -> bool {
+    !matches!(find_header(bytes), Ok(None)) || is_multiboot2(bytes)
+}
+
 /// The first header with a right checksum in the first 8192 bytes; `None` if nothing there looks like one.
 ///
 /// # Errors

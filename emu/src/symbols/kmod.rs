@@ -99,4 +99,10 @@ impl KernelModule {
             Some((part.name.as_str(), into))
         })
     }
+
+    /// The file offset of byte `into` of the section `name`; the inverse of [`KernelModule::section_at`].
+    pub fn section_offset(&self, name: &str, into: u64) -> Option<u64> {
+        let part = self.parts.iter().find(|part| part.name == name && into < part.size)?;
+        part.offset.checked_add(into)
+    }
 }

@@ -67,6 +67,8 @@ pub enum SymbolError {
 pub enum SymbolKind {
     /// Code.
     Function,
+    /// Code that chooses, when the program starts, which function its name stands for (STT_GNU_IFUNC).
+    Resolver,
     /// Data.
     Object,
     /// A label without a type.
@@ -111,7 +113,7 @@ impl Symbol {
 
     /// True if it names code.
     pub fn is_function(&self) -> bool {
-        self.kind == SymbolKind::Function
+        matches!(self.kind, SymbolKind::Function | SymbolKind::Resolver)
     }
 
     /// Among names of one address, the smallest is shown: functions, then global names, then plain ones.
@@ -358,7 +360,7 @@ fn cover(list: &[Symbol]) -> Vec<Cover> {
     let mut ranges: Vec<Cover> = Vec::new();
     let (mut reach, mut sized_reach) = (0, 0);
     for (index, symbol) in list.iter().enumerate().filter(|(_, symbol)| symbol.kind != SymbolKind::Absolute) {
-        let inside = !symbol.sized && symbol.kind != SymbolKind::Function && symbol.addr < sized_reach;
+        let inside = !symbol.sized && !symbol.is_function() && symbol.addr < sized_reach;
         if symbol.sized {
             sized_reach = sized_reach.max(symbol.end());
         }

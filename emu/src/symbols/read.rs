@@ -65,7 +65,8 @@ fn symbol(view: &ElfView<'_>, entry: &Sym, strings: &[u8]) -> Option<Symbol> {
     let name = string_at(strings, entry.st_name).filter(|name| !name.is_empty())?;
     let home = view.sections().get(entry.st_shndx);
     let typed = match entry.st_type() {
-        STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
+        STT_FUNC => SymbolKind::Function,
+        STT_GNU_IFUNC => SymbolKind::Resolver,
         STT_OBJECT | STT_COMMON => SymbolKind::Object,
         _ => SymbolKind::Label,
     };
@@ -125,7 +126,8 @@ fn map_line(line: &str) -> Option<Option<Symbol>> {
 /// What a type letter of `nm` says.
 pub(super) fn kind_and_binding(letter: char) -> (SymbolKind, Binding) {
     let kind = match letter.to_ascii_lowercase() {
-        't' | 'w' | 'i' => SymbolKind::Function,
+        't' | 'w' => SymbolKind::Function,
+        'i' => SymbolKind::Resolver,
         'a' => SymbolKind::Absolute,
         'b' | 'd' | 'r' | 'g' | 's' | 'v' | 'c' | 'u' => SymbolKind::Object,
         _ => SymbolKind::Label,

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use goblin::elf::dynamic::{DT_NULL, DT_SONAME};
-use goblin::elf::program_header::{PF_X, PT_DYNAMIC, PT_LOAD};
+use goblin::elf::program_header::{PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_INTERP, PT_LOAD, PT_TLS};
 
 use super::{SymbolAt, SymbolError, Symbols, frames};
+use crate::load::multiboot::has_multiboot_header;
 use crate::load::{ElfView, Width};
 
 /// Bytes of a file page.
@@ -46,6 +47,22 @@ pub struct UserModule {
 }
 
 impl UserModule {
+    /// True if `bytes` are a program or library rather than a kernel: a file that can be mapped anywhere, that asks for a
+    /// dynamic linker, that has thread-local or relocated read-only data, or that lies where linkers put programs.
+    pub fn recognises(bytes: &[u8]) -> bool {
+        let Ok(view) = ElfView::parse(bytes) else { return false };
+        if view.is_relocatable() || has_multiboot_header(bytes) {
+            return false;
+        }
+        let base = match view.width() {
+            Width::Bits32 => 0x0804_8000,
+            Width::Bits64 => 0x0040_0000,
+        };
+        let lowest = view.programs().iter().filter(|p| p.p_type == PT_LOAD).map(|p| p.p_vaddr).min();
+        let marks = |p_type| matches!(p_type, PT_INTERP | PT_TLS | PT_GNU_RELRO);
+        view.is_dynamic() || lowest == Some(base) || view.programs().iter().any(|p| marks(p.p_type))
+    }
+
     /// Reads the file `bytes` as the module `name`.
     ///
     /// # Errors

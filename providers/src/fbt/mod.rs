@@ -13,15 +13,17 @@ use std::sync::Arc;
 
 use trapline_emu::symbols::{Binding, Symbol};
 use trapline_interposer::Arguments;
+use trapline_rpn::Width;
 use trapline_trace::ProbeName;
 
-use crate::abi::{self, Abi, AtEntry, AtReturn};
+use crate::abi::{self, Abi, AtEntry, AtReturn, AtTailCall};
+use crate::convention::{self, Evidence, evidence};
 use crate::description::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
 use home::Home;
 pub use scan::Rules;
-use scan::{Body, Found};
+use scan::{Body, Found, TAIL_JMP};
 
 /// Return probes log where the return is, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
@@ -71,7 +73,11 @@ pub struct Fbt {
     leave: Arc<str>,
     rules: Rules,
     abi: Abi,
+    /// Whether the convention was told by the kernel's code: on IA32, if the user has not said it.
+    guessed: bool,
     at_entry: Arc<dyn Arguments>,
+    /// At the entry of a function with a variable number of arguments.
+    at_variadic_entry: Arc<dyn Arguments>,
     /// By name.
     units: Vec<Unit>,
 }
@@ -95,7 +101,9 @@ impl Fbt {
             leave: "return".into(),
             rules: options.fbt,
             abi,
+            guessed: options.abi.is_none() && abi.width() == Width::W32,
             at_entry: Arc::new(AtEntry(abi)),
+            at_variadic_entry: Arc::new(AtEntry(Abi::Cdecl)),
             units,
         }
     }
@@ -117,6 +125,12 @@ impl Fbt {
         Probe { id, name: Arc::new(name), sites, logged, processes: None }
     }
 
+    /// Where a function's arguments are at its entry. With `regparm` those of a variable number are all on the stack.
+    fn arguments_of(&self, body: &Body<'_>) -> Arc<dyn Arguments> {
+        let variadic = self.abi == Abi::Regparm && evidence(body.bytes, body.start) == Evidence::Variadic;
+        Arc::clone(if variadic { &self.at_variadic_entry } else { &self.at_entry })
+    }
+
     /// Adds the probes of a function, which has the identifiers `id` and `id + 1`, that are `wanted`: entry, return.
     fn add(
         &self,
@@ -126,23 +140,27 @@ impl Fbt {
         found: &mut Vec<Probe>,
     ) {
         // The first byte needs no more than a few, to say what it is.
+        let beginning = if self.abi == Abi::Regparm { convention::MOST_BYTES } else { BEGINNING };
         let whole = leave || self.rules == Rules::Strict;
-        let size = if whole { function.size } else { function.size.min(BEGINNING) };
+        let size = if whole { function.size } else { function.size.min(beginning) };
         let Some(bytes) = unit.home.bytes(target, function.start, size) else { return };
         let bits = target.image().plan().width.bits();
         let body = Body { start: unit.home.linked_at(function.start), bytes: &bytes, bits };
         let site = |found: &Found, arguments| site(target, unit, function, found, arguments);
         if entry {
-            let sites = body.entry(self.rules).and_then(|found| site(&found, Arc::clone(&self.at_entry)));
+            let sites = body.entry(self.rules).and_then(|found| site(&found, self.arguments_of(&body)));
             let sites: Vec<Site> = sites.into_iter().collect();
             found.push(self.probe((unit, function), (id, &self.entry), sites, abi::LOGGED));
         }
         if leave {
             let returns = body.returns(self.rules, &unit.home.targets(target));
-            let sites = returns
-                .iter()
-                .filter_map(|found| site(found, Arc::new(AtReturn { offset: found.offset, abi: self.abi })));
-            let sites = sites.collect();
+            let arguments = |found: &Found| -> Arc<dyn Arguments> {
+                match found.rule {
+                    TAIL_JMP => Arc::new(AtTailCall { offset: found.offset }),
+                    _ => Arc::new(AtReturn { offset: found.offset, abi: self.abi }),
+                }
+            };
+            let sites = returns.iter().filter_map(|found| site(found, arguments(found))).collect();
             found.push(self.probe((unit, function), (id + 1, &self.leave), sites, LOGGED_AT_RETURN));
         }
     }
@@ -165,6 +183,7 @@ fn site(
         shown: Vec::new(),
         // Not at a `leave` or `pop ebp`, where the frame still stands.
         at_call: found.at == found.offset,
+        tail_call: found.rule == TAIL_JMP,
     })
 }
 
@@ -198,9 +217,15 @@ impl Provider for Fbt {
         Ok(())
     }
 
+    fn convention(&self, probe: &Probe) -> Option<Abi> {
+        let own = probe.name.provider == self.provider && probe.name.name == self.entry;
+        (own && self.guessed).then_some(self.abi)
+    }
+
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
         let [_, _, function, name] = wanted.written();
-        let name = if name.is_empty() { &self.entry } else { name.as_str() };
+        // A name that no function has is a slip: its letters tell which one was meant.
+        let name = if *name == *self.leave || name.starts_with('r') { &self.leave } else { &self.entry };
         let units = self.units.iter().filter(|unit| wanted.module(&unit.name));
         let near = units.flat_map(|unit| {
             let names = unit.home.symbols(target).near_misses(function, SUGGESTIONS).into_iter();

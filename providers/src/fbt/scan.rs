@@ -1,9 +1,10 @@
 //! Where a function begins and ends, by its bytes (providers.md A).
 //!
-//! Instructions are decoded one after the other from the first byte; what does not decode ends the search. A byte that
-//! might belong to a jump table, because a pointer into the function lies over it, is no site.
+//! A byte that might belong to a jump table, because a pointer into the function lies over it, is no site.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+use crate::flow::instructions;
 
 /// `push ebp` or `push rbp`.
 const PUSH_BP: u8 = 0x55;
@@ -16,6 +17,8 @@ const RET_IMM: u8 = 0xc2;
 const ENDBR: usize = 4;
 /// Bytes of a `call __fentry__`, or of the NOP that it becomes.
 const FENTRY: usize = 5;
+/// The rule of a jump to another function, which returns in place of this one.
+pub const TAIL_JMP: &str = "tail jmp";
 
 /// Which sites a function has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,14 +69,9 @@ impl Body<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// The instructions that decode, with their offsets.
+    /// The instructions that can be found, with their offsets.
     fn instructions(&self) -> impl Iterator<Item = (usize, Instruction)> {
-        let mut decoder = Decoder::with_ip(self.bits, self.bytes, self.start, DecoderOptions::NONE);
-        std::iter::from_fn(move || {
-            let at = decoder.position();
-            let instruction = decoder.can_decode().then(|| decoder.decode())?;
-            (!instruction.is_invalid()).then_some((at, instruction))
-        })
+        instructions(self.bytes, self.start, self.bits)
     }
 
     /// Where the function is entered.
@@ -154,7 +152,7 @@ impl Body<'_> {
                     match out {
                         true if targets.is_return_thunk(to) => "return thunk",
                         true if targets.is_test(to) || targets.same_function(self.start, to) => return None,
-                        true => "tail jmp",
+                        true => TAIL_JMP,
                         false => return None,
                     }
                 }

@@ -1,10 +1,11 @@
 //! The functions of a program or library: by its symbols, and where it was stripped as `stripped` finds them.
 //!
-//! Those without a symbol are named by their address, `sub_4011d6`, as disassemblers do.
+//! Those without a symbol are named by their address, `sub_4011d6`, as disassemblers do. An indirect function (IFUNC) has
+//! no code of its own: its symbol is that of the code which chooses one, and that is called `NAME.resolver` here.
 
 use std::sync::Arc;
 
-use trapline_emu::symbols::{Symbol, UserModule};
+use trapline_emu::symbols::{Symbol, SymbolKind, UserModule};
 
 use super::stripped;
 use crate::description::Description;
@@ -48,7 +49,11 @@ impl Functions {
             module.vaddr_to_offset(addr).and_then(|at| module.is_executable_offset(at)) == Some(true)
         };
         let named = |symbol: &Symbol| Function {
-            name: Arc::clone(&symbol.name),
+            name: if symbol.kind == SymbolKind::Resolver {
+                resolver(&symbol.name).into()
+            } else {
+                Arc::clone(&symbol.name)
+            },
             start: symbol.addr,
             size: if symbol.sized { symbol.size } else { 0 },
         };
@@ -128,6 +133,11 @@ impl Function {
         let size = usize::try_from(self.size.clamp(1, LONGEST).min(left)).ok()?;
         Some(Text { offset, bytes: module.bytes_at(offset, size)? })
     }
+}
+
+/// The name of the code that chooses which function the name of an indirect function (IFUNC) stands for.
+pub fn resolver(name: &str) -> String {
+    format!("{name}.resolver")
 }
 
 /// By address; aliases by their underscores, then by name.

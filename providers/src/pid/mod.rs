@@ -10,22 +10,22 @@ mod scan;
 mod stripped;
 mod who;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use trapline_emu::symbols::UserModule;
 use trapline_interposer::{Arguments, Place, Processes, Who};
 use trapline_trace::ProbeName;
 
-use crate::abi::{self, Abi, AtEntry, AtOffset, AtReturn};
+use crate::abi::{self, Abi, AtEntry, AtOffset, AtReturn, AtTailCall};
 use crate::description::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
 pub use error::PidError;
-use functions::{Function, Functions, Text};
+use functions::{Function, Functions, Text, resolver};
 use scan::Code;
-use who::{PID, is_ours, meant};
-pub use who::{TargetError, TargetProcess};
+use who::{PID, meant};
+pub use who::{Programs, TargetError, TargetProcess, is_ours};
 
 /// Return probes log where the function was left, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
@@ -79,12 +79,16 @@ struct Chosen<'a> {
 }
 
 /// The modules that a description names.
-fn chosen<'a>(target: &'a Target, wanted: &Description, who: &Who) -> Result<Vec<Chosen<'a>>, PidError> {
+fn chosen<'a>(programs: Programs<'a>, wanted: &Description, who: &Who) -> Result<Vec<Chosen<'a>>, PidError> {
     let field = &wanted.written()[1];
-    let forked = target.options().follow_fork;
-    let everywhere = Arc::new(Processes { who: who.clone(), program: None, forked });
+    let forked = programs.options.follow_fork;
+    let known: Arc<BTreeSet<String>> =
+        Arc::new(programs.modules.iter().map(|module| module.name().to_owned()).collect());
+    let processes =
+        |program| Arc::new(Processes { who: who.clone(), program, known: Arc::clone(&known), forked });
+    let everywhere = processes(None);
     let of = |module: &'a Arc<UserModule>| Chosen { module, processes: Arc::clone(&everywhere) };
-    let all = target.modules().iter();
+    let all = programs.modules.iter();
     match (field.as_str(), who) {
         (PROGRAM, Who::Path(path)) => {
             let own: Vec<_> = all.filter(|module| module.name() == path).map(of).collect();
@@ -92,13 +96,10 @@ fn chosen<'a>(target: &'a Target, wanted: &Description, who: &Who) -> Result<Vec
         }
         (PROGRAM, _) => Ok(all
             .filter(|module| module.is_program())
-            .map(|module| {
-                let program = Some(module.name().to_owned());
-                Chosen { module, processes: Arc::new(Processes { who: who.clone(), program, forked }) }
-            })
+            .map(|module| Chosen { module, processes: processes(Some(module.name().to_owned())) })
             .collect()),
         (field, _) => {
-            let path = if is_glob(field) { None } else { target.guest_path(field) };
+            let path = if is_glob(field) { None } else { programs.files.resolve(field) };
             let named = |module: &&Arc<UserModule>| {
                 wanted.module(basename(module.name()))
                     || wanted.module(module.name())
@@ -171,7 +172,17 @@ impl<'a> Maker<'a> {
         arguments: Arc<dyn Arguments>,
     ) -> Site {
         let opcode = usize::try_from(at).ok().and_then(|at| text.bytes.get(at)).copied().unwrap_or_default();
-        Site { place, within: None, offset: at, opcode, rule, arguments, shown: Vec::new(), at_call: false }
+        Site {
+            place,
+            within: None,
+            offset: at,
+            opcode,
+            rule,
+            arguments,
+            shown: Vec::new(),
+            at_call: false,
+            tail_call: false,
+        }
     }
 
     fn offset_name(&mut self, at: u64) -> Arc<str> {
@@ -200,8 +211,12 @@ impl<'a> Maker<'a> {
                     offset: text.offset + exit.at,
                     stays_in: exit.may_stay.then(|| own.clone()),
                 };
-                let arguments = Arc::new(AtReturn { offset: exit.at, abi: self.abi });
-                self.site(text, exit.at, place, exit.rule, arguments)
+                let arguments: Arc<dyn Arguments> = match exit.tail_call {
+                    true => Arc::new(AtTailCall { offset: exit.at }),
+                    false => Arc::new(AtReturn { offset: exit.at, abi: self.abi }),
+                };
+                let site = self.site(text, exit.at, place, exit.rule, arguments);
+                Site { tail_call: exit.tail_call, ..site }
             })
             .collect();
         (!sites.is_empty()).then(|| self.probe(&function.name, &self.leave, sites, LOGGED_AT_RETURN))
@@ -306,25 +321,33 @@ impl Pid {
         if found.len() > before { Ok(()) } else { refused }
     }
 
-    fn absolute(target: &Target, wanted: &Description, found: &mut Vec<Probe>) -> Result<(), PidError> {
+    fn absolute(
+        programs: Programs<'_>,
+        wanted: &Description,
+        found: &mut Vec<Probe>,
+    ) -> Result<(), PidError> {
         let [provider, module, _, name] = wanted.written();
         if module != PROGRAM {
             return Err(PidError::OnlyProgram(module.clone()));
         }
         let address = hexadecimal(name).ok_or_else(|| PidError::InvalidAddress(name.clone()))?;
-        let (who, provider) = meant(target, provider)?;
-        let modules = chosen(target, wanted, &who)?;
+        let (who, provider) = meant(programs, provider)?;
+        let modules = chosen(programs, wanted, &who)?;
         Self::add(found, &modules, |chosen, functions, found| {
             let name = Wanted::Offset(address);
             Maker::new((&provider, wanted, name), chosen, functions).absolute(address, found)
         })
     }
 
-    fn by_function(target: &Target, wanted: &Description, found: &mut Vec<Probe>) -> Result<(), PidError> {
+    fn by_function(
+        programs: Programs<'_>,
+        wanted: &Description,
+        found: &mut Vec<Probe>,
+    ) -> Result<(), PidError> {
         let [provider, module, function, name] = wanted.written();
-        let (who, provider) = meant(target, provider)?;
+        let (who, provider) = meant(programs, provider)?;
         let name = Wanted::parse(name)?;
-        let modules = chosen(target, wanted, &who)?;
+        let modules = chosen(programs, wanted, &who)?;
         if is_glob(function) {
             // A function that has no such probe is passed over.
             return Self::add(found, &modules, |chosen, functions, found| {
@@ -343,6 +366,12 @@ impl Pid {
                 known = true;
                 made = made.and(maker.function(function, found));
             }
+            let resolver = resolver(function);
+            if functions.named(&resolver).next().is_some() {
+                known = true;
+                let why = format!("it is chosen when the program starts (IFUNC), by {resolver}");
+                return made.and(Err(PidError::Create { what: "any", function: function.clone(), why }));
+            }
             near.extend(
                 chosen.module.symbols().near_misses(function, SUGGESTIONS).into_iter().map(str::to_owned),
             );
@@ -354,6 +383,16 @@ impl Pid {
         near.truncate(SUGGESTIONS);
         Err(PidError::Lookup { function: function.clone(), module: module.clone(), near })
     }
+}
+
+/// Adds the probes of programs that a description of pid's means.
+///
+/// # Errors
+/// There can be no such probe.
+pub fn find(programs: Programs<'_>, wanted: &Description, found: &mut Vec<Probe>) -> Result<(), PidError> {
+    let absolute = wanted.written()[2] == ABSOLUTE;
+    let find = if absolute { Pid::absolute } else { Pid::by_function };
+    find(programs, wanted, found)
 }
 
 impl Provider for Pid {
@@ -375,9 +414,7 @@ impl Provider for Pid {
         wanted: &Description,
         found: &mut Vec<Probe>,
     ) -> Result<(), ProviderError> {
-        let absolute = wanted.written()[2] == ABSOLUTE;
-        let find = if absolute { Self::absolute } else { Self::by_function };
-        Ok(find(target, wanted, found)?)
+        Ok(find(target.programs(), wanted, found)?)
     }
 
     fn refusal(&self, wanted: &Description) -> Option<ProviderError> {

@@ -1,8 +1,8 @@
 //! The instructions of a function, and which of them leave it (providers.md B).
-//!
-//! Instructions are decoded one after the other from the first byte; what does not decode ends them.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+use crate::flow::instructions;
 
 /// A function's code.
 #[derive(Debug, Clone, Copy)]
@@ -24,17 +24,14 @@ pub struct Exit {
     pub rule: &'static str,
     /// Whether it may also stay in the function: a jump whose target or condition is known only when it is taken.
     pub may_stay: bool,
+    /// Whether it is a jump to another function, which returns in place of this one.
+    pub tail_call: bool,
 }
 
 impl Code<'_> {
-    /// The instructions that decode, with their offsets.
+    /// The instructions that can be found, with their offsets.
     pub fn instructions(&self) -> impl Iterator<Item = (u64, Instruction)> {
-        let mut decoder = Decoder::with_ip(self.bits, self.bytes, self.start, DecoderOptions::NONE);
-        std::iter::from_fn(move || {
-            let at = decoder.position() as u64;
-            let instruction = decoder.can_decode().then(|| decoder.decode())?;
-            (!instruction.is_invalid()).then_some((at, instruction))
-        })
+        instructions(self.bytes, self.start, self.bits).map(|(at, i)| (at as u64, i))
     }
 
     /// Where the instruction that `offset` lies in begins, and the next one; equal to `offset` and what follows when it is
@@ -62,7 +59,7 @@ impl Code<'_> {
                 FlowControl::IndirectBranch if i.mnemonic() == Mnemonic::Jmp => ("indirect jump", true),
                 _ => return None,
             };
-            Some(Exit { at, rule, may_stay })
+            Some(Exit { at, rule, may_stay, tail_call: i.flow_control() != FlowControl::Return })
         };
         self.instructions().filter_map(exit).collect()
     }

@@ -3,10 +3,12 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use trapline_emu::load::Files;
+use trapline_emu::symbols::UserModule;
 use trapline_interposer::Who;
 
 use super::error::PidError;
-use crate::target::Target;
+use crate::catalog::ProbeOptions;
 
 /// What the provider's name begins with.
 pub const PID: &str = "pid";
@@ -68,17 +70,28 @@ pub fn is_ours(provider: &str) -> bool {
     })
 }
 
+/// The programs and libraries that can be probed, and what the user has chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Programs<'a> {
+    /// In the order they were given.
+    pub modules: &'a [Arc<UserModule>],
+    /// The guest's files, through which paths lead.
+    pub files: &'a Files,
+    /// What the user has chosen.
+    pub options: &'a ProbeOptions,
+}
+
 /// Who is meant by a provider's name, and the name as probes have it: with the number, where that is known.
-pub fn meant(target: &Target, provider: &str) -> Result<(Who, Arc<str>), PidError> {
+pub fn meant(programs: Programs<'_>, provider: &str) -> Result<(Who, Arc<str>), PidError> {
     let written = || Arc::from(provider);
     match provider.strip_prefix(PID).unwrap_or_default() {
         "*" => Ok((Who::Any, written())),
-        "$target" => match &target.options().target {
+        "$target" => match &programs.options.target {
             None => Err(PidError::NoTarget(provider.to_owned())),
             Some(TargetProcess::Pid(number)) => Ok((Who::Number(*number), format!("{PID}{number}").into())),
             Some(TargetProcess::Name(name)) => Ok((Who::Name(name.clone()), written())),
             Some(TargetProcess::Path(path)) => {
-                let path = target.guest_path(path).unwrap_or_else(|| path.clone());
+                let path = programs.files.resolve(path).unwrap_or_else(|| path.clone());
                 Ok((Who::Path(path), written()))
             }
         },

@@ -165,6 +165,11 @@ impl KernelFile {
         self.by_address.get(&address).map(String::as_str)
     }
 
+    /// Whether an address stands for a name that a module does not define.
+    pub fn is_undefined(&self, address: u64) -> bool {
+        self.name_at(address).is_some() && self.section_at(address).is_none()
+    }
+
     /// The section that an address lies in, and the offset there: what a module's address means outside.
     pub fn section_at(&self, address: u64) -> Option<(&str, u64)> {
         let (base, piece) = self.pieces.range(..=address).next_back()?;

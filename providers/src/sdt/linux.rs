@@ -8,8 +8,9 @@
 //! | `__tracepoints_ptrs` | relative address of a `struct tracepoint`: name, static key | those of its key |
 //!
 //! A kernel rewrites these sites while it runs, so a site is judged by what may be there, and an entry that cannot be one is
-//! refused alone. A tracepoint that is off passes its arguments to nobody: they are in their places, by the calling
-//! convention, where `__traceiter_NAME` begins, which runs while somebody in the guest has switched it on.
+//! refused alone. A tracepoint that is off passes its arguments to nobody. While somebody in the guest has switched it on,
+//! it calls its listener through the static call `tp_func_NAME`: with one listener straight to it, with several to
+//! `__traceiter_NAME`, which calls each. So the arguments are in their places, by the calling convention, at that call.
 //! Source: Linux 6.1, include/linux/{jump_label,static_call_types,tracepoint-defs,trace_events}.h.
 
 use super::elf::word;
@@ -79,8 +80,18 @@ pub struct Tracepoint {
     pub address: u64,
     /// Its NOPs, ascending.
     pub sites: Vec<u64>,
-    /// Address of `__traceiter_NAME`, which is called with its arguments.
+    /// Address of `__traceiter_NAME`, which calls the listeners where there are several.
     pub iterator: Option<u64>,
+}
+
+/// What the name of a tracepoint's static call begins with.
+const LISTENER: &str = "tp_func_";
+
+impl StaticCall {
+    /// The tracepoint whose listener it calls.
+    pub fn tracepoint(&self) -> Option<&str> {
+        self.name.strip_prefix(LISTENER)
+    }
 }
 
 /// An entry that is no site, and why.
@@ -202,7 +213,9 @@ impl LinuxSites {
                 self.refused.push(LinuxError::Missing { table: TABLE, index });
                 continue;
             };
-            let name = file.name_at(key & !3).unwrap_or_default();
+            // Where symbols name functions only, the trampoline that the file calls tells.
+            let name =
+                file.name_at(key & !3).or_else(|| file.name_at(target(file, site)?)).unwrap_or_default();
             let name =
                 name.strip_prefix("__SCK__").or(name.strip_prefix("__SCT__")).unwrap_or(name).to_owned();
             match standing(file, site) {
@@ -307,6 +320,13 @@ fn standing(file: &KernelFile, site: u64) -> Option<Standing> {
     }
 }
 
+/// Where the call or jump at a site leads in the file.
+fn target(file: &KernelFile, site: u64) -> Option<u64> {
+    let bytes = file.prefix(site, LONGEST);
+    let instruction = Decoder::with_ip(file.width().bits(), bytes, site, DecoderOptions::NONE).decode();
+    Some(instruction.near_branch_target()).filter(|target| *target != 0)
+}
+
 /// The system of a tracepoint's event: `event_NAME`, its class behind a list head, the class's first member.
 fn system<'a>(file: &'a KernelFile, name: &str) -> Option<&'a str> {
     let event = file.address(&format!("event_{name}"))?;
@@ -319,13 +339,24 @@ fn system<'a>(file: &'a KernelFile, name: &str) -> Option<&'a str> {
 /// compiled with `-mregparm=3`: EAX, EDX, ECX, then the stack, and from the first argument that does not fit all are there.
 /// `None`: an argument of 64 bits in two registers, which no operand names.
 pub fn tracepoint_arguments(width: Width, formats: &[Format]) -> Vec<Option<Argument>> {
+    // The return address is on top of the stack.
+    passed(width, formats, 1)
+}
+
+/// The same at the instruction that calls the listener: a call, before it has pushed its return address, or a jump.
+pub fn tracepoint_call_arguments(width: Width, formats: &[Format], tail: bool) -> Vec<Option<Argument>> {
+    passed(width, formats, i64::from(tail))
+}
+
+/// Arguments behind the listener's own first one, with `above` words on top of those that are on the stack.
+fn passed(width: Width, formats: &[Format], above: i64) -> Vec<Option<Argument>> {
     let (registers, bytes): (&[&str], u8) = match width {
         Width::Bits32 => (&["eax", "edx", "ecx"], 4),
         Width::Bits64 => (&["rdi", "rsi", "rdx", "rcx", "r8", "r9"], 8),
     };
     let stack = if width == Width::Bits64 { Register::RSP } else { Register::ESP };
-    // The first is taken by the function's own argument; the return address is on top of the stack.
-    let (mut next, mut slot) = (1, 1);
+    // The first register is taken by the listener's own argument.
+    let (mut next, mut slot) = (1, above);
     let mut place = |format: &Format| {
         let words = usize::from(format.bytes.div_ceil(bytes).max(1));
         let (first, fits) = (next, next + words <= registers.len());

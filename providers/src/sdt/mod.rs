@@ -29,7 +29,10 @@ pub use evaluate::{EvaluateError, Scene, Value};
 pub use grammar::{ArgumentError, ArgumentErrorKind, argument, arguments};
 pub use guest::GuestScene;
 pub use kernel::KernelFile;
-pub use linux::{JumpLabel, LinuxError, LinuxSites, Standing, StaticCall, Tracepoint, tracepoint_arguments};
+pub use linux::{
+    JumpLabel, LinuxError, LinuxSites, Standing, StaticCall, Tracepoint, tracepoint_arguments,
+    tracepoint_call_arguments,
+};
 pub use macros::{Letter, MacroError, MacroErrorKind, MacroProbe, MacroProbes, Point};
 pub use notes::{NoteError, NoteErrorKind, RawNote, StapNotes, StapProbe};
 pub use operand::{Argument, Format, Memory, Operand, SymbolTerm};

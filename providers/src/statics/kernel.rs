@@ -1,8 +1,9 @@
-//! Calls of `__dtrace_probe_NAME` and macro-declared probes of the kernel.
+//! Calls of `__dtrace_probe_NAME` and macro-declared probes of the kernel; the calls of its modules too.
 
 use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Width};
+use trapline_emu::symbols::KernelModule;
 use trapline_interposer::Place;
 
 use super::declared::declared;
@@ -14,6 +15,12 @@ use crate::target::Target;
 
 /// Arguments of a call that are logged: how many it has is not known.
 const LOGGED: u8 = 6;
+/// Arguments of a call that a handler can ask for.
+const MOST: u8 = 32;
+
+/// Why a call in a module is refused.
+const UNRESOLVED: &str =
+    "the call is still there, and Linux loads no module that calls a function which does not exist";
 
 /// Both kinds, and what is none with the reason.
 pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
@@ -54,10 +61,62 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
                 (true, true) => "lock nop, tail call",
                 (false, _) => "a call that no loader has replaced",
             },
-            arguments: Arc::new(Operands::new((0..LOGGED).map(|n| Some(site.argument(n))).collect())),
+            arguments: arguments(site),
             within: None,
             shown: Vec::new(),
             at_call: false,
+            tail_call: false,
         },
     })
+}
+
+/// The calls of a kernel module, and what is none with the reason.
+pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
+    let Ok(view) = ElfView::parse(module.file().bytes()) else { return Vec::new() };
+    match MacroProbes::read(&view) {
+        Ok(probes) => refused.extend(probes.probes.iter().map(|probe| {
+            format!(
+                "the macro-declared probe {:?}: in a kernel module its pointer cannot be written",
+                probe.symbol
+            )
+        })),
+        Err(error) => refused.push(error.to_string()),
+    }
+    let calls = CallSites::read(&view, Domain::Kernel).unwrap_or_else(|error| {
+        refused.push(error.to_string());
+        CallSites::default()
+    });
+    refused.extend(calls.refused.iter().map(ToString::to_string));
+    for site in calls.sites.iter().filter(|site| !site.loaded) {
+        refused.push(format!("{} in {}: {UNRESOLVED}", site.name, site.function));
+    }
+    calls.sites.iter().filter(|site| site.loaded).map(|site| module_call(module, site)).collect()
+}
+
+fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
+    let file = module.file();
+    Found {
+        function: site.function.as_str().into(),
+        name: site.name.as_str().into(),
+        module: module.name().into(),
+        logged: LOGGED,
+        site: Site {
+            place: Place::Module { module: Arc::clone(module), offset: site.offset },
+            offset: file.symbol_at_offset(site.offset).map_or(0, |at| at.offset),
+            opcode: file
+                .bytes_at(site.offset, 1)
+                .and_then(|bytes| bytes.first().copied())
+                .unwrap_or_default(),
+            rule: if site.tail { "NOPs of a tail call" } else { "NOPs of a call" },
+            arguments: arguments(site),
+            within: None,
+            shown: Vec::new(),
+            at_call: false,
+            tail_call: false,
+        },
+    }
+}
+
+fn arguments(site: &CallSite) -> Arc<Operands> {
+    Arc::new(Operands::new((0..MOST).map(|n| Some(site.argument(n))).collect()))
 }

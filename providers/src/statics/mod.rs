@@ -2,10 +2,10 @@
 //!
 //! | Provider | Probes | Function | Arguments |
 //! |---|---|---|---|
-//! | `sdt` | `__dtrace_probe_NAME` sites of the kernel | that of the site | as of the call |
+//! | `sdt` | `__dtrace_probe_NAME` sites of the kernel and its modules | that of the site | as of the call |
 //! | `sdt` | macro-declared probes of the kernel | that of all points, if they share one | by their letters |
 //! | `sdt` | Linux's tracepoints, each time one is passed | the event's system | none |
-//! | `tracepoint` | the same, while the guest has them switched on | the event's system | typed, by BTF |
+//! | `tracepoint` | the same, while the guest has them switched on | the event's system | typed, by BTF; of modules words |
 //! | `sdt` | macro-declared probes of the user modules | that of all points, if they share one | by their letters |
 //! | as the note says | `<sys/sdt.h>` sites of the user modules | that of the site | the note's operands |
 //! | as the symbol says | `__dtrace_PROVIDER___NAME` sites of the user modules | that of the site | as of the call |
@@ -19,18 +19,20 @@ mod kernel;
 mod operands;
 mod stap;
 mod tracepoint;
+mod unit;
 mod usdt;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use trapline_emu::symbols::UserModule;
+use trapline_emu::symbols::{KernelModule, UserModule};
 use trapline_interposer::Place;
 use trapline_trace::ProbeName;
 
 use crate::description::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
+use unit::Unit;
 
 /// The provider of what names none.
 const SDT: &str = "sdt";
@@ -52,11 +54,21 @@ struct Found {
 #[derive(Debug)]
 enum Source {
     /// Kernel sites, macro-declared probes, tracepoints as they are passed; and those of user modules, read already.
-    Sdt(Vec<Found>),
+    Sdt(Vec<Found>, Arc<Units>),
     /// Tracepoints that are on.
-    Tracepoint,
+    Tracepoint(Arc<Units>),
     /// Those of user modules, read already.
     User(Vec<Found>),
+}
+
+/// The kernel and its modules with their tables, which are read once, when they are first asked for.
+#[derive(Debug, Default)]
+struct Units(OnceLock<Vec<Unit>>);
+
+impl Units {
+    fn read(&self, target: &Target) -> &[Unit] {
+        self.0.get_or_init(|| Unit::all(target))
+    }
 }
 
 /// A provider of static probes.
@@ -77,8 +89,11 @@ impl Static {
     pub fn all(target: &Target) -> Vec<Self> {
         let mut by_provider = by_provider(target.modules());
         let own = by_provider.remove(SDT).unwrap_or_default();
-        let mut providers =
-            vec![Self::new(SDT, Source::Sdt(own)), Self::new("tracepoint", Source::Tracepoint)];
+        let units = Arc::new(Units::default());
+        let mut providers = vec![
+            Self::new(SDT, Source::Sdt(own, Arc::clone(&units))),
+            Self::new("tracepoint", Source::Tracepoint(units)),
+        ];
         let user = by_provider.into_iter();
         providers.extend(user.map(|(name, found)| Self::new(&name, Source::User(found))));
         providers
@@ -86,13 +101,15 @@ impl Static {
 
     fn probes(&self, target: &Target) -> &[Probe] {
         self.probes.get_or_init(|| match &self.source {
-            Source::Sdt(user) => {
+            Source::Sdt(user, units) => {
                 let mut found = kernel::probes(target, &mut Vec::new());
+                kernel_modules(target)
+                    .for_each(|module| found.extend(kernel::module_probes(module, &mut Vec::new())));
                 found.extend(user.iter().cloned());
-                found.extend(tracepoint::passed(target));
+                found.extend(tracepoint::passed(target, units.read(target)));
                 self.number(found)
             }
-            Source::Tracepoint => self.number(tracepoint::traced(target)),
+            Source::Tracepoint(units) => self.number(tracepoint::traced(target, units.read(target))),
             Source::User(found) => self.number(found.clone()),
         })
     }
@@ -154,8 +171,8 @@ fn means(wanted: &Description, probe: &Probe) -> bool {
     wanted.module(&name.module) && wanted.function(&name.function) && wanted.name(&name.name)
 }
 
-/// The probes of one user program or library that a description names, without a kernel.
-pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Vec<Probe> {
+/// The static probes of one user program or library that a description names, and how many it has.
+pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> (Vec<Probe>, u32) {
     let mut found = Vec::new();
     let mut base = 0;
     for (name, sites) in by_provider(std::slice::from_ref(module)) {
@@ -166,7 +183,7 @@ pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Vec<Probe>
         found.extend(meant.map(|probe| Probe { id: base + probe.id, ..probe }));
         base += count;
     }
-    found
+    (found, base)
 }
 
 /// The probes of user modules by the names of their providers.
@@ -217,6 +234,12 @@ pub fn refused(target: &Target, wanted: &Description) -> Vec<Refused> {
         kernel::probes(target, &mut reasons);
         found.extend(reasons.into_iter().map(|reason| Refused { module: kernel.to_string(), reason }));
     }
+    for module in kernel_modules(target).filter(|module| wanted.module(module.name())) {
+        let mut reasons = Vec::new();
+        kernel::module_probes(module, &mut reasons);
+        let module = module.name();
+        found.extend(reasons.into_iter().map(|reason| Refused { module: module.to_owned(), reason }));
+    }
     found.extend(target.modules().iter().flat_map(|module| refused_of(module, wanted)));
     found
 }
@@ -229,6 +252,16 @@ pub fn refused_of(module: &Arc<UserModule>, wanted: &Description) -> Vec<Refused
         read(module, &mut reasons);
     }
     reasons.into_iter().map(|reason| Refused { module: name.to_owned(), reason }).collect()
+}
+
+/// The kernel modules that the kernel could load, each once.
+fn kernel_modules(target: &Target) -> impl Iterator<Item = &Arc<KernelModule>> {
+    let width = target.image().plan().width;
+    let mut names = BTreeSet::new();
+    target
+        .kernel_modules()
+        .iter()
+        .filter(move |module| module.file().width() == width && names.insert(module.name()))
 }
 
 /// The kernel's name, as probes have it.

@@ -45,6 +45,7 @@ fn semaphore(module: &Arc<UserModule>, address: u64) -> Site {
         arguments: Arc::new(Operands::new(Vec::new())),
         shown: Vec::new(),
         at_call: false,
+        tail_call: false,
     }
 }
 
@@ -69,6 +70,7 @@ fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {
             within: None,
             shown: probe.arguments.iter().map(shown).collect(),
             at_call: false,
+            tail_call: false,
         },
     }
 }

@@ -1,95 +1,140 @@
-//! Linux's tracepoints.
+//! Linux's tracepoints, of the kernel and of its modules.
 //!
 //! At the branch of its static key a tracepoint's arguments are wherever the compiler has them: a probe there fires each
-//! time the tracepoint is passed, on or off, without arguments. They are in their places by the calling convention where
-//! `__traceiter_NAME` begins, which runs only while somebody in the guest has the tracepoint on.
+//! time the tracepoint is passed, on or off, without arguments. While somebody in the guest has the tracepoint on, it
+//! calls its listener by the static call `tp_func_NAME`, and there the arguments are in their places by the calling
+//! convention. The kernel patches this call: with one listener it goes straight there, with several to `__traceiter_NAME`.
+//! So the site of the call is probed, or on IA32, where static calls go through a trampoline, the trampoline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trapline_emu::load::{ElfView, LoadPlan, Width};
+use trapline_emu::load::Width;
 use trapline_emu::symbols::{Btf, Parameter};
-use trapline_interposer::Place;
 
+use super::Found;
 use super::operands::Operands;
-use super::{Found, kernel_module};
+use super::unit::Unit;
 use crate::parameters::declaration;
 use crate::provider::Site;
-use crate::sdt::{Format, KernelFile, LinuxSites, Tracepoint, tracepoint_arguments};
+use crate::sdt::{Argument, Format, Tracepoint, tracepoint_arguments, tracepoint_call_arguments};
 use crate::target::Target;
 
 /// What the name of a tracepoint's iterator begins with.
 const ITERATOR: &str = "__traceiter_";
-/// Its own first argument, before the tracepoint's.
+/// What the names of a tracepoint and of the trampoline of its static call begin with.
+const TRACEPOINT: &str = "__tracepoint_";
+const TRAMPOLINE: &str = "__SCT__tp_func_";
+/// A listener's own first argument, before the tracepoint's.
 const OWN: usize = 1;
-
-/// The tracepoints of a Linux kernel; others have none.
-fn tracepoints(target: &Target) -> Vec<Tracepoint> {
-    if target.symbols().lookup("__start___tracepoints_ptrs").is_none() {
-        return Vec::new();
-    }
-    let image = &target.image().plan().image;
-    let file = ElfView::parse(image).and_then(|view| KernelFile::image(&view, target.symbols()));
-    file.map(|file| LinuxSites::read(&file).tracepoints).unwrap_or_default()
-}
+/// Arguments that are in registers on x86-64, behind the listener's own.
+const IN_REGISTERS: usize = 5;
 
 /// A probe at each branch: the tracepoint is passed.
-pub fn passed(target: &Target) -> Vec<Found> {
+pub fn passed(target: &Target, units: &[Unit]) -> Vec<Found> {
+    let rule = "static key, passed on or off";
     let mut found = Vec::new();
-    for point in tracepoints(target) {
+    for (home, point) in points(units) {
         for site in &point.sites {
-            found.extend(at(target, &point, *site, "static key, passed on or off", Vec::new(), Vec::new()));
+            found.extend(at(target, (home, point), (home, *site), rule, Vec::new()));
+        }
+        // A tracepoint of the kernel may be passed in modules too.
+        for unit in units.iter().filter(|unit| unit.name != home.name) {
+            for label in &unit.sites.labels {
+                let own = label.key.wrapping_sub(u64::from(unit.width().bits() / 8));
+                let name = unit.file.name_at(own).and_then(|name| name.strip_prefix(TRACEPOINT));
+                if name == Some(&point.name) && unit.file.is_undefined(own) {
+                    found.extend(at(target, (home, point), (unit, label.site), rule, Vec::new()));
+                }
+            }
         }
     }
     found
 }
 
-/// A probe at each iterator: the tracepoint is on, and here are its arguments.
-pub fn traced(target: &Target) -> Vec<Found> {
+/// A probe at each call of a listener: the tracepoint is on, and here are its arguments.
+pub fn traced(target: &Target, units: &[Unit]) -> Vec<Found> {
     let types = types(target);
-    let width = target.image().plan().width;
+    let mut calls: BTreeMap<&str, Vec<(&Unit, u64, bool)>> = BTreeMap::new();
+    for unit in units {
+        for call in &unit.sites.calls {
+            if let Some(name) = call.tracepoint() {
+                calls.entry(name).or_default().push((unit, call.site, call.tail));
+            }
+        }
+    }
     let mut found = Vec::new();
-    for point in tracepoints(target) {
-        let Some(site) = point.iterator else { continue };
-        let parameters = types.get(point.name.as_str()).and_then(|all| all.get(OWN..)).unwrap_or_default();
-        let formats: Vec<Format> =
-            parameters.iter().map(|parameter| format(&parameter.type_name, width)).collect();
-        let shown = parameters.iter().map(declaration).collect();
-        let rule = "__traceiter, while the guest has it on";
-        found.extend(at(target, &point, site, rule, tracepoint_arguments(width, &formats), shown));
+    for (home, point) in points(units) {
+        let width = home.width();
+        let known = if home.is_module() { None } else { types.get(point.name.as_str()) };
+        let parameters = known.and_then(|all| all.get(OWN..)).unwrap_or_default();
+        let formats = match known {
+            Some(_) => parameters.iter().map(|parameter| format(&parameter.type_name, width)).collect(),
+            // Of unknown types the registers are shown as they are; on IA32 one argument may take two.
+            None if width == Width::Bits64 => vec![Format::unsigned(8); IN_REGISTERS],
+            None => Vec::new(),
+        };
+        let shown: Vec<String> = parameters.iter().map(declaration).collect();
+        let mut add = |unit: &Unit, site, rule, list, at_call| {
+            let one = at(target, (home, point), (unit, site), rule, list);
+            found.extend(one.map(|found| {
+                let site = Site { at_call, shown: shown.clone(), ..found.site };
+                Found { site, ..found }
+            }));
+        };
+        let own = calls.get(point.name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        for (unit, site, tail) in own {
+            let list = tracepoint_call_arguments(width, &formats, *tail);
+            add(unit, *site, "call of the listener, while the guest has it on", list, *tail);
+        }
+        if own.is_empty() {
+            let trampoline = home.file.address(&format!("{TRAMPOLINE}{}", point.name));
+            let (site, rule) = match trampoline {
+                Some(site) => (Some(site), "trampoline to the listener, while the guest has it on"),
+                None => (point.iterator, "__traceiter, while the guest has it on"),
+            };
+            if let Some(site) = site {
+                add(home, site, rule, tracepoint_arguments(width, &formats), true);
+            }
+        }
     }
     found
 }
 
+/// The tracepoints, each with the kernel or module that defines it.
+fn points(units: &[Unit]) -> impl Iterator<Item = (&Unit, &Tracepoint)> {
+    units.iter().flat_map(|unit| unit.sites.tracepoints.iter().map(move |point| (unit, point)))
+}
+
+/// A site of the tracepoint `point` of `home` in `unit`.
 fn at(
     target: &Target,
-    point: &Tracepoint,
-    linear: u64,
+    (home, point): (&Unit, &Tracepoint),
+    (unit, address): (&Unit, u64),
     rule: &'static str,
-    list: Vec<Option<crate::sdt::Argument>>,
-    shown: Vec<String>,
+    list: Vec<Option<Argument>>,
 ) -> Option<Found> {
-    let plan: &LoadPlan = target.image().plan();
     let operands = Operands::new(list);
-    let here = target.symbols().at(linear);
+    let here = unit.symbol(target, address);
+    let (place, opcode) = unit.place(target, address)?;
     Some(Found {
         function: point.system.as_str().into(),
         name: point.name.as_str().into(),
-        module: kernel_module(target),
+        module: Arc::clone(&home.name),
         logged: operands.readable(),
         site: Site {
-            place: Place::Kernel { linear, paddr: plan.vaddr_to_paddr(linear)? },
+            place,
             offset: here.map_or(0, |at| at.offset),
-            opcode: plan.bytes_at(linear, 1)?.first().copied()?,
+            opcode,
             rule,
-            at_call: point.iterator == Some(linear),
+            at_call: false,
+            tail_call: false,
             arguments: Arc::new(operands),
-            shown,
+            shown: Vec::new(),
             within: here.map(|at| Arc::clone(&at.symbol.name)),
         },
     })
 }
-
 /// Parameters of the iterators by tracepoint, if the kernel has its types.
 fn types(target: &Target) -> BTreeMap<String, Vec<Parameter>> {
     let Ok(Some(btf)) = Btf::from_vmlinux(&target.image().plan().image) else { return BTreeMap::new() };

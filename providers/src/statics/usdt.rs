@@ -17,6 +17,8 @@ use crate::target::basename;
 
 /// Arguments of a call that are logged: how many it has is not known.
 const LOGGED: u8 = 6;
+/// Arguments of a call that a handler can ask for.
+const MOST: u8 = 32;
 /// Why a call is refused.
 const NOT_LOADED: &str = "the call is still there; the NOPs that a loader makes of it would be right";
 
@@ -63,7 +65,7 @@ fn probe(module: &UserModule, call: &CallSite, site: Site) -> Found {
 
 /// The site of a call.
 fn fired(module: &Arc<UserModule>, call: &CallSite) -> Site {
-    let list = (0..LOGGED).map(|n| Some(call.argument(n))).collect();
+    let list = (0..MOST).map(|n| Some(call.argument(n))).collect();
     let rule = if call.tail { "NOPs of a tail call" } else { "NOPs of a call" };
     let place = Place::User { module: Arc::clone(module), offset: call.offset };
     let arguments = Arc::new(Operands::of_module(list, module, call.address));
@@ -92,5 +94,6 @@ fn site(module: &UserModule, call: &CallSite, place: Place, (offset, rule): (u64
         arguments: Arc::new(Operands::new(Vec::new())),
         shown: Vec::new(),
         at_call: false,
+        tail_call: false,
     }
 }

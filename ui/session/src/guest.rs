@@ -455,8 +455,7 @@ fn profile(linux: Option<&Linux>, target: &Target) -> Option<Box<dyn OsProfile>>
     Some(Box::new(found))
 }
 
-/// The program or library that an image file is instead of a kernel: it is linked to go anywhere, or asks for a dynamic
-/// linker.
+/// The program or library that an image file is instead of a kernel.
 pub fn user_module(path: &str) -> Option<UserModule> {
     parts::user_module(path)
 }

@@ -1,7 +1,7 @@
 //! Replies: what a command answers, as typed values, as JSON, and as lines of text.
 
 use serde::{Deserialize, Serialize};
-use trapline_providers::Matched;
+use trapline_providers::{Abi, Matched};
 use trapline_trace as trace;
 
 use crate::listing::Rows;
@@ -25,6 +25,9 @@ pub enum Reply {
         /// What the descriptions of a clause matched.
         #[serde(skip)]
         matched: Vec<DescriptionMatch>,
+        /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
+        #[serde(skip)]
+        convention: Option<Abi>,
     },
     /// All programs and their probe points.
     Query {

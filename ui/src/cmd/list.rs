@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use trapline_emu::symbols::UserModule;
-use trapline_providers::{Description, MatchError, Refused, refused, refused_of, user_probes};
+use trapline_providers::{
+    Description, FunctionGlob, MatchError, Refused, refused, refused_of, user_functions, user_probes,
+};
 use trapline_session::{
     Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, Listing, Probing, Script, Session, Wanted,
     user_module,
@@ -29,19 +31,8 @@ const SUGGESTIONS: usize = 3;
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
     check(args, &wanted)?;
-    let program = wanted.description().and_then(|_| user_module(&args.guest.image));
-    if let Some((module, description)) = program.map(Arc::new).zip(wanted.description()) {
-        if args.first.runs() {
-            let image = &args.guest.image;
-            return Err(Failure::Usage(format!("{image} is a program, not a kernel that can be run")));
-        }
-        let bits = module.width().bits() as u8;
-        let parsed = Description::parse(description).map_err(MatchError::from)?;
-        let refused = if args.verbose { refused_of(&module, &parsed) } else { Vec::new() };
-        let found = of_module(&module, &parsed).map(|found| Listing::probes(found, None));
-        let found = found.map_err(Failure::from).or_else(|error| none(args, error, &refused, out))?;
-        let how = (2 + usize::from(bits) / 4, bits);
-        return write(args, how, (&found, &refused), &wanted, Exit::Ok, out, talk);
+    if let Some(module) = user_module(&args.guest.image).map(Arc::new) {
+        return list_program(args, &module, &wanted, out, talk);
     }
     let (first, memory) = (&args.first, args.first.mem.unwrap_or(DEFAULT_MEMORY));
     let guest = options::guest(&args.guest, memory, &first.cmdline, &first.devices)?;
@@ -122,16 +113,37 @@ fn check(args: &ListArgs, wanted: &Wanted) -> Result<(), Failure> {
     }
 }
 
-/// The probes of a user program or library that was given as the image.
-fn of_module(
+/// Lists a user program or library that was given as the image: its functions, or probes of it.
+fn list_program(
+    args: &ListArgs,
     module: &Arc<UserModule>,
-    wanted: &Description,
-) -> Result<Vec<trapline_providers::Probe>, MatchError> {
-    let found = user_probes(module, wanted);
-    if found.is_empty() {
-        return Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new() });
+    wanted: &Wanted,
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    if args.first.runs() {
+        let image = &args.guest.image;
+        return Err(Failure::Usage(format!("{image} is a program, not a kernel that can be run")));
     }
-    Ok(found)
+    let bits = module.width().bits() as u8;
+    let how = (2 + usize::from(bits) / 4, bits);
+    let Some(description) = wanted.description() else {
+        let glob = match wanted {
+            Wanted::Named(text) => Some(FunctionGlob::new(text).map_err(Failure::Glob)?),
+            _ => None,
+        };
+        let found = user_functions(module, glob.as_ref());
+        if let (true, Wanted::Named(pattern)) = (found.is_empty(), wanted) {
+            let near = module.symbols().near_misses(pattern, SUGGESTIONS);
+            return Err(no_function(&args.guest.image, pattern, &near));
+        }
+        return write(args, how, (&Listing::Functions(found), &[]), wanted, Exit::Ok, out, talk);
+    };
+    let parsed = Description::parse(description).map_err(MatchError::from)?;
+    let refused = if args.verbose { refused_of(module, &parsed) } else { Vec::new() };
+    let found = user_probes(module, &parsed).map(|found| Listing::probes(found, None));
+    let found = found.map_err(Failure::from).or_else(|error| none(args, error, &refused, out))?;
+    write(args, how, (&found, &refused), wanted, Exit::Ok, out, talk)
 }
 
 /// Runs the guest to where its listing is wanted, and the exit code if that was not reached.
@@ -158,14 +170,16 @@ fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, E
 }
 
 fn nothing(guest: &Guest, pattern: &str) -> Failure {
-    let modules = guest.target().modules().iter();
-    let near = |symbols: &trapline_emu::symbols::Symbols| -> Vec<String> {
-        symbols.near_misses(pattern, SUGGESTIONS).into_iter().map(|name| format!("`{name}`")).collect()
-    };
-    let mut names = near(guest.target().symbols());
-    names.extend(modules.flat_map(|module| near(module.symbols())));
-    names.truncate(SUGGESTIONS);
-    let mut sentence = format!("no function of {} matches `{pattern}`", guest.name());
+    let target = guest.target();
+    let modules = target.modules().iter().map(|module| module.symbols());
+    let all = std::iter::once(target.symbols()).chain(modules);
+    let near: Vec<&str> = all.flat_map(|symbols| symbols.near_misses(pattern, SUGGESTIONS)).collect();
+    no_function(guest.name(), pattern, &near)
+}
+
+fn no_function(image: &str, pattern: &str, near: &[&str]) -> Failure {
+    let names: Vec<String> = near.iter().take(SUGGESTIONS).map(|name| format!("`{name}`")).collect();
+    let mut sentence = format!("no function of {image} matches `{pattern}`");
     if !names.is_empty() {
         sentence.push_str(&format!("; did you mean {}?", names.join(" or ")));
     }

@@ -129,19 +129,26 @@ fn insert_all(
         let program = Box::new(read_program(path, source)?);
         talk.remarks(&program.warnings);
         let name = path.display().to_string();
-        session.apply(Command::Insert { name, program, only: only.clone() })?;
+        said(&session.apply(Command::Insert { name, program, only: only.clone() })?, talk);
     }
     for text in &args.clauses {
         let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
-        if let Reply::Action { matched, .. } = reply {
-            matched.iter().for_each(|matched| talk.note(&matched.sentence()));
-        }
+        said(&reply, talk);
     }
     let selects = only != Selection::default() && args.is_probed();
     if selects && !any_enabled(session)? {
         return Err(Failure::Usage(format!("no probe point of the programs has {}", only.words())));
     }
     Ok(())
+}
+
+/// Says what the descriptions of a program matched, and by which convention its handlers find arguments.
+fn said(reply: &Reply, talk: &Talk) {
+    let Reply::Action { matched, convention, .. } = reply else { return };
+    matched.iter().for_each(|matched| talk.note(&matched.sentence()));
+    if let Some(abi) = convention {
+        talk.note(&format!("by its code the kernel takes arguments as {abi} (--abi overrides this)"));
+    }
 }
 
 fn any_enabled(session: &mut Session) -> Result<bool, Failure> {

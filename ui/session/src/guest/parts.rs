@@ -13,9 +13,6 @@ use trapline_providers::Target;
 use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
 use crate::files::{file_name, read_file};
 
-/// Type of the program header that names a dynamic linker.
-const PT_INTERP: u32 = 3;
-
 /// What a guest is made of, as bytes.
 #[derive(Default)]
 struct Parts {
@@ -31,9 +28,7 @@ struct Parts {
 /// See [`super::user_module`].
 pub fn user_module(path: &str) -> Option<UserModule> {
     let bytes = read_file(Path::new(path)).ok()?;
-    let view = ElfView::parse(&bytes).ok()?;
-    let program = view.is_dynamic() || view.programs().iter().any(|header| header.p_type == PT_INTERP);
-    if program { UserModule::parse(&bytes, file_name(path)).ok() } else { None }
+    if UserModule::recognises(&bytes) { UserModule::parse(&bytes, file_name(path)).ok() } else { None }
 }
 
 /// What a kernel is called on its own command line: a name that depends neither on its file's folder nor on its

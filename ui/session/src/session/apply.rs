@@ -64,7 +64,14 @@ impl Session {
         let icount = self.icount();
         let note =
             if sentence.is_empty() { sentence } else { format!("{sentence} at {icount} instructions") };
-        Reply::Action { icount, action: action.to_owned(), name: name.to_owned(), note, matched: Vec::new() }
+        Reply::Action {
+            icount,
+            action: action.to_owned(),
+            name: name.to_owned(),
+            note,
+            matched: Vec::new(),
+            convention: None,
+        }
     }
 
     fn programs(&self) -> Vec<ProgramView<'_>> {
@@ -99,7 +106,11 @@ impl Session {
         let resolved = resolve(&self.target, program)
             .map_err(|findings| CommandError::DoesNotFit { name: name.to_owned(), findings })?;
         self.arm(name, &resolved, only)?;
-        Ok(self.done("insert", name, format!("inserted {name}")))
+        let mut reply = self.done("insert", name, format!("inserted {name}"));
+        if let Reply::Action { convention, .. } = &mut reply {
+            *convention = resolved.convention;
+        }
+        Ok(reply)
     }
 
     fn insert_clause(&mut self, text: &str, only: &Selection) -> Answer {
@@ -108,8 +119,9 @@ impl Session {
         let name = self.free_name(&format!("-n {}", clause.descriptions.join(",")));
         self.arm(&name, &resolved, only)?;
         let mut reply = self.done("insert", &name, format!("inserted {name}"));
-        if let Reply::Action { matched: found, .. } = &mut reply {
+        if let Reply::Action { matched: found, convention, .. } = &mut reply {
             *found = matched.into_iter().map(Into::into).collect();
+            *convention = resolved.convention;
         }
         Ok(reply)
     }

@@ -1,0 +1,291 @@
+//! Which calling convention IA32 code has, by what its instructions do with registers and stack.
+//!
+//! A function that reads EAX, EDX or ECX before anything has written them takes arguments there (`-mregparm=3`). One that
+//! reads above its return address, and none of these registers, takes them on the stack. A kernel has the convention of
+//! the majority of its functions; no name and no version text is looked for, since kernels copy those from each other.
+//! In a kernel with `regparm`, functions with a variable number of arguments still take all of them on the stack (GCC,
+//! "x86 Function Attributes", regparm): such a function takes the address of its arguments and reads no register.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions,
+    Mnemonic, OpAccess, OpKind, Register,
+};
+use trapline_emu::symbols::Symbol;
+
+use crate::target::Target;
+
+/// Bytes of a function that are looked at.
+pub const MOST_BYTES: u64 = 4096;
+/// Functions that decide about a kernel, spread over all of it.
+const SAMPLED: usize = 2000;
+/// Instructions of a function that are looked at, with each set of registers not yet written.
+const MOST_INSTRUCTIONS: usize = 1024;
+/// The registers of `regparm`: EAX, EDX, ECX.
+const REGISTERS: [Register; 3] = [Register::EAX, Register::EDX, Register::ECX];
+const ALL: u8 = 0b111;
+/// Bytes from the return address to the first argument on the stack, and to where there is none any more.
+const FIRST: i64 = 4;
+const LAST: i64 = 256;
+
+/// What a function's instructions say of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// It reads EAX, EDX or ECX as its caller has left them.
+    Registers,
+    /// It reads arguments on the stack alone.
+    Stack,
+    /// It takes the address of its arguments on the stack, and reads none of the registers: their number is variable.
+    Variadic,
+    /// It seems to have no arguments.
+    Nothing,
+}
+
+/// Where a function has come to on one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct State {
+    ip: u64,
+    /// Registers of [`REGISTERS`] that nothing has written yet, a bit each.
+    unwritten: u8,
+    /// Bytes from the stack pointer up to the return address.
+    depth: i64,
+    /// The same of EBP, once it is a frame pointer.
+    frame: Option<i64>,
+}
+
+/// The evidence of the function of 32-bit code at `start`.
+pub fn evidence(bytes: &[u8], start: u64) -> Evidence {
+    let bytes = bytes.get(..bytes.len().min(MOST_BYTES as usize)).unwrap_or(bytes);
+    let mut walk = Walk { bytes, start, info: InstructionInfoFactory::new(), seen: BTreeSet::new() };
+    walk.paths()
+}
+
+/// Whether most functions of an IA32 kernel that show where their arguments are have them in registers.
+pub fn is_regparm(target: &Target) -> bool {
+    let plan = target.image().plan();
+    let code = |symbol: &&Symbol| plan.is_executable(symbol.addr) == Some(true);
+    let functions: Vec<&Symbol> = target.symbols().functions().filter(code).collect();
+    let (mut registers, mut stack) = (0u32, 0u32);
+    for symbol in functions.iter().step_by(functions.len().div_ceil(SAMPLED).max(1)) {
+        let size = usize::try_from(symbol.size.clamp(1, MOST_BYTES)).unwrap_or_default();
+        let Some(bytes) = plan.bytes_at(symbol.addr, size) else { continue };
+        match evidence(&bytes, symbol.addr) {
+            Evidence::Registers => registers += 1,
+            Evidence::Stack | Evidence::Variadic => stack += 1,
+            Evidence::Nothing => {}
+        }
+    }
+    registers > stack
+}
+
+struct Walk<'a> {
+    bytes: &'a [u8],
+    start: u64,
+    info: InstructionInfoFactory,
+    seen: BTreeSet<(u64, u8)>,
+}
+
+/// What one instruction does with arguments.
+#[derive(Default)]
+struct Uses {
+    register: bool,
+    stack: bool,
+    address: bool,
+}
+
+impl Walk<'_> {
+    fn paths(&mut self) -> Evidence {
+        let mut open = vec![State { ip: self.start, unwritten: ALL, depth: 0, frame: None }];
+        let (mut stack, mut address) = (false, false);
+        while let Some(state) = open.pop() {
+            if self.seen.len() >= MOST_INSTRUCTIONS || !self.seen.insert((state.ip, state.unwritten)) {
+                continue;
+            }
+            let Some(i) = self.decode(state.ip) else { continue };
+            let mut next = State { ip: i.next_ip(), ..state };
+            let uses = self.uses(&i, &mut next);
+            if uses.register {
+                return Evidence::Registers;
+            }
+            stack |= uses.stack;
+            address |= uses.address;
+            match i.flow_control() {
+                FlowControl::Next => open.push(next),
+                // A call `__fentry__`, or into the next function, keeps the registers.
+                FlowControl::Call if i.ip() == self.start => open.push(next),
+                FlowControl::Call | FlowControl::IndirectCall => open.push(State { unwritten: 0, ..next }),
+                FlowControl::ConditionalBranch => {
+                    open.push(State { ip: i.near_branch_target(), ..next });
+                    open.push(next);
+                }
+                FlowControl::UnconditionalBranch => open.push(State { ip: i.near_branch_target(), ..next }),
+                _ => {}
+            }
+        }
+        match (address, stack) {
+            (true, _) => Evidence::Variadic,
+            (false, true) => Evidence::Stack,
+            (false, false) => Evidence::Nothing,
+        }
+    }
+
+    fn decode(&self, ip: u64) -> Option<Instruction> {
+        let rest = self.bytes.get(usize::try_from(ip.checked_sub(self.start)?).ok()?..)?;
+        let mut decoder = Decoder::with_ip(32, rest, ip, DecoderOptions::NONE);
+        Some(decoder.decode()).filter(|i| !i.is_invalid())
+    }
+
+    /// What an instruction does with arguments; `next` becomes the state behind it.
+    fn uses(&mut self, i: &Instruction, next: &mut State) -> Uses {
+        let mut uses = Uses::default();
+        // `lea esi, [esi]` and its like are NOPs of compilers.
+        if i.mnemonic() == Mnemonic::Nop || is_own_move(i) {
+            return uses;
+        }
+        let above = above_return_address(i, next);
+        let is_address = i.mnemonic() == Mnemonic::Lea;
+        // The address of the first one is that of a frame which the function aligns.
+        uses.address = is_address && above.is_some_and(|bytes| bytes > FIRST);
+        uses.stack = !is_address && above.is_some();
+        let used = self.info.info_options(i, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers();
+        let constant = is_constant(i);
+        let mut written = 0;
+        for register in used {
+            let full = register.register().full_register32();
+            let Some(bit) = REGISTERS.iter().position(|r| *r == full).map(|n| 1 << n) else { continue };
+            match register.access() {
+                _ if constant && full == i.op0_register().full_register32() => written |= bit,
+                // A push may only save the register, or make room.
+                OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                    if next.unwritten & bit != 0 && i.mnemonic() != Mnemonic::Push =>
+                {
+                    uses.register = true;
+                }
+                OpAccess::Write | OpAccess::ReadWrite => written |= bit,
+                _ => {}
+            }
+        }
+        next.unwritten &= !written;
+        let by = i64::from(i.stack_pointer_increment());
+        match (i.mnemonic(), i.op0_register()) {
+            (Mnemonic::Mov, Register::EBP) if i.op1_register() == Register::ESP => {
+                next.frame = Some(next.depth);
+            }
+            (Mnemonic::Leave, _) => {
+                next.depth = next.frame.take().map_or(next.depth, |frame| frame - 4);
+            }
+            (Mnemonic::Pop, Register::EBP) => {
+                next.frame = None;
+                next.depth -= by;
+            }
+            (Mnemonic::Sub, Register::ESP) if is_immediate(i) => next.depth += signed(i),
+            (Mnemonic::Add, Register::ESP) if is_immediate(i) => next.depth -= signed(i),
+            _ if matches!(i.flow_control(), FlowControl::Next) => next.depth -= by,
+            _ => {}
+        }
+        uses
+    }
+}
+
+/// How far an instruction's memory operand is from the return address, if it is where arguments are.
+fn above_return_address(i: &Instruction, state: &State) -> Option<i64> {
+    if !(0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory) || i.memory_index() != Register::None {
+        return None;
+    }
+    let below = match i.memory_base() {
+        Register::ESP => state.depth,
+        Register::EBP => state.frame?,
+        _ => return None,
+    };
+    let bytes = i64::from(i.memory_displacement32().cast_signed()) - below;
+    (FIRST..LAST).contains(&bytes).then_some(bytes)
+}
+
+/// Whether an instruction puts a register into itself.
+fn is_own_move(i: &Instruction) -> bool {
+    match i.mnemonic() {
+        Mnemonic::Lea => {
+            let own = i.op0_register() == i.memory_base() && i.memory_displacement32() == 0;
+            own && i.memory_index() == Register::None
+        }
+        Mnemonic::Mov | Mnemonic::Xchg => {
+            i.op1_kind() == OpKind::Register && i.op0_register() == i.op1_register()
+        }
+        _ => false,
+    }
+}
+
+/// Whether an instruction's result does not depend on what its register held: `or eax, -1`, `sbb eax, eax`.
+fn is_constant(i: &Instruction) -> bool {
+    match i.mnemonic() {
+        Mnemonic::Or => matches!(i.op1_kind(), OpKind::Immediate8to32) && i.immediate8to32() == -1,
+        Mnemonic::And => matches!(i.op1_kind(), OpKind::Immediate8to32) && i.immediate(1) == 0,
+        Mnemonic::Sbb => i.op1_kind() == OpKind::Register && i.op0_register() == i.op1_register(),
+        _ => false,
+    }
+}
+
+fn is_immediate(i: &Instruction) -> bool {
+    matches!(
+        i.code(),
+        Code::Sub_rm32_imm8 | Code::Sub_rm32_imm32 | Code::Add_rm32_imm8 | Code::Add_rm32_imm32
+    )
+}
+
+/// The immediate operand of an instruction of 32 bits.
+fn signed(i: &Instruction) -> i64 {
+    i64::from((i.immediate(1) as u32).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Evidence {
+        evidence(bytes, 0x1000)
+    }
+
+    #[test]
+    fn a_register_read_before_it_is_written_is_an_argument() {
+        // push ebp; mov ebp,esp; mov ebx,eax; ret
+        assert_eq!(of(&[0x55, 0x89, 0xe5, 0x89, 0xc3, 0xc3]), Evidence::Registers);
+        // call __fentry__; push eax; xor eax,eax; test edx,edx; ret
+        assert_eq!(of(&[0xe8, 0, 1, 0, 0, 0x50, 0x31, 0xc0, 0x85, 0xd2, 0xc3]), Evidence::Registers);
+        // jz +2; xor ecx,ecx; inc ecx: read on one of two paths
+        assert_eq!(of(&[0x74, 2, 0x31, 0xc9, 0x41, 0xc3]), Evidence::Registers);
+        // or eax,-1; mov ebx,eax; ret: a constant
+        assert_eq!(of(&[0x83, 0xc8, 0xff, 0x89, 0xc3, 0xc3]), Evidence::Nothing);
+        // nop; call; mov ebx,eax: what a call returns is no argument
+        assert_eq!(of(&[0x90, 0xe8, 0, 1, 0, 0, 0x89, 0xc3, 0xc3]), Evidence::Nothing);
+    }
+
+    #[test]
+    fn memory_above_the_return_address_is_an_argument() {
+        // push ebp; mov ebp,esp; mov eax,[ebp+8]; ret
+        assert_eq!(of(&[0x55, 0x89, 0xe5, 0x8b, 0x45, 8, 0xc3]), Evidence::Stack);
+        // sub esp,12; mov eax,[esp+16]; ret
+        assert_eq!(of(&[0x83, 0xec, 12, 0x8b, 0x44, 0x24, 16, 0xc3]), Evidence::Stack);
+        // sub esp,12; mov eax,[esp+8]; ret: a local variable
+        assert_eq!(of(&[0x83, 0xec, 12, 0x8b, 0x44, 0x24, 8, 0xc3]), Evidence::Nothing);
+        // mov eax,[ebp+8]; ret: EBP is the caller's
+        assert_eq!(of(&[0x8b, 0x45, 8, 0xc3]), Evidence::Nothing);
+    }
+
+    #[test]
+    fn the_address_of_arguments_is_taken_where_their_number_is_variable() {
+        // push ebp; mov ebp,esp; lea ecx,[ebp+12]; mov edx,[ebp+8]; ret
+        assert_eq!(of(&[0x55, 0x89, 0xe5, 0x8d, 0x4d, 12, 0x8b, 0x55, 8, 0xc3]), Evidence::Variadic);
+        // the same after a read of EAX: the fourth argument of regparm
+        assert_eq!(of(&[0x55, 0x89, 0xe5, 0x89, 0xc3, 0x8d, 0x4d, 12, 0xc3]), Evidence::Registers);
+    }
+
+    #[test]
+    fn any_bytes_are_looked_at_in_bounded_time() {
+        // A conditional jump to itself and code that does not decode.
+        assert_eq!(of(&[0x74, 0xfe, 0xff, 0xff]), Evidence::Nothing);
+        assert_eq!(of(&[]), Evidence::Nothing);
+        let jumps: Vec<u8> = [0x75u8, 0xfd, 0x41].repeat(3000);
+        assert_ne!(of(&jumps), Evidence::Stack);
+    }
+}
