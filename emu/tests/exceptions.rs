@@ -6,6 +6,7 @@
 use crate::common::*;
 use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, ecx};
 use std::fmt::Write as _;
+use trapline_emu::Stop;
 
 struct Case<'a> {
     name: &'a str,
@@ -345,3 +346,55 @@ fn a_set_that_faults_has_lost_no_flags() {
 
 const VALUES: [(u64, u64); 5] =
     [(0, 0), (5, 9), (0x8000_0000, 1), (0xffff_ffff, 1), (0x7fff_ffff, 0xffff_ffff)];
+
+#[test]
+fn syscall_is_single_stepped_unless_it_clears_tf() {
+    for (mask, trapped) in [(0, true), (TF, false)] {
+        for lead in [0, 3] {
+            // pushf; or dword [rsp], 100h; popf; syscall
+            let code = [&[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d][..], &[0x0f, 0x05]].concat();
+            let code = [&vec![0x90; lead][..], &code].concat();
+            let mut g = Setup::bits64().code(&code).at(DATA, &[0x90, 0xf4]).boot();
+            let e = g.core().env();
+            e.set_lstar(DATA);
+            e.set_star(u64::from(CS0) << 32);
+            e.set_fmask(mask);
+            assert_eq!(g.run(), Stop::Halted);
+            let before = lead as u64 + 4;
+            if trapped {
+                let frame = g.frame();
+                assert_eq!((frame.vector, frame.ip, frame.flags & TF), (1, DATA, TF));
+                assert_eq!((g.core().env().dr(6) & 0x4000, g.count()), (0x4000, before + 3));
+            } else {
+                assert_eq!((g.ip(), g.gpr(11) & TF, g.count()), (DATA + 2, TF, before + 2));
+            }
+        }
+    }
+}
+
+#[test]
+fn cmpxchg_of_two_words_keeps_the_flags_of_the_instruction_before() {
+    // CF, PF, AF, SF and OF stay; ZF tells whether they were equal (SDM volume 2, CMPXCHG8B).
+    for (bits, wide) in [(32, &[][..]), (64, &[]), (64, &[0x48])] {
+        for lock in [&[][..], &[0xf0]] {
+            for (compare, want) in [([0x39, 0xd1], 0x81), ([0x38, 0xca], 0x814), ([0x85, 0xc9], 4)] {
+                for nops in [&[][..], &[0x90], &[0xeb, 0]] {
+                    for equal in [false, true] {
+                        // cmp; nops; cmpxchg8b [edi]; pushf; pop ebx; hlt
+                        let exchange = [lock, wide, &[0x0f, 0xc7, 0x0f, 0x9c, 0x5b, 0xf4]].concat();
+                        let code = [&compare[..], nops, &exchange].concat();
+                        let mut g = Setup::bits(bits).code(&code).boot();
+                        g.set(1, 3).set(2, 0x80).set(7, DATA);
+                        let size = if wide.is_empty() { 4 } else { 8 };
+                        g.m.write_physical(DATA + size, &[if equal { 0x80 } else { 1 }]);
+                        assert_eq!(g.run(), Stop::Halted);
+                        // AF of `cmp dl, cl` is 1.
+                        let af = if compare == [0x38, 0xca] { 0x10 } else { 0 };
+                        let zf = if equal { 0x40 } else { 0 };
+                        assert_eq!(g.gpr(3) & 0x8d5, want | af | zf, "{bits}-bit {code:02x?}");
+                    }
+                }
+            }
+        }
+    }
+}

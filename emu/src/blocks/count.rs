@@ -223,7 +223,7 @@ impl Core {
     /// goes to the middle of itself by a store: when it stands there, it was abandoned. A branch may go between its
     /// instructions.
     fn inside_last(&self, pc: u64) -> bool {
-        let within = |b: &CellRef| b.icount() > 1 && (b.pc()..b.pc() + u64::from(b.size())).contains(&pc);
+        let within = |b: &CellRef| b.icount() > 1 && pc.wrapping_sub(b.pc()) < u64::from(b.size());
         self.last().filter(within).is_some_and(|b| self.walk(&b, pc).1 == pc)
     }
 
@@ -357,6 +357,7 @@ impl Core {
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
             Kind::Repeated => n > 0 && self.may_restart(at),
+            Kind::Plain if compared.misleads(i) => true,
             Kind::Plain | Kind::Far => {
                 self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc())
             }

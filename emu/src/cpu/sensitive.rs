@@ -28,6 +28,7 @@ const IA32_MISC_ENABLE: u32 = 0x1a0;
 const APIC_BASE_MSR: u32 = 0x1b;
 const EFER_SCE: u64 = 1;
 const CR4_TSD: u64 = 4;
+const TF: u64 = 0x100;
 
 impl Core {
     /// Executes one sensitive instruction at EIP.
@@ -39,7 +40,8 @@ impl Core {
         self.end_own(i, outcome, tf);
     }
 
-    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it.
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it. SYSCALL, the one of them that
+    /// may clear TF, is not trapped then.
     pub(crate) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
         match outcome {
             Ok(Done::Natively) => return,
@@ -56,6 +58,7 @@ impl Core {
         self.hot.clock.icount += 1;
         self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
         let met = self.tell_watched();
+        let tf = tf && self.env.eflags_raw() & TF != 0;
         if tf || met != 0 {
             self.debug_trap(met, tf);
         }

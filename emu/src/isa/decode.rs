@@ -84,17 +84,22 @@ fn is_set(i: &Instruction) -> bool {
     i.condition_code() != ConditionCode::None && i.op_count() == 1 && i.flow_control() == FlowControl::Next
 }
 
-/// The CMP or TEST whose flags an instruction of a block sees.
+/// What the instructions of a block before one have done to the flags.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Compared(Option<Mnemonic>);
+pub(crate) struct Compared {
+    /// The CMP or TEST that has set them.
+    by: Option<Mnemonic>,
+    /// Whether any has set them.
+    set: bool,
+}
 
 impl Compared {
     /// After instruction `i` of the same block.
     pub fn after(self, i: &Instruction) -> Self {
         match i.mnemonic() {
             _ if i.rflags_modified() == 0 => self,
-            m @ (Mnemonic::Cmp | Mnemonic::Test) => Self(Some(m)),
-            _ => Self(None),
+            m @ (Mnemonic::Cmp | Mnemonic::Test) => Self { by: Some(m), set: true },
+            _ => Self { by: None, set: true },
         }
     }
 
@@ -102,12 +107,18 @@ impl Compared {
     /// `gen_prepare_cc`). Where it does not know what set them, or for other conditions, it makes EFLAGS of them first.
     pub fn keeps_flags(self, i: &Instruction) -> bool {
         use ConditionCode as C;
-        match self.0 {
+        match self.by {
             _ if !is_set(i) => false,
             Some(Mnemonic::Cmp) => !matches!(i.condition_code(), C::o | C::no | C::p | C::np),
             Some(_) => matches!(i.condition_code(), C::e | C::ne | C::s | C::ns | C::b | C::ae),
             None => false,
         }
+    }
+
+    /// Whether the engine takes wrong flags for those of before `i`: its CMPXCHG8B and CMPXCHG16B look for them where they are
+    /// at the beginning of the block.
+    pub fn misleads(self, i: &Instruction) -> bool {
+        self.set && matches!(i.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
     }
 }
 

@@ -427,7 +427,7 @@ impl Core {
         let len = copy.len().min(15);
         let mut code = [0xcc; SLOT_BYTES];
         code[..len].copy_from_slice(&copy[..len]);
-        let next = site + u64::from(site_len);
+        let next = site.wrapping_add(site_len.into());
         let mut at = len;
         if decode(bits, copy, 0).is_some_and(|i| decode::is_x87(&i)) {
             // jmp $+2: ends the block, so that the machine sees the FPU's instruction pointer before the guest does.

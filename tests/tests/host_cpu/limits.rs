@@ -129,4 +129,9 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
     }
 }
 
+/// Whether the engine computes the flags that the manual calls undefined from what it knows of them in the block.
+pub fn depends_on_its_block(i: &Instruction) -> bool {
+    matches!(i.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc)
+}
+
 const IMMEDIATE: &str = "leaves the immediate out when it computes a RIP-relative address";
