@@ -114,6 +114,11 @@ impl<'a> Visit<'a> for Functions {
     fn visit_expr_call(&mut self, call: &'a ExprCall) {
         visit::visit_expr_call(self, call);
         if let Expr::Path(path) = &*call.func {
+            // `shared::<Snapshot>()` asserts a bound, which the compiler checks.
+            let typed = path.path.segments.last().is_some_and(|last| !last.arguments.is_none());
+            if let Some(body) = self.body().filter(|_| typed && call.args.is_empty()) {
+                body.asserts = true;
+            }
             let name = path.path.segments.last().map(|segment| segment.ident.to_string());
             self.calls(name.unwrap_or_default());
         }
