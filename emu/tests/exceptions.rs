@@ -398,3 +398,38 @@ fn cmpxchg_of_two_words_keeps_the_flags_of_the_instruction_before() {
         }
     }
 }
+
+#[test]
+fn int1_is_a_debug_trap_that_no_gate_refuses() {
+    for bits in [32, 64] {
+        for ring in [0, 3] {
+            for lead in [0, 1, 4] {
+                let code = [&vec![0x90; lead][..], &[0xf1, 0x90]].concat();
+                let mut g = Setup::bits(bits).ring(ring).code(&code).boot();
+                let before = g.core().env().dr(6);
+                let c = g.caught();
+                assert_eq!(
+                    (c.vector, c.ip, c.flags & RF),
+                    (1, CODE + lead as u64 + 1, 0),
+                    "{bits}-bit ring {ring}"
+                );
+                assert_eq!((g.core().env().dr(6), g.count()), (before, lead as u64 + 1 + 3));
+            }
+        }
+        // A gate that cannot be used: the fault is one of the instruction.
+        let mut g = Setup::bits(bits).gate(1, 0, 0x0e00).code(&[0x90, 0xf1]).boot();
+        let c = g.caught();
+        assert_eq!((c.vector, c.error, c.ip, g.count()), (11, Some(0xb), CODE + 1, 1 + 3));
+    }
+}
+
+#[test]
+fn the_apic_base_can_be_read_without_an_apic() {
+    for bits in [32, 64] {
+        // mov ecx, 1bh; rdmsr; wrmsr; or eax, 800h; wrmsr
+        let code = [0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0f, 0x30, 0x0d, 0, 8, 0, 0, 0x0f, 0x30, 0xf4];
+        let mut g = Setup::bits(bits).code(&code).boot();
+        let c = g.caught();
+        assert_eq!((c.vector, c.ip, g.gpr(0), g.gpr(2)), (13, CODE + 14, 0xfee0_0900, 0), "{bits}-bit");
+    }
+}

@@ -73,6 +73,8 @@ pub(crate) enum Origin {
     Trap,
     /// INT n, INT3, INTO: the gate's DPL is checked.
     Software,
+    /// INT1, which raises #DB as a trap; the gate's DPL is not checked (SDM volume 2, INT n).
+    Int1,
     /// An external interrupt or NMI.
     External,
 }
@@ -225,7 +227,7 @@ impl Core {
                         self.triple_fault(chain);
                         return;
                     }
-                    if event.origin == Origin::Software {
+                    if matches!(event.origin, Origin::Software | Origin::Int1) {
                         self.hot.clock.icount -= 1;
                         self.env.set_eip(at);
                     }

@@ -6,7 +6,7 @@
 
 use crate::cpu::control::{CR0_PE, CR0_PG};
 use crate::cpu::cpuid::cpuid;
-use crate::cpu::deliver::Fault;
+use crate::cpu::deliver::{Fault, Origin, Vector};
 use crate::engine::{Model, Seg, Segment, hflags};
 use crate::isa::decode::{self, Kind};
 use crate::run::{Core, Mode};
@@ -26,6 +26,8 @@ pub(crate) enum Done {
 const MISC_ENABLE: u64 = 1;
 const IA32_MISC_ENABLE: u32 = 0x1a0;
 const APIC_BASE_MSR: u32 = 0x1b;
+/// IA32_APIC_BASE where there is no local APIC: disabled, at its usual address, of the bootstrap processor.
+const NO_APIC: u64 = 0xfee0_0100;
 const EFER_SCE: u64 = 1;
 const CR4_TSD: u64 = 4;
 const TF: u64 = 0x100;
@@ -92,6 +94,7 @@ impl Core {
             M::Rdmsr => self.rdmsr(i),
             M::Wrmsr => self.wrmsr(i),
             M::Rdpmc => Err(Fault::gp(0)),
+            M::Int1 => Ok(self.int1(i)),
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
@@ -201,7 +204,7 @@ impl Core {
             // Microcode revision and platform: fixed.
             0x8b | 0x17 => 0,
             IA32_MISC_ENABLE if self.model == Model::X86_64 => MISC_ENABLE,
-            APIC_BASE_MSR => self.platform.apic_base().ok_or(Fault::gp(0))?,
+            APIC_BASE_MSR => self.platform.apic_base().unwrap_or(NO_APIC),
             _ if self.known_msr(index) => {
                 self.natively(i);
                 return Ok(Done::Natively);
@@ -221,6 +224,7 @@ impl Core {
             0x10 => self.tsc_offset = value.wrapping_sub(self.hot.clock.now()),
             0x8b | 0x79 => {}
             IA32_MISC_ENABLE if self.model == Model::X86_64 && value == MISC_ENABLE => {}
+            APIC_BASE_MSR if self.platform.apic_base().is_none() && value == NO_APIC => {}
             APIC_BASE_MSR => self.write_apic_base(value)?,
             0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
             _ if self.known_msr(index) => {
@@ -275,6 +279,16 @@ impl Core {
             self.flush_paging();
         }
         Ok(Done::Natively)
+    }
+
+    /// INT1 raises #DB behind itself and leaves DR6 as it is.
+    fn int1(&mut self, i: &Instruction) -> Done {
+        let at = self.env.eip();
+        let next = self.wrap_ip(at.wrapping_add(i.len() as u64));
+        self.env.set_eip(next);
+        self.hot.clock.icount += 1;
+        self.deliver(Vector::Debug as u8, None, Origin::Int1, next, at);
+        Done::Natively
     }
 
     fn syscall(&mut self, i: &Instruction) -> Result<Done, Fault> {

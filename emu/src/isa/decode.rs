@@ -53,6 +53,8 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         M::Rdtsc => Kind::Clock,
         M::Rdtscp => Kind::ClockAndAux,
         M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
+        // The engine raises #UD for it.
+        M::Int1 => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
         // The engine runs what such a prefix stands before as if it were not there; neither model has any.

@@ -9,10 +9,12 @@
 use super::walk::Translation;
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+/// Bytes of the largest page that either CPU model has; smaller large pages lie inside one.
+const REGION: u64 = 4 << 20;
 /// Entries after which dead ones are swept out.
 const SWEEP_AT: usize = 1 << 16;
 
@@ -56,8 +58,8 @@ pub(crate) struct Tlb {
     layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
-    /// A large page was cached since the last full flush.
-    large: bool,
+    /// Regions of 4 MiB, by number, of which a large page may be cached.
+    large: BTreeSet<u64>,
     /// How often all was to be announced anew: what was announced since is marked with it.
     announcing: u64,
     /// Entries of `top` at which dead ones are swept out.
@@ -71,7 +73,7 @@ impl Default for Tlb {
             layers: Vec::new(),
             generation: 0,
             global_generation: 0,
-            large: false,
+            large: BTreeSet::new(),
             announcing: 0,
             sweep_at: SWEEP_AT,
         }
@@ -85,7 +87,7 @@ pub(crate) struct TlbImage {
     layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
-    large: bool,
+    large: BTreeSet<u64>,
     announcing: u64,
 }
 
@@ -117,7 +119,8 @@ impl From<Listed> for TlbImage {
             let announced = if told { list.announcing } else { 0 };
             (page, Entry { translation, generation: 0, global_generation: 0, announced })
         };
-        let large = list.entries.iter().any(|(_, translation, _)| translation.large);
+        let large = list.entries.iter().filter(|(_, translation, _)| translation.large);
+        let large = large.map(|(page, ..)| page / REGION).collect();
         let entries: Map = list.entries.into_iter().map(entry).collect();
         let layers = if entries.is_empty() { Vec::new() } else { vec![Arc::new(entries)] };
         TlbImage { layers, generation: 0, global_generation: 0, large, announcing: list.announcing }
@@ -153,7 +156,9 @@ impl Tlb {
 
     /// Caches a translation.
     pub fn insert(&mut self, page: u64, translation: Translation) {
-        self.large |= translation.large;
+        if translation.large {
+            self.large.insert(page / REGION);
+        }
         if self.top.len() >= self.sweep_at {
             self.sweep();
         }
@@ -206,7 +211,7 @@ impl Tlb {
     pub fn flush_all(&mut self) {
         self.generation += 1;
         self.global_generation += 1;
-        self.large = false;
+        self.large.clear();
     }
 
     /// INVLPG of one linear page. Returns whether it was part of a large page, all of which is dropped.
@@ -217,21 +222,24 @@ impl Tlb {
             global_generation: u64::MAX,
             announced: 0,
         };
-        if !self.large {
-            self.kill(page, dead);
-            return false;
-        }
-        // 4 MiB is the largest page either CPU model has; smaller large pages lie inside one.
-        let start = page & !0x3f_ffff;
         let mut hit_large = false;
-        for p in (0..1024u64).map(|n| start.wrapping_add(n * 4096)) {
+        for p in self.reach(page) {
             let large = self.lookup(p).is_some_and(|t| t.large);
             hit_large |= large;
             if p == page || large {
                 self.kill(p, dead);
             }
         }
+        self.large.remove(&(page / REGION));
         hit_large
+    }
+
+    /// The pages of which INVLPG of `page` may drop something: itself alone, unless a large page may be cached around it.
+    fn reach(&self, page: u64) -> impl Iterator<Item = u64> + use<> {
+        let region = page / REGION;
+        let (first, count) =
+            if self.large.contains(&region) { (region * REGION, REGION / PAGE) } else { (page, 1) };
+        (0..count).map(move |n| first + n * PAGE)
     }
 
     fn kill(&mut self, page: u64, dead: Entry) {
@@ -258,7 +266,7 @@ impl Tlb {
             layers: self.layers.clone(),
             generation: self.generation,
             global_generation: self.global_generation,
-            large: self.large,
+            large: self.large.clone(),
             announcing: self.announcing,
         }
     }
@@ -287,7 +295,7 @@ impl Tlb {
         self.layers.clone_from(&image.layers);
         self.generation = image.generation;
         self.global_generation = image.global_generation;
-        self.large = image.large;
+        self.large.clone_from(&image.large);
         self.announcing = image.announcing;
     }
 }
@@ -304,6 +312,22 @@ mod tests {
     /// The TLB as a list that forgets at once.
     #[derive(Clone, Default)]
     struct Model(BTreeMap<u64, Translation>);
+
+    #[test]
+    fn a_page_is_dropped_without_a_look_at_others_unless_a_large_one_is_cached_around_it() {
+        let mut tlb = Tlb::default();
+        let far = 0x4000_0000;
+        tlb.insert(far, translation(far, true, true));
+        assert_eq!(tlb.reach(0x1000).collect::<Vec<_>>(), [0x1000]);
+        assert_eq!(tlb.reach(far + 0x5000).count(), 1024);
+        let image = tlb.save();
+        tlb.restore(&image);
+        assert!(tlb.invalidate(far + 0x5000));
+        assert!(tlb.lookup(far).is_none());
+        assert_eq!(tlb.reach(far + 0x5000).count(), 1);
+        tlb.insert(far, translation(far, true, true));
+        assert_eq!(tlb.reach(far).count(), 1024);
+    }
 
     fn random(seed: &mut u64) -> u64 {
         *seed ^= *seed << 13;
