@@ -32,11 +32,12 @@ mod snapshot;
 pub mod symbols;
 mod views;
 
-pub use crate::cpu::{BootState, CpuMode, CrashReport, Fault, SentByte, SerialPort, UserContext, Vector};
-pub use crate::isa::is_sensitive;
-pub use crate::run::{
-    Core, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind,
+pub use crate::cpu::{
+    BootState, CpuMode, CrashReport, Fault, SentByte, SerialPort, StackShape, UserContext, Vector, Watch,
+    WatchKind,
 };
+pub use crate::isa::is_sensitive;
+pub use crate::run::{Core, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, WatchAccess, WatchHit};
 pub use crate::views::{PatchError, SLOT_BYTES, Slot};
 pub use clock::Clock;
 pub use digest::Digest;

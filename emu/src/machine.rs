@@ -129,11 +129,11 @@ impl Machine {
     /// When the image, its command line and what goes with it do not fit or do not go together.
     pub fn load(&mut self, image: &Image, files: &BootFiles<'_>) -> Result<(), MachineError> {
         let plan = image.plan();
-        let mem_size = self.core.ram.size();
+        let mem_size = self.core.cpu.ram.size();
         plan.check_fits(mem_size)?;
         check_files(plan, files)?;
         for segment in &plan.segments {
-            self.core.write_phys(segment.paddr, plan.segment_bytes(segment));
+            self.core.cpu.write_phys(segment.paddr, plan.segment_bytes(segment));
         }
         let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0, si: 0 };
         if plan.is_multiboot() {
@@ -141,7 +141,7 @@ impl Machine {
                 files.modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
             let info = build_multiboot(plan, files.cmdline, &list, mem_size)?;
             for (paddr, bytes) in &info.writes {
-                self.core.write_phys(*paddr, bytes);
+                self.core.cpu.write_phys(*paddr, bytes);
             }
             (boot.ax, boot.bx) = (info.eax.into(), info.ebx.into());
         }
@@ -151,14 +151,14 @@ impl Machine {
             let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp };
             let found = linux::build(plan, &layout).map_err(LoadError::from)?;
             for (paddr, bytes) in &found.writes {
-                self.core.write_phys(*paddr, bytes);
+                self.core.cpu.write_phys(*paddr, bytes);
             }
             (boot.si, tables) = (found.params, found.tables);
         }
         if plan.mode == EntryMode::Long64 {
             boot.mode = CpuMode::Long64 { cr3: self.identity_tables(tables)? };
         }
-        self.core.boot(&boot);
+        self.core.cpu.boot(&boot);
         Arc::make_mut(&mut self.core.identity).loaded = digest_of(plan, files);
         Ok(())
     }
@@ -172,17 +172,17 @@ impl Machine {
     fn identity_tables(&mut self, pml4: u64) -> Result<u64, MachineError> {
         const PRESENT_RW: u64 = 3;
         const LARGE: u64 = 0x83;
-        if pml4 + 6 * PAGE_SIZE > self.core.ram.size() {
-            return Err(RamError(self.core.ram.size()).into());
+        if pml4 + 6 * PAGE_SIZE > self.core.cpu.ram.size() {
+            return Err(RamError(self.core.cpu.ram.size()).into());
         }
         let pdpt = pml4 + PAGE_SIZE;
-        self.core.write_phys(pml4, &(pdpt | PRESENT_RW).to_le_bytes());
+        self.core.cpu.write_phys(pml4, &(pdpt | PRESENT_RW).to_le_bytes());
         for gib in 0..4u64 {
             let directory = pdpt + PAGE_SIZE * (gib + 1);
-            self.core.write_phys(pdpt + gib * 8, &(directory | PRESENT_RW).to_le_bytes());
+            self.core.cpu.write_phys(pdpt + gib * 8, &(directory | PRESENT_RW).to_le_bytes());
             for n in 0..512u64 {
                 let page = ((gib << 30) + (n << 21)) | LARGE;
-                self.core.write_phys(directory + n * 8, &page.to_le_bytes());
+                self.core.cpu.write_phys(directory + n * 8, &page.to_le_bytes());
             }
         }
         Ok(pml4)
@@ -190,7 +190,7 @@ impl Machine {
 
     /// Puts the CPU into an entry state directly, for images that are not files.
     pub fn boot(&mut self, boot: &BootState) {
-        self.core.boot(boot);
+        self.core.cpu.boot(boot);
     }
 
     /// The machine's state.
@@ -205,7 +205,7 @@ impl Machine {
 
     /// Writes guest physical memory.
     pub fn write_physical(&mut self, paddr: u64, bytes: &[u8]) {
-        self.core.write_phys(paddr, bytes);
+        self.core.cpu.write_phys(paddr, bytes);
     }
 
     /// Runs until something ends the run or the absolute instruction count `limit` is reached.
@@ -215,56 +215,56 @@ impl Machine {
 
     /// Ends the run when any of these texts appears on the console (COM1 and port E9h).
     pub fn watch_console(&mut self, texts: Vec<Vec<u8>>) {
-        self.core.watched = texts;
+        self.core.cpu.console.watched = texts;
     }
 
     /// Everything the guest has written to its console.
     pub fn console(&self) -> &[u8] {
-        &self.core.console
+        &self.core.cpu.console.text
     }
 
     /// From now on keeps what the guest sends by its serial ports, for [`Machine::take_sent`].
     pub fn keep_sent(&mut self) {
-        self.core.sent.get_or_insert_default();
+        self.core.cpu.console.sent.get_or_insert_default();
     }
 
     /// What the guest has sent since the last call, in order. What is taken is no part of the machine's state: going
     /// back to a snapshot forgets what was not taken.
     pub fn take_sent(&mut self) -> Vec<SentByte> {
-        self.core.sent.as_mut().map(std::mem::take).unwrap_or_default()
+        self.core.cpu.console.sent.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Types into the guest's serial console.
     pub fn console_input(&mut self, bytes: &[u8]) {
-        let now = self.core.hot.clock.now();
-        self.core.platform.console_input(bytes, now);
+        let now = self.core.cpu.hot.clock.now();
+        self.core.cpu.platform.console_input(bytes, now);
     }
 
     /// Types into the guest's virtio console; false when it has none.
     pub fn virtio_console_input(&mut self, bytes: &[u8]) -> bool {
-        let now = self.core.hot.clock.now();
-        self.core.platform.virtio_console_input(bytes, now)
+        let now = self.core.cpu.hot.clock.now();
+        self.core.cpu.platform.virtio_console_input(bytes, now)
     }
 
     /// The VGA text screen, 80 by 25.
     pub fn screen(&self) -> String {
         use crate::devices::vga::{TEXT_BASE, TEXT_BYTES, text_screen};
         let start = TEXT_BASE as usize;
-        let bytes = self.core.ram.bytes();
+        let bytes = self.core.cpu.ram.bytes();
         text_screen(bytes.get(start..start + TEXT_BYTES).unwrap_or(&[]))
     }
 
     /// Retired instructions.
     pub fn icount(&self) -> u64 {
-        self.core.hot.clock.icount
+        self.core.cpu.hot.clock.icount
     }
 
     /// The digest of the architectural state.
     pub fn digest(&self) -> Digest {
         let mut h = StateHasher::default();
-        self.core.hash_cpu(&mut h);
-        self.core.platform.hash_state(&mut h);
-        std::hash::Hasher::write(&mut h, self.core.ram.bytes());
+        self.core.cpu.hash_cpu(&mut h);
+        self.core.cpu.platform.hash_state(&mut h);
+        std::hash::Hasher::write(&mut h, self.core.cpu.ram.bytes());
         h.finish128()
     }
 
@@ -285,7 +285,7 @@ impl Machine {
 
     /// Instructions that had to be run one at a time, and accesses to where no memory is.
     pub fn counters(&self) -> Counters {
-        Counters { steps: self.core.steps, void_accesses: self.core.void_accesses }
+        Counters { steps: self.core.steps, void_accesses: self.core.cpu.void_accesses }
     }
 }
 

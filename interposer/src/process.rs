@@ -94,7 +94,7 @@ impl Filters {
     #[inline]
     pub fn pass(&mut self, number: u32, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
         let Some(filter) = self.list.get_mut(number as usize) else { return false };
-        let now = core.departures();
+        let now = core.user_exit_epoch();
         match filter.known {
             Some((then, answer)) if then == now => answer,
             _ if core.env().cpl() != 3 => false,
@@ -108,7 +108,7 @@ impl Filters {
 
     /// The number of the current process, in which a hit has just passed; 0 when it is not known.
     pub fn process(&mut self, core: &Core, profile: Option<&dyn OsProfile>) -> u32 {
-        let now = core.departures();
+        let now = core.user_exit_epoch();
         match self.process {
             Some((then, number)) if then == now => number,
             _ => {

@@ -2,12 +2,13 @@
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
-use crate::blocks::cell::{BlockCell, CellRef};
-use crate::cpu::strings::Repeat;
+use crate::engine::cell::{BlockCell, CellRef};
 use crate::engine::hflags;
+use crate::engine::in_slots;
+use crate::isa::Repeat;
 use crate::isa::decode::{self, Compared, Kind, LONGEST};
 use crate::ram::{PAGE, PageState};
-use crate::run::{Core, Halt, Mode, in_slots};
+use crate::run::{Core, Halt, Mode};
 use crate::views::SLOT_BYTES;
 use iced_x86::Instruction;
 use std::collections::BTreeSet;
@@ -15,15 +16,15 @@ use std::collections::BTreeSet;
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
     pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
-        self.engine.sync_pc(true);
+        self.cpu.engine.sync_pc(true);
         if self.failure.is_some() || !self.close(Some(cell)) {
-            self.engine.stop_before_block();
+            self.cpu.engine.stop_before_block();
             return;
         }
         let b = &*cell;
-        if self.has_cs_base() {
+        if self.cpu.has_cs_base() {
             // The block is not the one that is to run: see `ignore_cs_base`.
-            self.engine.stop_before_block();
+            self.cpu.engine.stop_before_block();
             return;
         }
         if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
@@ -32,14 +33,14 @@ impl Core {
         if b.is(BlockCell::NEW) {
             self.analyse(cell, address, size);
         }
-        self.blocks_dropped = false;
+        self.cpu.blocks_dropped = false;
         self.after_flags_load();
-        if self.blocks_dropped {
+        if self.cpu.blocks_dropped {
             // The interposer has changed what fetches see, perhaps of this very block.
-            self.engine.stop_before_block();
+            self.cpu.engine.stop_before_block();
             return;
         }
-        self.write_user_registers();
+        self.cpu.write_user_registers();
         if b.is(BlockCell::SLOT) {
             self.hide_slot_from_fpu();
         }
@@ -52,24 +53,24 @@ impl Core {
             }
         }
         if b.is(BlockCell::REP_HEAD) && self.restarted(b) {
-            self.hot.clock.icount -= u64::from(self.hot.last_count);
-            self.hot.last = None;
+            self.cpu.hot.clock.icount -= u64::from(self.cpu.hot.last_count);
+            self.cpu.hot.last = None;
             if self.mode == Mode::Stepped {
                 self.mode = Mode::Step(1);
             }
         }
         let halt = match self.mode {
-            Mode::Stepped => return self.engine.stop_before_block(),
+            Mode::Stepped => return self.cpu.engine.stop_before_block(),
             Mode::Step(_) => self.step_boundary(b, address),
             Mode::Free => self.boundary(b),
         };
         if let Some(halt) = halt {
             self.halt.get_or_insert(halt);
-            return self.engine.stop_before_block();
+            return self.cpu.engine.stop_before_block();
         }
         if self.mode != Mode::Free {
             self.mode = Mode::Stepped;
-            self.engine.stop_after_block();
+            self.cpu.engine.stop_after_block();
         }
         let count = self.count_of(b);
         self.commit_fetch(address);
@@ -79,16 +80,16 @@ impl Core {
         if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD
             && self.mode == Mode::Free
         {
-            self.repeat_ahead(b.repeat());
+            self.repeat_ahead(b);
         }
         self.begin(cell, count);
         if b.is(BlockCell::CLOCK) {
-            self.engine.sync_pc(false);
+            self.cpu.engine.sync_pc(false);
         }
         self.set_limit();
         if b.is(BlockCell::FLAGS_TAIL) {
             // The next block comes here too.
-            self.hot.clock.limit = 0;
+            self.cpu.hot.clock.limit = 0;
         }
     }
 
@@ -96,35 +97,42 @@ impl Core {
     /// Whether that was all.
     fn next_repetition(&mut self, cell: CellRef, b: &BlockCell) -> bool {
         let count = self.count_of(b);
-        let clock = &self.hot.clock;
+        let clock = &self.cpu.hot.clock;
         if clock.icount + u64::from(count) > clock.limit || b.is(BlockCell::SLOT) || self.restarted(b) {
             return false;
         }
-        self.repeat_ahead(b.repeat());
+        self.repeat_ahead(b);
         self.begin(cell, count);
         true
     }
 
+    /// Does iterations of the repeated instruction that is block `b`, where nobody waits for their accesses.
+    fn repeat_ahead(&mut self, b: &BlockCell) {
+        if !self.watches.any_data() {
+            self.cpu.repeat_ahead(b.repeat());
+        }
+    }
+
     /// The block begins, and counts.
     pub(crate) fn begin(&mut self, cell: CellRef, count: u32) {
-        self.hot.clock.icount += u64::from(count);
-        self.hot.last = Some(cell);
-        self.hot.last_count = count;
-        self.rep_from = self.env.gpr(1);
+        self.cpu.hot.clock.icount += u64::from(count);
+        self.cpu.hot.last = Some(cell);
+        self.cpu.hot.last_count = count;
+        self.rep_from = self.cpu.env.gpr(1);
     }
 
     /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then
     /// nothing of it has happened.
     fn restarted(&self, b: &BlockCell) -> bool {
         let again = self.last().is_some_and(|last| last.is(BlockCell::REP_HEAD) && last.pc() == b.pc());
-        again && self.hot.last_count > 0 && self.env.gpr(1) == self.rep_from
+        again && self.cpu.hot.last_count > 0 && self.cpu.env.gpr(1) == self.rep_from
     }
 
     /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
     /// repeated, it must be a block of its own then, so that `restarted` can tell. If going back does harm
     /// ([`decode::is_no_restart`]), it must run alone, when the engine does not.
     fn may_restart(&self, at: u64) -> bool {
-        let page = self.code_paddr(at).and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))
     }
 
@@ -152,11 +160,11 @@ impl Core {
         if b.is(BlockCell::SLOT) && !self.repeating(b.pc()) {
             return None;
         }
-        if self.interruptible() || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
+        if self.cpu.interruptible() || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
             return Some(Halt::Interrupt);
         }
         let count = self.count_of(b).max(u32::from(b.is(BlockCell::JUMP)));
-        if self.hot.clock.icount + u64::from(count) > self.hot.clock.deadline {
+        if self.cpu.hot.clock.icount + u64::from(count) > self.cpu.hot.clock.deadline {
             return Some(Halt::Deadline);
         }
         if let Some(fault) = self.announce_user_code(b.pc()) {
@@ -182,36 +190,40 @@ impl Core {
 
     /// Whether the repeated instruction that runs in a slot may have overwritten itself where it came from.
     fn site_rewritten(&self) -> bool {
-        let site = self.active_slot.and_then(|s| self.code_paddr(self.env.cs_base().wrapping_add(s.site)));
-        let page = site.and_then(|p| self.ram.pages.get((p / PAGE) as usize));
+        let site =
+            self.active_slot.and_then(|s| self.cpu.code_paddr(self.cpu.env.cs_base().wrapping_add(s.site)));
+        let page = site.and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::STALE))
     }
 
     /// What the hook compares with: every block while something is pending.
     pub(crate) fn set_limit(&mut self) {
-        let watch =
-            self.irq || self.nmi_pending || self.nmi_blocked || self.tentative.is_some() || self.user_writes;
+        let watch = self.cpu.irq
+            || self.cpu.nmi_pending
+            || self.cpu.nmi_blocked
+            || self.tentative.is_some()
+            || self.cpu.user_writes;
         let watch = watch || self.mode != Mode::Free || self.halt.is_some() || self.opening.is_some();
-        self.hot.clock.limit = if watch { 0 } else { self.hot.clock.deadline };
+        self.cpu.hot.clock.limit = if watch { 0 } else { self.cpu.hot.clock.deadline };
     }
 
     /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
     /// would clear it, but the engine does so only at the end of some blocks. It stays where it keeps a breakpoint quiet.
     fn after_flags_load(&mut self) {
         let Some(flags) = self.last().map(|b| b.flags()) else { return };
-        self.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
+        self.cpu.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
         if flags & BlockCell::FLAGS_TAIL == 0 {
             return;
         }
-        if !self.resumes_at_breakpoint() {
-            self.clear_rf();
+        if !self.cpu.resumes_at_breakpoint() {
+            self.cpu.clear_rf();
         }
         self.with_interposer(|i, core| i.returned(core));
     }
 
     /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.
     pub(crate) fn undo_abandoned(&mut self) -> bool {
-        let ip = self.linear_ip();
+        let ip = self.cpu.linear_ip();
         let inside = self.inside_last(ip);
         if inside {
             self.rewind(ip);
@@ -234,19 +246,19 @@ impl Core {
 
     /// The block that was begun last, unless the state was settled since.
     pub(crate) fn last(&self) -> Option<CellRef> {
-        self.hot.last
+        self.cpu.hot.last
     }
 
     /// The instruction at linear `at` as block `b` has it: the first of an in-line site is the guest's own.
     fn decode_in(&self, b: &BlockCell, at: u64) -> Option<Instruction> {
-        if at == b.pc() && b.is(BlockCell::SITE) { self.decode_original(at) } else { self.decode_at(at) }
+        if at == b.pc() && b.is(BlockCell::SITE) { self.cpu.decode_original(at) } else { self.decode_at(at) }
     }
 
     /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
     /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
     fn count_of(&self, b: &BlockCell) -> u32 {
         if b.is(BlockCell::REP_HEAD) && self.repeating(b.pc()) {
-            return u32::from(b.repeat().count(self.env.gpr(1)) != 0);
+            return u32::from(b.repeat().count(self.cpu.env.gpr(1)) != 0);
         }
         if b.is(BlockCell::SLOT) { 0 } else { b.icount().into() }
     }
@@ -260,7 +272,7 @@ impl Core {
     /// The count register of the repeated instruction at `pc`, by its address size.
     pub(crate) fn rep_count(&self, pc: u64) -> u64 {
         let bits = self.decode_at(pc).map_or(64, |i| decode::address_bits(&i));
-        decode::rep_count(bits, self.env.gpr(1))
+        decode::rep_count(bits, self.cpu.env.gpr(1))
     }
 
     /// First sight of a block: what kinds of instructions it holds.
@@ -277,8 +289,8 @@ impl Core {
             self.analyse_slot(b);
             return;
         }
-        let h = self.env.hflags();
-        let vm = self.env.eflags_raw() & (1 << 17) != 0;
+        let h = self.cpu.env.hflags();
+        let vm = self.cpu.env.eflags_raw() & (1 << 17) != 0;
         if h & hflags::PE == 0
             || vm
             || h & (hflags::CS32 | hflags::CS64) == 0
@@ -359,7 +371,7 @@ impl Core {
             Kind::Repeated => n > 0 && self.may_restart(at),
             Kind::Plain if compared.misleads(i) => true,
             Kind::Plain | Kind::Far => {
-                self.may_restart(at) && decode::is_no_restart(i) && !self.stores_elsewhere(i, b.pc())
+                self.may_restart(at) && decode::is_no_restart(i) && !self.cpu.stores_elsewhere(i, b.pc())
             }
             _ => false,
         };
@@ -401,7 +413,7 @@ impl Core {
 
     fn cover(&mut self, at: u64) {
         if self.coverage.is_some()
-            && let Some(paddr) = self.code_paddr(at)
+            && let Some(paddr) = self.cpu.code_paddr(at)
             && let Some(seen) = &mut self.coverage
         {
             seen.insert(paddr);
@@ -412,13 +424,13 @@ impl Core {
     fn analyse_slot(&self, b: &BlockCell) {
         b.mark(BlockCell::SLOT);
         b.set_icount(0);
-        let base = self.env.cs_base();
+        let base = self.cpu.env.cs_base();
         if !b.pc().is_multiple_of(SLOT_BYTES as u64) {
             b.mark(BlockCell::SLOT_TAIL);
             return;
         }
         let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
-        if let Some(i) = self.decode_original(base.wrapping_add(slot.site))
+        if let Some(i) = self.cpu.decode_original(base.wrapping_add(slot.site))
             && decode::kind(&i) == Kind::Repeated
         {
             b.mark(BlockCell::REP_HEAD | BlockCell::REP_TAIL);
@@ -445,7 +457,7 @@ impl Core {
     /// Whether the guest's instruction at linear `at` has a patch behind its first byte.
     fn has_patch_inside(&self, at: u64) -> bool {
         let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
-        inside(LONGEST) && inside(self.decode_original(at).map_or(LONGEST, |i| i.len()))
+        inside(LONGEST) && inside(self.cpu.decode_original(at).map_or(LONGEST, |i| i.len()))
     }
 
     /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
@@ -455,14 +467,14 @@ impl Core {
         }
         let border = (at | (PAGE - 1)).saturating_add(1);
         let on_page = |from: u64, to: u64| {
-            from < to && self.code_paddr(from).is_some_and(|p| self.has_patch(p, to - from))
+            from < to && self.cpu.code_paddr(from).is_some_and(|p| self.has_patch(p, to - from))
         };
         on_page(at, end.min(border)) || on_page(border, end)
     }
 
     /// Whether a patch begins at linear `at`.
     pub(crate) fn patched(&self, at: u64) -> bool {
-        self.code_paddr(at).is_some_and(|p| self.patch_at(p).is_some())
+        self.cpu.code_paddr(at).is_some_and(|p| self.patch_at(p).is_some())
     }
 
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
@@ -473,16 +485,16 @@ impl Core {
             return;
         }
         let done = self.walk(&b, ip).0;
-        self.hot.clock.icount -= u64::from(self.hot.last_count.saturating_sub(done));
-        self.hot.last = None;
+        self.cpu.hot.clock.icount -= u64::from(self.cpu.hot.last_count.saturating_sub(done));
+        self.cpu.hot.last = None;
     }
 
     /// Instructions that have retired before the RDTSC at EIP, which the engine is in the middle of.
     pub(crate) fn icount_inside(&self) -> u64 {
-        let Some(b) = self.last() else { return self.hot.clock.icount };
+        let Some(b) = self.last() else { return self.cpu.hot.clock.icount };
         let known = b.is(BlockCell::CLOCK) && b.lead() != BlockCell::SEVERAL;
-        let done = if known { b.lead().into() } else { self.walk(&b, self.linear_ip()).0 };
-        self.hot.clock.icount - u64::from(self.hot.last_count.saturating_sub(done))
+        let done = if known { b.lead().into() } else { self.walk(&b, self.cpu.linear_ip()).0 };
+        self.cpu.hot.clock.icount - u64::from(self.cpu.hot.last_count.saturating_sub(done))
     }
 
     /// Instructions of `b` before linear `ip`, and where the next one lies.
@@ -499,11 +511,11 @@ impl Core {
     /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
     fn settle_repeated(&mut self, slot: crate::views::patch::ActiveSlot) {
         self.active_slot = None;
-        self.hot.last = None;
-        if self.rep_count(self.env.cs_base().wrapping_add(slot.site)) == 0 {
-            self.env.set_eip(slot.next);
+        self.cpu.hot.last = None;
+        if self.rep_count(self.cpu.env.cs_base().wrapping_add(slot.site)) == 0 {
+            self.cpu.env.set_eip(slot.next);
         } else {
-            self.env.set_eip(slot.site);
+            self.cpu.env.set_eip(slot.site);
             self.with_interposer(|i, core| i.interrupted(core));
         }
     }
@@ -511,28 +523,28 @@ impl Core {
     /// After a stop between blocks: a repeated instruction whose count ran out is done, and a displaced
     /// instruction that completed continues behind its site.
     pub(crate) fn settle(&mut self) {
-        let ip = self.env.eip();
-        let pc = self.linear_ip();
+        let ip = self.cpu.env.eip();
+        let pc = self.cpu.linear_ip();
         if let Some(slot) = self.active_slot {
             self.hide_slot_from_fpu();
             if let Some(next) = slot.guest_ip_after(ip) {
-                self.env.set_eip(next);
+                self.cpu.env.set_eip(next);
                 self.active_slot = None;
             } else if !slot.contains(ip) {
                 self.active_slot = None;
-            } else if self.repeating(self.env.cs_base().wrapping_add(ip)) {
+            } else if self.repeating(self.cpu.env.cs_base().wrapping_add(ip)) {
                 return self.settle_repeated(slot);
             }
         }
         if self.repeating(pc) && self.rep_count(pc) == 0 {
             let len = self.decode_at(pc).map_or(0, |i| i.len() as u64);
-            self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(len)));
+            self.cpu.env.set_eip(self.cpu.wrap_ip(self.cpu.env.eip().wrapping_add(len)));
         }
         self.after_flags_load();
-        self.hot.last = None;
+        self.cpu.hot.last = None;
         if let Some(page) = self.tentative.take() {
             // The block that the page was looked up for did not run: let it be looked up again.
-            self.engine.drop_tlb(page);
+            self.cpu.engine.drop_tlb(page);
         }
     }
 }

@@ -4,10 +4,12 @@
 //! privilege, set accessed and dirty bits, fill the architectural TLB, and can fault. `peek` and `poke`
 //! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
 
-use crate::cpu::deliver::Fault;
+use super::Cpu;
+use super::deliver::Fault;
+use super::sensitive::Accesses;
+use crate::engine::in_slots;
 use crate::mmu::{self, Access, Translation, UserPages};
 use crate::ram::{PAGE, PageState};
-use crate::run::{Core, in_slots};
 
 /// Whether `va` is canonical for 48-bit linear addresses.
 #[inline]
@@ -15,7 +17,7 @@ pub(crate) fn canonical(va: u64) -> bool {
     ((va << 16) as i64 >> 16) as u64 == va
 }
 
-impl Core {
+impl Cpu {
     /// Translates with side effects, as the access of an instruction.
     ///
     /// # Errors
@@ -88,35 +90,6 @@ impl Core {
             self.write_phys(p, &from[first..]);
         }
         Ok(())
-    }
-
-    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege, as an operand of the instruction at
-    /// EIP.
-    ///
-    /// # Errors
-    /// The fault to deliver to the guest.
-    #[inline]
-    pub fn load(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
-        if self.watches.any_data() {
-            self.note_own_access(va, size, false);
-        }
-        let mut bytes = [0u8; 8];
-        let user = self.env.cpl() == 3;
-        self.load_bytes(va, &mut bytes[..size.min(8)], user)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
-    ///
-    /// # Errors
-    /// The fault to deliver to the guest.
-    #[inline]
-    pub fn store(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
-        if self.watches.any_data() {
-            self.note_own_access(va, size, true);
-        }
-        let user = self.env.cpl() == 3;
-        self.store_bytes(va, &value.to_le_bytes()[..size.min(8)], user)
     }
 
     /// Wraps a linear address to the address width of the mode.
@@ -225,16 +198,8 @@ impl Core {
         self.prefix(va, to, |ram, paddr, part| ram.read(paddr, part))
     }
 
-    /// As [`Core::peek_prefix`], but what fetches see.
-    pub fn peek_code(&self, va: u64, to: &mut [u8]) -> usize {
-        self.prefix(va, to, |ram, paddr, part| {
-            let read = ram.read_code(paddr, part);
-            self.as_traps(paddr, part);
-            read
-        })
-    }
-
-    fn prefix(
+    /// As [`Cpu::peek_prefix`], with `read` in place of RAM.
+    pub(crate) fn prefix(
         &self,
         va: u64,
         to: &mut [u8],
@@ -264,5 +229,48 @@ impl Core {
         }
         let t = self.peek_translate(va, Access::Fetch, self.env.cpl() == 3)?;
         Some(t.paddr | (va & (PAGE - 1)))
+    }
+
+    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege, as an operand of the instruction at
+    /// EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub(crate) fn load(&mut self, va: u64, size: usize, told: &mut dyn Accesses) -> Result<u64, Fault> {
+        told.memory(self, va, size, false);
+        self.load_untold(va, size)
+    }
+
+    /// As [`Cpu::load`], where nobody is to be told.
+    #[inline]
+    pub(crate) fn load_untold(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
+        let mut bytes = [0u8; 8];
+        let user = self.env.cpl() == 3;
+        self.load_bytes(va, &mut bytes[..size.min(8)], user)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub(crate) fn store(
+        &mut self,
+        va: u64,
+        value: u64,
+        size: usize,
+        told: &mut dyn Accesses,
+    ) -> Result<(), Fault> {
+        told.memory(self, va, size, true);
+        self.store_untold(va, value, size)
+    }
+
+    /// As [`Cpu::store`], where nobody is to be told.
+    #[inline]
+    pub(crate) fn store_untold(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
+        let user = self.env.cpl() == 3;
+        self.store_bytes(va, &value.to_le_bytes()[..size.min(8)], user)
     }
 }

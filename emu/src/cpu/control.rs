@@ -4,10 +4,11 @@
 //! runs next. So we write CR3 ourselves, and drop what is not global: the fill hook keeps a list of it. The
 //! architectural TLB decides what a translation is; the engine's is a cache of that one, however much it keeps.
 
-use crate::cpu::deliver::Fault;
-use crate::cpu::sensitive::Done;
+use super::Cpu;
+use super::deliver::Fault;
+use super::sensitive::{Done, Then};
+use crate::mmu::Paging;
 use crate::ram::PAGE;
-use crate::run::Core;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 pub(crate) const CR0_PE: u64 = 1;
@@ -32,7 +33,7 @@ impl LocalPages {
     }
 }
 
-impl Core {
+impl Cpu {
     /// MOV to and from control registers, CLTS, LMSW.
     pub(crate) fn control_move(&mut self, i: &Instruction) -> Result<Done, Fault> {
         self.privileged()?;
@@ -55,16 +56,18 @@ impl Core {
             self.env.set_gpr(to.full_register().number(), self.env.cr(2) & wide);
             return Ok(Done::Next);
         }
-        let before = self.paging();
         self.engine.bound_tlb();
-        if !self.natively(i) {
-            return Ok(Done::Natively);
-        }
-        let after = self.paging();
-        if before.cr0 != after.cr0 || before.cr4 != after.cr4 || before.efer != after.efer {
+        Ok(Done::ByEngine(Then::Follow(self.paging())))
+    }
+
+    /// An instruction has retired that may have changed paging from what it was `before`.
+    pub(crate) fn follow_paging(&mut self, before: Paging) {
+        const NXE: u64 = 0x800;
+        const LMA: u64 = 0x400;
+        let now = self.paging();
+        if before.cr0 != now.cr0 || before.cr4 != now.cr4 || (before.efer ^ now.efer) & (NXE | LMA) != 0 {
             self.flush_paging();
         }
-        Ok(Done::Natively)
     }
 
     /// MOV to CR3: the translations of pages that are not global go (SDM volume 3, 4.10.4.1).

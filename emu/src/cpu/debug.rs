@@ -9,11 +9,12 @@
 //!
 //! Invariant: outside of a write to a debug register, the watches have the breakpoints that DR0 to DR3 and DR7 enable.
 
-use crate::cpu::deliver::{Fault, Origin, Vector};
-use crate::cpu::operands::Operand;
-use crate::cpu::sensitive::Done;
-use crate::run::Core;
-use crate::run::watch::{Watch, WatchKind, first_watched};
+use super::Cpu;
+use super::deliver::Fault;
+use super::flags::RF;
+use super::operands::Operand;
+use super::ranges::{Watch, WatchKind, first_watched};
+use super::sensitive::Done;
 use iced_x86::Instruction;
 
 /// DR6.BS: the #DB is a single step's.
@@ -30,7 +31,6 @@ const ENABLES: u64 = 0xff;
 const GD: u64 = 1 << 13;
 /// The DR7 bit that is always set.
 const DR7_FIXED: u64 = 0x400;
-const RF: u64 = 1 << 16;
 const CR4_DE: u64 = 8;
 const BREAKPOINTS: usize = 4;
 
@@ -59,7 +59,7 @@ fn enabled(dr7: u64, n: usize) -> bool {
     dr7 >> (2 * n) & 3 != 0
 }
 
-impl Core {
+impl Cpu {
     /// MOV to and from debug registers (SDM volume 2, MOV; volume 3, 17.2).
     pub(crate) fn debug_move(&mut self, i: &Instruction) -> Result<Done, Fault> {
         let (to, from) = (i.op0_register(), i.op1_register());
@@ -76,7 +76,7 @@ impl Core {
         if self.env.dr(7) & GD != 0 {
             self.env.set_dr_raw(7, self.env.dr(7) & !GD);
             self.env.set_dr_raw(6, self.env.dr(6) | BD);
-            return Err(Fault { vector: Vector::Debug as u8, error: None, cr2: None });
+            return Err(Fault::debug());
         }
         if !to.is_dr() {
             let wide = if self.env.code64() { u64::MAX } else { 0xffff_ffff };
@@ -89,8 +89,7 @@ impl Core {
         }
         let fixed = [0, 0, 0, 0, 0, 0, DR6_FIXED, DR7_FIXED];
         self.env.set_dr_raw(n, value | fixed.get(n).copied().unwrap_or(0));
-        self.follow_debug_registers();
-        Ok(Done::Next)
+        Ok(Done::Breakpoints)
     }
 
     /// Addresses, first and last, that breakpoint `n` is for: LEN masks the low bits (SDM volume 3, 17.2.5).
@@ -106,14 +105,6 @@ impl Core {
         Some(Watch { kind, low, high })
     }
 
-    /// A debug register may have been written: has the watches follow.
-    pub(crate) fn follow_debug_registers(&mut self) {
-        let dr7 = self.env.dr(7);
-        let on = (0..BREAKPOINTS).filter(|&n| enabled(dr7, n));
-        let now = on.filter_map(|n| self.data_breakpoint(n).or_else(|| self.code_breakpoint(n))).collect();
-        self.watch_for_guest(now);
-    }
-
     /// Breakpoint `n`, enabled or not, if it is one on execution: of one address, whatever LEN says.
     fn code_breakpoint(&self, n: usize) -> Option<Watch> {
         let kind = kind(self.env.dr(7), n).filter(|kind| *kind == WatchKind::Execute)?;
@@ -122,52 +113,74 @@ impl Core {
 
     /// Whether RF keeps the instruction at EIP from its breakpoints, of which there is one. Elsewhere RF does nothing.
     pub(crate) fn resumes_at_breakpoint(&self) -> bool {
-        self.env.eflags_raw() & RF != 0 && self.watches.breaks_at(self.linear_ip())
+        self.env.eflags_raw() & RF != 0 && self.breaks_at(self.linear_ip())
     }
 
-    /// Clears RF, as each instruction does that has retired, but for those that load it.
-    pub(crate) fn clear_rf(&self) {
-        self.env.set_eflags_raw(self.env.eflags_raw() & !RF);
+    /// Whether the guest has enabled a breakpoint on the instruction at `linear`.
+    pub(crate) fn breaks_at(&self, linear: u64) -> bool {
+        let dr7 = self.env.dr(7);
+        dr7 & ENABLES != 0
+            && (0..BREAKPOINTS)
+                .any(|n| enabled(dr7, n) && self.code_breakpoint(n).is_some_and(|b| b.low == linear))
     }
 
-    /// #DB in place of the instruction at EIP, if it has a breakpoint that RF does not hide. Whether it came.
-    pub(crate) fn execute_breakpoint(&mut self) -> bool {
+    /// The breakpoints that are enabled, on data and on execution.
+    pub(crate) fn enabled_breakpoints(&self) -> Vec<Watch> {
+        let dr7 = self.env.dr(7);
+        let on = (0..BREAKPOINTS).filter(|&n| enabled(dr7, n));
+        on.filter_map(|n| self.data_breakpoint(n).or_else(|| self.code_breakpoint(n))).collect()
+    }
+
+    /// Sets the condition bits of DR6 for #DB in place of the instruction at EIP, if it has a breakpoint that RF does not
+    /// hide. Whether #DB is to come.
+    pub(crate) fn note_execute_breakpoint(&mut self) -> bool {
         let linear = self.linear_ip();
-        if !self.watches.breaks_at(linear) || self.env.eflags_raw() & RF != 0 {
+        if !self.breaks_at(linear) || self.env.eflags_raw() & RF != 0 {
             return false;
         }
         let here = |n: &usize| self.code_breakpoint(*n).is_some_and(|b| b.low == linear);
         let bits = (0..BREAKPOINTS).filter(here).fold(0, |bits, n| bits | 1 << n);
         self.env.set_dr_raw(6, self.env.dr(6) & !CONDITIONS | bits);
-        self.raise_fault(Fault { vector: Vector::Debug as u8, error: None, cr2: None });
         true
     }
 
-    /// Notes which breakpoints an access meets that the instruction at EIP is about to make.
-    pub(crate) fn note_for_guest(&mut self, operand: &Operand, mask: u64) {
-        for n in 0..BREAKPOINTS {
-            let Some(watch) = self.data_breakpoint(n) else { continue };
-            let seen = operand.writes || watch.kind == WatchKind::ReadWrite;
-            if seen && first_watched(&watch, operand.address, operand.size, mask).is_some() {
-                self.watches.meet(n);
-            }
+    /// Sets the condition bits of DR6 for #DB after an instruction that met these conditions, or, `stepped`, was executed
+    /// with TF set.
+    pub(crate) fn note_debug_trap(&mut self, met: u64, stepped: bool) {
+        let (env, ip) = (*self.env, self.env.eip());
+        let mut bits = met;
+        if stepped {
+            // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.
+            let here = |n: &usize| kind(env.dr(7), *n) == Some(WatchKind::Execute) && env.dr(*n) == ip;
+            bits |= (0..BREAKPOINTS).filter(here).fold(BS, |bits, n| bits | 1 << n);
         }
+        env.set_dr_raw(6, env.dr(6) & !CONDITIONS | bits);
     }
 
-    /// Notes which breakpoints the instruction at EIP meets that has moved a value through a port. Without CR4.DE there
-    /// are none.
-    pub(crate) fn note_port_for_guest(&mut self, port: u16, size: u8) {
+    /// The breakpoints, as condition bits, that an access meets; enabled or not.
+    pub(crate) fn met_by_access(&self, operand: &Operand, mask: u64) -> u64 {
+        let met = |n: &usize| {
+            self.data_breakpoint(*n).is_some_and(|watch| {
+                (operand.writes || watch.kind == WatchKind::ReadWrite)
+                    && first_watched(&watch, operand.address, operand.size, mask).is_some()
+            })
+        };
+        (0..BREAKPOINTS).filter(met).fold(0, |bits, n| bits | 1 << n)
+    }
+
+    /// The breakpoints, as condition bits, that the instruction at EIP meets that has moved a value through a port. Without
+    /// CR4.DE there are none.
+    pub(crate) fn met_by_port(&self, port: u16, size: u8) -> u64 {
         let dr7 = self.env.dr(7);
         if dr7 & ENABLES == 0 || self.env.cr(4) & CR4_DE == 0 {
-            return;
+            return 0;
         }
         let (first, last) = (u64::from(port), u64::from(port) + u64::from(size) - 1);
-        for n in (0..BREAKPOINTS).filter(|&n| kind(dr7, n).is_none()) {
-            let (low, high) = self.breakpoint_range(n);
-            if first <= high && last >= low {
-                self.watches.meet(n);
-            }
-        }
+        let met = |n: &usize| {
+            let (low, high) = self.breakpoint_range(*n);
+            kind(dr7, *n).is_none() && first <= high && last >= low
+        };
+        (0..BREAKPOINTS).filter(met).fold(0, |bits, n| bits | 1 << n)
     }
 
     /// The conditions that the guest is told of when the instruction that `met` them has retired: all of them, if one is
@@ -179,16 +192,8 @@ impl Core {
         if any { met } else { 0 }
     }
 
-    /// #DB after an instruction that met these conditions, or, `stepped`, was executed with TF set.
-    pub(crate) fn debug_trap(&mut self, met: u64, stepped: bool) {
-        let (env, ip) = (*self.env, self.env.eip());
-        let mut bits = met;
-        if stepped {
-            // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.
-            let here = |n: &usize| kind(env.dr(7), *n) == Some(WatchKind::Execute) && env.dr(*n) == ip;
-            bits |= (0..BREAKPOINTS).filter(here).fold(BS, |bits, n| bits | 1 << n);
-        }
-        env.set_dr_raw(6, env.dr(6) & !CONDITIONS | bits);
-        self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
+    /// Clears RF, as each instruction does that has retired, but for those that load it.
+    pub(crate) fn clear_rf(&self) {
+        self.env.set_eflags_raw(self.env.eflags_raw() & !RF);
     }
 }

@@ -4,9 +4,12 @@
 //! exception reference). 32- and 64-bit interrupt and trap gates, privilege change with the TSS's stacks,
 //! IST, error codes, double fault, triple fault. Task gates and 16-bit gates end the run with a sentence.
 
+use super::Cpu;
+use super::access::canonical;
+use super::descriptor::{ACCESSED, Descriptor};
+use super::flags::{IF, NT, RF, TF, VM};
+use super::stack::StackShape;
 use crate::engine::{Seg, Segment};
-use crate::run::Core;
-use crate::run::turns::Stop;
 
 /// Exception vectors the machine itself raises.
 #[allow(missing_docs)]
@@ -59,6 +62,10 @@ impl Fault {
     pub fn ud() -> Self {
         Fault { vector: Vector::InvalidOpcode as u8, error: None, cr2: None }
     }
+    /// #DB in place of an instruction.
+    pub(crate) fn debug() -> Self {
+        Fault { vector: Vector::Debug as u8, error: None, cr2: None }
+    }
     fn with(vector: Vector, error: u32) -> Self {
         Fault { vector: vector as u8, error: Some(error), cr2: None }
     }
@@ -77,6 +84,14 @@ pub(crate) enum Origin {
     Int1,
     /// An external interrupt or NMI.
     External,
+}
+
+/// Why the guest can get no event any more.
+pub(crate) enum Undeliverable {
+    /// The machine does not do this.
+    Unsupported(String),
+    /// A triple fault, with the vectors in the order in which they were raised.
+    TripleFault(Vec<u8>),
 }
 
 /// Why a delivery did not succeed.
@@ -98,60 +113,27 @@ fn has_error_code(vector: u8) -> bool {
     matches!(vector, 8 | 10..=14 | 17)
 }
 
+/// The D/B bit of a segment's attributes.
+const DB: u32 = 1 << 22;
+
 /// #DE, #TS, #NP, #SS, #GP: "contributory" (SDM volume 3, table 6-4).
 fn contributory(vector: u8) -> bool {
     matches!(vector, 0 | 10..=13)
 }
 
-/// A descriptor of the GDT or LDT, decoded.
-#[derive(Clone, Copy)]
-struct Descriptor {
-    low: u32,
-    high: u32,
-    address: u64,
-}
-
-impl Descriptor {
-    fn present(self) -> bool {
-        self.high & 0x8000 != 0
-    }
-    fn dpl(self) -> u8 {
-        (self.high >> 13 & 3) as u8
-    }
-    fn is_code(self) -> bool {
-        self.high & 0x1800 == 0x1800
-    }
-    fn conforming(self) -> bool {
-        self.high & 0x0400 != 0
-    }
-    fn is_writable_data(self) -> bool {
-        self.high & 0x1a00 == 0x1200
-    }
-    fn long(self) -> bool {
-        self.high & 0x0020_0000 != 0
-    }
-    fn segment(self, selector: u16) -> Segment {
-        let base = (self.low >> 16) | (self.high << 16 & 0xff_0000) | (self.high & 0xff00_0000);
-        let raw = (self.low & 0xffff) | (self.high & 0xf_0000);
-        let limit = if self.high & 0x0080_0000 != 0 { raw << 12 | 0xfff } else { raw };
-        Segment::new(selector, base.into(), limit, self.high)
-    }
-}
-
 /// Pushes onto a new stack without touching the CPU state until all has gone well.
 struct Stack {
-    sp: u64,
-    base: u64,
-    mask: u64,
+    pointer: u64,
+    shape: StackShape,
     user: bool,
     width: usize,
 }
 
 impl Stack {
-    fn push(&mut self, core: &mut Core, value: u64) -> Result<(), Failed> {
-        self.sp = self.sp.wrapping_sub(self.width as u64);
-        let at = core.wrap_linear(self.base.wrapping_add(self.sp & self.mask));
-        core.store_bytes(at, &value.to_le_bytes()[..self.width], self.user)?;
+    fn push(&mut self, cpu: &mut Cpu, value: u64) -> Result<(), Failed> {
+        self.pointer = self.pointer.wrapping_sub(self.width as u64);
+        let at = cpu.wrap_linear(self.shape.linear(self.pointer));
+        cpu.store_bytes(at, &value.to_le_bytes()[..self.width], self.user)?;
         Ok(())
     }
 }
@@ -169,40 +151,17 @@ struct Event {
     ext: u32,
 }
 
-impl Core {
-    /// Delivers a fault at the current EIP.
-    pub(crate) fn raise_fault(&mut self, fault: Fault) {
-        self.forget_noted();
-        if let Some(cr2) = fault.cr2 {
-            self.env.set_cr_raw(2, cr2);
-        }
-        let ip = self.env.eip();
-        self.deliver(fault.vector, fault.error, Origin::Fault, ip, ip);
-    }
-
+impl Cpu {
     /// Delivers an event; double and triple faults included. EIP in the frame is `ip`; `at` is the
     /// instruction in progress, which did not retire if its own delivery faults.
-    pub(crate) fn deliver(&mut self, vector: u8, error: Option<u32>, origin: Origin, ip: u64, at: u64) {
-        if origin != Origin::External && self.offer_exception(vector, at) {
-            return;
-        }
-        self.deliver_declined(vector, error, origin, ip, at);
-    }
-
-    /// Offers an exception that came out of no patch; whether the interposer handled it.
-    fn offer_exception(&mut self, vector: u8, at: u64) -> bool {
-        self.with_interposer(|i, core| i.exception(core, vector, at)).unwrap_or(false)
-    }
-
-    /// Delivers an event that the interposer has declined, or that it never sees.
-    pub(crate) fn deliver_declined(
+    pub(crate) fn deliver(
         &mut self,
         vector: u8,
         error: Option<u32>,
         origin: Origin,
         ip: u64,
         at: u64,
-    ) {
+    ) -> Result<(), Undeliverable> {
         let ext = u32::from(origin != Origin::Software);
         let mut event = Event { vector, error, origin, ip, at, ext };
         let mut chain = vec![vector];
@@ -214,18 +173,14 @@ impl Core {
             let outcome =
                 if self.env.long_mode() { self.deliver_64(&event) } else { self.deliver_32(&event) };
             match outcome {
-                Ok(()) => return,
-                Err(Failed::Unsupported(what)) => {
-                    self.finish(Stop::Unsupported(what));
-                    return;
-                }
+                Ok(()) => return Ok(()),
+                Err(Failed::Unsupported(what)) => return Err(Undeliverable::Unsupported(what)),
                 Err(Failed::Nested(fault)) => {
                     if let Some(cr2) = fault.cr2 {
                         self.env.set_cr_raw(2, cr2);
                     }
                     if event.vector == Vector::DoubleFault as u8 && event.origin == Origin::Fault {
-                        self.triple_fault(chain);
-                        return;
+                        return Err(Undeliverable::TripleFault(chain));
                     }
                     if matches!(event.origin, Origin::Software | Origin::Int1) {
                         self.hot.clock.icount -= 1;
@@ -249,7 +204,6 @@ impl Core {
     }
 
     fn pushed_flags(&self, event: &Event) -> u64 {
-        const RF: u64 = 1 << 16;
         let flags = self.eflags();
         // SDM volume 3, 17.3.1.1: fault-class exceptions push RF set, but not instruction breakpoints.
         match event.origin {
@@ -294,8 +248,8 @@ impl Core {
         let (old_ss, old_sp) = (self.env.seg(Seg::Ss), self.env.gpr(4));
         let (ss, sp) =
             if inner { self.inner_stack_32(new_cpl, event)? } else { (old_ss, old_sp & 0xffff_ffff) };
-        let mask = if ss.flags & (1 << 22) != 0 { 0xffff_ffff } else { 0xffff };
-        let mut stack = Stack { sp, base: ss.base, mask, user: new_cpl == 3, width: 4 };
+        let shape = StackShape::segmented(ss.base, ss.flags & DB != 0);
+        let mut stack = Stack { pointer: sp, shape, user: new_cpl == 3, width: 4 };
         if inner {
             stack.push(self, old_ss.selector.into())?;
             stack.push(self, old_sp)?;
@@ -306,8 +260,7 @@ impl Core {
             self.env.load_seg(Seg::Ss, ss);
         }
         self.env.set_cpl(new_cpl);
-        let low = stack.sp & stack.mask;
-        self.env.set_gpr(4, if stack.mask == 0xffff { (old_sp & !0xffff) | low } else { low });
+        self.env.set_gpr(4, shape.register(old_sp, stack.pointer));
         Ok(())
     }
 
@@ -353,10 +306,10 @@ impl Core {
             return None;
         }
         let address = self.wrap_linear(table.base.wrapping_add(offset.into()));
-        let read = |core: &mut Core| -> Result<Descriptor, Failed> {
-            let low = core.kernel_u32(address)?;
-            let high = core.kernel_u32(core.wrap_linear(address.wrapping_add(4)))?;
-            Ok(Descriptor { low, high, address })
+        let read = |cpu: &mut Cpu| -> Result<Descriptor, Failed> {
+            let low = cpu.kernel_u32(address)?;
+            let high = cpu.kernel_u32(cpu.wrap_linear(address.wrapping_add(4)))?;
+            Ok(Descriptor::new(low, high, address))
         };
         Some(read(self))
     }
@@ -393,9 +346,9 @@ impl Core {
 
     /// Sets a descriptor's accessed bit in memory, as loading it does.
     fn mark_accessed(&mut self, d: Descriptor) -> Result<(), Failed> {
-        if d.high & 0x100 == 0 {
-            let at = self.wrap_linear(d.address.wrapping_add(4));
-            self.store_bytes(at, &(d.high | 0x100).to_le_bytes(), false)?;
+        if !d.accessed() {
+            let at = self.wrap_linear(d.attributes_at());
+            self.store_bytes(at, &(d.attributes() | ACCESSED).to_le_bytes(), false)?;
         }
         Ok(())
     }
@@ -409,17 +362,13 @@ impl Core {
         target: u64,
         interrupt_gate: bool,
     ) -> Result<(), Failed> {
-        const TF_NT_RF_VM: u64 = 0x100 | 0x4000 | 0x1_0000 | 0x2_0000;
         self.mark_accessed(code)?;
         let mut segment = code.segment((selector & !3) | u16::from(cpl));
-        segment.flags |= 0x100;
+        segment.flags |= ACCESSED;
         self.env.load_seg(Seg::Cs, segment);
-        let mut clear = TF_NT_RF_VM;
-        if interrupt_gate {
-            clear |= 0x200;
-        }
+        let clear = TF | NT | RF | VM | if interrupt_gate { IF } else { 0 };
         self.env.set_eflags_raw(self.env.eflags_raw() & !clear);
-        self.env.set_hflags(self.env.hflags() & !crate::engine::hflags::INHIBIT_IRQ);
+        self.env.set_interrupt_shadow(false);
         self.env.set_eip(target);
         Ok(())
     }
@@ -448,7 +397,7 @@ impl Core {
         let selector = (low >> 16) as u16;
         let target = u64::from((low & 0xffff) | (high & 0xffff_0000)) | u64::from(top) << 32;
         let code = self.gate_code(selector, cpl, event)?;
-        if !code.long() || code.high & (1 << 22) != 0 {
+        if !code.long() || code.big() {
             return Err(Fault::gp(u32::from(selector & !3) + event.ext).into());
         }
         let inner = !code.conforming() && code.dpl() < cpl;
@@ -462,7 +411,7 @@ impl Core {
         } else {
             old_sp
         };
-        let mut stack = Stack { sp: sp & !15, base: 0, mask: u64::MAX, user: new_cpl == 3, width: 8 };
+        let mut stack = Stack { pointer: sp & !15, shape: StackShape::WIDE, user: new_cpl == 3, width: 8 };
         stack.push(self, old_ss.selector.into())?;
         stack.push(self, old_sp)?;
         self.push_frame(&mut stack, event)?;
@@ -473,7 +422,7 @@ impl Core {
             self.env.load_seg(Seg::Ss, ss);
         }
         self.env.set_cpl(new_cpl);
-        self.env.set_gpr(4, stack.sp);
+        self.env.set_gpr(4, stack.pointer);
         Ok(())
     }
 
@@ -485,7 +434,7 @@ impl Core {
         }
         let at = tr.base.wrapping_add(offset.into());
         let value = u64::from(self.kernel_u32(at)?) | u64::from(self.kernel_u32(at.wrapping_add(4))?) << 32;
-        if !crate::cpu::access::canonical(value) {
+        if !canonical(value) {
             return Err(Fault::with(Vector::Stack, event.ext).into());
         }
         Ok(value)

@@ -6,11 +6,9 @@
 //! operands, and debug registers do not match them either (SDM volume 3, 17.2.4 speaks of the data that instructions
 //! access); the stack of CALL, RET, PUSH, ENTER and IRET is.
 
-use crate::isa::decode;
-use crate::run::Core;
-use iced_x86::{
-    Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
-};
+use super::Cpu;
+use crate::isa::decode::{self, directions};
+use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register, UsedMemory};
 
 /// One access to linear memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,25 +20,13 @@ pub(crate) struct Operand {
     pub writes: bool,
 }
 
-/// Whether an access reads and writes. A conditional one counts as done: CMPXCHG writes its operand back also when it
-/// fails (SDM volume 2), and what is conditional otherwise is settled before.
-pub(crate) fn directions(access: OpAccess) -> (bool, bool) {
-    use OpAccess as A;
-    match access {
-        A::Read | A::CondRead => (true, false),
-        A::Write | A::CondWrite => (false, true),
-        A::ReadWrite | A::ReadCondWrite => (true, true),
-        A::None | A::NoMemAccess => (false, false),
-    }
-}
-
 /// Whether a register says which bit of a string of bits in memory the instruction accesses.
 fn has_bit_string(i: &Instruction) -> bool {
     let bits = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
     bits && i.op1_kind() == OpKind::Register
 }
 
-impl Core {
+impl Cpu {
     /// Whether `i` stores at one place whatever the general registers hold, and not from before linear `block` into it:
     /// counters of kernels, which lie at fixed places. The base of FS or GS is taken as it is.
     pub(crate) fn stores_elsewhere(&self, i: &Instruction, block: u64) -> bool {

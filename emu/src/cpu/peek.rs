@@ -1,9 +1,10 @@
 //! What probe handlers ask of the machine beyond memory: selectors, CPUID, MSRs, ports.
 
+use super::Cpu;
+use super::descriptor::Descriptor;
 use crate::engine::{Model, Seg, Segment};
-use crate::run::Core;
 
-impl Core {
+impl Cpu {
     /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
     pub fn cpuid(&self, leaf: u32, _subleaf: u32) -> [u32; 4] {
         crate::cpu::cpuid::cpuid(self.model, self.platform.apic_base(), leaf)
@@ -46,15 +47,8 @@ impl Core {
         let mut bytes = [0u8; 8];
         self.peek(self.wrap_linear(table.base.wrapping_add(offset.into())), &mut bytes).ok()?;
         let raw = u64::from_le_bytes(bytes);
-        let (low, high) = (raw as u32, (raw >> 32) as u32);
-        let (system, present) = (high & 0x1000 == 0, high & 0x8000 != 0);
-        if system || !present {
-            return None;
-        }
-        let base = (low >> 16) | (high << 16 & 0xff_0000) | (high & 0xff00_0000);
-        let limit = (low & 0xffff) | (high & 0xf_0000);
-        let limit = if high & 0x0080_0000 != 0 { limit << 12 | 0xfff } else { limit };
-        Some(Segment::new(selector, base.into(), limit, high))
+        let descriptor = Descriptor::new(raw as u32, (raw >> 32) as u32, 0);
+        (!descriptor.is_system() && descriptor.present()).then(|| descriptor.segment(selector))
     }
 
     /// Linear base of the segment that a selector names (`seg2lin`).
@@ -70,15 +64,5 @@ impl Core {
         } else if let Some(segment) = self.peek_descriptor(selector) {
             self.env.load_seg(seg, segment);
         }
-    }
-
-    /// A port read by a handler, at the count of the hit.
-    pub fn handler_port_read(&mut self, port: u16, size: u8) -> u32 {
-        self.port_in(port, size)
-    }
-
-    /// A port write by a handler, at the count of the hit.
-    pub fn handler_port_write(&mut self, port: u16, size: u8, value: u32) {
-        self.port_out(port, size, value);
     }
 }

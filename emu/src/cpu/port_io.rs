@@ -1,10 +1,9 @@
 //! Port instructions: IOPL and the TSS's I/O bitmap, IN, OUT, INS, OUTS, and the console they drive.
 
-use crate::cpu::deliver::Fault;
-use crate::cpu::sensitive::Done;
+use super::Cpu;
+use super::deliver::Fault;
+use super::sensitive::{Accesses, Done};
 use crate::isa::decode;
-use crate::run::Core;
-use crate::run::turns::Stop;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// A serial port.
@@ -27,7 +26,28 @@ pub struct SentByte {
     pub byte: u8,
 }
 
-impl Core {
+/// What the guest writes to its console.
+#[derive(Default)]
+pub(crate) struct Console {
+    /// All of it.
+    pub text: Vec<u8>,
+    /// What went out of the serial ports, while someone asks for it.
+    pub sent: Option<Vec<SentByte>>,
+    /// Texts whose appearance ends the run.
+    pub watched: Vec<Vec<u8>>,
+    /// The first of them that has appeared.
+    seen: Option<usize>,
+}
+
+impl Console {
+    fn push(&mut self, byte: u8) {
+        self.text.push(byte);
+        let found = self.watched.iter().position(|t| !t.is_empty() && self.text.ends_with(t));
+        self.seen = self.seen.or(found);
+    }
+}
+
+impl Cpu {
     /// Whether port access is allowed (SDM volume 1, 18.5).
     fn check_port(&mut self, port: u16, size: u8) -> Result<(), Fault> {
         let cpl = self.env.cpl();
@@ -77,29 +97,28 @@ impl Core {
             return;
         }
         let out = self.platform.take_output();
-        if let Some(sent) = &mut self.sent {
+        if let Some(sent) = &mut self.console.sent {
             let icount = self.hot.clock.icount;
             let byte = |port| move |byte: &u8| SentByte { icount, port, byte: *byte };
             sent.extend(out.com1.iter().chain(&out.e9).chain(&out.virtio).map(byte(SerialPort::Com1)));
             sent.extend(out.com2.iter().map(byte(SerialPort::Com2)));
         }
         for byte in out.com1.into_iter().chain(out.e9).chain(out.virtio) {
-            self.console_byte(byte);
+            self.console.push(byte);
         }
     }
 
-    /// A byte for the console; ends the run when a watched text is complete.
-    fn console_byte(&mut self, byte: u8) {
-        self.console.push(byte);
-        let console = &self.console;
-        let found = self.watched.iter().position(|t| !t.is_empty() && console.ends_with(t));
-        if let Some(n) = found {
-            self.finish(Stop::Text(n));
-        }
+    /// The number of the watched text that has appeared on the console, once.
+    pub(crate) fn take_seen_text(&mut self) -> Option<usize> {
+        self.console.seen.take()
     }
 
     /// IN and OUT.
-    pub(crate) fn port_instruction(&mut self, i: &Instruction) -> Result<Done, Fault> {
+    pub(crate) fn port_instruction(
+        &mut self,
+        i: &Instruction,
+        told: &mut dyn Accesses,
+    ) -> Result<Done, Fault> {
         let input = i.mnemonic() == Mnemonic::In;
         let (data, port) = if input { (0, 1) } else { (1, 0) };
         let size = i.op_register(data).size() as u8;
@@ -112,7 +131,7 @@ impl Core {
         let rax = self.env.gpr(0);
         if input {
             let value = u64::from(self.port_in(port, size));
-            self.ported(port, size, value as u32, false);
+            told.port(self, port, size, value as u32, false);
             self.env.set_gpr(
                 0,
                 match size {
@@ -124,13 +143,13 @@ impl Core {
         } else {
             let value = rax as u32 & (u32::MAX >> (32 - 8 * u32::from(size)));
             self.port_out(port, size, value);
-            self.ported(port, size, value, true);
+            told.port(self, port, size, value, true);
         }
         Ok(Done::Next)
     }
 
     /// One iteration of INS or OUTS. A repeated one stays at its address until the count runs out.
-    pub(crate) fn port_string(&mut self, i: &Instruction) -> Result<Done, Fault> {
+    pub(crate) fn port_string(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
         let input = matches!(i.mnemonic(), M::Insb | M::Insw | M::Insd);
         let size: u8 = match i.mnemonic() {
@@ -163,25 +182,17 @@ impl Core {
                 user,
             )?;
             let value = self.port_in(port, size);
-            self.ported(port, size, value, false);
-            self.store(va, value.into(), size.into())?;
+            told.port(self, port, size, value, false);
+            self.store(va, value.into(), size.into(), told)?;
         } else {
-            let value = self.load(va, size.into())?;
+            let value = self.load(va, size.into(), told)?;
             self.port_out(port, size, value as u32);
-            self.ported(port, size, value as u32, true);
+            told.port(self, port, size, value as u32, true);
         }
         let delta = if self.env.df() { (size as u64).wrapping_neg() } else { size.into() };
         let moved = offset.wrapping_add(delta) & mask;
         self.env.set_gpr(index, if mask == 0xffff { (offset & !0xffff) | moved } else { moved });
         if repeated && !self.count_down(i) { Ok(Done::Jumped) } else { Ok(Done::Next) }
-    }
-
-    /// The instruction at EIP has moved a value through a port.
-    fn ported(&mut self, port: u16, size: u8, value: u32, out: bool) {
-        if self.watches.any_port() {
-            self.note_port(port, size, value, out);
-        }
-        self.note_port_for_guest(port, size);
     }
 
     fn string_base(&self, i: &Instruction, input: bool) -> u64 {

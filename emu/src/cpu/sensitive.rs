@@ -4,22 +4,48 @@
 //! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
 //! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
 
-use crate::cpu::control::{CR0_PE, CR0_PG};
-use crate::cpu::cpuid::cpuid;
-use crate::cpu::deliver::{Fault, Origin, Vector};
-use crate::engine::{Model, Seg, Segment, hflags};
+use super::Cpu;
+use super::access::canonical;
+use super::control::{CR0_PE, CR0_PG};
+use super::cpuid::cpuid;
+use super::deliver::Fault;
+use super::flags::{IF, RF, VM};
+use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind};
-use crate::run::{Core, Mode};
+use crate::mmu::Paging;
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 
 /// How an instruction ended.
 pub(crate) enum Done {
     /// It retired; EIP moves past it.
     Next,
+    /// It retired and has changed the breakpoints of the guest; EIP moves past it.
+    Breakpoints,
     /// It retired and has set EIP.
     Jumped,
-    /// The engine executed it: everything is counted.
-    Natively,
+    /// It is INT1, which raises #DB behind itself and leaves DR6 as it is.
+    Int1,
+    /// Nothing has happened yet: the engine is to execute it, and this comes after.
+    ByEngine(Then),
+}
+
+/// What comes after an instruction that the engine has executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing.
+    Nothing,
+    /// If it faults, the engine loses these flags.
+    FlagsBack(u64),
+    /// If paging is another than this, what is cached of the tables goes.
+    Follow(Paging),
+}
+
+/// Is told of what the machine accesses for an instruction, before it does. The state is that before the instruction.
+pub(crate) trait Accesses {
+    /// An access to linear memory.
+    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool);
+    /// A value has been moved through a port.
+    fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool);
 }
 
 /// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
@@ -30,54 +56,18 @@ const APIC_BASE_MSR: u32 = 0x1b;
 const NO_APIC: u64 = 0xfee0_0100;
 const EFER_SCE: u64 = 1;
 const CR4_TSD: u64 = 4;
-const TF: u64 = 0x100;
 
-impl Core {
-    /// Executes one sensitive instruction at EIP.
-    pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
-        self.mode = Mode::Free;
-        self.commit_own_fetch(self.linear_ip(), i.len());
-        let tf = self.env.eflags_raw() & 0x100 != 0;
-        let outcome = self.sensitive(i);
-        self.end_own(i, outcome, tf);
-    }
-
-    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it. SYSCALL, the one of them that
-    /// may clear TF, is not trapped then.
-    pub(crate) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
-        match outcome {
-            Ok(Done::Natively) => return,
-            Ok(Done::Next) => {
-                let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
-                self.env.set_eip(next);
-            }
-            Ok(Done::Jumped) => {}
-            Err(fault) => {
-                self.raise_fault(fault);
-                return;
-            }
-        }
-        self.hot.clock.icount += 1;
-        self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
-        let met = self.tell_watched();
-        let tf = tf && self.env.eflags_raw() & TF != 0;
-        if tf || met != 0 {
-            self.debug_trap(met, tf);
-        }
-    }
-
-    fn sensitive(&mut self, i: &Instruction) -> Result<Done, Fault> {
+impl Cpu {
+    /// Executes one sensitive instruction at EIP, or says that the engine is to.
+    pub(crate) fn sensitive(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
         match i.mnemonic() {
             _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
             _ if self.lacks(i) => Err(Fault::ud()),
             // IA32 lacks it.
-            _ if decode::is_absent(i).is_some() => {
-                self.natively(i);
-                Ok(Done::Natively)
-            }
-            M::In | M::Out => self.port_instruction(i),
-            M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i),
+            _ if decode::is_absent(i).is_some() => Ok(Done::ByEngine(Then::Nothing)),
+            M::In | M::Out => self.port_instruction(i, told),
+            M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => self.port_string(i, told),
             M::Rdtsc | M::Rdtscp => self.rdtsc(i),
             M::Cpuid => {
                 let r = cpuid(self.model, self.platform.apic_base(), self.env.gpr(0) as u32);
@@ -91,25 +81,17 @@ impl Core {
                 self.halted = true;
                 Ok(Done::Next)
             }
-            M::Rdmsr => self.rdmsr(i),
-            M::Wrmsr => self.wrmsr(i),
+            M::Rdmsr => self.rdmsr(),
+            M::Wrmsr => self.wrmsr(),
             M::Rdpmc => Err(Fault::gp(0)),
-            M::Int1 => Ok(self.int1(i)),
+            M::Int1 => Ok(Done::Int1),
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
-            M::Ret => self.near_return(i),
+            M::Ret => self.near_return(i, told),
             M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
-            M::Loope | M::Loopne => {
-                self.natively(i);
-                Ok(Done::Natively)
-            }
-            _ if decode::loses_flags(i) => {
-                self.flags_before = Some(self.eflags());
-                self.natively(i);
-                self.flags_before = None;
-                Ok(Done::Natively)
-            }
+            M::Loope | M::Loopne => Ok(Done::ByEngine(Then::Nothing)),
+            _ if decode::loses_flags(i) => Ok(Done::ByEngine(Then::FlagsBack(self.eflags()))),
             _ => self.control_move(i),
         }
     }
@@ -121,20 +103,6 @@ impl Core {
 
     pub(crate) fn privileged(&self) -> Result<(), Fault> {
         if self.env.cpl() == 0 { Ok(()) } else { Err(Fault::gp(0)) }
-    }
-
-    /// Lets the engine execute the instruction; whether it retired.
-    pub(crate) fn natively(&mut self, i: &Instruction) -> bool {
-        let before = self.hot.clock.icount;
-        self.step_unpatched(i.len());
-        self.hot.clock.icount > before
-    }
-
-    /// The engine may have lost the flags of before the instruction that it did not finish.
-    pub(crate) fn put_flags_back(&self) {
-        if let Some(flags) = self.flags_before {
-            self.env.set_eflags(flags);
-        }
     }
 
     /// Time stamp counter: virtual ns plus what the guest has written to it.
@@ -153,7 +121,7 @@ impl Core {
         Ok(Done::Next)
     }
 
-    fn give_tsc(&self, tsc: u64, with_aux: bool) {
+    pub(crate) fn give_tsc(&self, tsc: u64, with_aux: bool) {
         self.env.set_gpr(0, tsc & 0xffff_ffff);
         self.env.set_gpr(2, tsc >> 32);
         if with_aux {
@@ -161,30 +129,11 @@ impl Core {
         }
     }
 
-    /// RDTSC in the middle of a block, of which all has been counted already.
-    pub(crate) fn read_clock(&self) {
-        self.engine.sync_pc(true);
-        let ahead = self.hot.clock.icount - self.icount_inside();
-        self.give_tsc(self.tsc().wrapping_sub(ahead), false);
-    }
-
     /// The instruction at linear `at`, where the engine has raised #UD, if it is one that the CPU model has all the same.
     /// That is RDTSCP: the engine calls no second instruction hook while a stop is pending, and would read the host's clock.
     pub(crate) fn engine_lacks(&self, at: u64) -> Option<Instruction> {
         let found = self.decode_original(at).filter(|i| decode::kind(i) == Kind::ClockAndAux);
         found.filter(|_| self.model != Model::Ia32)
-    }
-
-    /// Executes an instruction that the engine has raised #UD for, from the hook: its block ends there.
-    pub(crate) fn execute_lacking(&mut self, i: &Instruction, at: u64) {
-        let in_line = self.is_in_line_site(at);
-        self.rewind(at);
-        let tf = self.env.eflags_raw() & 0x100 != 0;
-        let outcome = self.sensitive(i);
-        if in_line && outcome.is_err() {
-            self.displaced_faulted();
-        }
-        self.end_own(i, outcome, tf);
     }
 
     /// Whether the model has an MSR, and whether the engine keeps it.
@@ -196,7 +145,7 @@ impl Core {
         }
     }
 
-    fn rdmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
+    fn rdmsr(&mut self) -> Result<Done, Fault> {
         self.privileged()?;
         let index = self.env.gpr(1) as u32;
         let value = match index {
@@ -206,8 +155,7 @@ impl Core {
             IA32_MISC_ENABLE if self.model == Model::X86_64 => MISC_ENABLE,
             APIC_BASE_MSR => self.platform.apic_base().unwrap_or(NO_APIC),
             _ if self.known_msr(index) => {
-                self.natively(i);
-                return Ok(Done::Natively);
+                return Ok(Done::ByEngine(Then::Nothing));
             }
             _ => return Err(Fault::gp(0)),
         };
@@ -216,7 +164,7 @@ impl Core {
         Ok(Done::Next)
     }
 
-    fn wrmsr(&mut self, i: &Instruction) -> Result<Done, Fault> {
+    fn wrmsr(&mut self) -> Result<Done, Fault> {
         self.privileged()?;
         let index = self.env.gpr(1) as u32;
         let value = (self.env.gpr(0) & 0xffff_ffff) | self.env.gpr(2) << 32;
@@ -226,11 +174,11 @@ impl Core {
             IA32_MISC_ENABLE if self.model == Model::X86_64 && value == MISC_ENABLE => {}
             APIC_BASE_MSR if self.platform.apic_base().is_none() && value == NO_APIC => {}
             APIC_BASE_MSR => self.write_apic_base(value)?,
-            0xc000_0080 if self.known_msr(index) => return self.write_efer(i, value),
+            0xc000_0080 if self.known_msr(index) => return self.write_efer(value),
             _ if self.known_msr(index) => {
                 let address =
                     matches!(index, 0x175 | 0x176 | 0xc000_0082 | 0xc000_0083 | 0xc000_0100..=0xc000_0102);
-                if address && self.model == Model::X86_64 && !crate::cpu::access::canonical(value) {
+                if address && self.model == Model::X86_64 && !canonical(value) {
                     return Err(Fault::gp(0));
                 }
                 match index {
@@ -238,10 +186,7 @@ impl Core {
                     0xc000_0100 => self.set_base(Seg::Fs, value),
                     0xc000_0101 => self.set_base(Seg::Gs, value),
                     0xc000_0102 => self.env.set_kernel_gs_base(value),
-                    _ => {
-                        self.natively(i);
-                        return Ok(Done::Natively);
-                    }
+                    _ => return Ok(Done::ByEngine(Then::Nothing)),
                 }
             }
             _ => return Err(Fault::gp(0)),
@@ -264,7 +209,7 @@ impl Core {
         Ok(())
     }
 
-    fn write_efer(&mut self, i: &Instruction, value: u64) -> Result<Done, Fault> {
+    fn write_efer(&self, value: u64) -> Result<Done, Fault> {
         const LME: u64 = 0x100;
         const LMA: u64 = 0x400;
         const NXE: u64 = 0x800;
@@ -274,25 +219,10 @@ impl Core {
         if self.env.cr(0) & CR0_PG != 0 && (value ^ self.env.efer()) & LME != 0 {
             return Err(Fault::gp(0));
         }
-        let before = self.env.efer();
-        if self.natively(i) && (before ^ self.env.efer()) & (NXE | LMA) != 0 {
-            self.flush_paging();
-        }
-        Ok(Done::Natively)
-    }
-
-    /// INT1 raises #DB behind itself and leaves DR6 as it is.
-    fn int1(&mut self, i: &Instruction) -> Done {
-        let at = self.env.eip();
-        let next = self.wrap_ip(at.wrapping_add(i.len() as u64));
-        self.env.set_eip(next);
-        self.hot.clock.icount += 1;
-        self.deliver(Vector::Debug as u8, None, Origin::Int1, next, at);
-        Done::Natively
+        Ok(Done::ByEngine(Then::Follow(self.paging())))
     }
 
     fn syscall(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        const RF: u64 = 1 << 16;
         if self.env.efer() & EFER_SCE == 0 || !self.env.code64() {
             // AMD's compatibility-mode SYSCALL is in neither model (SDM volume 2, SYSCALL).
             return Err(Fault::ud());
@@ -318,8 +248,6 @@ impl Core {
     }
 
     fn sysenter(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        const VM_IF: u64 = 0x2_0200;
-        const RF: u64 = 1 << 16;
         let cs = self.env.sysenter_cs() as u16 & 0xfffc;
         if self.env.cr(0) & CR0_PE == 0 || cs == 0 {
             return Err(Fault::gp(0));
@@ -328,7 +256,7 @@ impl Core {
         if self.env.cpl() == 3 {
             self.note_user_context(self.env.eip().wrapping_add(i.len() as u64));
         }
-        self.env.set_eflags_raw(self.env.eflags_raw() & !(VM_IF | RF));
+        self.env.set_eflags_raw(self.env.eflags_raw() & !(VM | IF | RF));
         self.flat_segments(cs, long);
         let (ip, sp) = (self.env.sysenter_eip(), self.env.sysenter_esp());
         self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
@@ -337,29 +265,19 @@ impl Core {
     }
 
     /// RET with an immediate, near (SDM volume 2, RET).
-    fn near_return(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        let (base, mask) = self.stack_shape();
+    fn near_return(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
+        let stack = self.stack();
         let size = match i.code() {
             Code::Retnw_imm16 => 2,
             Code::Retnd_imm16 => 4,
             _ => 8,
         };
         let sp = self.env.gpr(4);
-        let at = self.wrap_linear(base.wrapping_add(sp & mask));
-        let ip = self.load(at, size).map_err(Fault::on_stack)?;
+        let at = self.wrap_linear(stack.linear(sp));
+        let ip = self.load(at, size, told).map_err(Fault::on_stack)?;
         self.env.set_eip(ip);
-        let after = sp.wrapping_add(size as u64 + u64::from(i.immediate16())) & mask;
-        self.env.set_gpr(4, if mask == 0xffff { (sp & !0xffff) | after } else { after });
+        self.set_stack_pointer(stack, sp.wrapping_add(size as u64 + u64::from(i.immediate16())));
         Ok(Done::Jumped)
-    }
-
-    /// Base of the stack segment and mask of the stack pointer.
-    fn stack_shape(&self) -> (u64, u64) {
-        if self.env.code64() {
-            return (0, u64::MAX);
-        }
-        let wide = self.env.hflags() & hflags::SS32 != 0;
-        (self.env.seg(Seg::Ss).base, if wide { 0xffff_ffff } else { 0xffff })
     }
 
     /// Linear address of an instruction's memory operand.

@@ -1,7 +1,7 @@
 //! The CPU state as data: entry states, register dumps, and the canonical form that the digest hashes.
 
+use super::Cpu;
 use crate::engine::{Seg, Segment};
-use crate::run::Core;
 use crate::snapshot::{CpuState, Kept};
 use std::fmt::Write as _;
 use std::hash::Hasher;
@@ -50,7 +50,7 @@ const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
 const NAMES: [&str; 16] =
     ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
-impl Core {
+impl Cpu {
     /// Puts the CPU into its entry state.
     pub(crate) fn boot(&mut self, boot: &BootState) {
         const CODE32: u32 = 0x00cf_9b00;

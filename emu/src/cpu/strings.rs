@@ -5,76 +5,30 @@
 //! What is skipped this way changes no result: it ends before the deadline, at the end of a page, and wherever an access
 //! would need more than a translation that the architectural TLB holds.
 
+use super::Cpu;
+use super::flags::TF;
 use crate::engine::Seg;
-use crate::isa::decode::address_bits;
+use crate::isa::Repeat;
 use crate::mmu::{self, Access};
 use crate::ram::{PAGE, PageState};
-use crate::run::Core;
-use iced_x86::{Instruction, Mnemonic, Register};
 
 const RCX: usize = 1;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
-/// A repeated string instruction, as far as its iterations need it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Repeat {
-    /// Address size in bits, which is the count register's.
-    pub address_bits: u8,
-    /// Bytes of an element, with [`Repeat::MOVES`] for MOVS; 0 for what runs one by one.
-    bulk: u8,
-}
-
-impl Repeat {
-    const MOVES: u8 = 0x80;
-
-    /// What a repeated instruction is.
-    pub fn of(i: &Instruction) -> Self {
-        use Mnemonic as M;
-        let bulk = match i.mnemonic() {
-            M::Stosb | M::Stosw | M::Stosd | M::Stosq => i.memory_size().size() as u8,
-            M::Movsb | M::Movsw | M::Movsd | M::Movsq if i.segment_prefix() == Register::None => {
-                i.memory_size().size() as u8 | Self::MOVES
-            }
-            _ => 0,
-        };
-        Self { address_bits: address_bits(i) as u8, bulk }
-    }
-
-    /// All that it is, for a block's cell.
-    pub fn bits(self) -> u32 {
-        u32::from_le_bytes([self.address_bits, self.bulk, 0, 0])
-    }
-
-    /// What [`Repeat::bits`] gave.
-    pub fn from_bits(bits: u32) -> Self {
-        let [address_bits, bulk, ..] = bits.to_le_bytes();
-        Self { address_bits, bulk }
-    }
-
-    /// The count that is left in RCX, ECX or CX.
-    pub fn count(self, rcx: u64) -> u64 {
-        crate::isa::decode::rep_count(self.address_bits.into(), rcx)
-    }
-}
-
-impl Core {
+impl Cpu {
     /// Does iterations of the instruction whose next one is about to begin, all but the last at most. They are counted.
     pub(crate) fn repeat_ahead(&mut self, repeat: Repeat) {
         /// Fewer are not worth the look.
         const FEWEST: u64 = 4;
-        const TF: u64 = 0x100;
         let count = repeat.count(self.env.gpr(RCX));
         let room = self.hot.clock.deadline.saturating_sub(self.hot.clock.icount).min(count).saturating_sub(1);
         let same_width = u32::from(repeat.address_bits) == self.code_bits();
-        if repeat.bulk == 0 || room < FEWEST || !same_width || self.watches.any_data() {
-            return;
-        }
+        let Some(size) = repeat.bulk().filter(|_| room >= FEWEST && same_width) else { return };
         if self.env.eflags_raw() & TF != 0 || self.env.df() || self.env.dr(7) & 0xff != 0 {
             return;
         }
-        let size = u64::from(repeat.bulk & !Repeat::MOVES);
-        let moves = repeat.bulk & Repeat::MOVES != 0;
+        let moves = repeat.moves();
         let to = self.string_address(Seg::Es, RDI);
         let from = self.string_address(Seg::Ds, RSI);
         let mut n = room.min((PAGE - to % PAGE) / size);

@@ -6,8 +6,8 @@
 //! kernel stack. A handler may change a context: the task finds the changed registers when it is next in ring 3,
 //! whatever its kernel restored there.
 
+use super::Cpu;
 use crate::engine::Seg;
-use crate::run::Core;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
 /// All of them, shared with snapshots.
 pub(crate) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
 
-impl Core {
+impl Cpu {
     /// Notes the current registers as the user context of the task that enters ring 0 on stack `key`.
     pub(crate) fn note_user_context(&mut self, ip: u64) {
         // What was to be written at a return that has happened without an instruction: a fault of its fetch.
         self.write_user_registers();
-        self.departures += 1;
+        self.user_exit_epoch += 1;
         let key = self.entry_stack();
         let e = *self.env;
         let context = UserContext {
@@ -58,12 +58,6 @@ impl Core {
             map.pop_first();
         }
         map.insert(key, context);
-    }
-
-    /// A number that another takes the place of whenever ring 3 is left, or a snapshot gone back to. In ring 3, as long
-    /// as it stays the same, the current task and all that the kernel keeps of it do. It says nothing else.
-    pub fn departures(&self) -> u64 {
-        self.departures
     }
 
     /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own
@@ -88,7 +82,8 @@ impl Core {
         let Some(context) = Arc::make_mut(&mut self.user_contexts).get_mut(&key) else { return false };
         change(context);
         self.user_writes = true;
-        self.set_limit();
+        // The block hook looks at every block until they are written.
+        self.hot.clock.limit = 0;
         true
     }
 

@@ -6,13 +6,16 @@
 //! Invariants: the set of hooks is fixed at creation; guest RAM is host-owned; one engine belongs to one
 //! thread at a time.
 
+pub(crate) mod cell;
 mod env;
 mod layout;
+mod map;
 mod near;
 
 pub(crate) use env::OwnEnv;
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
+pub(crate) use map::{DROP_VA, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 
 use layout::{block, cpu, hook, tcg, tlb, uc as uc_off};
 use std::ffi::c_void;
@@ -396,6 +399,13 @@ impl Engine {
         }
     }
 
+    /// Drops the translations that hold any of `length` bytes at linear address `va`, all of the page [`DROP_VA`]. The fill hook
+    /// is asked where that page lies; it answers from the hot state alone.
+    pub fn drop_blocks(&self, va: u64, length: u64) {
+        // SAFETY: live handle; both arguments are 64 bits wide as the control expects.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
+    }
+
     /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and what the jump cache
     /// has of it.
     pub fn drop_tlb(&self, va: u64) {
@@ -492,15 +502,6 @@ impl Handle {
             uc_error::EXCEPTION => Exit::Refused,
             other => Exit::Failed(other),
         }
-    }
-
-    /// Drops the translations that hold any of `length` bytes at linear address `va`, all of a page that the fill hook maps.
-    ///
-    /// # Safety
-    /// As for [`Handle::run`]: the fill hook is called.
-    pub unsafe fn drop_blocks(self, va: u64, length: u64) {
-        // SAFETY: by the contract; both arguments are 64 bits wide as the control expects.
-        unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
     }
 }
 

@@ -1,11 +1,8 @@
-//! Decoding at a guest address, and the one table of instructions that need the machine.
+//! Decoding, and the one table of instructions that need the machine.
 
-use crate::cpu::deliver::Fault;
-use crate::cpu::operands::directions;
-use crate::run::Core;
 use iced_x86::{
     Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, EncodingKind, FlowControl,
-    Instruction, Mnemonic, OpCodeTableKind, OpKind, Register,
+    Instruction, Mnemonic, OpAccess, OpCodeTableKind, OpKind, Register,
 };
 
 /// Bytes of the longest instruction.
@@ -198,10 +195,22 @@ fn is_far(i: &Instruction) -> bool {
 
 /// Whether the memory operand is read, changed and written back by one instruction.
 pub(crate) fn is_read_modify_write(i: &Instruction) -> bool {
-    use iced_x86::{InstructionInfoFactory, OpAccess};
+    use iced_x86::InstructionInfoFactory;
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(i);
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+}
+
+/// Whether an access reads and writes. A conditional one counts as done: CMPXCHG writes its operand back also when it
+/// fails (SDM volume 2), and what is conditional otherwise is settled before.
+pub(crate) fn directions(access: OpAccess) -> (bool, bool) {
+    use OpAccess as A;
+    match access {
+        A::Read | A::CondRead => (true, false),
+        A::Write | A::CondWrite => (false, true),
+        A::ReadWrite | A::ReadCondWrite => (true, true),
+        A::None | A::NoMemAccess => (false, false),
+    }
 }
 
 /// Whether an instruction reads and whether it writes memory.
@@ -229,63 +238,6 @@ pub(crate) fn is_no_restart(i: &Instruction) -> bool {
     writes && (reads || !is_plain_store(i))
 }
 
-impl Core {
-    /// Bits of the current code segment: 64, 32 or 16.
-    pub fn code_bits(&self) -> u32 {
-        use crate::engine::hflags;
-        let h = self.env.hflags();
-        if h & hflags::CS64 != 0 {
-            64
-        } else if h & hflags::CS32 != 0 {
-            32
-        } else {
-            16
-        }
-    }
-
-    /// Linear address of the next instruction.
-    #[inline]
-    pub fn linear_ip(&self) -> u64 {
-        self.env.cs_base().wrapping_add(self.env.eip())
-    }
-
-    /// Wraps an instruction pointer to the code size.
-    #[inline]
-    pub fn wrap_ip(&self, ip: u64) -> u64 {
-        match self.code_bits() {
-            64 => ip,
-            32 => ip & 0xffff_ffff,
-            _ => ip & 0xffff,
-        }
-    }
-
-    /// Decodes the fetch view at a linear address, without any side effect on the guest.
-    pub(crate) fn decode_at(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; LONGEST];
-        let n = self.peek_code(linear, &mut bytes);
-        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
-    }
-
-    /// Raises #UD for what is at EIP when it is no instruction, which the engine may take it for; whether it is none.
-    pub(crate) fn refuse_undefined(&mut self) -> bool {
-        let (linear, mut bytes) = (self.linear_ip(), [0u8; LONGEST]);
-        let n = self.peek_prefix(linear, &mut bytes);
-        let bits = self.code_bits();
-        let found = undefined(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
-        let Some(length) = found else { return false };
-        self.commit_own_fetch(linear, length);
-        self.raise_fault(Fault::ud());
-        true
-    }
-
-    /// Decodes the data view at a linear address: what the guest itself put there.
-    pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
-        let mut bytes = [0u8; LONGEST];
-        let n = self.peek_prefix(linear, &mut bytes);
-        decode(self.code_bits(), &bytes[..n], linear.wrapping_sub(self.env.cs_base()))
-    }
-}
-
 /// Decodes one instruction; `None` when the bytes are not one. In 64-bit code the engine takes near branches with an
 /// operand-size prefix as AMD's CPUs do, and so does this.
 pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
@@ -295,7 +247,7 @@ pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
 
 /// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know. What is
 /// too long is #GP.
-fn undefined(bits: u32, bytes: &[u8]) -> Option<usize> {
+pub(crate) fn undefined(bits: u32, bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, bytes, DecoderOptions::AMD);
     let found = decoder.decode();
     let invalid = decoder.last_error() == DecoderError::InvalidInstruction;

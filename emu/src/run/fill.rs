@@ -5,14 +5,15 @@
 //! code are noticed, and aliases of a page cannot run stale code. A refused fill ends the run with the state
 //! of before the instruction; the run loop then delivers the fault.
 
-use crate::blocks::cell::CellRef;
+use super::{Core, Mode, Refusal};
 use crate::cpu::access::canonical;
 use crate::cpu::deliver::Fault;
 use crate::cpu::operands::Operand;
+use crate::engine::cell::CellRef;
+use crate::engine::{SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::isa::decode::{self, LONGEST};
 use crate::mmu::{self, Access, Translation};
 use crate::ram::{PAGE, PageState};
-use crate::run::{Core, DROP_VA, Mode, Refusal, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 
 const R: u32 = 1;
 const W: u32 = 2;
@@ -21,20 +22,15 @@ const X: u32 = 4;
 impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(crate) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
-        if page >= SLOT_VA && access != Access::Write {
-            // What is there is ours. The guest has nothing at these addresses, which are not canonical.
-            if in_slots(page) && self.active_slot.is_some() {
-                return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
-            }
-            if let (DROP_VA, Some(dropping)) = (page, self.dropping) {
-                return Some((dropping, X));
-            }
+        // What is there is ours. The guest has nothing at these addresses, which are not canonical.
+        if in_slots(page) && access != Access::Write && self.active_slot.is_some() {
+            return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
         }
         match self.resolve(page, access) {
             Ok(t) => {
                 let granted = self.grant(page, &t, access)?;
                 if !t.global {
-                    self.local_pages.note(page);
+                    self.cpu.note_local_page(page);
                 }
                 // A read must not let the engine fetch from a page of stubs.
                 Some(if self.is_stub_page(page) { (granted.0, granted.1 & !X) } else { granted })
@@ -48,12 +44,12 @@ impl Core {
 
     /// Finds the translation that the access may use, with its architectural side effects.
     fn resolve(&mut self, page: u64, access: Access) -> Result<Translation, Refusal> {
-        let paging = self.paging();
-        let user = self.env.cpl() == 3;
+        let paging = self.cpu.paging();
+        let user = self.cpu.env.cpl() == 3;
         if access == Access::Fetch {
             return self.resolve_fetch(page, user);
         }
-        if let Some(t) = self.tlb.lookup(page)
+        if let Some(t) = self.cpu.tlb.lookup(page)
             && (access != Access::Write || t.dirty)
             && mmu::denied(t, &paging, access, user).is_none()
         {
@@ -62,31 +58,20 @@ impl Core {
         if paging.long() && !canonical(page) {
             return Err(Refusal::NonCanonical);
         }
-        let mut found = mmu::walk(&mut self.ram, paging, page, access, user);
+        let mut found = mmu::walk(&mut self.cpu.ram, paging, page, access, user);
         if user && found.is_err() && self.implicit_supervisor(page) {
-            found = mmu::walk(&mut self.ram, paging, page, access, false);
+            found = mmu::walk(&mut self.cpu.ram, paging, page, access, false);
         }
-        self.drain_touched_code();
+        self.cpu.drain_touched_code();
         match found {
             Ok(t) => {
-                self.cache_translation(page, t);
+                self.cpu.cache_translation(page, t);
                 Ok(t)
             }
             Err(code) => {
-                self.forget_translation(page);
+                self.cpu.forget_translation(page);
                 Err(Refusal::PageFault(code))
             }
-        }
-    }
-
-    /// A walk for `page` has failed: what is cached of it goes (SDM volume 3, 4.10.4.1), from the engine too, where it
-    /// would stay until the engine forgets it for a reason of its own.
-    pub(crate) fn forget_translation(&mut self, page: u64) {
-        let cached = self.tlb.lookup(page).is_some();
-        if self.tlb.invalidate(page) {
-            self.engine.flush_tlb();
-        } else if cached {
-            self.engine.drop_tlb(page);
         }
     }
 
@@ -94,18 +79,18 @@ impl Core {
     /// pointer stays tentative until the block hook runs, and the second page of a block is refused unless
     /// the guest has executed from it since its last flush.
     fn resolve_fetch(&mut self, page: u64, user: bool) -> Result<Translation, Refusal> {
-        let paging = self.paging();
-        let own = self.linear_ip() & !(PAGE - 1) == page;
+        let paging = self.cpu.paging();
+        let own = self.cpu.linear_ip() & !(PAGE - 1) == page;
         let single = self.mode == Mode::Step(1);
         if self.is_stub_page(page) {
             return Err(self.refuse_stub_fetch(own, single));
         }
-        if let Some(t) = self.tlb.lookup(page).copied()
+        if let Some(t) = self.cpu.tlb.lookup(page).copied()
             && mmu::denied(&t, &paging, Access::Fetch, user).is_none()
         {
             if own && self.is_unannounced(page) {
                 self.tentative = Some(page);
-                self.hot.clock.limit = 0;
+                self.cpu.hot.clock.limit = 0;
             }
             return Ok(t);
         }
@@ -115,10 +100,10 @@ impl Core {
         if paging.long() && !canonical(page) {
             return Err(Refusal::NonCanonical);
         }
-        let t = mmu::look(&self.ram, paging, page, Access::Fetch, user).map_err(Refusal::PageFault)?;
+        let t = mmu::look(&self.cpu.ram, paging, page, Access::Fetch, user).map_err(Refusal::PageFault)?;
         if own {
             self.tentative = Some(page);
-            self.hot.clock.limit = 0;
+            self.cpu.hot.clock.limit = 0;
         } else {
             self.commit_page(page);
         }
@@ -130,10 +115,10 @@ impl Core {
         let page = pc & !(PAGE - 1);
         if self.tentative == Some(page) {
             self.tentative = None;
-            let (paging, user) = (self.paging(), self.env.cpl() == 3);
+            let (paging, user) = (self.cpu.paging(), self.cpu.env.cpl() == 3);
             let fits = |t: &Translation| mmu::denied(t, &paging, Access::Fetch, user).is_none();
             // It is cached already when only its announcement was awaited.
-            if !self.tlb.lookup(page).is_some_and(fits) {
+            if !self.cpu.tlb.lookup(page).is_some_and(fits) {
                 self.commit_page(page);
             }
             self.note_announced(page);
@@ -144,7 +129,7 @@ impl Core {
     pub(crate) fn commit_own_fetch(&mut self, pc: u64, length: usize) {
         for va in [pc, pc.wrapping_add(length as u64 - 1)] {
             let page = va & !(PAGE - 1);
-            if self.tlb.lookup(page).is_none() {
+            if self.cpu.tlb.lookup(page).is_none() {
                 self.commit_page(page);
             }
             self.note_announced(page);
@@ -154,12 +139,12 @@ impl Core {
     /// Whether the interposer is to be told of user code on the linear page.
     #[inline]
     fn is_unannounced(&self, page: u64) -> bool {
-        self.watch_user_code && self.env.cpl() == 3 && !self.tlb.announced(page)
+        self.watch_user_code && self.cpu.env.cpl() == 3 && !self.cpu.tlb.announced(page)
     }
 
     fn note_announced(&mut self, page: u64) {
         if self.is_unannounced(page) {
-            self.tlb.announce(page);
+            self.cpu.tlb.announce(page);
         }
     }
 
@@ -170,7 +155,7 @@ impl Core {
         if !self.is_unannounced(page) {
             return None;
         }
-        let paddr = self.code_paddr(page)?;
+        let paddr = self.cpu.code_paddr(page)?;
         self.with_interposer(|i, core| i.user_code(core, page, paddr))?
     }
 
@@ -178,44 +163,35 @@ impl Core {
     ///
     /// [`TrapInterposer::user_code`]: crate::TrapInterposer::user_code
     pub fn announce_user_code_again(&mut self) {
-        self.tlb.announce_again();
-        self.engine.flush_tlb();
+        self.cpu.tlb.announce_again();
+        self.cpu.engine.flush_tlb();
     }
 
     fn commit_page(&mut self, page: u64) {
-        let user = self.env.cpl() == 3;
-        let paging = self.paging();
-        if let Ok(t) = mmu::walk(&mut self.ram, paging, page, Access::Fetch, user) {
-            self.cache_translation(page, t);
+        let user = self.cpu.env.cpl() == 3;
+        let paging = self.cpu.paging();
+        if let Ok(t) = mmu::walk(&mut self.cpu.ram, paging, page, Access::Fetch, user) {
+            self.cpu.cache_translation(page, t);
         }
-        self.drain_touched_code();
-    }
-
-    /// Caches what a walk has found. Where the tables have changed since the page was last walked the new translation may
-    /// allow less, or lead elsewhere: the engine's entries of the old one go, in every mode.
-    pub(crate) fn cache_translation(&mut self, page: u64, t: Translation) {
-        if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(old)) {
-            self.engine.drop_tlb(page);
-        }
-        self.tlb.insert(page, t);
+        self.cpu.drain_touched_code();
     }
 
     /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an instruction
     /// that loads a segment (SDM volume 3, 4.6.1). What its operands are in, it may access as a user only.
     fn implicit_supervisor(&self, page: u64) -> bool {
-        let tables = [self.env.gdt(), self.env.ldt(), self.env.tr()];
+        let tables = [self.cpu.env.gdt(), self.cpu.env.ldt(), self.cpu.env.tr()];
         let inside = tables.iter().filter(|t| t.limit > 0).any(|t| {
             let end = t.base.wrapping_add(t.limit.into());
             (t.base & !(PAGE - 1)..=end).contains(&page)
         });
         let on_page = |o: &Operand| {
             let last = o.address.wrapping_add(u64::from(o.size) - 1);
-            [o.address, last].iter().any(|at| self.wrap_linear(at & !(PAGE - 1)) == page)
+            [o.address, last].iter().any(|at| self.cpu.wrap_linear(at & !(PAGE - 1)) == page)
         };
         inside
             && self
-                .decode_at(self.linear_ip())
-                .is_some_and(|i| decode::reads_descriptors(&i) && !self.operands(&i).iter().any(on_page))
+                .decode_at(self.cpu.linear_ip())
+                .is_some_and(|i| decode::reads_descriptors(&i) && !self.cpu.operands(&i).iter().any(on_page))
     }
 
     /// Turns a translation into what the engine may cache.
@@ -224,14 +200,14 @@ impl Core {
             self.refusal = Some((Refusal::Watched, page, access));
             return None;
         }
-        if t.paddr >= self.ram.size() {
+        if t.paddr >= self.cpu.ram.size() {
             if access == Access::Fetch {
-                let reached = self.linear_ip() & !(PAGE - 1) == page || self.mode == Mode::Step(1);
+                let reached = self.cpu.linear_ip() & !(PAGE - 1) == page || self.mode == Mode::Step(1);
                 let refusal = if reached { Refusal::FetchVoid } else { Refusal::SecondPage };
                 self.refusal = Some((refusal, page, access));
                 return None;
             }
-            if self.platform.has_mmio(t.paddr) {
+            if self.cpu.platform.has_mmio(t.paddr) {
                 return self.grant_device(page, t, access);
             }
             // As with memory, the first write is to walk, and to set the dirty bit.
@@ -252,7 +228,7 @@ impl Core {
             Access::Write => self.grant_write(index, t),
             Access::Read => self.grant_read(page, index, t),
         };
-        self.ram.pages[index as usize].remember(page);
+        self.cpu.ram.pages[index as usize].remember(page);
         Some(granted)
     }
 
@@ -262,7 +238,7 @@ impl Core {
     fn grant_read(&self, page: u64, index: u32, t: &Translation) -> (u64, u32) {
         const DATA: u8 = PageState::WRITABLE | PageState::DIRTY;
         const OTHER: u8 = PageState::CODE | PageState::BOTH | PageState::ARMED;
-        let state = self.ram.pages[index as usize];
+        let state = self.cpu.ram.pages[index as usize];
         let known = !self.is_unannounced(page);
         let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable && known;
         let data = state.flags & (DATA | OTHER) == DATA && !self.watches.any_data();
@@ -277,8 +253,8 @@ impl Core {
             return;
         }
         for at in [pc, pc.wrapping_add(LONGEST as u64 - 1)] {
-            if let Some(paddr) = self.code_paddr(at)
-                && let Some(page) = self.ram.pages.get((paddr / PAGE) as usize)
+            if let Some(paddr) = self.cpu.code_paddr(at)
+                && let Some(page) = self.cpu.ram.pages.get((paddr / PAGE) as usize)
                 && page.is(PageState::STALE)
             {
                 self.grant_fetch((paddr / PAGE) as u32, paddr & !(PAGE - 1));
@@ -288,22 +264,22 @@ impl Core {
 
     fn grant_fetch(&mut self, index: u32, paddr: u64) -> (u64, u32) {
         self.end_both(index);
-        let state = self.ram.pages[index as usize];
+        let state = self.cpu.ram.pages[index as usize];
         if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
-            self.forget_mappings(index);
-            self.ram.pages[index as usize].flags &= !PageState::WRITABLE;
+            self.cpu.forget_mappings(index);
+            self.cpu.ram.pages[index as usize].flags &= !PageState::WRITABLE;
         }
         if !state.is(PageState::CODE) && self.watch_code_pages {
             self.announce_code_page(paddr);
         }
-        let page = &mut self.ram.pages[index as usize];
+        let page = &mut self.cpu.ram.pages[index as usize];
         page.flags |= PageState::CODE;
         if page.is(PageState::ARMED) {
             if page.is(PageState::STALE) {
                 self.resync(index);
             }
             // Disarming inside resync is possible: look again.
-            if self.ram.pages[index as usize].is(PageState::ARMED) {
+            if self.cpu.ram.pages[index as usize].is(PageState::ARMED) {
                 return (SHADOW_BASE + paddr, X);
             }
         }
@@ -312,7 +288,7 @@ impl Core {
 
     /// A page with both permissions loses them after many fetches: its code is slower, and it may have become quiet.
     fn end_both(&mut self, index: u32) {
-        let state = &mut self.ram.pages[index as usize];
+        let state = &mut self.cpu.ram.pages[index as usize];
         if !state.is(PageState::BOTH) {
             return;
         }
@@ -320,14 +296,14 @@ impl Core {
         if state.flips == u8::MAX {
             state.flips = 0;
             state.flags &= !PageState::BOTH;
-            self.drop_page_blocks(index);
+            self.cpu.drop_page_blocks(index);
         }
     }
 
     /// A store into the page that the storing instruction itself or its block lies on must be seen by the very next fetch:
     /// it is stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
-        let state = self.ram.pages[index as usize];
+        let state = self.cpu.ram.pages[index as usize];
         if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
             return None;
         }
@@ -337,13 +313,13 @@ impl Core {
     /// Whether the instruction at EIP, or what follows it in its block, has bytes in physical page `index`. A block goes
     /// over the end of a page once at most.
     fn runs_in(&self, index: u32) -> bool {
-        let within = |linear| self.code_paddr(linear).is_some_and(|p| (p / PAGE) as u32 == index);
+        let within = |linear| self.cpu.code_paddr(linear).is_some_and(|p| (p / PAGE) as u32 == index);
         let last = |b: CellRef| b.pc().wrapping_add(u64::from(b.size().max(1)) - 1);
-        within(self.linear_ip()) || self.last().is_some_and(|b| within(last(b)))
+        within(self.cpu.linear_ip()) || self.last().is_some_and(|b| within(last(b)))
     }
 
     fn grant_write(&mut self, index: u32, t: &Translation) -> (u64, u32) {
-        let state = self.ram.pages[index as usize];
+        let state = self.cpu.ram.pages[index as usize];
         let armed = state.is(PageState::ARMED);
         let mut perms = R | W;
         if state.is(PageState::CODE) && !state.is(PageState::BOTH) {
@@ -351,82 +327,35 @@ impl Core {
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
                 // Its blocks are analysed anew: see `may_restart`.
-                self.drop_page_blocks(index);
-                let state = &mut self.ram.pages[index as usize];
+                self.cpu.drop_page_blocks(index);
+                let state = &mut self.cpu.ram.pages[index as usize];
                 state.flags |= PageState::BOTH;
                 state.flips = if own { u8::MAX - PageState::OWN_FETCHES } else { 0 };
             } else {
-                self.drop_page_blocks(index);
-                self.forget_mappings(index);
-                let state = &mut self.ram.pages[index as usize];
+                self.cpu.drop_page_blocks(index);
+                self.cpu.forget_mappings(index);
+                let state = &mut self.cpu.ram.pages[index as usize];
                 state.flags &= !PageState::CODE;
                 state.flips = state.flips.saturating_add(1);
             }
         }
-        let state = &mut self.ram.pages[index as usize];
+        let state = &mut self.cpu.ram.pages[index as usize];
         if state.is(PageState::BOTH) {
             if t.executable {
                 perms |= X;
             } else {
                 // A writable alias without execute rights cannot use the precise path.
-                self.drop_page_blocks(index);
-                self.forget_mappings(index);
-                self.ram.pages[index as usize].flags &= !(PageState::BOTH | PageState::CODE);
+                self.cpu.drop_page_blocks(index);
+                self.cpu.forget_mappings(index);
+                self.cpu.ram.pages[index as usize].flags &= !(PageState::BOTH | PageState::CODE);
             }
         }
-        self.ram.mark_dirty(index);
-        let state = &mut self.ram.pages[index as usize];
+        self.cpu.ram.mark_dirty(index);
+        let state = &mut self.cpu.ram.pages[index as usize];
         state.flags |= PageState::WRITABLE;
         if armed {
             state.flags |= PageState::STALE;
         }
         (t.paddr, perms)
-    }
-
-    /// Makes the engine forget every linear page that maps physical page `index`.
-    pub(crate) fn forget_mappings(&mut self, index: u32) {
-        match self.ram.pages[index as usize].forget() {
-            Some((vas, n)) => {
-                for va in &vas[..n] {
-                    self.engine.drop_tlb(*va);
-                }
-            }
-            None => self.engine.flush_tlb(),
-        }
-    }
-
-    /// Drops the translations of a physical page: of the view that fetches see, and of what was stepped past it.
-    pub(crate) fn drop_page_blocks(&mut self, index: u32) {
-        let paddr = u64::from(index) * PAGE;
-        self.blocks_dropped = true;
-        let state = &mut self.ram.pages[index as usize];
-        let (armed, unpatched) = (state.is(PageState::ARMED), state.is(PageState::UNPATCHED));
-        state.flags &= !PageState::UNPATCHED;
-        if armed {
-            self.drop_blocks_at(SHADOW_BASE + paddr, PAGE);
-        }
-        if !armed || unpatched {
-            self.drop_blocks_at(paddr, PAGE);
-        }
-    }
-
-    /// Drops the translations of the fetch view that hold the byte at `paddr`, on an armed page.
-    pub(crate) fn drop_view_blocks(&mut self, paddr: u64) {
-        self.drop_blocks_at(SHADOW_BASE + paddr, 1);
-    }
-
-    /// Drops the translations of one page of slots.
-    pub(crate) fn drop_slot_blocks(&mut self, offset: u64) {
-        self.drop_blocks_at(SLOT_PADDR + (offset & !(PAGE - 1)), PAGE);
-    }
-
-    /// Drops the translations that hold any of `length` bytes of a page of the engine's physical memory, through a linear
-    /// page of our own.
-    fn drop_blocks_at(&mut self, paddr: u64, length: u64) {
-        self.dropping = Some(paddr & !(PAGE - 1));
-        // SAFETY: the core is published, and the engine is alive.
-        self.publish_core(|engine| unsafe { engine.drop_blocks(DROP_VA + paddr % PAGE, length) });
-        self.engine.drop_tlb(DROP_VA);
-        self.dropping = None;
     }
 }

@@ -1,6 +1,7 @@
 //! What the engine calls. Each hook finds the core that is published, and does one thing.
 
-use crate::blocks::cell::{BlockCell, CellRef, Hot};
+use crate::engine::DROP_VA;
+use crate::engine::cell::{BlockCell, CellRef, Hot};
 use crate::run::Core;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -50,7 +51,7 @@ unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, u
 #[inline(always)]
 unsafe fn published<'a>(hot: NonNull<Hot>) -> Option<&'a mut Core> {
     // SAFETY: by the contract above: whoever has published the core does not use it until the engine returns.
-    unsafe { hot.as_ref().core.map(|mut core| core.as_mut()) }
+    unsafe { hot.as_ref().core.map(|core| Core::from_published(core).as_mut()) }
 }
 
 /// Does the work of a hook with the core behind the hook's user data; the answer is `otherwise` if that panics.
@@ -110,6 +111,13 @@ pub(crate) unsafe extern "C" fn on_fill(
         MemType::FETCH => crate::mmu::Access::Fetch,
         _ => crate::mmu::Access::Read,
     };
+    // SAFETY: `user` was given at creation; the hot state outlives the engine.
+    let dropping = if page == DROP_VA { unsafe { (*user.cast::<Hot>()).dropping } } else { None };
+    if let Some(paddr) = dropping {
+        // SAFETY: the engine gives a valid out pointer.
+        unsafe { *result = TlbEntry { paddr, perms: Prot::EXEC } };
+        return true;
+    }
     // SAFETY: as above.
     let granted = unsafe { with_core(user, None, |core| core.fill(page, access)) };
     let Some((paddr, perms)) = granted else { return false };
@@ -149,6 +157,6 @@ impl Core {
         cell.set_icount(icount);
         cell.set_size(size);
         self.next_cell = self.cells.take();
-        self.engine.set_next_cell(self.next_cell.as_user_data());
+        self.cpu.engine.set_next_cell(self.next_cell.as_user_data());
     }
 }

@@ -16,7 +16,8 @@
 //! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
 //! anything else is translated.
 
-use crate::blocks::cell::{BlockCell, CellRef};
+use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
+use crate::engine::cell::{BlockCell, CellRef};
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState};
 use crate::run::interpose::{Trap, Verdict};
@@ -25,7 +26,7 @@ use crate::run::{Core, Halt, Mode};
 /// Traps in a block of its own after which a site is hit in line.
 pub(crate) const OFTEN: u16 = 32;
 /// The flags that the engine translates for, beside the hidden ones: TF, IOPL, RF, VM, AC.
-const TRANSLATED_FOR: u64 = 0x100 | 0x3000 | 1 << 16 | 1 << 17 | 1 << 18;
+const TRANSLATED_FOR: u64 = TF | IOPL | RF | VM | AC;
 
 /// A site whose block is being translated from the guest's bytes.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl Core {
     /// it is opened before the block runs again.
     #[inline(always)]
     pub(crate) fn traps_too_often(&mut self, linear: u64) -> bool {
-        let Some(cell) = self.hot.last else { return false };
+        let Some(cell) = self.cpu.hot.last else { return false };
         if cell.is(BlockCell::LEADING | BlockCell::CLOCK) {
             return false;
         }
@@ -81,24 +82,24 @@ impl Core {
     /// Drops the translation of the block at linear `begin`, which holds the byte of the fetch view at `paddr`. Others that
     /// hold it are only dropped where the engine cannot name this one.
     fn drop_block(&mut self, begin: u64, paddr: u64) {
-        if !self.engine.drop_block(begin) {
-            self.drop_view_blocks(paddr);
+        if !self.cpu.engine.drop_block(begin) {
+            self.cpu.drop_view_blocks(paddr);
         }
     }
 
     /// Whether the instruction at linear `at`, or the one behind it if that is short, may have the second byte of a jump.
     fn leaves_room(&self, at: u64) -> bool {
-        let plain = |at| self.decode_original(at).is_some_and(|i| decode::kind(&i) == Kind::Plain);
-        self.decode_original(at).is_some_and(|i| i.len() > 1 || plain(at.wrapping_add(1)))
+        let plain = |at| self.cpu.decode_original(at).is_some_and(|i| decode::kind(&i) == Kind::Plain);
+        self.cpu.decode_original(at).is_some_and(|i| i.len() > 1 || plain(at.wrapping_add(1)))
     }
 
     fn single_steps(&self) -> bool {
-        self.env.eflags_raw() & 0x100 != 0
+        self.cpu.env.eflags_raw() & TF != 0
     }
 
     /// The block that comes begins with a patch's jump to itself.
     pub(crate) fn open_next(&mut self) {
-        let linear = self.linear_ip();
+        let linear = self.cpu.linear_ip();
         if self.to_open == Some(linear) {
             return;
         }
@@ -110,14 +111,14 @@ impl Core {
 
     /// The patch at EIP is hit as by a trap, although none has come.
     pub(crate) fn hit_here(&mut self) {
-        let (ip, linear) = (self.env.eip(), self.linear_ip());
-        let Some(patch) = self.code_paddr(linear).and_then(|p| self.patch_at(p)) else { return };
+        let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
+        let Some(patch) = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p)) else { return };
         // A trap would have been counted.
-        self.hot.clock.icount += 1;
+        self.cpu.hot.clock.icount += 1;
         self.ask(Trap { vector: 3, ip, linear, patch, in_line: false });
         let halt = self.halt.take();
         self.halted_by(halt);
-        if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+        if self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip())) {
             self.step(1);
         }
     }
@@ -126,14 +127,14 @@ impl Core {
     pub(crate) fn is_spoiled_byte(&self, at: u64) -> bool {
         !at.is_multiple_of(PAGE)
             && !self.patches.is_empty()
-            && self.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
+            && self.cpu.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
     }
 
     /// What begins at EIP is stepped with the guest's own bytes.
     pub(crate) fn note_spoiled(&mut self) {
-        let linear = self.linear_ip();
+        let linear = self.cpu.linear_ip();
         if self.is_spoiled_byte(linear)
-            && let Some(paddr) = self.code_paddr(linear - 1)
+            && let Some(paddr) = self.cpu.code_paddr(linear - 1)
         {
             self.spoil(paddr);
         }
@@ -142,26 +143,26 @@ impl Core {
     /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
     pub(crate) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
         let begins = at == b.pc() && b.is(BlockCell::SITE);
-        !begins && self.code_paddr(at).is_some_and(|p| self.jumps_at(p))
+        !begins && self.cpu.code_paddr(at).is_some_and(|p| self.jumps_at(p))
     }
 
     fn forget_traps(&mut self) {
-        if let Some(cell) = self.hot.last {
+        if let Some(cell) = self.cpu.hot.last {
             cell.set_lead(0);
         }
     }
 
     /// The physical address of the site at linear `linear`, if the fetch view has its patch and may be opened there.
     fn openable(&self, linear: u64) -> Option<u64> {
-        let paddr = self.code_paddr(linear)?;
-        let page = self.ram.pages.get((paddr / PAGE) as usize)?;
+        let paddr = self.cpu.code_paddr(linear)?;
+        let page = self.cpu.ram.pages.get((paddr / PAGE) as usize)?;
         let current = page.is(PageState::ARMED) && !page.is(PageState::STALE);
         (current && self.may_be_in_line(paddr)).then_some(paddr)
     }
 
     /// Opens the view for the block at EIP, if that is the one whose site is to be hit in line.
     pub(crate) fn open_wanted(&mut self) {
-        let Some(linear) = self.to_open.take().filter(|&at| at == self.linear_ip()) else { return };
+        let Some(linear) = self.to_open.take().filter(|&at| at == self.cpu.linear_ip()) else { return };
         if let Some(paddr) = self.openable(linear) {
             self.show_original(paddr, 1);
             self.drop_block(linear, paddr);
@@ -190,7 +191,7 @@ impl Core {
         };
         // The engine does not report its first translations.
         let unreported =
-            opening.cell.is_none() && cell == Some(self.next_cell) && self.linear_ip() == opening.linear;
+            opening.cell.is_none() && cell == Some(self.next_cell) && self.cpu.linear_ip() == opening.linear;
         match cell {
             Some(cell) if opening.cell == Some(cell) || unreported => {
                 cell.mark(BlockCell::SITE);
@@ -198,7 +199,7 @@ impl Core {
                 true
             }
             _ => {
-                self.drop_view_blocks(opening.paddr);
+                self.cpu.drop_view_blocks(opening.paddr);
                 false
             }
         }
@@ -206,9 +207,9 @@ impl Core {
 
     /// The block that begins with the site at EIP cannot run in one go: it is no use to hit the site in line.
     pub(crate) fn refuse_in_line(&mut self) {
-        if let Some(paddr) = self.code_paddr(self.linear_ip()) {
+        if let Some(paddr) = self.cpu.code_paddr(self.cpu.linear_ip()) {
             self.keep_trapping(paddr);
-            self.drop_block(self.linear_ip(), paddr);
+            self.drop_block(self.cpu.linear_ip(), paddr);
         }
     }
 
@@ -217,7 +218,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn arrive_freely(&mut self, cell: CellRef) -> bool {
         let count = cell.icount();
-        if self.hot.clock.icount + u64::from(count) > self.hot.clock.limit {
+        if self.cpu.hot.clock.icount + u64::from(count) > self.cpu.hot.clock.limit {
             return false;
         }
         if self.arrive(cell) {
@@ -231,12 +232,13 @@ impl Core {
     #[inline(always)]
     pub(crate) fn arrive(&mut self, cell: CellRef) -> bool {
         let (linear, patch) = (cell.pc(), cell.head());
-        let trap = Trap { vector: 3, ip: self.env.eip(), linear, patch, in_line: true };
+        let trap = Trap { vector: 3, ip: self.cpu.env.eip(), linear, patch, in_line: true };
         self.active_slot = None;
         let before = self.translated_for();
-        self.blocks_dropped = false;
+        self.cpu.blocks_dropped = false;
         let verdict = self.with_interposer(|i, core| i.trap(core, &trap)).unwrap_or(Verdict::Step);
-        let undisturbed = self.halt.is_none() && !self.irq && !self.nmi_pending && !self.blocks_dropped;
+        let undisturbed =
+            self.halt.is_none() && !self.cpu.irq && !self.cpu.nmi_pending && !self.cpu.blocks_dropped;
         if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
             self.hits_in_line += 1;
             return true;
@@ -248,18 +250,23 @@ impl Core {
     /// The hit in line is not like most: its instruction is seen to outside of the block.
     #[cold]
     fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
-        self.hot.last = None;
+        self.cpu.hot.last = None;
         self.conclude(verdict, trap, before.shadow(), before.tf());
         // EIP is what it has become.
-        self.engine.sync_pc(false);
-        self.engine.stop_before_block();
+        self.cpu.engine.sync_pc(false);
+        self.cpu.engine.stop_before_block();
     }
 
     /// What the engine has translated the block at EIP for.
     #[inline(always)]
     fn translated_for(&self) -> TranslatedFor {
-        let flags = self.env.eflags_raw() & TRANSLATED_FOR;
-        TranslatedFor { ip: self.env.eip(), hflags: self.env.hflags(), flags, cs_base: self.env.cs_base() }
+        let flags = self.cpu.env.eflags_raw() & TRANSLATED_FOR;
+        TranslatedFor {
+            ip: self.cpu.env.eip(),
+            hflags: self.cpu.env.hflags(),
+            flags,
+            cs_base: self.cpu.env.cs_base(),
+        }
     }
 
     /// Whether the exception or refusal at linear `ip` is one of an in-line site's own instruction.
@@ -269,7 +276,7 @@ impl Core {
 
     /// The instruction of an in-line site was refused an access: it runs again, alone, for a hit that has been.
     pub(crate) fn step_in_line_site(&mut self) {
-        self.rewind(self.linear_ip());
+        self.rewind(self.cpu.linear_ip());
         self.settle();
         self.halted_by(Some(Halt::StepSite));
     }
@@ -290,6 +297,6 @@ impl TranslatedFor {
     }
 
     fn tf(&self) -> bool {
-        self.flags & 0x100 != 0
+        self.flags & TF != 0
     }
 }

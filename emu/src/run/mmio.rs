@@ -10,6 +10,7 @@
 //! instruction that is begun anew reads the same.
 
 use crate::cpu::deliver::Fault;
+use crate::cpu::flags::TF;
 use crate::cpu::sensitive::Done;
 use crate::mmu::{Access, Translation};
 use crate::ram::PAGE;
@@ -52,49 +53,49 @@ impl Core {
 
     /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
     pub(crate) fn access_device(&mut self, page: u64) {
-        let in_slot = self.active_slot.is_some_and(|s| s.contains(self.env.eip()));
+        let in_slot = self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip()));
         if in_slot {
             // Its trap, or the iteration before, has counted it: the device sees the time of before it all the same.
-            self.hot.last = None;
-            return self.step_device(self.hot.clock.now() - 1);
+            self.cpu.hot.last = None;
+            return self.step_device(self.cpu.hot.clock.now() - 1);
         }
-        self.rewind(self.linear_ip());
+        self.rewind(self.cpu.linear_ip());
         self.settle();
-        let simple = self.decode_at(self.linear_ip()).filter(|_| !self.watches.any_data());
+        let simple = self.decode_at(self.cpu.linear_ip()).filter(|_| !self.watches.any_data());
         if !simple.is_some_and(|i| self.move_device(&i, page)) {
-            self.step_device(self.hot.clock.now());
+            self.step_device(self.cpu.hot.clock.now());
         }
     }
 
     /// Executes a 32-bit MOV between a register, or from an immediate, and a device; false for anything else.
     fn move_device(&mut self, i: &Instruction, page: u64) -> bool {
-        let (va, now) = (self.wrap_linear(self.effective_address(i)), self.hot.clock.now());
+        let (va, now) = (self.cpu.wrap_linear(self.cpu.effective_address(i)), self.cpu.hot.clock.now());
         let store = match i.code() {
             Code::Mov_r32_rm32 | Code::Mov_EAX_moffs32 => false,
             Code::Mov_rm32_r32 | Code::Mov_moffs32_EAX | Code::Mov_rm32_imm32 => true,
             _ => return false,
         };
-        let user = self.env.cpl() == 3;
+        let user = self.cpu.env.cpl() == 3;
         let access = if store { Access::Write } else { Access::Read };
         if va & !(PAGE - 1) != page || va & (PAGE - 1) > PAGE - 4 {
             return false;
         }
-        let Ok(paddr) = self.translate(va, access, user) else { return false };
-        if !self.platform.has_mmio(paddr) {
+        let Ok(paddr) = self.cpu.translate(va, access, user) else { return false };
+        if !self.cpu.platform.has_mmio(paddr) {
             return false;
         }
-        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let tf = self.cpu.env.eflags_raw() & TF != 0;
         if store {
             let value = match i.op1_kind() {
-                OpKind::Register => self.register(i.op1_register()) as u32,
+                OpKind::Register => self.cpu.register(i.op1_register()) as u32,
                 _ => i.immediate32(),
             };
-            self.platform.mmio_write(paddr, 4, value, now);
+            self.cpu.platform.mmio_write(paddr, 4, value, now);
         } else {
-            let value = self.platform.mmio_read(paddr, 4, now);
-            self.env.set_gpr(i.op0_register().full_register().number(), value.into());
+            let value = self.cpu.platform.mmio_read(paddr, 4, now);
+            self.cpu.env.set_gpr(i.op0_register().full_register().number(), value.into());
         }
-        self.update_irq();
+        self.cpu.update_irq();
         self.end_own(i, Ok::<Done, Fault>(Done::Next), tf);
         true
     }
@@ -106,9 +107,9 @@ impl Core {
         self.device_access.open = None;
         self.device_access.pages.clear();
         for page in std::mem::take(&mut self.device_access.linear) {
-            self.engine.drop_tlb(page);
+            self.cpu.engine.drop_tlb(page);
         }
-        self.update_irq();
+        self.cpu.update_irq();
     }
 
     /// The device, its physical address and the time of an access at an offset from [`VOID_PADDR`].
@@ -123,9 +124,9 @@ impl Core {
         let size = size.clamp(1, 8);
         let ones = u64::MAX >> (64 - 8 * size);
         match self.opened(offset) {
-            Some((paddr, now)) if size <= 4 => self.platform.mmio_read(paddr, size as u8, now).into(),
+            Some((paddr, now)) if size <= 4 => self.cpu.platform.mmio_read(paddr, size as u8, now).into(),
             _ => {
-                self.void_accesses += 1;
+                self.cpu.void_accesses += 1;
                 ones
             }
         }
@@ -135,17 +136,18 @@ impl Core {
     pub(crate) fn device_page_write(&mut self, offset: u64, size: u32, value: u64) {
         match self.opened(offset) {
             Some((paddr, now)) if (1..=4).contains(&size) => {
-                self.platform.mmio_write(paddr, size as u8, value as u32, now);
+                self.cpu.platform.mmio_write(paddr, size as u8, value as u32, now);
             }
-            _ => self.void_accesses += 1,
+            _ => self.cpu.void_accesses += 1,
         }
     }
 
     /// Lets the devices do what they have to do with memory at `now`.
     #[cold]
     pub(crate) fn device_dma(&mut self, now: u64) {
-        self.platform.dma(&mut self.ram, now);
-        self.drain_touched_code();
-        self.pass_output_on();
+        self.cpu.platform.dma(&mut self.cpu.ram, now);
+        self.cpu.drain_touched_code();
+        self.cpu.pass_output_on();
+        self.stop_at_text();
     }
 }

@@ -5,11 +5,15 @@
 //! Here is what needs all parts of a machine: `hooks` (what the engine calls), `turns` (the run loop), `trap`, `in_line`, `stub` and
 //! `watch` (what the interposer is asked), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
 
+mod api;
+mod deliver;
+mod fetch_view;
 mod fill;
 mod hooks;
 mod in_line;
 pub(crate) mod interpose;
 mod mmio;
+mod own;
 pub(crate) mod publish;
 mod snapshot;
 mod stub;
@@ -19,39 +23,19 @@ pub(crate) mod watch;
 
 pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use turns::Stop;
-pub use watch::{WATCH_VALUE, Watch, WatchAccess, WatchHit, WatchKind};
+pub use watch::{WATCH_VALUE, WatchAccess, WatchHit};
 
-use crate::blocks::cell::{CellArena, CellRef, HotBox};
+use crate::cpu::Cpu;
 use crate::cpu::deliver::Fault;
-use crate::cpu::port_io::SentByte;
-use crate::cpu::{control, user};
-use crate::engine::{Callbacks, Engine, EngineError, Env, Exit, Model, OwnEnv, Seg};
-use crate::mmu::{Access, Paging, Tlb};
+use crate::engine::cell::{CellArena, CellRef, HotBox};
+use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};
+use crate::mmu::Access;
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
 use crate::snapshot::{MachineIdentity, PageTable, SavedConsole};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::Arc;
-
-/// Physical address at which the shadow of RAM is mapped in the engine.
-pub(crate) const SHADOW_BASE: u64 = 1 << 40;
-/// Physical address of the slots in the engine.
-pub(crate) const SLOT_PADDR: u64 = 1 << 41;
-/// Physical address of the page that stands for everything that is neither RAM nor a device; the pages of devices that
-/// an instruction may access now follow it.
-pub(crate) const VOID_PADDR: u64 = 1 << 42;
-/// Linear address of the slots: above 4 GiB, and not canonical, so that no guest has anything there. 64-bit code that
-/// names it all the same finds them instead of #GP once a displaced instruction has run out of line.
-pub(crate) const SLOT_VA: u64 = 0x5452_4150 << 32;
-
-/// Whether a linear address, not yet cut to the code's size, is one of the slots'.
-pub(crate) fn in_slots(linear: u64) -> bool {
-    (SLOT_VA..SLOT_VA + SLOT_PAGES * PAGE).contains(&linear)
-}
-
-/// Linear page through which blocks of a physical page are dropped.
-pub(crate) const DROP_VA: u64 = SLOT_VA + (1 << 32);
 
 /// What translated code is being run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,20 +109,8 @@ pub(crate) enum Refusal {
 /// }
 /// ```
 pub struct Core<Unsized: ?Sized = [()]> {
-    // First, so that it is dropped before what its hooks use.
-    pub(crate) engine: Engine,
-    /// The engine's state.
-    pub(crate) env: OwnEnv,
-    pub(crate) hot: HotBox,
-    pub(crate) ram: Ram,
-    pub(crate) tlb: Tlb,
-    pub(crate) local_pages: control::LocalPages,
-    pub(crate) platform: Platform,
-    pub(crate) console: Vec<u8>,
-    /// What went out of the serial ports, while someone asks for it.
-    pub(crate) sent: Option<Vec<SentByte>>,
-    /// Texts whose appearance on the console ends the run.
-    pub(crate) watched: Vec<Vec<u8>>,
+    // First, so that its engine is dropped before what the hooks use.
+    pub(crate) cpu: Cpu,
     pub(crate) cells: CellArena,
     /// Cell that the next translation will take.
     pub(crate) next_cell: CellRef,
@@ -163,19 +135,11 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Linear address of the site that is to be opened.
     pub(crate) to_open: Option<u64>,
     pub(crate) opening: Option<in_line::Opening>,
-    /// Whether translations were dropped since this was last cleared.
-    pub(crate) blocks_dropped: bool,
-    pub(crate) halted: bool,
-    pub(crate) irq: bool,
-    pub(crate) nmi_pending: bool,
-    pub(crate) nmi_blocked: bool,
-    pub(crate) phys_bits: u32,
-    pub(crate) model: Model,
     pub(crate) allow_own_page: bool,
     /// Whether the instruction being stepped has the patches of its pages taken away.
     pub(crate) unpatched: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
-    pub(crate) creep_to: u64,
+    pub(crate) single_step_until: u64,
     /// Count register when the last block off the hot path was begun.
     pub(crate) rep_from: u64,
     /// EFLAGS of before the instruction that the engine steps, when it loses them at a fault.
@@ -184,11 +148,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) idle_ns: u64,
     /// Virtual time at which a run stops, if nothing stops it before.
     pub(crate) alarm: Option<u64>,
-    /// Physical page that `DROP_VA` stands for, while its translations are dropped.
-    pub(crate) dropping: Option<u64>,
     pub(crate) verdict: Option<Stop>,
-    /// Accesses to physical addresses where nothing is.
-    pub(crate) void_accesses: u64,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
     /// Which machine this is, for its snapshots.
@@ -197,12 +157,6 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) saved_pages: PageTable,
     /// The console of that snapshot.
     pub(crate) saved_console: SavedConsole,
-    pub(crate) tsc_offset: u64,
-    pub(crate) user_contexts: user::UserContexts,
-    /// Whether a user context has registers to be written.
-    pub(crate) user_writes: bool,
-    /// How often ring 3 was left, and snapshots were gone back to.
-    pub(crate) departures: u64,
     /// Physical addresses of the instructions that have run, when they are collected.
     pub(crate) coverage: Option<BTreeSet<u64>>,
     pub(crate) watches: watch::Watches,
@@ -239,19 +193,9 @@ impl Core {
         engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_devices(VOID_PADDR, (1 + mmio::PAGES) * PAGE, &cb, user)?;
-        let env = engine.own_env();
         let saved_pages = PageTable::zeroed((ram.size() / PAGE) as u32);
         Ok(Box::new(Core {
-            engine,
-            env,
-            hot,
-            ram,
-            tlb: Tlb::default(),
-            local_pages: control::LocalPages::default(),
-            platform,
-            console: Vec::new(),
-            sent: None,
-            watched: Vec::new(),
+            cpu: Cpu::new(model, engine, hot, ram, platform),
             cells,
             next_cell: first,
             mode: Mode::Free,
@@ -270,31 +214,18 @@ impl Core {
             hits_in_line: 0,
             to_open: None,
             opening: None,
-            blocks_dropped: false,
-            halted: false,
-            irq: false,
-            nmi_pending: false,
-            nmi_blocked: false,
-            phys_bits: if model == Model::Ia32 { 36 } else { 40 },
-            model,
             allow_own_page: false,
             unpatched: false,
-            creep_to: 0,
+            single_step_until: 0,
             rep_from: 0,
             flags_before: None,
             idle_ns: 0,
             alarm: None,
-            dropping: None,
             verdict: None,
-            void_accesses: 0,
             steps: 0,
             identity: Arc::default(),
             saved_pages,
             saved_console: SavedConsole::default(),
-            tsc_offset: 0,
-            user_contexts: user::UserContexts::default(),
-            user_writes: false,
-            departures: 0,
             coverage: None,
             watches: watch::Watches::default(),
             device_access: mmio::DeviceAccess::default(),
@@ -310,70 +241,20 @@ impl Core {
         self.ignore_cs_base(exit)
     }
 
-    /// Whether CS has a base where it does not count.
-    pub(crate) fn has_cs_base(&self) -> bool {
-        self.env.code64() && self.env.cs_base() != 0
-    }
-
     /// 64-bit code has no base of CS (SDM volume 3, 3.4.4), but the engine loads it from the descriptor, and adds it. It goes
     /// when the engine comes back, which is before the first block: that one would be at another place. What the fetch there
     /// was refused for does not count either.
     pub(crate) fn ignore_cs_base(&mut self, exit: Exit) -> Exit {
-        if !self.has_cs_base() {
+        if !self.cpu.has_cs_base() {
             return exit;
         }
-        let mut cs = self.env.seg(Seg::Cs);
+        let mut cs = self.cpu.env.seg(Seg::Cs);
         cs.base = 0;
-        self.env.set_seg_raw(Seg::Cs, cs);
+        self.cpu.env.set_seg_raw(Seg::Cs, cs);
         if self.refusal.is_some_and(|(.., access)| access == Access::Fetch) {
             self.refusal = None;
             return Exit::Stopped;
         }
         exit
-    }
-
-    /// The registers that paging depends on.
-    #[inline]
-    pub fn paging(&self) -> Paging {
-        Paging {
-            cr0: self.env.cr(0),
-            cr3: self.env.cr(3),
-            cr4: self.env.cr(4),
-            efer: self.env.efer(),
-            phys_bits: self.phys_bits,
-        }
-    }
-
-    /// The engine's CPU state, for crates that emulate displaced instructions.
-    #[inline(always)]
-    pub fn env(&self) -> Env<'_> {
-        *self.env
-    }
-
-    /// Guest RAM.
-    pub fn ram(&self) -> &Ram {
-        &self.ram
-    }
-
-    /// Devices.
-    pub fn platform(&self) -> &Platform {
-        &self.platform
-    }
-
-    /// Retired instructions. Inside a trap: those before the trapping instruction.
-    #[inline]
-    pub fn icount(&self) -> u64 {
-        self.hot.clock.icount
-    }
-
-    /// Virtual time, ns: one a retired instruction, plus what HLT skipped.
-    #[inline]
-    pub fn virtual_ns(&self) -> u64 {
-        self.hot.clock.now()
-    }
-
-    /// EFLAGS with all flags materialised.
-    pub fn eflags(&self) -> u64 {
-        self.engine.eflags()
     }
 }

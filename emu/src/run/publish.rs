@@ -3,12 +3,13 @@
 //! Translated code calls hooks, and hooks change the core, which is what runs the engine. These rules keep two exclusive
 //! references to one thing from being alive at a time, whatever hooks and interposers do.
 //!
-//! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run code, and
-//!   to drop blocks, for which the engine asks the fill hook. The exclusive reference of the caller becomes a raw pointer in
-//!   [`Hot`](crate::blocks::cell::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
+//! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run code.
+//!   The exclusive reference of the caller becomes a raw pointer in
+//!   [`Hot`](crate::engine::cell::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
 //!   that pointer, and gives it up when it returns. A hook may publish the core again; what was published before is put
 //!   back afterwards, so that no pointer is left behind that was made from a reference that has ended. While nothing is
-//!   published, hooks do nothing.
+//!   published, hooks do nothing. To drop blocks the engine asks the fill hook where the page lies; that is answered from
+//!   the hot state, without the core.
 //! - **The hot state** has a place of its own. The block hook touches it, and nothing else of the core, on its hot path. References
 //!   to it are as short as one statement, and never alive during a call into the engine.
 //! - **Cells** are named by engine, hooks and core at once, so only shared references to them exist, and their fields are
@@ -52,12 +53,17 @@ impl Lent {
 }
 
 impl Core {
+    /// The core behind what [`Core::publish_core`] has noted.
+    pub(super) fn from_published(core: NonNull<()>) -> NonNull<Core> {
+        core.cast::<Core<[(); 0]>>()
+    }
+
     /// Calls into the engine, whose hooks may use the core meanwhile.
     #[inline]
     pub(crate) fn publish_core<T>(&mut self, call: impl FnOnce(Handle) -> T) -> T {
-        let handle = self.engine.handle();
-        let hot = self.hot.as_ptr();
-        let core = NonNull::from(&mut *self);
+        let handle = self.cpu.engine.handle();
+        let hot = self.cpu.hot.as_ptr();
+        let core = NonNull::from(&mut *self).cast::<()>();
         // SAFETY: the hot state lives as long as the core, and no reference to it is alive here.
         let before = unsafe { (*hot.as_ptr()).core.replace(core) };
         let result = call(handle);
@@ -90,7 +96,7 @@ impl Core {
             Ok(answer) => answer,
             Err(text) => {
                 self.fail(text);
-                self.engine.stop_after_block();
+                self.cpu.engine.stop_after_block();
                 otherwise
             }
         }
@@ -101,6 +107,6 @@ impl Core {
     pub(crate) fn fail(&mut self, text: String) {
         self.failure.get_or_insert(text);
         self.halt = Some(Halt::Finished);
-        self.hot.clock.limit = 0;
+        self.cpu.hot.clock.limit = 0;
     }
 }

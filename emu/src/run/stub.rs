@@ -7,6 +7,7 @@
 //! kernels keep free (Linux ends its fixed maps below it); once a stub is there, 32-bit code cannot be fetched from it.
 
 use crate::cpu::deliver::Fault;
+use crate::cpu::flags::TF;
 use crate::mmu::error_code;
 use crate::ram::PAGE;
 use crate::run::interpose::Verdict;
@@ -31,24 +32,15 @@ impl Core {
         if !wide && !self.narrow_stubs {
             self.narrow_stubs = true;
             // What the engine may fetch from the page until now.
-            self.engine.drop_tlb(NARROW);
+            self.cpu.engine.drop_tlb(NARROW);
         }
         Some(if wide { WIDE } else { NARROW } + STEP * u64::from(number))
-    }
-
-    /// Writes guest RAM at a physical address, as a device would; false, with nothing written, where there is none.
-    pub fn write_ram(&mut self, paddr: u64, bytes: &[u8]) -> bool {
-        let inside = paddr.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.ram.size());
-        if inside {
-            self.write_phys(paddr, bytes);
-        }
-        inside
     }
 
     /// Whether a fetch from `page` in code as it runs now is one from stubs.
     #[inline]
     pub(crate) fn is_stub_page(&self, page: u64) -> bool {
-        page == WIDE || (self.narrow_stubs && page == NARROW && !self.env.code64())
+        page == WIDE || (self.narrow_stubs && page == NARROW && !self.cpu.env.code64())
     }
 
     /// What becomes of a fetch from a page of stubs: only one that execution has arrived at is a call.
@@ -62,15 +54,15 @@ impl Core {
 
     /// The guest has arrived at EIP in a page of stubs.
     pub(crate) fn call_stub(&mut self) {
-        let at = self.linear_ip();
+        let at = self.cpu.linear_ip();
         let (number, rest) = ((at % PAGE) / STEP, at % STEP);
-        let tf = self.env.eflags_raw() & 0x100 != 0;
+        let tf = self.cpu.env.eflags_raw() & TF != 0;
         let asked =
             if rest == 0 { self.with_interposer(|i, core| i.stub(core, number as u32)) } else { None };
         let verdict = asked.unwrap_or(Verdict::Declined);
         match verdict {
             Verdict::Resumed => {
-                self.hot.clock.icount += 1;
+                self.cpu.hot.clock.icount += 1;
                 let met = self.tell_watched();
                 if tf || met != 0 {
                     self.debug_trap(met, tf);
@@ -78,9 +70,9 @@ impl Core {
             }
             Verdict::Raise(fault) => self.raise_fault(fault),
             // No stub of the interposer's: nothing is there.
-            _ if self.env.code64() => self.raise_fault(Fault::gp(0)),
+            _ if self.cpu.env.code64() => self.raise_fault(Fault::gp(0)),
             _ => {
-                let user = if self.env.cpl() == 3 { error_code::USER } else { 0 };
+                let user = if self.cpu.env.cpl() == 3 { error_code::USER } else { 0 };
                 self.raise_fault(Fault::page(user, at));
             }
         }

@@ -1,8 +1,9 @@
 //! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
 
-use crate::blocks::cell::{BlockCell, CellRef};
 use crate::cpu::debug::BS;
 use crate::cpu::deliver::{Origin, Vector};
+use crate::cpu::flags::TF;
+use crate::engine::cell::{BlockCell, CellRef};
 use crate::engine::hflags;
 use crate::run::interpose::{Trap, Verdict};
 use crate::run::{Core, Halt};
@@ -10,13 +11,13 @@ use crate::run::{Core, Halt};
 impl Core {
     /// The engine raised an exception; the state is at it. Called from the INTR and INSN_INVALID hooks.
     pub(crate) fn engine_exception(&mut self, vector: u8) {
-        let env = *self.env;
-        self.engine.sync_pc(true);
+        let env = *self.cpu.env;
+        self.cpu.engine.sync_pc(true);
         env.set_old_exception(-1);
         let software = vector != 6 && env.exception_is_int() != 0;
         let eip = env.eip();
         if vector == 3 && software {
-            let ip = self.wrap_ip(eip.wrapping_sub(1));
+            let ip = self.cpu.wrap_ip(eip.wrapping_sub(1));
             if let Some(patch) = self.trapped_patch(ip) {
                 let linear = env.cs_base().wrapping_add(ip);
                 return self.offer(Trap { vector, ip, linear, patch, in_line: false });
@@ -29,14 +30,14 @@ impl Core {
     #[cold]
     fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
-            let linear = self.env.cs_base().wrapping_add(eip);
-            let patch = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+            let linear = self.cpu.env.cs_base().wrapping_add(eip);
+            let patch = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p));
             if let Some(patch) = patch.filter(|_| !self.is_in_line_site(linear)) {
                 self.rewind(linear);
-                self.hot.clock.icount += 1;
+                self.cpu.hot.clock.icount += 1;
                 return self.offer(Trap { vector, ip: eip, linear, patch, in_line: false });
             }
-            if let Some(i) = self.engine_lacks(linear) {
+            if let Some(i) = self.cpu.engine_lacks(linear) {
                 self.execute_lacking(&i, linear);
                 return self.after_hook();
             }
@@ -47,7 +48,7 @@ impl Core {
     /// An exception that is the guest's own.
     #[cold]
     fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
-        let env = *self.env;
+        let env = *self.cpu.env;
         let linear = env.cs_base().wrapping_add(eip);
         if software {
             let at = self.software_interrupt_ip(vector, eip);
@@ -75,24 +76,24 @@ impl Core {
 
     /// Whether a #DB that the engine raised came from TF, not from an execute breakpoint, which is a fault.
     fn single_stepped(&self) -> bool {
-        let dr6 = self.env.dr(6);
-        dr6 & 0xf == 0 || dr6 & BS != 0 && self.env.eflags_raw() & 0x100 != 0
+        let dr6 = self.cpu.env.dr(6);
+        dr6 & 0xf == 0 || dr6 & BS != 0 && self.cpu.env.eflags_raw() & TF != 0
     }
 
     /// Start of the INT n, INT3 or INTO that ended before `next`.
     fn software_interrupt_ip(&self, vector: u8, next: u64) -> u64 {
-        let one = self.wrap_ip(next.wrapping_sub(1));
+        let one = self.cpu.wrap_ip(next.wrapping_sub(1));
         let mut byte = [0u8];
-        let n = self.peek_prefix(self.env.cs_base().wrapping_add(one), &mut byte);
+        let n = self.cpu.peek_prefix(self.cpu.env.cs_base().wrapping_add(one), &mut byte);
         let short = n == 1 && ((vector == 3 && byte[0] == 0xcc) || (vector == 4 && byte[0] == 0xce));
-        if short { one } else { self.wrap_ip(next.wrapping_sub(2)) }
+        if short { one } else { self.cpu.wrap_ip(next.wrapping_sub(2)) }
     }
 
     /// The patch whose INT3 at `ip` just ended the current block. The answer is kept in the block's cell.
     #[inline(always)]
     fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
-        let linear = self.env.cs_base().wrapping_add(ip);
-        let cell = self.hot.last;
+        let linear = self.cpu.env.cs_base().wrapping_add(ip);
+        let cell = self.cpu.hot.last;
         if let Some(cell) = cell
             && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
             && cell.patch() != 0
@@ -104,7 +105,7 @@ impl Core {
 
     #[cold]
     fn find_trapped_patch(&mut self, linear: u64, cell: Option<CellRef>) -> Option<u32> {
-        let found = self.code_paddr(linear).and_then(|p| self.patch_at(p));
+        let found = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p));
         if let Some(cell) = cell
             && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
         {
@@ -118,7 +119,7 @@ impl Core {
     #[inline(always)]
     fn offer(&mut self, trap: Trap) {
         self.ask(trap);
-        if self.halt.is_some() || self.irq {
+        if self.halt.is_some() || self.cpu.irq {
             self.after_hook();
         }
     }
@@ -126,17 +127,17 @@ impl Core {
     /// As [`Core::offer`], outside of the engine's hooks too.
     #[inline(always)]
     pub(crate) fn ask(&mut self, trap: Trap) {
-        let env = *self.env;
+        let env = *self.cpu.env;
         self.active_slot = None;
         env.set_eip(trap.ip);
-        self.hot.clock.icount -= 1;
+        self.cpu.hot.clock.icount -= 1;
         if self.traps_too_often(trap.linear) {
-            self.hot.last = None;
+            self.cpu.hot.last = None;
             self.halt = Some(Halt::Open);
             return;
         }
         let shadow = env.hflags() & hflags::INHIBIT_IRQ != 0;
-        let tf = env.eflags_raw() & 0x100 != 0;
+        let tf = env.eflags_raw() & TF != 0;
         let Some(verdict) = self.with_interposer(|i, core| i.trap(core, &trap)) else {
             self.halt = Some(Halt::StepSite);
             return;
@@ -149,7 +150,7 @@ impl Core {
     pub(crate) fn conclude(&mut self, verdict: Verdict, trap: &Trap, shadow: bool, tf: bool) {
         match verdict {
             Verdict::Resumed => {
-                self.hot.clock.icount += 1;
+                self.cpu.hot.clock.icount += 1;
                 let met = self.tell_watched();
                 if shadow || tf || met != 0 {
                     self.resumed_specially(shadow, tf, met);
@@ -157,7 +158,7 @@ impl Core {
             }
             // A run that is to end here ends behind the instruction: in a slot it would end inside of it.
             Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
-                self.hot.clock.icount += 1;
+                self.cpu.hot.clock.icount += 1;
                 self.enter_slot(slot, trap);
             }
             other => self.not_resumed(other, trap),
@@ -170,7 +171,7 @@ impl Core {
         // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
         // does, begins.
         if shadow {
-            self.env.set_hflags(self.env.hflags() & !hflags::INHIBIT_IRQ);
+            self.cpu.env.set_hflags(self.cpu.env.hflags() & !hflags::INHIBIT_IRQ);
         }
         if tf || met != 0 {
             self.debug_trap(met, tf);
@@ -186,7 +187,7 @@ impl Core {
                 self.raise_fault(fault);
             }
             Verdict::Declined => {
-                self.hot.clock.icount += 1;
+                self.cpu.hot.clock.icount += 1;
                 self.decline(trap);
             }
             _ => self.halt = Some(Halt::StepSite),
@@ -196,11 +197,11 @@ impl Core {
     /// Gives a declined trap to the guest, with the state that its own instruction would have left.
     fn decline(&mut self, trap: &Trap) {
         if trap.vector == 3 {
-            let next = self.wrap_ip(trap.ip.wrapping_add(1));
-            self.env.set_eip(next);
+            let next = self.cpu.wrap_ip(trap.ip.wrapping_add(1));
+            self.cpu.env.set_eip(next);
             self.deliver_declined(3, None, Origin::Software, next, trap.ip);
         } else {
-            self.hot.clock.icount -= 1;
+            self.cpu.hot.clock.icount -= 1;
             self.deliver_declined(Vector::InvalidOpcode as u8, None, Origin::Fault, trap.ip, trap.ip);
         }
     }
@@ -208,7 +209,7 @@ impl Core {
     /// After an exception hook changed the state: leave the engine if the run loop is needed.
     fn after_hook(&mut self) {
         if self.halt.is_some() || self.verdict.is_some() {
-            self.engine.stop_after_block();
+            self.cpu.engine.stop_after_block();
         }
         self.set_limit();
     }

@@ -4,16 +4,17 @@
 //! the engine run until a hook stops it. Near a deadline, and around instructions that the machine executes
 //! itself, it advances one instruction at a time.
 
+use super::interpose::TrapInterposer;
+use super::publish::Lent;
+use super::{Core, Halt, Mode, Refusal};
 use crate::cpu::deliver::{Fault, Origin, Vector};
+use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
-use crate::engine::{Exit, hflags};
+use crate::engine::{Exit, Seg, hflags};
 use crate::isa::decode::{self, Kind, LONGEST};
 use crate::mmu::{Access, error_code};
 use crate::panics;
 use crate::ram::PAGE;
-use crate::run::interpose::TrapInterposer;
-use crate::run::publish::Lent;
-use crate::run::{Core, Halt, Mode, Refusal};
 
 /// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
@@ -93,7 +94,14 @@ impl Core {
     pub fn finish(&mut self, stop: Stop) {
         self.verdict.get_or_insert(stop);
         self.halt.get_or_insert(Halt::Finished);
-        self.hot.clock.limit = 0;
+        self.cpu.hot.clock.limit = 0;
+    }
+
+    /// Ends the run if a watched text has appeared on the console.
+    pub(crate) fn stop_at_text(&mut self) {
+        if let Some(n) = self.cpu.take_seen_text() {
+            self.finish(Stop::Text(n));
+        }
     }
 
     /// One turn of the loop.
@@ -102,37 +110,37 @@ impl Core {
             return Some(stop);
         }
         self.look_again();
-        self.write_user_registers();
-        let now = self.hot.clock.now();
-        self.platform.advance(now);
-        if self.platform.dma_due(now) {
+        self.cpu.write_user_registers();
+        let now = self.cpu.hot.clock.now();
+        self.cpu.platform.advance(now);
+        if self.cpu.platform.dma_due(now) {
             self.device_dma(now);
             if let Some(stop) = self.verdict.take() {
                 return Some(stop);
             }
         }
-        self.update_irq();
-        if self.platform.powered_off() {
+        self.cpu.update_irq();
+        if self.cpu.platform.powered_off() {
             return Some(Stop::PoweredOff);
         }
-        if let Some(reset) = self.platform.reset_requested() {
+        if let Some(reset) = self.cpu.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));
         }
-        if self.hot.clock.icount >= limit || self.alarm.is_some_and(|at| now >= at) {
+        if self.cpu.hot.clock.icount >= limit || self.alarm.is_some_and(|at| now >= at) {
             return Some(Stop::Limit);
         }
-        if self.interruptible() {
+        if self.cpu.interruptible() {
             self.interrupt();
             return None;
         }
-        if self.halted {
+        if self.cpu.halted {
             return self.idle();
         }
-        let event = self.platform.next_event(now).into_iter().chain(self.alarm).min();
-        let event = event.map(|t| t.saturating_sub(self.hot.clock.skipped));
-        self.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
+        let event = self.cpu.platform.next_event(now).into_iter().chain(self.alarm).min();
+        let event = event.map(|t| t.saturating_sub(self.cpu.hot.clock.skipped));
+        self.cpu.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
         self.halt = None;
-        if self.hot.clock.icount < self.creep_to.min(self.hot.clock.deadline) {
+        if self.cpu.hot.clock.icount < self.single_step_until.min(self.cpu.hot.clock.deadline) {
             self.advance_one();
             return None;
         }
@@ -147,17 +155,17 @@ impl Core {
 
     /// Waits for the next event in HLT.
     fn idle(&mut self) -> Option<Stop> {
-        let enabled = self.env.eflags_raw() & 0x200 != 0;
-        if !enabled && !self.nmi_pending {
+        let enabled = self.cpu.env.eflags_raw() & IF != 0;
+        if !enabled && !self.cpu.nmi_pending {
             return Some(Stop::Halted);
         }
-        let now = self.hot.clock.now();
-        match self.platform.next_event(now) {
+        let now = self.cpu.hot.clock.now();
+        match self.cpu.platform.next_event(now) {
             Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
                 // An event at `now` itself still has to make progress.
                 let t = self.alarm.map_or(t, |alarm| t.min(alarm));
                 let skip = t.saturating_sub(now).max(1);
-                self.hot.clock.skipped += skip;
+                self.cpu.hot.clock.skipped += skip;
                 self.idle_ns += skip;
                 None
             }
@@ -165,41 +173,26 @@ impl Core {
         }
     }
 
-    /// Samples the interrupt lines.
-    pub(crate) fn update_irq(&mut self) {
-        self.irq = self.platform.intr();
-        self.nmi_pending |= self.platform.take_nmi();
-    }
-
-    /// Whether an interrupt can be taken at this boundary.
-    #[inline]
-    pub(crate) fn interruptible(&self) -> bool {
-        if self.env.hflags() & hflags::INHIBIT_IRQ != 0 {
-            return false;
-        }
-        (self.nmi_pending && !self.nmi_blocked) || (self.irq && self.env.eflags_raw() & 0x200 != 0)
-    }
-
     /// Takes the pending NMI or external interrupt.
     fn interrupt(&mut self) {
         self.idle_ns = 0;
         self.with_interposer(|i, core| i.interrupting(core));
-        let ip = self.env.eip();
-        if self.nmi_pending && !self.nmi_blocked {
-            self.nmi_pending = false;
-            self.nmi_blocked = true;
+        let ip = self.cpu.env.eip();
+        if self.cpu.nmi_pending && !self.cpu.nmi_blocked {
+            self.cpu.nmi_pending = false;
+            self.cpu.nmi_blocked = true;
             self.deliver(Vector::Nmi as u8, None, Origin::External, ip, ip);
             return;
         }
-        let vector = self.platform.intr_ack(self.hot.clock.now());
-        self.update_irq();
+        let vector = self.cpu.platform.intr_ack(self.cpu.hot.clock.now());
+        self.cpu.update_irq();
         self.deliver(vector, None, Origin::External, ip, ip);
     }
 
     /// Asserts NMI.
     pub fn raise_nmi(&mut self) {
-        self.nmi_pending = true;
-        self.hot.clock.limit = 0;
+        self.cpu.nmi_pending = true;
+        self.cpu.hot.clock.limit = 0;
     }
 
     /// Deals with the reason for which the engine returned.
@@ -211,7 +204,7 @@ impl Core {
                 self.refused(refusal);
             }
             Exit::Failed(error) => {
-                let at = self.env.eip();
+                let at = self.cpu.env.eip();
                 self.finish(Stop::Engine(format!("the engine gave up at {at:#x}: {error:?}")));
             }
             Exit::Stopped => {
@@ -225,8 +218,8 @@ impl Core {
     pub(crate) fn halted_by(&mut self, halt: Option<Halt>) {
         match halt {
             Some(Halt::Deadline) => {
-                self.creep_to = self.hot.clock.deadline;
-                if self.hot.clock.icount < self.hot.clock.deadline {
+                self.single_step_until = self.cpu.hot.clock.deadline;
+                if self.cpu.hot.clock.icount < self.cpu.hot.clock.deadline {
                     self.advance_one();
                 }
             }
@@ -261,25 +254,25 @@ impl Core {
 
     /// Steps `n` instructions; whether just they have run.
     fn stepped_exactly(&mut self, n: u16) -> bool {
-        let before = self.hot.clock.icount;
+        let before = self.cpu.hot.clock.icount;
         self.step(n.into());
-        self.hot.clock.icount == before + u64::from(n) && self.halt.is_none()
+        self.cpu.hot.clock.icount == before + u64::from(n) && self.halt.is_none()
     }
 
     fn unsupported_mode(&self) -> String {
-        let what = if self.env.hflags() & hflags::PE == 0 {
+        let what = if self.cpu.env.hflags() & hflags::PE == 0 {
             "real mode"
-        } else if self.env.eflags_raw() & (1 << 17) != 0 {
+        } else if self.cpu.env.eflags_raw() & VM != 0 {
             "virtual-8086 mode"
         } else {
             "a 16-bit code or stack segment"
         };
-        format!("{what} at CS:IP {:#x}:{:#x}", self.env.seg(crate::engine::Seg::Cs).selector, self.env.eip())
+        format!("{what} at CS:IP {:#x}:{:#x}", self.cpu.env.seg(Seg::Cs).selector, self.cpu.env.eip())
     }
 
     /// Executes the instruction at EIP, whoever can.
     pub(crate) fn advance_one(&mut self) {
-        let pc = self.linear_ip();
+        let pc = self.cpu.linear_ip();
         if let Some(fault) = self.announce_user_code(pc) {
             return self.raise_fault(fault);
         }
@@ -304,10 +297,10 @@ impl Core {
         self.steps += 1;
         self.halt = None;
         self.mode = Mode::Step(n);
-        self.hot.clock.limit = 0;
-        self.engine.cap_next_block(n, self.unpatched);
+        self.cpu.hot.clock.limit = 0;
+        self.cpu.engine.cap_next_block(n, self.unpatched);
         let exit = self.run_engine();
-        self.engine.uncap();
+        self.cpu.engine.uncap();
         self.mode = Mode::Free;
         match exit {
             Exit::Stopped => {
@@ -328,7 +321,7 @@ impl Core {
                 ) {
                     let halt = self.halt.take();
                     self.halted_by(halt);
-                } else if self.active_slot.is_some_and(|s| s.contains(self.env.eip())) {
+                } else if self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip())) {
                     self.step(1);
                 }
             }
@@ -338,20 +331,20 @@ impl Core {
 
     /// Steps the displaced instruction at EIP with the guest's own bytes.
     fn step_site(&mut self) {
-        let (before, site) = (self.hot.clock.icount, self.linear_ip());
-        let repeated = self.decode_original(site).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        let (before, site) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
+        let repeated = self.cpu.decode_original(site).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
         self.step_original();
-        if self.hot.clock.icount == before {
+        if self.cpu.hot.clock.icount == before {
             self.displaced_faulted();
         } else {
-            let unfinished = repeated && self.linear_ip() == site;
+            let unfinished = repeated && self.cpu.linear_ip() == site;
             self.with_interposer(|i, core| if unfinished { i.interrupted(core) } else { i.settled(core) });
         }
     }
 
     /// Executes the instruction at EIP from the guest's own bytes.
     fn step_original(&mut self) {
-        match self.decode_original(self.linear_ip()) {
+        match self.cpu.decode_original(self.cpu.linear_ip()) {
             Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
             Some(i) => self.step_unpatched(i.len()),
             None if self.refuse_undefined() => {}
@@ -367,11 +360,11 @@ impl Core {
     pub(crate) fn leave_slot_on_fault(&mut self) {
         self.hide_slot_from_fpu();
         if let Some(slot) = self.active_slot.take()
-            && slot.contains(self.env.eip())
+            && slot.contains(self.cpu.env.eip())
         {
-            self.env.set_eip(slot.site);
-            self.hot.clock.icount -= 1;
-            self.hot.last = None;
+            self.cpu.env.set_eip(slot.site);
+            self.cpu.hot.clock.icount -= 1;
+            self.cpu.hot.last = None;
             self.displaced_faulted();
         }
     }
@@ -382,7 +375,7 @@ impl Core {
             self.finish(Stop::Engine("the engine reported a refused access that was none".into()));
             return;
         };
-        if access != Access::Fetch && self.is_in_line_site(self.linear_ip()) {
+        if access != Access::Fetch && self.is_in_line_site(self.cpu.linear_ip()) {
             return self.step_in_line_site();
         }
         if matches!(refusal, Refusal::Watched | Refusal::Device) {
@@ -390,7 +383,7 @@ impl Core {
             return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device(page) };
         }
         if access == Access::Fetch
-            && (self.hot.clock.icount >= self.hot.clock.deadline || self.interruptible())
+            && (self.cpu.hot.clock.icount >= self.cpu.hot.clock.deadline || self.cpu.interruptible())
         {
             // What is due at this boundary comes before the next instruction's fetch (SDM volume 3, 6.9).
             self.settle();
@@ -398,12 +391,12 @@ impl Core {
         }
         if access != Access::Fetch {
             self.leave_slot_on_fault();
-            self.rewind(self.linear_ip());
+            self.rewind(self.cpu.linear_ip());
         }
         let address = match access {
-            Access::Fetch if self.linear_ip() & !(PAGE - 1) == page => self.linear_ip(),
+            Access::Fetch if self.cpu.linear_ip() & !(PAGE - 1) == page => self.cpu.linear_ip(),
             Access::Fetch => page,
-            _ => self.engine.refused_address(),
+            _ => self.cpu.engine.refused_address(),
         };
         self.settle();
         self.put_flags_back();
@@ -411,7 +404,7 @@ impl Core {
             Refusal::PageFault(mut code) => {
                 if access == Access::Read
                     && self
-                        .decode_original(self.linear_ip())
+                        .decode_original(self.cpu.linear_ip())
                         .is_some_and(|i| decode::is_read_modify_write(&i))
                 {
                     code |= error_code::WRITE;
@@ -435,14 +428,8 @@ impl Core {
     fn non_canonical(&self) -> Fault {
         use iced_x86::Register::{RBP, RSP};
         let stack = self
-            .decode_original(self.linear_ip())
+            .decode_original(self.cpu.linear_ip())
             .is_some_and(|i| i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP));
         if stack { Fault { vector: Vector::Stack as u8, error: Some(0), cr2: None } } else { Fault::gp(0) }
-    }
-
-    /// Ends the run with a report.
-    pub(crate) fn triple_fault(&mut self, vectors: Vec<u8>) {
-        let report = CrashReport { vectors, ip: self.env.eip(), registers: self.dump_registers() };
-        self.finish(Stop::TripleFault(Box::new(report)));
     }
 }

@@ -9,41 +9,19 @@
 //! Invariant: outside of a step of [`Core::step_watched`] no TLB entry of the engine lets an access of a watched kind
 //! through to a page with a watched byte.
 
+use super::Core;
+use super::interpose::{Trap, Verdict};
 use crate::cpu::operands::Operand;
+use crate::cpu::sensitive::Accesses;
+use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
 use crate::isa::decode::{self, Kind};
 use crate::mmu::Access;
 use crate::ram::PAGE;
-use crate::run::Core;
-use crate::run::interpose::{Trap, Verdict};
 
 /// Longest value of a watched range that a hit carries, bytes.
 pub const WATCH_VALUE: usize = 16;
 /// A watch over more pages than this flushes the engine's TLB instead of dropping entries.
 const FEW_PAGES: u64 = 16;
-
-/// What a watch waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchKind {
-    /// Execution of an instruction that begins in the range.
-    Execute,
-    /// A write to memory.
-    Write,
-    /// A read or write of memory.
-    ReadWrite,
-    /// A read or write of a port.
-    Io,
-}
-
-/// A range of linear addresses, or of ports; both ends belong to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watch {
-    /// What it waits for.
-    pub kind: WatchKind,
-    /// Lowest address.
-    pub low: u64,
-    /// Highest address.
-    pub high: u64,
-}
 
 /// What an instruction did to a watched range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,16 +106,6 @@ fn covers(pages: &[(u64, u64)], page: u64) -> bool {
     pages.get(at).is_some_and(|&(first, _)| first <= page)
 }
 
-/// The first byte of `[address, address + size)`, which wraps at `mask`, that lies in the range.
-pub(crate) fn first_watched(watch: &Watch, address: u64, size: u32, mask: u64) -> Option<u64> {
-    let last = address.wrapping_add(u64::from(size) - 1) & mask;
-    if last >= address {
-        return (address <= watch.high && last >= watch.low).then_some(address.max(watch.low));
-    }
-    let top = watch.high >= address;
-    if top { Some(address.max(watch.low)) } else { (watch.low <= last).then_some(watch.low) }
-}
-
 impl Watches {
     fn list(&mut self, kind: WatchKind) -> &mut Vec<(u32, Watch)> {
         match kind {
@@ -167,18 +135,106 @@ impl Watches {
         !self.ports.is_empty()
     }
 
-    /// Notes that the instruction in progress meets a breakpoint of the guest's.
-    pub fn meet(&mut self, breakpoint: usize) {
-        self.met |= 1 << breakpoint;
-    }
-
     /// Whether the guest has a breakpoint on the instruction at `linear`.
     pub fn breaks_at(&self, linear: u64) -> bool {
         self.guest.iter().any(|w| w.kind == WatchKind::Execute && w.low == linear)
     }
 
+    /// Notes an access that the instruction at EIP is about to make.
+    pub(crate) fn note_access(&mut self, cpu: &Cpu, ip: u64, operand: &Operand) {
+        let mask = if cpu.env.long_mode() { u64::MAX } else { 0xffff_ffff };
+        for n in 0..self.data.len() {
+            let (id, watch) = self.data[n];
+            if !operand.writes && watch.kind == WatchKind::Write {
+                continue;
+            }
+            let Some(first) = first_watched(&watch, operand.address, operand.size, mask) else { continue };
+            self.note(cpu, ip, id, &watch, operand, first);
+        }
+        if !self.guest.is_empty() {
+            self.met |= cpu.met_by_access(operand, mask);
+        }
+    }
+
+    fn note(&mut self, cpu: &Cpu, ip: u64, id: u32, watch: &Watch, operand: &Operand, first: u64) {
+        let access = match (operand.reads, operand.writes) {
+            (true, true) => WatchAccess::ReadWrite,
+            (_, true) => WatchAccess::Write,
+            _ => WatchAccess::Read,
+        };
+        let (address, size) = (operand.address, operand.size as u16);
+        if let Some(seen) = self.seen.iter_mut().find(|s| s.id == id) {
+            if seen.access == WatchAccess::Read && operand.writes {
+                (seen.access, seen.address, seen.size) = (access, address, size);
+            }
+            return;
+        }
+        let length = (watch.high - watch.low).saturating_add(1);
+        let short = length <= WATCH_VALUE as u64;
+        let at = if short { watch.low } else { first };
+        let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
+        let len = if short { len } else { len.min(operand.size.into()) } as u8;
+        let mut old = [0; WATCH_VALUE];
+        cpu.peek_prefix(at, &mut old[..usize::from(len)]);
+        self.seen.push(WatchHit { id, access, ip, address, size, old, new: old, len });
+        self.values.push(at);
+    }
+
+    /// Notes that the instruction at EIP has moved a value through a port.
+    fn note_port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool) {
+        let (first, last) = (u64::from(port), u64::from(port) + u64::from(size) - 1);
+        let ip = cpu.env.eip();
+        let access = if out { WatchAccess::Out } else { WatchAccess::In };
+        let mut moved = [0; WATCH_VALUE];
+        moved[..4].copy_from_slice(&value.to_le_bytes());
+        for n in 0..self.ports.len() {
+            let (id, watch) = self.ports[n];
+            if first <= watch.high && last >= watch.low {
+                let hit = WatchHit {
+                    id,
+                    access,
+                    ip,
+                    address: first,
+                    size: size.into(),
+                    old: moved,
+                    new: moved,
+                    len: size,
+                };
+                self.seen.push(hit);
+                self.values.push(0);
+            }
+        }
+    }
+
+    /// Forgets what was noted: the instruction has faulted.
+    #[inline]
+    pub(crate) fn forget_noted(&mut self) {
+        self.met = 0;
+        if !self.seen.is_empty() {
+            self.seen.clear();
+            self.values.clear();
+        }
+    }
+
     fn executed(&self, linear: u64) -> impl Iterator<Item = u32> {
         self.code.iter().filter(move |(_, w)| (w.low..=w.high).contains(&linear)).map(|(id, _)| *id)
+    }
+}
+
+impl Accesses for Watches {
+    #[cold]
+    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool) {
+        if self.any_data() {
+            let operand = Operand { address, size: size as u32, reads: !write, writes: write };
+            self.note_access(cpu, cpu.env.eip(), &operand);
+        }
+    }
+
+    fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool) {
+        if self.any_port() {
+            self.note_port(cpu, port, size, value, out);
+        }
+        self.met |= cpu.met_by_port(port, size);
     }
 }
 
@@ -218,9 +274,9 @@ impl Core {
                 self.watches.work_out_pages();
                 let (first, last) = (watch.low & !(PAGE - 1), watch.high & !(PAGE - 1));
                 if (last - first) / PAGE > FEW_PAGES {
-                    self.engine.flush_tlb();
+                    self.cpu.engine.flush_tlb();
                 } else {
-                    (first..=last).step_by(PAGE as usize).for_each(|page| self.engine.drop_tlb(page));
+                    (first..=last).step_by(PAGE as usize).for_each(|page| self.cpu.engine.drop_tlb(page));
                 }
             }
         }
@@ -267,89 +323,6 @@ impl Core {
         covers(&self.watches.read_pages, page)
     }
 
-    /// Notes an access that the instruction at EIP is about to make.
-    pub(crate) fn note_access(&mut self, ip: u64, operand: &Operand) {
-        let mask = if self.env.long_mode() { u64::MAX } else { 0xffff_ffff };
-        for n in 0..self.watches.data.len() {
-            let (id, watch) = self.watches.data[n];
-            if !operand.writes && watch.kind == WatchKind::Write {
-                continue;
-            }
-            let Some(first) = first_watched(&watch, operand.address, operand.size, mask) else { continue };
-            self.note(ip, id, &watch, operand, first);
-        }
-        if !self.watches.guest.is_empty() {
-            self.note_for_guest(operand, mask);
-        }
-    }
-
-    fn note(&mut self, ip: u64, id: u32, watch: &Watch, operand: &Operand, first: u64) {
-        let access = match (operand.reads, operand.writes) {
-            (true, true) => WatchAccess::ReadWrite,
-            (_, true) => WatchAccess::Write,
-            _ => WatchAccess::Read,
-        };
-        let (address, size) = (operand.address, operand.size as u16);
-        if let Some(seen) = self.watches.seen.iter_mut().find(|s| s.id == id) {
-            if seen.access == WatchAccess::Read && operand.writes {
-                (seen.access, seen.address, seen.size) = (access, address, size);
-            }
-            return;
-        }
-        let length = (watch.high - watch.low).saturating_add(1);
-        let short = length <= WATCH_VALUE as u64;
-        let at = if short { watch.low } else { first };
-        let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
-        let len = if short { len } else { len.min(operand.size.into()) } as u8;
-        let mut old = [0; WATCH_VALUE];
-        self.peek_prefix(at, &mut old[..usize::from(len)]);
-        self.watches.seen.push(WatchHit { id, access, ip, address, size, old, new: old, len });
-        self.watches.values.push(at);
-    }
-
-    /// Notes an access that the machine makes for the instruction at EIP.
-    #[cold]
-    pub(crate) fn note_own_access(&mut self, address: u64, size: usize, write: bool) {
-        let operand = Operand { address, size: size as u32, reads: !write, writes: write };
-        self.note_access(self.env.eip(), &operand);
-    }
-
-    /// Notes that the instruction at EIP has moved a value through a port.
-    pub(crate) fn note_port(&mut self, port: u16, size: u8, value: u32, out: bool) {
-        let (first, last) = (u64::from(port), u64::from(port) + u64::from(size) - 1);
-        let ip = self.env.eip();
-        let access = if out { WatchAccess::Out } else { WatchAccess::In };
-        let mut moved = [0; WATCH_VALUE];
-        moved[..4].copy_from_slice(&value.to_le_bytes());
-        for n in 0..self.watches.ports.len() {
-            let (id, watch) = self.watches.ports[n];
-            if first <= watch.high && last >= watch.low {
-                let hit = WatchHit {
-                    id,
-                    access,
-                    ip,
-                    address: first,
-                    size: size.into(),
-                    old: moved,
-                    new: moved,
-                    len: size,
-                };
-                self.watches.seen.push(hit);
-                self.watches.values.push(0);
-            }
-        }
-    }
-
-    /// Forgets what was noted: the instruction has faulted.
-    #[inline]
-    pub(crate) fn forget_noted(&mut self) {
-        self.watches.met = 0;
-        if !self.watches.seen.is_empty() {
-            self.watches.seen.clear();
-            self.watches.values.clear();
-        }
-    }
-
     /// The instruction has retired: tells of what it accessed. The state is that after it. What is returned are the
     /// condition bits for [`Core::debug_trap`]: 0 when the guest has no #DB to get for it.
     #[inline]
@@ -362,7 +335,7 @@ impl Core {
             return 0;
         }
         let met = std::mem::take(&mut self.watches.met);
-        self.due(met)
+        self.cpu.due(met)
     }
 
     #[cold]
@@ -372,7 +345,7 @@ impl Core {
         for (hit, at) in hits.iter_mut().zip(&values) {
             if !matches!(hit.access, WatchAccess::In | WatchAccess::Out) {
                 let mut new = [0; WATCH_VALUE];
-                self.peek_prefix(*at, &mut new[..usize::from(hit.len)]);
+                self.cpu.peek_prefix(*at, &mut new[..usize::from(hit.len)]);
                 hit.new = new;
             }
         }
@@ -385,39 +358,39 @@ impl Core {
 
     /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
     pub(crate) fn step_watched(&mut self) {
-        let slot = self.active_slot.filter(|s| s.contains(self.env.eip()));
+        let slot = self.active_slot.filter(|s| s.contains(self.cpu.env.eip()));
         let expected = match slot {
             // Its trap, or the iteration before, has counted it.
             Some(_) => {
-                self.hot.last = None;
-                self.hot.clock.icount
+                self.cpu.hot.last = None;
+                self.cpu.hot.clock.icount
             }
             None => {
-                self.rewind(self.linear_ip());
+                self.rewind(self.cpu.linear_ip());
                 self.settle();
-                self.hot.clock.icount + 1
+                self.cpu.hot.clock.icount + 1
             }
         };
-        let ip = slot.map_or(self.env.eip(), |s| s.site);
-        self.forget_noted();
-        if let Some(i) = self.decode_original(self.env.cs_base().wrapping_add(ip)) {
-            for operand in self.operands(&i) {
-                self.note_access(ip, &operand);
+        let ip = slot.map_or(self.cpu.env.eip(), |s| s.site);
+        self.watches.forget_noted();
+        if let Some(i) = self.cpu.decode_original(self.cpu.env.cs_base().wrapping_add(ip)) {
+            for operand in self.cpu.operands(&i) {
+                self.watches.note_access(&self.cpu, ip, &operand);
             }
         }
         self.watches.open = true;
         self.step(1);
         self.watches.open = false;
         for page in std::mem::take(&mut self.watches.opened) {
-            self.engine.drop_tlb(page);
+            self.cpu.engine.drop_tlb(page);
         }
-        if self.hot.clock.icount == expected {
+        if self.cpu.hot.clock.icount == expected {
             let met = self.tell_watched();
             if met != 0 {
                 self.debug_trap(met, false);
             }
         } else {
-            self.forget_noted();
+            self.watches.forget_noted();
         }
     }
 
@@ -426,28 +399,29 @@ impl Core {
         if self.execute_breakpoint() {
             return;
         }
-        let (ip, linear) = (self.env.eip(), self.linear_ip());
+        let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
         let ids: Vec<u32> = self.watches.executed(linear).collect();
         // Without one the watch has ended; the block's analysis is of before.
         if self.interposer.is_none() {
             self.pass(linear);
             return;
         }
-        let before = self.hot.clock.icount;
+        let before = self.cpu.hot.clock.icount;
         let mut stepped = false;
         for patch in ids {
             let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
             let verdict = self.with_interposer(|i, core| i.trap(core, &trap));
             stepped |= matches!(verdict, Some(Verdict::Step));
         }
-        let repeated = self.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
-        let patched = self.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
+        let repeated = self.cpu.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
         self.pass(linear);
         if patched || !stepped {
             // A patch under the watch has reported how the instruction ended.
             return;
         }
-        let (faulted, unfinished) = (self.hot.clock.icount == before, repeated && self.linear_ip() == linear);
+        let (faulted, unfinished) =
+            (self.cpu.hot.clock.icount == before, repeated && self.cpu.linear_ip() == linear);
         self.with_interposer(|i, core| match (faulted, unfinished) {
             (true, _) => i.faulted(core),
             (_, true) => i.interrupted(core),
@@ -457,14 +431,14 @@ impl Core {
 
     /// Runs the instruction at EIP although its execution is watched.
     fn pass(&mut self, linear: u64) {
-        let before = self.hot.clock.icount;
-        let kind = self.decode_original(linear).map(|i| decode::kind(&i));
+        let before = self.cpu.hot.clock.icount;
+        let kind = self.cpu.decode_original(linear).map(|i| decode::kind(&i));
         self.watches.passing = Some(linear);
         self.advance_one();
         self.watches.passing = None;
-        let unfinished = kind == Some(Kind::Repeated) && self.linear_ip() == linear;
-        if self.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
-            self.clear_rf();
+        let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
+        if self.cpu.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
+            self.cpu.clear_rf();
         }
     }
 }

@@ -4,10 +4,11 @@
 //! holds our bytes. Invariant: the shadow of an armed page is RAM with the page's patches applied, unless
 //! the page is `STALE`, in which case the next fetch fill resynchronises it.
 
+use crate::engine::SLOT_VA;
 use crate::isa::decode::{self, decode};
 use crate::ram::{PAGE, PageState, SLOT_PAGES};
+use crate::run::Core;
 use crate::run::interpose::Trap;
-use crate::run::{Core, SLOT_VA};
 
 /// Longest patch, in bytes.
 const MAX_PATCH: usize = 8;
@@ -130,7 +131,7 @@ impl Core {
         if bytes.is_empty() || bytes.len() > MAX_PATCH || offset + bytes.len() as u64 > PAGE {
             return Err(PatchError::Shape { paddr, len: bytes.len() });
         }
-        if paddr >= self.ram.size() {
+        if paddr >= self.cpu.ram.size() {
             return Err(PatchError::OutsideRam(paddr));
         }
         let page = (paddr / PAGE) as u32;
@@ -185,12 +186,12 @@ impl Core {
 
     /// The fetch view of `page` is to differ from before: it is rebuilt at the next fetch.
     fn view_changed(&mut self, page: u32) {
-        self.drop_page_blocks(page);
-        self.forget_mappings(page);
+        self.cpu.drop_page_blocks(page);
+        self.cpu.forget_mappings(page);
         let list = self.patches.get_mut(&page);
         let armed = list.is_some();
         list.into_iter().flatten().for_each(Patch::reset);
-        let state = &mut self.ram.pages[page as usize];
+        let state = &mut self.cpu.ram.pages[page as usize];
         state.flags &= !(PageState::BOTH | PageState::WRITABLE | PageState::STALE | PageState::ARMED);
         if armed {
             state.flags |= PageState::ARMED | PageState::STALE;
@@ -200,9 +201,9 @@ impl Core {
     /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
     /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
     pub(crate) fn step_unpatched(&mut self, length: usize) {
-        let at = self.linear_ip();
+        let at = self.cpu.linear_ip();
         let last = at.wrapping_add(length as u64 - 1);
-        let mut pages = [at, last].map(|va| self.code_paddr(va).map(|p| (p / PAGE) as u32));
+        let mut pages = [at, last].map(|va| self.cpu.code_paddr(va).map(|p| (p / PAGE) as u32));
         if pages[0] == pages[1] {
             pages[1] = None;
         }
@@ -221,8 +222,8 @@ impl Core {
     fn lift_patches(&mut self, page: u32) {
         let Some(list) = self.patches.remove(&page) else { return };
         self.lifted.push(Lifted { page, list, changed: false });
-        self.forget_mappings(page);
-        let state = &mut self.ram.pages[page as usize];
+        self.cpu.forget_mappings(page);
+        let state = &mut self.cpu.ram.pages[page as usize];
         state.flags &= !PageState::ARMED;
         state.flags |= PageState::UNPATCHED;
     }
@@ -234,12 +235,12 @@ impl Core {
         if !list.is_empty() {
             self.patches.insert(page, list);
         }
-        let state = &mut self.ram.pages[page as usize];
+        let state = &mut self.cpu.ram.pages[page as usize];
         state.flags |= PageState::ARMED;
         if changed || state.is(PageState::STALE | PageState::WRITABLE | PageState::BOTH) {
             self.view_changed(page);
         } else {
-            self.forget_mappings(page);
+            self.cpu.forget_mappings(page);
         }
     }
 
@@ -249,19 +250,19 @@ impl Core {
         let paddr = u64::from(page) * PAGE;
         self.apply_patches(page);
         if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some() {
-            if self.ram.pages[page as usize].is(PageState::STALE) {
+            if self.cpu.ram.pages[page as usize].is(PageState::STALE) {
                 self.apply_patches(page);
             }
         }
     }
 
     fn apply_patches(&mut self, page: u32) {
-        self.ram.refresh_shadow(page);
+        self.cpu.ram.refresh_shadow(page);
         let paddr = u64::from(page) * PAGE;
         if let Some(list) = self.patches.get_mut(&page) {
             for p in list {
                 p.reset();
-                self.ram.write_shadow(paddr + u64::from(p.offset), p.view());
+                self.cpu.ram.write_shadow(paddr + u64::from(p.offset), p.view());
             }
         }
     }
@@ -273,14 +274,14 @@ impl Core {
 
     /// Physical pages that code has been fetched from since they were last written, ascending.
     pub fn code_pages(&self) -> Vec<u64> {
-        let pages = self.ram.pages.iter().enumerate();
+        let pages = self.cpu.ram.pages.iter().enumerate();
         pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
     }
 
     /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
     /// any byte lies outside RAM.
     pub fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
-        if !self.ram.read(paddr, to) {
+        if !self.cpu.ram.read(paddr, to) {
             return false;
         }
         let pages = (paddr / PAGE) as u32..(paddr + to.len() as u64).div_ceil(PAGE) as u32;
@@ -327,8 +328,8 @@ impl Core {
             self.hide_original(paddr);
         }
         if before && !jumps {
-            self.drop_view_blocks(paddr);
-            self.drop_view_blocks(paddr + 1);
+            self.cpu.drop_view_blocks(paddr);
+            self.cpu.drop_view_blocks(paddr + 1);
         }
     }
 
@@ -342,7 +343,7 @@ impl Core {
         for patch in inside.filter(|p| p.jumps) {
             let at = paddr / PAGE * PAGE + u64::from(patch.offset);
             let mut bytes = [patch.bytes[0], 0];
-            self.ram.read(at + 1, &mut bytes[1..]);
+            self.cpu.ram.read(at + 1, &mut bytes[1..]);
             for (n, byte) in (0..).zip(bytes) {
                 let to = (at + n).checked_sub(paddr).and_then(|into| part.get_mut(into as usize));
                 to.into_iter().for_each(|to| *to = byte);
@@ -376,16 +377,16 @@ impl Core {
         let Some(length) = self.patch(paddr).map(|p| p.view().len().max(length)) else { return };
         // Where the patch ends at the end of a page there is no more.
         let length = length.min((PAGE - paddr % PAGE) as usize);
-        if self.ram.read(paddr, &mut bytes[..length]) {
-            self.ram.write_shadow(paddr, &bytes[..length]);
+        if self.cpu.ram.read(paddr, &mut bytes[..length]) {
+            self.cpu.ram.write_shadow(paddr, &bytes[..length]);
         }
     }
 
     /// Has fetches see the patch at `paddr` again. Its identifier, if they did not.
     pub(crate) fn hide_original(&mut self, paddr: u64) -> Option<u32> {
         let patch = self.patch(paddr).copied()?;
-        let hidden = self.ram.shadow_is(paddr, patch.view());
-        self.ram.write_shadow(paddr, patch.view());
+        let hidden = self.cpu.ram.shadow_is(paddr, patch.view());
+        self.cpu.ram.write_shadow(paddr, patch.view());
         (!hidden).then_some(patch.id)
     }
 
@@ -439,21 +440,21 @@ impl Core {
             code[at..at + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
             code[at + 6..at + 14].copy_from_slice(&next.to_le_bytes());
         } else {
-            let from = (SLOT_VA + offset as u64 + at as u64 + 5).wrapping_sub(self.env.cs_base()) as u32;
+            let from = (SLOT_VA + offset as u64 + at as u64 + 5).wrapping_sub(self.cpu.env.cs_base()) as u32;
             code[at] = 0xe9;
             code[at + 1..at + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
         }
-        self.ram.write_slot(offset, &code);
-        self.drop_slot_blocks(offset as u64);
+        self.cpu.ram.write_slot(offset, &code);
+        self.cpu.drop_slot_blocks(offset as u64);
         Ok(Slot { index, len: len as u8, site_len })
     }
 
     /// The FPU remembers where its last instruction was: at the site, not in the slot.
     pub(crate) fn hide_slot_from_fpu(&mut self) {
         if let Some(slot) = self.active_slot
-            && slot.contains(self.env.fpip())
+            && slot.contains(self.cpu.env.fpip())
         {
-            self.env.set_fpip(slot.site);
+            self.cpu.env.set_fpip(slot.site);
         }
     }
 
@@ -462,20 +463,13 @@ impl Core {
         self.slots.free.push(slot.index);
     }
 
-    /// Looks at the machine as it is when the displaced instruction, which has just been emulated, has retired too.
-    pub fn as_retired(&mut self, look: impl FnOnce(&mut Self)) {
-        self.hot.clock.icount += 1;
-        look(self);
-        self.hot.clock.icount -= 1;
-    }
-
     /// Directs execution into a slot.
     #[inline]
     pub(crate) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {
         let linear = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
-        let ip = if self.env.code64() { linear } else { linear.wrapping_sub(self.env.cs_base()) };
-        let next = self.wrap_ip(trap.ip.wrapping_add(slot.site_len.into()));
+        let ip = if self.cpu.env.code64() { linear } else { linear.wrapping_sub(self.cpu.env.cs_base()) };
+        let next = self.cpu.wrap_ip(trap.ip.wrapping_add(slot.site_len.into()));
         self.active_slot = Some(ActiveSlot { ip, len: slot.len, site: trap.ip, next });
-        self.env.set_eip(ip);
+        self.cpu.env.set_eip(ip);
     }
 }

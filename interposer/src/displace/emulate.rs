@@ -5,7 +5,7 @@
 //! engine, the fetch there faults. Source: Intel SDM volume 2, the operation of each.
 
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
-use trapline_emu::{Core, Fault, Seg, hflags};
+use trapline_emu::{Core, Fault, StackShape};
 
 /// A decoded instruction that can be emulated. Sizes are operand sizes in bytes; branches go `by` bytes from the
 /// instruction's own address, so that one operation serves every mapping of its page.
@@ -175,52 +175,19 @@ fn gpr(r: Register) -> Option<u8> {
 const SP: usize = 4;
 const BP: usize = 5;
 
-/// The stack as the mode has it: base of SS and the mask of its pointer.
-#[derive(Clone, Copy)]
-struct Stack {
-    base: u64,
-    mask: u64,
+/// Pushes onto the current stack.
+#[inline]
+fn push(core: &mut Core, stack: StackShape, value: u64, size: u8) -> Emulated {
+    let sp = core.env().gpr(SP).wrapping_sub(size.into());
+    core.store(core.wrap_linear(stack.linear(sp)), value, size.into()).map_err(Fault::on_stack)?;
+    core.set_stack_pointer(stack, sp);
+    Ok(())
 }
 
-impl Stack {
-    #[inline]
-    fn of(core: &Core) -> Self {
-        let env = core.env();
-        if env.code64() {
-            return Stack { base: 0, mask: u64::MAX };
-        }
-        let mask = if env.hflags() & hflags::SS32 != 0 { 0xffff_ffff } else { 0xffff };
-        Stack { base: env.seg(Seg::Ss).base, mask }
-    }
-
-    #[inline]
-    fn at(self, core: &Core, offset: u64) -> u64 {
-        core.wrap_linear(self.base.wrapping_add(offset & self.mask))
-    }
-
-    #[inline]
-    fn set(self, core: &Core, offset: u64) {
-        let env = core.env();
-        let value = if self.mask == 0xffff {
-            (env.gpr(SP) & !0xffff) | (offset & 0xffff)
-        } else {
-            offset & self.mask
-        };
-        env.set_gpr(SP, value);
-    }
-
-    #[inline]
-    fn push(self, core: &mut Core, value: u64, size: u8) -> Emulated {
-        let sp = core.env().gpr(SP).wrapping_sub(size.into());
-        core.store(self.at(core, sp), value, size.into()).map_err(Fault::on_stack)?;
-        self.set(core, sp);
-        Ok(())
-    }
-
-    #[inline]
-    fn peek(self, core: &mut Core, offset: u64, size: u8) -> Result<u64, Fault> {
-        core.load(self.at(core, offset), size.into()).map_err(Fault::on_stack)
-    }
+/// Reads what lies at a stack pointer.
+#[inline]
+fn stacked(core: &mut Core, stack: StackShape, pointer: u64, size: u8) -> Result<u64, Fault> {
+    core.load(core.wrap_linear(stack.linear(pointer)), size.into()).map_err(Fault::on_stack)
 }
 
 #[inline]
@@ -254,22 +221,22 @@ fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
 /// Executes `op` at EIP. On a fault nothing has changed.
 #[inline(always)]
 pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
-    let stack = Stack::of(core);
+    let stack = core.stack();
     match *op {
         Op::Nop { len } => skip(core, len),
         Op::Push { reg, size, len } => {
-            stack.push(core, core.env().gpr(reg.into()), size)?;
+            push(core, stack, core.env().gpr(reg.into()), size)?;
             skip(core, len);
         }
         Op::PushImm { value, size, len } => {
-            stack.push(core, value, size)?;
+            push(core, stack, value, size)?;
             skip(core, len);
         }
         Op::Pop { reg, size, len } => {
             let sp = core.env().gpr(SP);
-            let value = stack.peek(core, sp, size)?;
+            let value = stacked(core, stack, sp, size)?;
             // POP SP: the pointer moves first, then takes the value.
-            stack.set(core, sp.wrapping_add(size.into()));
+            core.set_stack_pointer(stack, sp.wrapping_add(size.into()));
             set_gpr(core, reg, value, size);
             skip(core, len);
         }
@@ -283,22 +250,22 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
         }
         Op::Leave { size, len } => {
             let bp = core.env().gpr(BP);
-            let value = stack.peek(core, bp, size)?;
-            stack.set(core, bp.wrapping_add(size.into()));
+            let value = stacked(core, stack, bp, size)?;
+            core.set_stack_pointer(stack, bp.wrapping_add(size.into()));
             set_gpr(core, BP as u8, value, size);
             skip(core, len);
         }
         Op::Ret { size, drop } => {
             let sp = core.env().gpr(SP);
-            let ip = stack.peek(core, sp, size)?;
+            let ip = stacked(core, stack, sp, size)?;
             core.env().set_eip(core.wrap_ip(ip));
-            stack.set(core, sp.wrapping_add(u64::from(size) + u64::from(drop)));
+            core.set_stack_pointer(stack, sp.wrapping_add(u64::from(size) + u64::from(drop)));
         }
         Op::Jump { by } => core.env().set_eip(core.wrap_ip(core.env().eip().wrapping_add(by))),
         Op::Call { by, size, len } => {
             let next = core.wrap_ip(core.env().eip().wrapping_add(len.into()));
             let ip = core.wrap_ip(core.env().eip().wrapping_add(by));
-            stack.push(core, next, size)?;
+            push(core, stack, next, size)?;
             core.env().set_eip(ip);
         }
         Op::Jcc { condition, by, len } => {
@@ -311,7 +278,7 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
         Op::Pushf { size, len } => {
             const VM_RF: u64 = 0x3_0000;
             let flags = core.eflags() & !VM_RF;
-            stack.push(core, flags, size)?;
+            push(core, stack, flags, size)?;
             skip(core, len);
         }
         Op::Cli { len } => {

@@ -1,13 +1,12 @@
-//! Block cells: what the machine knows of each translated block.
+//! Block cells: what the machine knows of each translated block; and the hot state that the block hook counts in.
 //!
 //! The engine takes the BLOCK hook's `user_data` as a constant of the block when it translates it. Giving
 //! every block its own cell makes the hot path one load and one add, and the count exact whatever address
 //! or mapping the block is reached through.
 
 use crate::clock::Clock;
-use crate::cpu::strings::Repeat;
+use crate::isa::Repeat;
 use crate::ram::PAGE;
-use crate::run::Core;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -270,8 +269,10 @@ pub(crate) struct Hot {
     /// Block that was last begun, and what it was counted as.
     pub last: Option<CellRef>,
     pub last_count: u32,
-    /// The core, while it is published (see `Core::publish_core`).
-    pub core: Option<NonNull<Core>>,
+    /// Physical page whose translations are being dropped: what the fill hook answers for the page through which they are.
+    pub dropping: Option<u64>,
+    /// The machine, while it is published. Its type is known to those who publish it and to the hooks.
+    pub core: Option<NonNull<()>>,
 }
 
 /// Owner of a [`Hot`].
@@ -282,7 +283,7 @@ unsafe impl Send for HotBox {}
 
 impl HotBox {
     pub fn new() -> Self {
-        let hot = Hot { clock: Clock::default(), last: None, last_count: 0, core: None };
+        let hot = Hot { clock: Clock::default(), last: None, last_count: 0, dropping: None, core: None };
         HotBox(NonNull::from(Box::leak(Box::new(hot))))
     }
 

@@ -1,0 +1,260 @@
+//! What interposers and profiles may do with a machine that runs: look at it, and change what a handler may change.
+
+use super::Core;
+use crate::cpu::deliver::Fault;
+use crate::cpu::{StackShape, UserContext};
+use crate::engine::{Env, Seg};
+use crate::mmu::{Access, Paging, Translation, UserPages};
+use crate::platform::Platform;
+use crate::ram::Ram;
+use iced_x86::Instruction;
+
+/// Registers, time, and the guest's memory.
+impl Core {
+    /// The engine's CPU state.
+    #[inline]
+    pub fn env(&self) -> Env<'_> {
+        *self.cpu.env
+    }
+
+    /// The registers that paging depends on.
+    #[inline]
+    pub fn paging(&self) -> Paging {
+        self.cpu.paging()
+    }
+
+    /// EFLAGS with all flags materialised.
+    #[inline]
+    pub fn eflags(&self) -> u64 {
+        self.cpu.eflags()
+    }
+
+    /// Guest RAM.
+    #[inline]
+    pub fn ram(&self) -> &Ram {
+        &self.cpu.ram
+    }
+
+    /// Devices.
+    #[inline]
+    pub fn platform(&self) -> &Platform {
+        &self.cpu.platform
+    }
+
+    /// Retired instructions. Inside a trap: those before the trapping instruction.
+    #[inline]
+    pub fn icount(&self) -> u64 {
+        self.cpu.hot.clock.icount
+    }
+
+    /// Virtual time, ns: one a retired instruction, plus what HLT skipped.
+    #[inline]
+    pub fn virtual_ns(&self) -> u64 {
+        self.cpu.hot.clock.now()
+    }
+
+    /// Time stamp counter: virtual ns plus what the guest has written to it.
+    #[inline]
+    pub fn tsc(&self) -> u64 {
+        self.cpu.tsc()
+    }
+
+    /// Bits of the current code segment: 64, 32 or 16.
+    #[inline]
+    pub fn code_bits(&self) -> u32 {
+        self.cpu.code_bits()
+    }
+
+    /// Linear address of the next instruction.
+    #[inline]
+    pub fn linear_ip(&self) -> u64 {
+        self.cpu.linear_ip()
+    }
+
+    /// Wraps an instruction pointer to the code size.
+    #[inline]
+    pub fn wrap_ip(&self, ip: u64) -> u64 {
+        self.cpu.wrap_ip(ip)
+    }
+
+    /// Wraps a linear address to the address width of the mode.
+    #[inline]
+    pub fn wrap_linear(&self, va: u64) -> u64 {
+        self.cpu.wrap_linear(va)
+    }
+
+    /// The current stack.
+    #[inline]
+    pub fn stack(&self) -> StackShape {
+        self.cpu.stack()
+    }
+
+    /// Moves the stack pointer.
+    #[inline]
+    pub fn set_stack_pointer(&self, shape: StackShape, pointer: u64) {
+        self.cpu.set_stack_pointer(shape, pointer);
+    }
+
+    /// A readable dump of the registers, one group a line.
+    pub fn dump_registers(&self) -> String {
+        self.cpu.dump_registers()
+    }
+
+    /// Decodes the data view at a linear address: what the guest itself put there.
+    pub fn decode_original(&self, linear: u64) -> Option<Instruction> {
+        self.cpu.decode_original(linear)
+    }
+
+    /// Translates with side effects, as the access of an instruction.
+    ///
+    /// # Errors
+    /// #PF with CR2's value, or #GP(0) for a non-canonical address.
+    #[inline]
+    pub fn translate(&mut self, va: u64, access: Access, user: bool) -> Result<u64, Fault> {
+        self.cpu.translate(va, access, user)
+    }
+
+    /// Loads an integer of `size` bytes (1, 2, 4, 8) with the current privilege, as an operand of the instruction at
+    /// EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub fn load(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
+        if self.watches.any_data() {
+            return self.cpu.load(va, size, &mut self.watches);
+        }
+        self.cpu.load_untold(va, size)
+    }
+
+    /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
+    ///
+    /// # Errors
+    /// The fault to deliver to the guest.
+    #[inline]
+    pub fn store(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
+        if self.watches.any_data() {
+            return self.cpu.store(va, value, size, &mut self.watches);
+        }
+        self.cpu.store_untold(va, value, size)
+    }
+
+    /// Translates without side effects, with supervisor rights to reads. `None`: not mapped.
+    pub fn peek_translate(&self, va: u64, access: Access, user: bool) -> Option<Translation> {
+        self.cpu.peek_translate(va, access, user)
+    }
+
+    /// NOFAULT read of linear memory in data view.
+    ///
+    /// # Errors
+    /// The first address that cannot be read.
+    #[inline]
+    pub fn peek(&self, va: u64, to: &mut [u8]) -> Result<(), u64> {
+        self.cpu.peek(va, to)
+    }
+
+    /// NOFAULT write of linear memory: page permissions as for a supervisor with CR0.WP.
+    ///
+    /// # Errors
+    /// The first address that cannot be written; nothing is written then.
+    #[inline]
+    pub fn poke(&mut self, va: u64, from: &[u8]) -> Result<(), u64> {
+        self.cpu.poke(va, from)
+    }
+
+    /// Reads as much of linear memory as is mapped, up to the buffer's size; the number of bytes read.
+    #[inline]
+    pub fn peek_prefix(&self, va: u64, to: &mut [u8]) -> usize {
+        self.cpu.peek_prefix(va, to)
+    }
+
+    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: that is no memory of
+    /// the guest's, though its address cut to 32 bits may be.
+    pub fn code_paddr(&self, va: u64) -> Option<u64> {
+        self.cpu.code_paddr(va)
+    }
+
+    /// The pages that the current process can read, at most `most` of 4 KiB each.
+    pub fn user_pages(&self, most: usize) -> UserPages {
+        self.cpu.user_pages(most)
+    }
+}
+
+/// What handlers ask of the machine beyond memory.
+impl Core {
+    /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
+    pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
+        self.cpu.cpuid(leaf, subleaf)
+    }
+
+    /// A model-specific register, without side effects; `None` when the model has none of that number.
+    pub fn peek_msr(&self, index: u32) -> Option<u64> {
+        self.cpu.peek_msr(index)
+    }
+
+    /// Linear base of the segment that a selector names (`seg2lin`).
+    pub fn selector_base(&self, selector: u16) -> Option<u64> {
+        self.cpu.selector_base(selector)
+    }
+
+    /// Loads DS, ES, FS or GS for a handler; a selector that the CPU would refuse changes nothing.
+    pub fn load_selector(&mut self, seg: Seg, selector: u16) {
+        self.cpu.load_selector(seg, selector);
+    }
+
+    /// A port read by a handler, at the count of the hit.
+    pub fn handler_port_read(&mut self, port: u16, size: u8) -> u32 {
+        self.cpu.port_in(port, size)
+    }
+
+    /// A port write by a handler, at the count of the hit.
+    pub fn handler_port_write(&mut self, port: u16, size: u8, value: u32) {
+        self.cpu.port_out(port, size, value);
+        self.stop_at_text();
+    }
+
+    /// Epoch, incremented on each exit from ring 3 and when a snapshot is restored. While it stays the same in ring 3, so do
+    /// the current task and all that the kernel keeps of it.
+    #[inline]
+    pub fn user_exit_epoch(&self) -> u64 {
+        self.cpu.user_exit_epoch
+    }
+
+    /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own
+    /// registers are to be written instead.
+    pub fn set_user_gpr(&mut self, n: usize, value: u64) -> bool {
+        self.cpu.set_user_gpr(n, value)
+    }
+
+    /// Changes a selector of the current task's user context; whether it has one.
+    pub fn set_user_selector(&mut self, seg: Seg, value: u16) -> bool {
+        self.cpu.set_user_selector(seg, value)
+    }
+
+    /// Ring-0 stack pointer of the current TSS; 0 when there is none.
+    pub fn entry_stack(&self) -> u64 {
+        self.cpu.entry_stack()
+    }
+
+    /// The user context of the current task; `None` for kernel threads and early boot. In ring 3 the CPU's own
+    /// registers are the user context, and this is not asked.
+    pub fn user_context(&self) -> Option<&UserContext> {
+        self.cpu.user_context()
+    }
+
+    /// Looks at the machine as it is when the displaced instruction, which has just been emulated, has retired too.
+    pub fn as_retired(&mut self, look: impl FnOnce(&mut Self)) {
+        self.cpu.hot.clock.icount += 1;
+        look(self);
+        self.cpu.hot.clock.icount -= 1;
+    }
+
+    /// Writes guest RAM at a physical address, as a device would; false, with nothing written, where there is none.
+    pub fn write_ram(&mut self, paddr: u64, bytes: &[u8]) -> bool {
+        let inside = paddr.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.cpu.ram.size());
+        if inside {
+            self.cpu.write_phys(paddr, bytes);
+        }
+        inside
+    }
+}

@@ -1,0 +1,69 @@
+//! Exceptions and interrupts: offered to the interposer, then delivered through the guest's IDT.
+
+use super::{Core, Stop};
+use crate::cpu::deliver::{Fault, Origin, Undeliverable};
+use crate::cpu::state::CrashReport;
+
+impl Core {
+    /// Delivers a fault at the current EIP.
+    pub(crate) fn raise_fault(&mut self, fault: Fault) {
+        self.watches.forget_noted();
+        if let Some(cr2) = fault.cr2 {
+            self.cpu.env.set_cr_raw(2, cr2);
+        }
+        let ip = self.cpu.env.eip();
+        self.deliver(fault.vector, fault.error, Origin::Fault, ip, ip);
+    }
+
+    /// Delivers an event, which the interposer sees first. EIP in the frame is `ip`; `at` is the
+    /// instruction in progress, which did not retire if its own delivery faults.
+    pub(crate) fn deliver(&mut self, vector: u8, error: Option<u32>, origin: Origin, ip: u64, at: u64) {
+        let handled = origin != Origin::External
+            && self.with_interposer(|i, core| i.exception(core, vector, at)).unwrap_or(false);
+        if !handled {
+            self.deliver_declined(vector, error, origin, ip, at);
+        }
+    }
+
+    /// Delivers an event that the interposer has declined, or that it never sees.
+    pub(crate) fn deliver_declined(
+        &mut self,
+        vector: u8,
+        error: Option<u32>,
+        origin: Origin,
+        ip: u64,
+        at: u64,
+    ) {
+        match self.cpu.deliver(vector, error, origin, ip, at) {
+            Ok(()) => {}
+            Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),
+            Err(Undeliverable::TripleFault(vectors)) => {
+                let (ip, registers) = (self.cpu.env.eip(), self.cpu.dump_registers());
+                self.finish(Stop::TripleFault(Box::new(CrashReport { vectors, ip, registers })));
+            }
+        }
+    }
+
+    /// #DB in place of the instruction at EIP, if the guest has a breakpoint there that RF does not hide. Whether it came.
+    pub(crate) fn execute_breakpoint(&mut self) -> bool {
+        let due = self.cpu.note_execute_breakpoint();
+        if due {
+            self.raise_fault(Fault::debug());
+        }
+        due
+    }
+
+    /// #DB after an instruction that met these conditions, or, `stepped`, was executed with TF set.
+    pub(crate) fn debug_trap(&mut self, met: u64, stepped: bool) {
+        use crate::cpu::Vector;
+        self.cpu.note_debug_trap(met, stepped);
+        let ip = self.cpu.env.eip();
+        self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
+    }
+
+    /// A debug register may have been written: has the watches follow.
+    pub(crate) fn follow_debug_registers(&mut self) {
+        let now = self.cpu.enabled_breakpoints();
+        self.watch_for_guest(now);
+    }
+}

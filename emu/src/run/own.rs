@@ -1,0 +1,110 @@
+//! Instructions that the machine executes itself, and what follows from them.
+
+use super::{Core, Mode};
+use crate::cpu::deliver::{Fault, Origin, Vector};
+use crate::cpu::flags::TF;
+use crate::cpu::sensitive::{Done, Then};
+use crate::isa::decode::{LONGEST, undefined, vex_prefix};
+use iced_x86::Instruction;
+
+impl Core {
+    /// Executes one sensitive instruction at EIP.
+    pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
+        self.mode = Mode::Free;
+        self.commit_own_fetch(self.cpu.linear_ip(), i.len());
+        let tf = self.cpu.env.eflags_raw() & TF != 0;
+        match self.cpu.sensitive(i, &mut self.watches) {
+            Ok(Done::ByEngine(then)) => self.execute_by_engine(i, then),
+            outcome => self.end_own(i, outcome, tf),
+        }
+    }
+
+    /// Has the engine execute a sensitive instruction.
+    fn execute_by_engine(&mut self, i: &Instruction, then: Then) {
+        if let Then::FlagsBack(flags) = then {
+            self.flags_before = Some(flags);
+        }
+        let before = self.cpu.hot.clock.icount;
+        self.step_unpatched(i.len());
+        self.flags_before = None;
+        if let Then::Follow(paging) = then
+            && self.cpu.hot.clock.icount > before
+        {
+            self.cpu.follow_paging(paging);
+        }
+    }
+
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it. SYSCALL, the one of them that
+    /// may clear TF, is not trapped then.
+    pub(crate) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
+        self.stop_at_text();
+        match outcome {
+            Ok(Done::ByEngine(_)) => return,
+            Ok(done @ (Done::Next | Done::Breakpoints)) => {
+                let next = self.cpu.wrap_ip(self.cpu.env.eip().wrapping_add(i.len() as u64));
+                self.cpu.env.set_eip(next);
+                if matches!(done, Done::Breakpoints) {
+                    self.follow_debug_registers();
+                }
+            }
+            Ok(Done::Jumped) => {}
+            Ok(Done::Int1) => {
+                let at = self.cpu.env.eip();
+                let next = self.cpu.wrap_ip(at.wrapping_add(i.len() as u64));
+                self.cpu.env.set_eip(next);
+                self.cpu.hot.clock.icount += 1;
+                self.deliver(Vector::Debug as u8, None, Origin::Int1, next, at);
+                return;
+            }
+            Err(fault) => {
+                self.raise_fault(fault);
+                return;
+            }
+        }
+        self.cpu.hot.clock.icount += 1;
+        self.cpu.env.set_interrupt_shadow(false);
+        let met = self.tell_watched();
+        let tf = tf && self.cpu.env.eflags_raw() & TF != 0;
+        if tf || met != 0 {
+            self.debug_trap(met, tf);
+        }
+    }
+
+    /// The engine may have lost the flags of before the instruction that it did not finish.
+    pub(crate) fn put_flags_back(&self) {
+        if let Some(flags) = self.flags_before {
+            self.cpu.env.set_eflags(flags);
+        }
+    }
+
+    /// RDTSC in the middle of a block, of which all has been counted already.
+    pub(crate) fn read_clock(&self) {
+        self.cpu.engine.sync_pc(true);
+        let ahead = self.cpu.hot.clock.icount - self.icount_inside();
+        self.cpu.give_tsc(self.cpu.tsc().wrapping_sub(ahead), false);
+    }
+
+    /// Executes an instruction that the engine has raised #UD for, from the hook: its block ends there.
+    pub(crate) fn execute_lacking(&mut self, i: &Instruction, at: u64) {
+        let in_line = self.is_in_line_site(at);
+        self.rewind(at);
+        let tf = self.cpu.env.eflags_raw() & TF != 0;
+        let outcome = self.cpu.sensitive(i, &mut self.watches);
+        if in_line && outcome.is_err() {
+            self.displaced_faulted();
+        }
+        self.end_own(i, outcome, tf);
+    }
+
+    /// Raises #UD for what is at EIP when it is no instruction, which the engine may take it for; whether it is none.
+    pub(crate) fn refuse_undefined(&mut self) -> bool {
+        let (linear, mut bytes) = (self.cpu.linear_ip(), [0u8; LONGEST]);
+        let n = self.cpu.peek_prefix(linear, &mut bytes);
+        let bits = self.cpu.code_bits();
+        let found = undefined(bits, &bytes[..n]).or_else(|| vex_prefix(bits, &bytes[..n]));
+        let Some(length) = found else { return false };
+        self.commit_own_fetch(linear, length);
+        self.raise_fault(Fault::ud());
+        true
+    }
+}
