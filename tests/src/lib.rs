@@ -4,6 +4,7 @@ pub mod boot;
 pub mod built;
 pub mod linux;
 pub mod pairing;
+pub mod resume;
 pub mod turns;
 
 use std::path::{Path, PathBuf};

@@ -50,6 +50,7 @@ mod ppdf;
 mod records;
 mod script;
 mod site_bytes;
+mod snapshot_files;
 mod stacks;
 mod static_catalog;
 mod static_probes;

@@ -1,0 +1,33 @@
+//! Snapshots in files: a new process that goes on from one ends as the run that was never left.
+//!
+//! `TRAPLINE_SNAPSHOTS=1000` takes so many of each guest instead of a few.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::process::Command;
+
+/// Snapshots to take of a guest.
+fn wanted(few: usize) -> usize {
+    std::env::var("TRAPLINE_SNAPSHOTS").map_or(few, |n| n.parse().unwrap())
+}
+
+fn resumes(guest: &str, few: usize) {
+    let n = wanted(few).to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_resume")).args([guest, "all", &n]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains(&format!("{n} snapshots")), "{text}");
+}
+
+#[test]
+fn an_embedded_guest_goes_on_from_a_file_in_a_new_process() {
+    for guest in trapline_guests::ALL {
+        resumes(&format!("embedded:{}", guest.name), 30);
+    }
+}
+
+#[test]
+fn guest_linux_goes_on_from_a_file_in_a_new_process() {
+    resumes("linux:cloud-amd64", 3);
+    resumes("linux:686", 3);
+}
