@@ -7,7 +7,7 @@ CARGO ?= cargo
 # Tests of this path need a guest that `make guests` fetches: the function's name begins with guest_.
 SLOW := ::guest_
 
-.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz fuzz-smoke
+.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -60,3 +60,7 @@ fuzz: bootstrap
 # Every target for 20 seconds, from its corpus: what CI runs.
 fuzz-smoke: bootstrap
 	@scripts/fuzz-smoke
+
+# AddressSanitizer over the machine, Miri (or what stands in for it) over what needs no engine.
+sanitize: bootstrap
+	@scripts/sanitize

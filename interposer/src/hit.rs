@@ -221,7 +221,7 @@ impl Interposer {
             unwinder: &mut self.stacks.unwinder,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        if self.is_odd(&outcome) {
+        if self.needs_slow_path(&outcome) {
             self.oddities(core, index, true, &outcome);
         }
         if outcome.recorded() {
@@ -236,9 +236,9 @@ impl Interposer {
         }
     }
 
-    /// Whether a hit is not like most.
+    /// Whether a hit needs more than its record: an end that is not ordinary, a stop, a removal.
     #[inline(always)]
-    pub(crate) fn is_odd(&self, outcome: &Outcome) -> bool {
+    pub(crate) fn needs_slow_path(&self, outcome: &Outcome) -> bool {
         let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
         outcome.wraps > 0 || !ordinary || self.asked.any
     }

@@ -159,7 +159,7 @@ impl Interposer {
             unwinder: &mut self.stacks.unwinder,
         };
         let outcome = self.vm.run(&probe.handler, &mut guest, Vars { lv: &mut program.lv, gv: &mut self.gv });
-        if self.is_odd(&outcome) {
+        if self.needs_slow_path(&outcome) {
             self.oddities(core, number, false, &outcome);
         }
         if outcome.recorded() {

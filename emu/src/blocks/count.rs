@@ -2,6 +2,7 @@
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
+use crate::cpu::flags::VM;
 use crate::engine::cell::{BlockCell, CellRef};
 use crate::engine::hflags;
 use crate::engine::in_slots;
@@ -290,7 +291,7 @@ impl Core {
             return;
         }
         let h = self.cpu.env.hflags();
-        let vm = self.cpu.env.eflags_raw() & (1 << 17) != 0;
+        let vm = self.cpu.env.eflags_raw() & VM != 0;
         if h & hflags::PE == 0
             || vm
             || h & (hflags::CS32 | hflags::CS64) == 0
@@ -303,7 +304,7 @@ impl Core {
         let (mut at, mut n) = (address, 0u32);
         let mut uncertain = false;
         let mut compared = Compared::default();
-        let patched = self.patches_in(address, end) || self.is_spoiled_byte(address);
+        let patched = self.patches_in(address, end) || self.is_clobbered(address);
         let mut jumps = false;
         while at < end && (wanted == 0 || n < wanted) {
             if self.watched_code(at) && !b.is(BlockCell::SENSITIVE) {
@@ -450,7 +451,7 @@ impl Core {
         match at.wrapping_sub(b.pc()) {
             0 if b.is(BlockCell::SITE) => self.has_patch_inside(at),
             1 if b.is(BlockCell::SITE) => self.overlapped(at),
-            _ => self.overlapped(at) || self.is_spoiled_byte(at),
+            _ => self.overlapped(at) || self.is_clobbered(at),
         }
     }
 

@@ -124,19 +124,19 @@ impl Core {
     }
 
     /// Whether linear `at` is the second byte of a patch's jump to itself.
-    pub(crate) fn is_spoiled_byte(&self, at: u64) -> bool {
+    pub(crate) fn is_clobbered(&self, at: u64) -> bool {
         !at.is_multiple_of(PAGE)
             && !self.patches.is_empty()
             && self.cpu.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
     }
 
     /// What begins at EIP is stepped with the guest's own bytes.
-    pub(crate) fn note_spoiled(&mut self) {
+    pub(crate) fn note_clobbered(&mut self) {
         let linear = self.cpu.linear_ip();
-        if self.is_spoiled_byte(linear)
+        if self.is_clobbered(linear)
             && let Some(paddr) = self.cpu.code_paddr(linear - 1)
         {
-            self.spoil(paddr);
+            self.count_clobbered(paddr);
         }
     }
 

@@ -230,7 +230,7 @@ impl Core {
             }
             Some(Halt::Overlapped(lead)) => {
                 if lead == 0 || self.stepped_exactly(lead) {
-                    self.note_spoiled();
+                    self.note_clobbered();
                     self.step_original();
                 }
             }
@@ -281,7 +281,7 @@ impl Core {
         }
         // What comes before it in its block may have rewritten it.
         self.refresh_view(pc);
-        if self.overlapped(pc) || self.is_spoiled_byte(pc) {
+        if self.overlapped(pc) || self.is_clobbered(pc) {
             return self.step_original();
         }
         match self.decode_at(pc) {

@@ -51,7 +51,7 @@ pub(crate) struct Patch {
     /// begins there, without a trap.
     jumps: bool,
     /// Times that a block has begun on the second byte of that jump.
-    spoiled: u8,
+    clobbered: u8,
 }
 
 /// The patches of a page, taken away while an instruction of it is stepped.
@@ -66,7 +66,7 @@ pub(crate) struct Lifted {
 /// `jmp $`.
 const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
 /// Blocks that may begin behind the first byte of such a jump before it is an INT3 again.
-const SPOILED_OFTEN: u8 = 16;
+const CLOBBERED_OFTEN: u8 = 16;
 
 impl Patch {
     /// What fetches see.
@@ -76,7 +76,7 @@ impl Patch {
 
     /// As it is when the page has new bytes.
     fn reset(&mut self) {
-        (self.traps_only, self.jumps, self.spoiled) = (false, false, 0);
+        (self.traps_only, self.jumps, self.clobbered) = (false, false, 0);
     }
 }
 
@@ -153,7 +153,7 @@ impl Core {
             id,
             traps_only: false,
             jumps: false,
-            spoiled: 0,
+            clobbered: 0,
         };
         patch.bytes[..bytes.len()].copy_from_slice(bytes);
         list.insert(at, patch);
@@ -354,7 +354,7 @@ impl Core {
     /// Whether there is room for a jump to itself at `paddr`, and blocks seldom begin on its second byte.
     pub(crate) fn may_jump(&self, paddr: u64) -> bool {
         let room = paddr % PAGE + 1 < PAGE && self.patch(paddr + 1).is_none();
-        room && self.patch(paddr).is_some_and(|p| p.spoiled < SPOILED_OFTEN)
+        room && self.patch(paddr).is_some_and(|p| p.clobbered < CLOBBERED_OFTEN)
     }
 
     /// Whether fetches see a jump to itself at `paddr`.
@@ -363,10 +363,10 @@ impl Core {
     }
 
     /// A block has begun on the second byte of the jump at `paddr`.
-    pub(crate) fn spoil(&mut self, paddr: u64) {
+    pub(crate) fn count_clobbered(&mut self, paddr: u64) {
         let Some(patch) = self.patch_mut(paddr) else { return };
-        patch.spoiled = patch.spoiled.saturating_add(1);
-        if patch.spoiled == SPOILED_OFTEN {
+        patch.clobbered = patch.clobbered.saturating_add(1);
+        if patch.clobbered == CLOBBERED_OFTEN {
             self.set_jumps(paddr, false);
         }
     }
