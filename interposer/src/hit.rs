@@ -236,7 +236,7 @@ impl Interposer {
         }
     }
 
-    /// Whether a hit needs more than its record: an end that is not ordinary, a stop, a removal.
+    /// Whether a hit needs more than its record: its stack wrapped, it did not end as most do, or something was asked for.
     #[inline(always)]
     pub(crate) fn needs_slow_path(&self, outcome: &Outcome) -> bool {
         let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
