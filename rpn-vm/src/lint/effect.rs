@@ -57,9 +57,10 @@ pub(super) fn effect(instr: &Instr) -> Option<Effect> {
     match instr.op {
         Op::PushR | Op::PushU => register(instr),
         Op::LogN => number(instr).and_then(|n| fixed(small(n), small(n), 0)),
-        // Counts of `dup` and `ros` go modulo the stack's size.
+        // Popping all 1,024 elements leaves the stack as it is.
         Op::Ros => number(instr).and_then(|n| fixed(small(n % 1024), small(n % 1024), 0)),
-        Op::DupN => number(instr).and_then(|n| fixed(1, 0, small(n % 1024))),
+        // Further rounds push over what the first one has pushed.
+        Op::DupN => number(instr).and_then(|n| fixed(1, 0, small(n.min(1024 + n % 1024)))),
         Op::PushMem64 => Some(Effect { reads: 1, pops: 1, pushes: (1, 2) }),
         Op::Call | Op::Callk | Op::Log | Op::Dup | Op::PopMem64 | Op::RestoreTsp => None,
         Op::Jlt | Op::Jle | Op::Jgt | Op::Jge | Op::Jz | Op::Jnz | Op::Loop => fixed(1, 0, 0),

@@ -42,12 +42,12 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             }
             Op::DupN => {
                 let value = self.vm.stack.peek();
-                self.repeat(value, insn.arg);
+                self.vm.stack.repeat(value, insn.arg);
             }
             Op::Dup => {
                 let (value, count) = (self.pop(), self.pop());
                 self.push(value);
-                self.repeat(value, count);
+                self.vm.stack.repeat(value, count);
             }
             Op::Ros => self.vm.stack.drop(insn.arg % SIZE as u64),
             _ => return self.impossible(insn),
@@ -64,12 +64,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     fn binary(&mut self, f: impl Fn(u64, u64) -> u64) {
         let (a, b) = (self.pop(), self.pop());
         self.push(f(a, b));
-    }
-
-    fn repeat(&mut self, value: u64, count: u64) {
-        for _ in 0..count % SIZE as u64 {
-            self.push(value);
-        }
     }
 
     /// Divisor on top; pushes the remainder, then the quotient.

@@ -55,9 +55,15 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
+    /// A log instruction begins: `push plp; pop lp` behind it takes back what it has logged, whole or in part.
+    fn begin_log(&mut self) -> usize {
+        self.vm.run.plp = self.vm.run.lp;
+        self.vm.run.lp
+    }
+
     /// `log <count>`: bare elements, the top first.
     fn log_n(&mut self, count: usize) -> Step {
-        let start = self.vm.run.lp;
+        self.begin_log();
         let fits = count.min(self.room() / Self::BYTES);
         for _ in 0..fits {
             let value = self.pop();
@@ -67,7 +73,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop((count - fits) as u64);
             return self.partial();
         }
-        self.vm.run.plp = start;
         Ok(())
     }
 
@@ -84,7 +89,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log`: pops the count, then logs that many elements behind a prefix.
     fn log_counted(&mut self) -> Step {
         let count = self.pop();
-        let start = self.vm.run.lp;
+        self.begin_log();
         let room = self.room();
         let fits =
             (room.saturating_sub(PREFIX) / Self::BYTES).min(usize::try_from(count).unwrap_or(usize::MAX));
@@ -100,19 +105,18 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop(dropped);
             return self.partial();
         }
-        self.vm.run.plp = start;
         Ok(())
     }
 
     /// `log lv`, `log gv`: pops range (a count) and starting index.
     pub fn log_vars(&mut self, global: bool) -> Step {
         let (range, index) = (self.pop(), self.pop());
+        self.begin_log();
         let have = self.vars(global).len() as u64;
         if index.checked_add(range).is_none_or(|end| end > have) {
             let parm = if global { 2 } else { 1 };
             return Err(self.fault(exception::INVALID_OPERAND, parm, index.max(have)));
         }
-        let start = self.vm.run.lp;
         let room = self.room();
         let fits = (room.saturating_sub(PREFIX) / Self::BYTES).min(range as usize).min(usize::from(u16::MAX));
         if room >= PREFIX {
@@ -125,7 +129,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         if (fits as u64) < range || room < PREFIX {
             return self.partial();
         }
-        self.vm.run.plp = start;
         Ok(())
     }
 
@@ -143,7 +146,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log mrf`: address on top, length under it; whole or not at all.
     fn log_mrf(&mut self) -> Step {
         let (addr, length) = (self.pop(), self.pop());
-        let start = self.vm.run.lp;
+        let start = self.begin_log();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.room().saturating_sub(PREFIX) || self.room() < PREFIX {
             return Err(self.overflow());
@@ -157,14 +160,13 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
         self.put_prefix(token::MRF, length);
         self.vm.run.lp = from + length;
-        self.vm.run.plp = start;
         Ok(())
     }
 
     /// `log str`: address on top, greatest length under it; up to a NUL, whole or not at all.
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
-        let start = self.vm.run.lp;
+        let start = self.begin_log();
         if self.room() < PREFIX {
             return Err(self.overflow());
         }
@@ -196,7 +198,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
         self.put_prefix(token::STR, length);
         self.vm.run.lp = from + length;
-        self.vm.run.plp = start;
         Ok(())
     }
 }

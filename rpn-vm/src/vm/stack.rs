@@ -132,6 +132,16 @@ impl Stack {
         self.set_top(Top { index: (index + 1) & MASK, held });
     }
 
+    /// Pushes a value `count` times. Once the stack is full of it, whole rounds change nothing but the count of wraps.
+    pub fn repeat(&mut self, value: u64, count: u64) {
+        let size = SIZE as u64;
+        let pushes = count.min(size + count % size);
+        for _ in 0..pushes {
+            self.push(value);
+        }
+        self.wraps = self.wraps.saturating_add(u32::try_from(count - pushes).unwrap_or(u32::MAX));
+    }
+
     /// Popping never faults: below the bottom it goes round.
     #[inline(always)]
     pub fn pop(&mut self) -> u64 {

@@ -271,6 +271,22 @@ impl Naive<'_> {
         self.stack.push(value);
     }
 
+    /// Pushes a value again and again. When the stack holds nothing else, only TSP and the wraps change.
+    pub fn push_often(&mut self, value: u64, count: u64) {
+        let mut left = count;
+        while left > 0 {
+            if left > 4096 {
+                let rounds = left / 1024 - 2;
+                (0..1024).for_each(|_| self.push(value));
+                self.stack.wraps = self.stack.wraps.saturating_add(1024 * (rounds - 1));
+                left -= 1024 * rounds;
+            } else {
+                self.push(value);
+                left -= 1;
+            }
+        }
+    }
+
     pub fn pop(&mut self) -> u64 {
         self.stack.pop()
     }

@@ -43,10 +43,11 @@ impl Naive<'_> {
                 m.push(first);
                 m.push(second);
             }),
-            Op::DupN => self.then(|m| (0..n % 1024).for_each(|_| m.push(m.tos()))),
+            Op::DupN => self.then(|m| m.push_often(m.tos(), n)),
             Op::Dup => self.then(|m| {
                 let (value, count) = (m.pop(), m.pop());
-                (0..=count % 1024).for_each(|_| m.push(value));
+                m.push(value);
+                m.push_often(value, count);
             }),
             Op::Ros => self.then(|m| m.stack.discard(n % 1024)),
             _ => self.other(insn),
@@ -407,7 +408,7 @@ impl Naive<'_> {
     /// As many words as fit, behind a prefix that counts them. Where not all fit the instruction has not
     /// succeeded: PLP stays, and the exception is generated or, when masked, the handler goes on.
     fn log_words(&mut self, token: Option<u8>, words: impl Iterator<Item = u64>, count: u64) -> Flow {
-        let (before, word) = (self.log.len(), self.bytes() as u64);
+        let word = self.bytes() as u64;
         let prefix = if token.is_some() { 3 } else { 0 };
         if !self.fits(prefix) {
             return Flow::Maskable(0x1000, self.limits.logmax.into(), 0);
@@ -420,12 +421,12 @@ impl Naive<'_> {
         if fitting < count {
             return Flow::Maskable(0x1000, self.limits.logmax.into(), 0);
         }
-        self.plp = before;
         Flow::Next
     }
 
     /// `log <count>` and `log`: all `count` elements are popped, logged or not.
     fn log_elements(&mut self, count: u64, token: Option<u8>) -> Flow {
+        self.plp = self.log.len();
         // More than these never fit a log of 65,535 bytes.
         let words = count.min(u64::from(self.limits.logmax) / self.bytes() as u64 + 1) as i64;
         let words: Vec<u64> = (0..words).map(|n| self.element(self.stack.tsp, -n)).collect();
@@ -435,6 +436,7 @@ impl Naive<'_> {
 
     /// `range` variables from `index` on; the first that does not exist is the invalid operand.
     fn log_variables(&mut self, global: bool) -> Flow {
+        self.plp = self.log.len();
         let (range, index) = (self.pop(), self.pop());
         let all = if global { self.gv.clone() } else { self.lv.clone() };
         let have = all.len() as u64;
@@ -457,6 +459,7 @@ impl Naive<'_> {
 
     /// Whole or not at all; a length that cannot be logged is not read.
     fn log_memory(&mut self) -> Flow {
+        self.plp = self.log.len();
         let (addr, length) = (self.pop(), self.pop());
         if length > 0xffff || !self.fits(3 + length) {
             return self.overflow();
@@ -469,6 +472,7 @@ impl Naive<'_> {
 
     /// Up to a NUL, which is not logged, and at most `most` bytes; whole or not at all.
     fn log_string(&mut self) -> Flow {
+        self.plp = self.log.len();
         let (addr, most) = (self.pop(), self.pop());
         let mut bytes = Vec::new();
         if !self.fits(3) {
@@ -488,7 +492,6 @@ impl Naive<'_> {
     }
 
     fn log_bytes(&mut self, token: u8, bytes: &[u8]) -> Flow {
-        self.plp = self.log.len();
         self.log_prefix(token, bytes.len() as u64);
         self.log.extend(bytes);
         Flow::Next
