@@ -151,7 +151,7 @@ impl Host for Guest<'_> {
         }
     }
 
-    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
+    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
         if context == Context::User && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
                 (Some(n), _) => self.core.set_user_gpr(n.into(), value),
@@ -159,13 +159,19 @@ impl Host for Guest<'_> {
                 (None, None) => true,
             };
             self.stats.no_user_context += u64::from(!had_one);
-            return;
+            return true;
         }
         if let Some(n) = reg.gpr_number() {
             self.core.env().set_gpr(n.into(), value);
         } else if let Some(seg) = segment(reg) {
-            self.core.load_selector(seg, value as u16);
+            let selector = value as u16;
+            // The null selectors, 0 to 3, have no descriptor and can be loaded.
+            if selector > 3 && self.core.selector_base(selector).is_none() {
+                return false;
+            }
+            self.core.load_selector(seg, selector);
         }
+        true
     }
 
     fn cpuid(&mut self, leaf: u32) -> [u32; 4] {

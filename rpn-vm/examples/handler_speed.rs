@@ -21,8 +21,9 @@ impl Host for Flat {
     fn read_wide(&mut self, _: Context, _: Reg) -> u128 {
         0
     }
-    fn write_reg(&mut self, _: Context, reg: Reg, value: u64) {
+    fn write_reg(&mut self, _: Context, reg: Reg, value: u64) -> bool {
         self.regs[reg as usize & 127] = value;
+        true
     }
     fn cpuid(&mut self, _: u32) -> [u32; 4] {
         [0; 4]

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::diag::Diagnostics;
+use crate::instructions::Op;
 use crate::source::{Sources, Span};
-use crate::table::Op;
 
 /// What the module named in the file header is (`modtype =`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use crate::table::{Op, OperandKind};
+use crate::instructions::{Op, OperandKind};
 
 /// One instruction with its operand resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,19 +16,20 @@
 
 mod ast;
 mod code;
-mod codes;
 mod diag;
+mod findings;
 mod host;
+mod instructions;
 mod library;
 mod link;
 mod lint;
+mod near;
 mod parse;
 pub mod ppdf;
 mod print;
 mod regs;
 pub mod services;
 mod source;
-mod table;
 mod verify;
 mod vm;
 
@@ -37,9 +38,12 @@ pub use ast::{
     Term, Watch,
 };
 pub use code::{CodeError, Insn, decode, decode_one, encode};
-pub use codes::{CODES, CodeRow, Stage, by_name as code_by_name, near as near_code};
-pub use diag::{Diagnostic, Diagnostics, Note, Severity};
+pub use diag::{Diagnostic, Diagnostics, Note};
+pub use findings::{CODES, CodeRow, Severity, Stage, by_name as code_by_name, near as near_code};
 pub use host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host};
+pub use instructions::{
+    ALIASES, Alias, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, Throws, VARIES,
+};
 pub use library::LIBRARY;
 pub use link::{
     AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
@@ -47,7 +51,6 @@ pub use link::{
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};
-pub use table::{ALIASES, Alias, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, VARIES};
 pub use verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
 pub use vm::{
     DEFAULT_MAX_STEPS, MAX_CALLS, Outcome, StackTrace, Termination, Unhandled, Vars, Vm, exception,

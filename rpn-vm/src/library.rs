@@ -2,7 +2,7 @@
 //! `#include <trapline/NAME>`. Each file says on its first lines what it has; docs/probe-language.md
 //! describes it.
 
-use crate::diag::near_miss;
+use crate::near::near_miss;
 
 /// What their names begin with in an `#include`.
 pub const PREFIX: &str = "trapline/";

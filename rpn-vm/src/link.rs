@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Watch};
 use crate::code::Insn;
-use crate::diag::{Diagnostics, Sink, near_miss};
+use crate::diag::{Diagnostics, Sink};
+use crate::instructions::{Op, OperandKind};
+use crate::near::near_miss;
 use crate::source::{Sources, Span};
-use crate::table::{Op, OperandKind};
 use crate::verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
 
 /// Where symbols come from.

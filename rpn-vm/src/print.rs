@@ -9,9 +9,9 @@ use crate::ast::{
     Atom, Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine,
 };
 use crate::code::Insn;
+use crate::instructions::OperandKind;
 use crate::regs;
 use crate::source::Span;
-use crate::table::OperandKind;
 
 impl Expr {
     /// The expression as source text.

@@ -5,7 +5,7 @@
 //! the [`crate::Host`]. Indices up to 0x55 are Appendix A's; 0x80 and above
 //! are ours, for x86-64.
 
-use crate::table::OperandKind;
+use crate::instructions::OperandKind;
 
 macro_rules! canonical {
     ($($(#[$meta:meta])* $name:ident),* $(,)?) => {
@@ -40,6 +40,12 @@ impl Reg {
     pub const fn fpr_number(self) -> Option<u8> {
         let n = (self as u8).wrapping_sub(Self::Fr0 as u8);
         if n < 8 { Some(n) } else { None }
+    }
+
+    /// Whether it is a segment register.
+    #[must_use]
+    pub const fn is_segment(self) -> bool {
+        matches!(self, Self::Cs | Self::Ds | Self::Es | Self::Fs | Self::Gs | Self::Ss)
     }
 
     /// Number of an SSE register, 0 for `Xmm0`.

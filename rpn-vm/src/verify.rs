@@ -11,9 +11,9 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::code::Insn;
+use crate::instructions::{Effect, Op, OperandKind};
 use crate::regs::{self, Reg, Shape};
 use crate::services;
-use crate::table::{Effect, Op, OperandKind};
 
 /// The guest's word: the width of stack elements, variables and parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

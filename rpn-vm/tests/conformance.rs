@@ -65,7 +65,7 @@ fn raises(op: Op) -> &'static [u32] {
         Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => &[INVALID_ADDR],
         Op::PopMem8 | Op::PopMem16 | Op::PopMem32 | Op::PopMem64 => &[INVALID_ADDR],
         Op::PushArg => &[INVALID_ADDR, INVALID_OPERAND],
-        Op::Seg2lin => &[SEG_FAULT],
+        Op::Seg2lin | Op::PopR => &[SEG_FAULT],
         Op::Rx => &[USER_EX, INVALID_ADDR, DIVIDE_BY_ZERO],
         Op::TraceLv | Op::TraceGv | Op::PopLp | Op::PopStp => &[INVALID_OPERAND],
         _ => &[],

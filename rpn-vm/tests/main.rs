@@ -7,6 +7,7 @@ mod common;
 #[path = "common/compare.rs"]
 mod compare;
 mod conformance;
+mod cpp_oracle;
 #[path = "common/ppdf.rs"]
 mod files;
 #[path = "common/generate.rs"]

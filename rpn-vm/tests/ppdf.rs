@@ -337,3 +337,18 @@ fn the_document_has_every_opcode_and_register() {
         words.chunks(2).map(|pair| (u8::from_str_radix(pair[0], 16).unwrap(), pair[1])).collect();
     assert_eq!(told, REGISTERS.iter().map(|row| (row.index, row.name)).collect::<Vec<_>>());
 }
+
+/// The instruction table as PPDF sees it: what each opcode byte means and how its operand is encoded.
+fn encoding() -> u32 {
+    let row = |row: &trapline_rpn::Row| format!("{:02x} {} {:?}\n", row.code, row.form, row.operand);
+    crc32fast::hash(trapline_rpn::TABLE.iter().map(row).collect::<String>().as_bytes())
+}
+
+/// A new instruction, or another operand, is something that an older reader does not know: the minor version goes up,
+/// and this table gets a line. A changed or removed opcode needs a new major version.
+#[test]
+fn the_minor_version_goes_up_with_the_instruction_table() {
+    let known = [((1, 0), 128, 3_249_952_438)];
+    let now = (trapline_rpn::ppdf::VERSION, trapline_rpn::TABLE.len(), encoding());
+    assert_eq!(known.last(), Some(&now), "give `ppdf::VERSION` the next minor number, and add this line");
+}

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::effect::{constant, effect, may_throw, number};
 use super::{Report, Subject, label_of, procedure_of};
 use crate::ast::{Instr, Routine};
+use crate::instructions::Op;
 use crate::source::Span;
-use crate::table::Op;
 use crate::verify::Width;
 use crate::vm::{DEFAULT_MAX_STEPS, MAX_CALLS};
 

@@ -1,8 +1,8 @@
 //! What an instruction does to the stack, as far as its text says: a view of the instruction table.
 
 use crate::ast::{Instr, Operand};
+use crate::instructions::{Op, OperandKind, Throws, VARIES};
 use crate::regs::{self, Shape};
-use crate::table::{Op, VARIES};
 
 /// Elements read, popped and pushed. `None` where only the run knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,22 +84,14 @@ pub(super) fn reads(instr: &Instr) -> u32 {
 
 /// Whether an instruction can raise an exception, apart from a jump. `mask` is `excpt_mask`.
 pub(super) fn may_throw(instr: &Instr, mask: u32) -> bool {
-    let log_throws = mask & 0x1000 != 0;
-    match instr.op {
-        Op::LogN | Op::Log => log_throws,
-        Op::PushR | Op::PushU => {
-            matches!(instr.operand, Operand::Register(n) if regs::by_index(n).is_some_and(|r| r.shape == Shape::Msr))
+    match instr.op.row().throws {
+        Throws::Never => false,
+        Throws::May => true,
+        Throws::Overflow => mask & 0x1000 != 0,
+        Throws::Register => {
+            let Operand::Register(index) = instr.operand else { return true };
+            let written = instr.op.row().operand == OperandKind::PopR;
+            regs::by_index(index).is_some_and(|r| r.shape == Shape::Msr || (written && r.reg.is_segment()))
         }
-        Op::Nop | Op::Jmp | Op::Jlt | Op::Jle | Op::Jgt | Op::Jge | Op::Jz | Op::Jnz | Op::Loop => false,
-        Op::Remove | Op::SetMinN | Op::SetMin | Op::SetMajN | Op::SetMaj => false,
-        Op::PushLvN | Op::PopLvN | Op::MoveLvN | Op::IncLvN | Op::DecLvN => false,
-        Op::PushGvN | Op::PopGvN | Op::MoveGvN | Op::IncGvN | Op::DecGvN => false,
-        Op::Add | Op::Sub | Op::Mul | Op::Neg | Op::And | Op::Or | Op::Xor => false,
-        Op::RolN | Op::Rol | Op::RorN | Op::Ror | Op::ShlN | Op::Shl | Op::ShrN | Op::Shr => false,
-        Op::Xchg | Op::DupN | Op::Dup | Op::Ros | Op::Push | Op::PopR | Op::PopU => false,
-        Op::PushPid | Op::PushProcid | Op::PushTask | Op::Vfyr | Op::Vfyrw => false,
-        Op::Sx | Op::Ux | Op::PushX | Op::PushLp | Op::PushPlp => false,
-        Op::SaveSbp | Op::RestoreSbp | Op::SaveTsp | Op::RestoreTsp => false,
-        op => !(0xb7..=0xc2).contains(&op.code()),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::effect::{effect, may_throw, reads};
 use super::{Report, label_of};
 use crate::ast::{FileHeader, Instr, Routine};
+use crate::instructions::Op;
 use crate::source::Span;
-use crate::table::Op;
 
 /// A routine's instructions and where each can go on. The index behind the last one is the end.
 pub(super) struct Graph<'a> {

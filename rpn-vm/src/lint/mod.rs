@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{FileHeader, Instr, Operand, ProbePoint, Routine};
 use crate::diag::{Finding, Sink};
+use crate::instructions::{Op, OperandKind};
 use crate::source::{Sources, Span};
-use crate::table::{Op, OperandKind};
 
 /// A program without errors, as the lints see it.
 pub(crate) struct Subject<'a> {

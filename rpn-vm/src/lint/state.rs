@@ -7,7 +7,7 @@ use super::effect::{constant, effect, number, reads};
 use super::flow::Graph;
 use super::{Report, Subject};
 use crate::ast::Instr;
-use crate::table::Op;
+use crate::instructions::Op;
 
 /// More elements than the stack has: any number.
 const MANY: u32 = 1025;

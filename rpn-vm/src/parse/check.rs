@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Draft, Parser, operand_name};
 use crate::ast::{Operand, Routine};
 use crate::diag::Sink;
+use crate::instructions::OperandKind;
 use crate::source::{Sources, Span};
-use crate::table::OperandKind;
 
 impl Parser<'_> {
     /// Closes what is open and checks the file as a whole. `main` is the main file.

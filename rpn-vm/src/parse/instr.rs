@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use super::lex::{Kind, Token};
 use super::{Parser, span_of};
 use crate::ast::{Atom, Expr, Operand, Term};
+use crate::instructions::{ALIASES, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
 use crate::regs::{self, RegRow};
 use crate::source::Span;
-use crate::table::{ALIASES, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
 
 /// A form split at its commas.
 struct Form {

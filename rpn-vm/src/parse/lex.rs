@@ -36,6 +36,9 @@ pub(crate) struct Token {
     pub span: Span,
     /// Whether white space or a comment stands before it.
     pub space: bool,
+    /// Whether it must not be read as one with the token before it: the text of a macro begins or ends between them.
+    /// Unlike `space` it does not show in a string that `#` makes.
+    pub apart: bool,
     /// Whether it was met while its macro was being replaced: it is never replaced again.
     pub painted: bool,
 }
@@ -279,7 +282,7 @@ impl Scanner {
             (Kind::Punct(c), c.to_string())
         };
         let span = self.span(start, self.at);
-        self.out.tokens.push(Token { kind, text, span, space: self.space, painted: false });
+        self.out.tokens.push(Token { kind, text, span, space: self.space, apart: false, painted: false });
         self.space = false;
     }
 }

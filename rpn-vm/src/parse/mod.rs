@@ -16,9 +16,9 @@ use crate::ast::{
     Expr, FileHeader, Instr, Location, MAXHITS_DEFAULT, Operand, ProbePoint, Program, Routine, Watch,
 };
 use crate::diag::{Diagnostics, Sink};
+use crate::instructions::Op;
 use crate::lint::{Subject, lint};
 use crate::source::{Sources, Span};
-use crate::table::Op;
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
 

@@ -9,9 +9,9 @@ use super::error::PpdfError;
 use super::sections::Section;
 use crate::ast::{Atom, Expr, FileHeader, Instr, Operand, Routine, Term};
 use crate::code::{CodeError, Insn, decode_one};
+use crate::instructions::OperandKind;
 use crate::regs;
 use crate::source::Span;
-use crate::table::OperandKind;
 
 /// Operands with more to them than a number: instruction, expression and where it stands.
 pub(super) type Relocations = std::iter::Peekable<std::vec::IntoIter<(usize, Expr, usize)>>;

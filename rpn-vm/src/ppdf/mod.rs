@@ -45,6 +45,9 @@ const SIGNATURE: &str = "SIGN";
 /// The section of the checksum, the last.
 const CHECKSUM: &str = "CRC ";
 
+/// The kind of a probe point that is no watchpoint; 1 to 4 are `watchpoint = x`, `w`, `rw` and `io`.
+const BREAKPOINT: u8 = 0;
+
 // Limits. A program within them prints as fewer lines, and shorter ones, than the preprocessor takes.
 /// Most bytes of a file.
 pub const MAX_FILE: usize = 64 << 20;

@@ -15,13 +15,10 @@ use super::lines::Lines;
 use super::sections::{Frame, Section, split};
 use super::sign::VerifyingKey;
 use super::write::sections;
-use super::{HEADER, MAX_INSTRUCTIONS, MAX_PROBES, MAX_PROCS, SECTION_HEAD};
+use super::{BREAKPOINT, HEADER, MAX_INSTRUCTIONS, MAX_PROBES, MAX_PROCS, SECTION_HEAD};
 use crate::ast::{FileHeader, Location, ModType, ProbePoint, Program, Routine, Watch};
 use crate::diag::Diagnostics;
 use crate::source::Span;
-
-/// The kind of a probe point that is no watchpoint; 1 to 4 are `watchpoint = x`, `w`, `rw` and `io`.
-pub(super) const BREAKPOINT: u8 = 0;
 
 /// A PPDF file.
 #[derive(Debug, Clone)]

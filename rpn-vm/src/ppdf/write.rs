@@ -6,20 +6,19 @@ use std::collections::BTreeMap;
 
 use super::disassemble::Marks;
 use super::error::UnwritableError;
-use super::read::BREAKPOINT;
 use super::sections::join;
 use super::sign::SigningKey;
 use super::{
-    MAX_FILE, MAX_FILE_NAME, MAX_INSTRUCTIONS, MAX_LIST, MAX_NAME, MAX_PRINTED, MAX_PROBES, MAX_PROCS,
-    SECTIONS, unprintable,
+    BREAKPOINT, MAX_FILE, MAX_FILE_NAME, MAX_INSTRUCTIONS, MAX_LIST, MAX_NAME, MAX_PRINTED, MAX_PROBES,
+    MAX_PROCS, SECTIONS, unprintable,
 };
 use crate::ast::{
     Atom, Expr, FileHeader, Instr, Location, ModType, Operand, ProbePoint, Program, Routine, Watch,
 };
 use crate::code::{Insn, encode};
+use crate::instructions::OperandKind;
 use crate::print::name_list;
 use crate::source::Span;
-use crate::table::OperandKind;
 
 /// Writes a program as a PPDF file, signed if there is a key.
 ///

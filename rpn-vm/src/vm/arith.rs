@@ -1,10 +1,10 @@
 //! Arithmetic and Logic Group (dprobes.lang(8); what it leaves open is in docs/probe-language.md, "Arithmetic and logic").
 
 use super::exception;
-use super::exec::{Run, Step};
+use super::run::{Run, Step};
 use super::stack::SIZE;
 use crate::host::Host;
-use crate::table::Op;
+use crate::instructions::Op;
 use crate::verify::Fast;
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
@@ -53,12 +53,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             _ => return self.impossible(insn),
         }
         Ok(())
-    }
-
-    /// For an opcode that does not belong to the module it was sent to: verified code has none.
-    #[cold]
-    pub fn impossible(&mut self, insn: Fast) -> Step {
-        Err(self.fault(exception::INVALID_OPCODE, u64::from(insn.op.code()), 0))
     }
 
     fn binary(&mut self, f: impl Fn(u64, u64) -> u64) {

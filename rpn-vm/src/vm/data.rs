@@ -1,21 +1,22 @@
 //! Register, Data, System Variable and IO Groups, address verification, `seg2lin`.
 
 use super::exception;
-use super::exec::{Run, Step};
 use super::logging::{bytes_to_top, read_wrapping};
+use super::run::{Run, Step};
 use crate::host::{Argument, ArgumentError, Context, Fault, Host};
+use crate::instructions::Op;
 use crate::regs::Shape;
-use crate::table::Op;
 use crate::verify::Fast;
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn data(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::Push => self.push(insn.arg),
             Op::PushR => return self.push_register(Context::Current, insn),
             Op::PushU => return self.push_register(Context::User, insn),
             Op::PushMem8 | Op::PushMem16 | Op::PushMem32 | Op::PushMem64 => return self.push_mem(insn.op),
-            Op::PopR => self.pop_register(Context::Current, insn),
-            Op::PopU => self.pop_register(Context::User, insn),
+            Op::PopR => return self.pop_register(Context::Current, insn),
+            Op::PopU => return self.pop_register(Context::User, insn),
             Op::PopMem8 | Op::PopMem16 | Op::PopMem32 | Op::PopMem64 => return self.pop_mem(insn.op),
             Op::PushPid => {
                 let value = self.host.pid();
@@ -147,10 +148,13 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.push(value);
     }
 
-    fn pop_register(&mut self, context: Context, insn: Fast) {
+    fn pop_register(&mut self, context: Context, insn: Fast) -> Step {
         let value = self.pop();
         let value = if insn.shape == Shape::Low32 { value & 0xffff_ffff } else { value };
-        self.host.write_reg(context, insn.reg, value);
+        if self.host.write_reg(context, insn.reg, value) {
+            return Ok(());
+        }
+        Err(self.fault(exception::SEG_FAULT, value, 0))
     }
 
     fn push_mem(&mut self, op: Op) -> Step {

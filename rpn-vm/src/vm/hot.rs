@@ -6,9 +6,8 @@
 //! instruction, so each arm may give up. Steps are counted by stretches: from a jump's target to the next jump.
 //! The slice of code that may run ends where the step budget does, so one check is both.
 
-use super::exec::Run;
 use super::logging::read_wrapping;
-use super::throw::Stop;
+use super::run::{Run, Stop};
 use super::{Outcome, Termination, Vm, exception};
 use crate::host::{Argument, Context, Host};
 use crate::verify::{Fast, Quick, Verified};

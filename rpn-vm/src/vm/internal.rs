@@ -1,9 +1,9 @@
 //! Instructions using the interpreter's internal registers: LP, PLP, SBP, TSP.
 
 use super::exception;
-use super::exec::{Run, Step};
+use super::run::{Run, Step};
 use crate::host::Host;
-use crate::table::Op;
+use crate::instructions::Op;
 use crate::verify::Fast;
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {

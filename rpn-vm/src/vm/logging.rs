@@ -1,10 +1,9 @@
 //! Logging Group: prefixes, fault records, overflow (docs/probe-language.md, "Logging" and "Exceptions").
 
 use super::exception;
-use super::exec::{Run, Step};
-use super::throw::Stop;
+use super::run::{Run, Step, Stop};
 use crate::host::{Fault, Host};
-use crate::table::Op;
+use crate::instructions::Op;
 use crate::verify::Fast;
 
 /// Token bytes of the three-byte prefix.
@@ -78,12 +77,27 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     pub fn logging(&mut self, insn: Fast) -> Step {
         match insn.op {
+            Op::SetMinN => Self::set(&mut self.vm.run.minor, insn.arg),
+            Op::SetMin => {
+                let value = self.vm.stack.peek();
+                Self::set(&mut self.vm.run.minor, value)
+            }
+            Op::SetMajN => Self::set(&mut self.vm.run.major, insn.arg),
+            Op::SetMaj => {
+                let value = self.vm.stack.peek();
+                Self::set(&mut self.vm.run.major, value)
+            }
             Op::LogMrf => self.log_mrf(),
             Op::LogStr => self.log_str(),
             Op::LogN => self.log_n(insn.arg as usize),
             Op::Log => self.log_counted(),
             _ => self.impossible(insn),
         }
+    }
+
+    fn set(field: &mut Option<u32>, value: u64) -> Step {
+        *field = Some(value as u32);
+        Ok(())
     }
 
     /// `log`: pops the count, then logs that many elements behind a prefix.

@@ -11,6 +11,7 @@ mod exec;
 mod hot;
 mod internal;
 mod logging;
+mod run;
 mod stack;
 mod throw;
 mod tracing;
@@ -238,8 +239,8 @@ impl Vm {
             return outcome;
         }
         match program.limits().width {
-            Width::W32 => exec::Run::<H, false>::new(self, program, host, vars).run(),
-            Width::W64 => exec::Run::<H, true>::new(self, program, host, vars).run(),
+            Width::W32 => run::Run::<H, false>::new(self, program, host, vars).run(),
+            Width::W64 => run::Run::<H, true>::new(self, program, host, vars).run(),
         }
     }
 

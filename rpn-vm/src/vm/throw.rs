@@ -1,21 +1,30 @@
 //! Exceptions: masks, propagation up the call chain, `rx` (docs/probe-language.md, "Exceptions").
 
-use super::exec::{Run, Step};
+use super::run::{Run, Step, Stop};
 use super::{Termination, Thrown, exception};
 use crate::host::Host;
-
-/// Why the flow stops. One byte, so that a step's answer fits a register; what was thrown is in `Vm::raised`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// `exit 1`, `exit 2`, `exit 3`.
-    ExitTo1,
-    ExitTo2,
-    ExitTo3,
-    /// An exception that a handler may catch.
-    Throw,
-}
+use crate::instructions::Op;
+use crate::verify::Fast;
+use std::num::NonZeroU32;
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
+    /// Exception related instructions.
+    pub fn exceptions(&mut self, insn: Fast) -> Step {
+        match insn.op {
+            Op::Sx => self.vm.run.handler = NonZeroU32::new(insn.arg as u32 + 1),
+            Op::Ux => self.vm.run.handler = None,
+            Op::PushX => {
+                let last = self.vm.run.last;
+                self.push(last.parm2);
+                self.push(last.parm1);
+                self.push(last.code);
+            }
+            Op::Rx => return self.raise(),
+            _ => return self.impossible(insn),
+        }
+        Ok(())
+    }
+
     /// Raises an exception of the interpreter.
     #[cold]
     pub fn fault(&mut self, x_field: u32, parm1: u64, parm2: u64) -> Stop {
@@ -74,7 +83,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// `rx`: takes code and parameters from the stack; with a masked or zero code nothing is raised.
-    pub fn raise(&mut self) -> Step {
+    fn raise(&mut self) -> Step {
         let (code, parm1, parm2) = (self.pop(), self.pop(), self.pop());
         self.user_exception(code, parm1, parm2)
     }

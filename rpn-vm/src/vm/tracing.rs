@@ -6,10 +6,10 @@
 //! buffer holds whole records only.
 
 use super::exception;
-use super::exec::{Run, Step};
+use super::run::{Run, Step, Stop};
 use super::{Frame, Handler, MAX_CALLS};
 use crate::host::Host;
-use crate::table::Op;
+use crate::instructions::Op;
 use crate::verify::Fast;
 
 /// Token bytes of the three-byte prefix.
@@ -183,7 +183,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     /// Pops range (a count) and index of variables that exist.
-    fn checked_range(&mut self, global: bool) -> Result<Range, super::throw::Stop> {
+    fn checked_range(&mut self, global: bool) -> Result<Range, Stop> {
         let (range, index) = (self.pop(), self.pop());
         let have = self.vars(global).len() as u64;
         if index.checked_add(range).is_none_or(|end| end > have) {

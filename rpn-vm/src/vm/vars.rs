@@ -1,10 +1,9 @@
 //! Local and Global Variable Groups.
 
 use super::exception;
-use super::exec::{Run, Step};
-use super::throw::Stop;
+use super::run::{Run, Step, Stop};
 use crate::host::Host;
-use crate::table::Op;
+use crate::instructions::{Group, Op};
 use crate::verify::Fast;
 
 /// What is done to a variable.
@@ -19,7 +18,7 @@ enum Use {
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn variables(&mut self, insn: Fast) -> Step {
-        let global = insn.op.code() >= 0x30;
+        let global = insn.op.group() == Group::Global;
         match insn.op {
             Op::PushLvN => self.variable(false, Use::Push, insn.arg),
             Op::PopLvN => self.variable(false, Use::Pop, insn.arg),

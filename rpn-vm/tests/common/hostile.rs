@@ -82,8 +82,9 @@ impl Host for Hostile {
         let n = 1000 + reg as u64 + 100 * context as u64;
         u128::from(self.odd(n)) << 64 | u128::from(self.odd(n + 500))
     }
-    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
+    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
         self.registers.push((context, reg, value));
+        !reg.is_segment() || value & 1 == 0
     }
     fn cpuid(&mut self, leaf: u32) -> [u32; 4] {
         [1, 2, 3, 4].map(|n| self.odd(u64::from(leaf) << 8 | n) as u32)

@@ -28,9 +28,14 @@ impl Host for TestHost {
     fn read_wide(&mut self, _: Context, reg: Reg) -> u128 {
         self.wide.get(&reg).copied().unwrap_or(0)
     }
-    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) {
+    /// The guest has no local descriptors.
+    fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
+        if context == Context::Current && reg.is_segment() && value & 4 != 0 {
+            return false;
+        }
         let regs = if context == Context::User { &mut self.user } else { &mut self.current };
         regs.insert(reg, value);
+        true
     }
     fn cpuid(&mut self, leaf: u32) -> [u32; 4] {
         [1, 2, 3, 4].map(|n| leaf.wrapping_add(n))

@@ -311,8 +311,7 @@ impl Naive<'_> {
         let row = by_index(index as u8).unwrap();
         let value = self.pop();
         let value = if row.shape == Shape::Low32 { u64::from(value as u32) } else { value };
-        self.host.write_reg(context, row.reg, value);
-        Flow::Next
+        if self.host.write_reg(context, row.reg, value) { Flow::Next } else { Flow::Throw(0x0002, value, 0) }
     }
 
     /// Addresses are words: behind the last comes 0.

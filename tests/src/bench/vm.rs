@@ -68,7 +68,9 @@ impl Host for Memory<'_> {
     fn read_wide(&mut self, _: Context, _: Reg) -> u128 {
         0
     }
-    fn write_reg(&mut self, _: Context, _: Reg, _: u64) {}
+    fn write_reg(&mut self, _: Context, _: Reg, _: u64) -> bool {
+        true
+    }
     fn cpuid(&mut self, _: u32) -> [u32; 4] {
         [0; 4]
     }

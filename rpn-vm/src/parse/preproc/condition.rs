@@ -73,7 +73,7 @@ pub(super) fn evaluate(tokens: &[Token], end: Span) -> Result<bool, Wrong> {
 
 impl Parser<'_> {
     fn is(&self, ahead: usize, c: char) -> bool {
-        self.tokens.get(self.at + ahead).is_some_and(|t| t.is(c) && (ahead == 0 || !t.space))
+        self.tokens.get(self.at + ahead).is_some_and(|t| t.is(c) && (ahead == 0 || !(t.space || t.apart)))
     }
 
     fn span(&self) -> Span {

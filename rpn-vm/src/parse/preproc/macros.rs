@@ -180,6 +180,19 @@ struct List {
     at: usize,
     /// The macro that it is the text of.
     of: Option<u32>,
+    /// Whether white space stands before what follows the list: that of arguments that vanished at its end.
+    trail: bool,
+}
+
+/// The text of a macro with its arguments in place, and [`List::trail`].
+type Text = (Vec<Token>, bool);
+
+/// The arguments of a call, unreplaced.
+#[derive(Default)]
+struct Arguments {
+    list: Vec<Vec<Token>>,
+    /// Whether nothing was given for `...`.
+    rest_omitted: bool,
 }
 
 /// What the replacement of a compilation's lines shares.
@@ -199,6 +212,17 @@ impl Macros {
     /// Whether a line needs to be looked at.
     pub fn touches(&self, tokens: &[Token]) -> bool {
         tokens.iter().any(|t| t.ident().is_some_and(|name| self.is_defined(name)))
+    }
+
+    /// Whether the arguments of a call may stand on the line behind this one, which is replaced and ends with the name.
+    pub fn may_be_called(&self, line: &[Token]) -> bool {
+        let name = line.last().filter(|last| !last.painted).and_then(Token::ident);
+        name.and_then(|name| self.defined.get(name)).is_some_and(|made| made.params.is_some())
+    }
+
+    /// The value that `__COUNTER__` has next: it goes back when a line is replaced again.
+    pub fn counter(&mut self) -> &mut u64 {
+        &mut self.counter
     }
 
     /// Replaces the macros of one line.
@@ -249,7 +273,7 @@ impl Run<'_> {
         }
         self.depth += 1;
         let outer = self.busy.len();
-        let mut lists = vec![List { tokens, at: 0, of: None }];
+        let mut lists = vec![List { tokens, at: 0, of: None, trail: false }];
         let mut out = Vec::new();
         let result = self.lists(&mut lists, &mut out);
         self.busy.truncate(outer);
@@ -261,14 +285,14 @@ impl Run<'_> {
         let mut after = false;
         while let Some((mut token, ended)) = self.next(lists) {
             // Where a macro's text begins or ends, words must not grow together.
-            token.space |= (after || ended) && out.last().is_some_and(|last| joins(last, &token));
+            token.apart |= (after || ended) && out.last().is_some_and(|last| joins(last, &token));
             after = false;
             if self.depth == 1 && token.span.via == 0 {
                 self.site = token.span;
             }
             match self.lookup(&mut token) {
                 Some(made) if made.params.is_none() => {
-                    let text = self.replace(&made, &token, &[])?;
+                    let text = self.replace(&made, &token, &Arguments::default())?;
                     self.enter(lists, text, made.id)?;
                     after = true;
                 }
@@ -293,17 +317,17 @@ impl Run<'_> {
 
     /// The next token, and whether the text of a macro ended before it.
     fn next(&mut self, lists: &mut Vec<List>) -> Option<(Token, bool)> {
-        let mut ended = false;
+        let (mut ended, mut space) = (false, false);
         loop {
             let list = lists.last_mut()?;
             if let Some(token) = list.tokens.get(list.at) {
                 list.at += 1;
-                return Some((token.clone(), ended));
+                return Some((Token { space: token.space || space, ..token.clone() }, ended));
             }
             if lists.len() == 1 {
                 return None;
             }
-            lists.pop();
+            space |= lists.pop().is_some_and(|list| list.trail);
             self.busy.pop();
             ended = true;
         }
@@ -319,12 +343,12 @@ impl Run<'_> {
         Some(Rc::clone(made))
     }
 
-    fn enter(&mut self, lists: &mut Vec<List>, text: Vec<Token>, id: u32) -> Result<(), Stop> {
+    fn enter(&mut self, lists: &mut Vec<List>, (text, trail): Text, id: u32) -> Result<(), Stop> {
         if lists.len() >= MAX_DEPTH {
             return self.limit(format!("macros nest deeper than {MAX_DEPTH}"));
         }
         self.busy.push(id);
-        lists.push(List { tokens: Rc::from(text), at: 0, of: Some(id) });
+        lists.push(List { tokens: Rc::from(text), at: 0, of: Some(id), trail });
         Ok(())
     }
 
@@ -339,13 +363,8 @@ impl Run<'_> {
         false
     }
 
-    /// Reads the arguments of a call, unreplaced.
-    fn arguments(
-        &mut self,
-        lists: &mut Vec<List>,
-        name: &Token,
-        made: &Macro,
-    ) -> Result<Vec<Vec<Token>>, Stop> {
+    /// Reads the arguments of a call.
+    fn arguments(&mut self, lists: &mut Vec<List>, name: &Token, made: &Macro) -> Result<Arguments, Stop> {
         let named = made.params.as_ref().map_or(0, Vec::len);
         let mut args: Vec<Vec<Token>> = Vec::new();
         let mut current: Vec<Token> = Vec::new();
@@ -355,7 +374,7 @@ impl Run<'_> {
         loop {
             let Some((mut token, ended)) = self.next(lists) else { return Err(Stop::Unclosed(name.clone())) };
             self.work(1)?;
-            token.space |= ended && current.last().is_some_and(|last| joins(last, &token));
+            token.apart |= ended && current.last().is_some_and(|last| joins(last, &token));
             // Met while its macro is being replaced, it stays as it is wherever it goes.
             let _ = self.lookup(&mut token);
             let rest = made.variadic && args.len() == named;
@@ -375,7 +394,8 @@ impl Run<'_> {
             args.push(current);
         }
         // `...` may be left out with its comma.
-        if made.variadic && args.len() == named {
+        let left_out = made.variadic && args.len() == named;
+        if left_out {
             args.push(Vec::new());
         }
         let wanted = named + usize::from(made.variadic);
@@ -384,16 +404,16 @@ impl Run<'_> {
             let message = format!("macro `{}` takes {named}{more} arguments, not {}", name.text, args.len());
             return Err(Stop::Call(name.span, message));
         }
-        Ok(args)
+        let rest_omitted = left_out || (named == 0 && args.last().is_none_or(Vec::is_empty));
+        Ok(Arguments { list: args, rest_omitted })
     }
 
     /// The text of a macro with its arguments in place.
-    fn replace(&mut self, made: &Macro, name: &Token, args: &[Vec<Token>]) -> Result<Vec<Token>, Stop> {
+    fn replace(&mut self, made: &Macro, name: &Token, args: &Arguments) -> Result<Text, Stop> {
         self.work(made.body.len())?;
         let via = self.sources.expand(made.id, name.span.via);
-        let place = |token: &Token| Token { span: Span { via, ..name.span }, ..token.clone() };
-        let mut whole: Vec<Option<Vec<Token>>> = vec![None; args.len()];
-        let mut out: Vec<Token> = Vec::new();
+        let mut whole: Vec<Option<Vec<Token>>> = vec![None; args.list.len()];
+        let mut out = Building::default();
         let (mut at, mut paste) = (0, false);
         while let Some(token) = made.body.get(at) {
             if is_paste(&made.body, at) {
@@ -401,40 +421,35 @@ impl Run<'_> {
                 at += 2;
                 continue;
             }
-            let pasted = paste || is_paste(&made.body, at + 1);
-            let named = made.body.get(at + 1).and_then(|t| made.param(t));
-            let mut piece: Vec<Token> = match (made.param(token), named) {
-                (_, Some(n)) if token.is('#') && made.params.is_some() => {
-                    at += 1;
-                    vec![stringify(args.get(n).map_or(&[][..], Vec::as_slice), &place(token))?]
-                }
-                (Some(n), _) if pasted => args.get(n).cloned().unwrap_or_default(),
-                (Some(n), _) => self.argument(n, args, &mut whole)?,
-                _ => vec![place(token)],
+            let stringified = token.is('#') && made.params.is_some();
+            let operand = stringified.then(|| made.body.get(at + 1).and_then(|t| made.param(t))).flatten();
+            let raw = paste || is_paste(&made.body, at + 1);
+            let place = Token { span: Span { via, ..name.span }, ..token.clone() };
+            let mut piece: Vec<Token> = match (made.param(token), operand) {
+                (_, Some(n)) => vec![stringify(args.list.get(n).map_or(&[][..], Vec::as_slice), &place)?],
+                (Some(n), _) if raw => args.list.get(n).cloned().unwrap_or_default(),
+                (Some(n), _) => self.argument(n, &args.list, &mut whole)?,
+                _ => vec![place],
             };
-            at += 1;
+            at += if operand.is_some() { 2 } else { 1 };
             self.work(piece.len())?;
             for token in piece.iter_mut().filter(|t| t.span.via == 0) {
                 token.span.via = via;
             }
-            if let Some(first) = piece.first_mut() {
-                first.space = token.space;
-            }
-            if paste && !piece.is_empty() && !out.is_empty() {
-                let first = piece.remove(0);
-                let last = out.pop();
-                out.extend(last.map(|last| glue(&last, &first)).transpose()?);
+            let rest = made.variadic && made.param(token) == made.params.as_ref().map(Vec::len);
+            let after_comma = at.checked_sub(4).and_then(|n| made.body.get(n)).is_some_and(|t| t.is(','));
+            if paste && rest && after_comma {
+                out.rest(piece, args.rest_omitted);
+            } else {
+                let space = token.space && !out.is_first();
+                out.piece(piece, space, paste, is_paste(&made.body, at))?;
             }
             paste = false;
-            if out.len() + piece.len() > MAX_LINE_TOKENS {
+            if out.tokens.len() > MAX_LINE_TOKENS {
                 return self.limit(format!("macros make this line longer than {MAX_LINE_TOKENS} words"));
             }
-            out.append(&mut piece);
         }
-        if let Some(first) = out.first_mut() {
-            first.space = name.space;
-        }
-        Ok(out)
+        Ok(out.finish(name.space))
     }
 
     /// An argument with its own macros replaced.
@@ -470,6 +485,69 @@ impl Run<'_> {
             _ => return,
         };
         (token.kind, token.text) = (kind, text);
+    }
+}
+
+/// The text of a macro while its pieces are put together.
+#[derive(Default)]
+struct Building {
+    tokens: Vec<Token>,
+    /// Whether there was a piece.
+    begun: bool,
+    /// Whether the first token follows a piece without tokens, so that the white space before it counts.
+    first_follows: bool,
+    /// White space of pieces without tokens, for the next token.
+    space: bool,
+    /// The left side of `##` has no tokens; the white space before it.
+    placemarker: Option<bool>,
+}
+
+impl Building {
+    fn is_first(&self) -> bool {
+        !self.begun
+    }
+
+    /// Adds a piece with white space before it or without; `paste` says whether `##` stands before it, `pastes` whether
+    /// behind it.
+    fn piece(&mut self, mut piece: Vec<Token>, space: bool, paste: bool, pastes: bool) -> Result<(), Stop> {
+        let empty_before = self.begun && self.tokens.is_empty();
+        self.begun = true;
+        let placemarker = self.placemarker.take();
+        if paste && placemarker.is_none() && !piece.is_empty() {
+            let right = piece.remove(0);
+            if let Some(left) = self.tokens.pop() {
+                self.tokens.push(glue(&left, &right)?);
+            }
+        } else if !paste || placemarker.is_some() {
+            let space = placemarker.unwrap_or(space);
+            match piece.first_mut() {
+                Some(first) => first.space = space || std::mem::take(&mut self.space),
+                None if pastes => self.placemarker = Some(space),
+                None => self.space |= space,
+            }
+        }
+        if self.tokens.is_empty() && !piece.is_empty() {
+            self.first_follows = empty_before;
+        }
+        self.tokens.append(&mut piece);
+        Ok(())
+    }
+
+    /// `, ## __VA_ARGS__`, as GNU C has it: without an argument the comma goes, else nothing is pasted.
+    fn rest(&mut self, mut piece: Vec<Token>, omitted: bool) {
+        if omitted {
+            self.tokens.pop();
+        }
+        self.tokens.append(&mut piece);
+    }
+
+    /// The text behind a name with white space before it or without.
+    fn finish(mut self, space: bool) -> Text {
+        match self.tokens.first_mut() {
+            Some(first) => first.space = space || (self.first_follows && first.space),
+            None => self.space |= space,
+        }
+        (self.tokens, self.space)
     }
 }
 

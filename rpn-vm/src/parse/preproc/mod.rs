@@ -182,18 +182,23 @@ impl<'a> Preprocessor<'a> {
         }
         let resume = reader.next;
         for taken in 0.. {
-            let stop = match self.macros.expand(&tokens, self.sources) {
-                Ok(tokens) if tokens.is_empty() => return,
-                Ok(tokens) => {
-                    self.lines.push(Line { tokens });
+            let counter = *self.macros.counter();
+            let unclosed = match self.macros.expand(&tokens, self.sources) {
+                Ok(line) if !(self.macros.may_be_called(&line) && opens(reader)) => {
+                    if !line.is_empty() {
+                        self.lines.push(Line { tokens: line });
+                    }
                     return;
                 }
-                Err(stop) => stop,
+                Ok(_) => None,
+                Err(Stop::Unclosed(name)) => Some(name),
+                Err(stop) => {
+                    self.stopped_line(stop);
+                    return;
+                }
             };
-            let Stop::Unclosed(name) = stop else {
-                self.stopped_line(stop);
-                return;
-            };
+            // The line is replaced again, together with the next one.
+            *self.macros.counter() = counter;
             let more = if taken < MAX_CALL_LINES { reader.logical() } else { None };
             match more.filter(|l| l.troubles.is_empty() && !l.tokens.first().is_some_and(|t| t.is('#'))) {
                 Some(mut more) if tokens.len() + more.tokens.len() <= macros::MAX_LINE_TOKENS => {
@@ -204,7 +209,9 @@ impl<'a> Preprocessor<'a> {
                 }
                 _ => {
                     reader.next = resume;
-                    self.stopped_line(Stop::Unclosed(name));
+                    if let Some(name) = unclosed {
+                        self.stopped_line(Stop::Unclosed(name));
+                    }
                     return;
                 }
             }
@@ -234,6 +241,14 @@ impl<'a> Preprocessor<'a> {
             }
         }
     }
+}
+
+/// Whether the next line that is not blank begins with a parenthesis.
+fn opens(reader: &mut Reader) -> bool {
+    let resume = reader.next;
+    let next = (0..MAX_CALL_LINES).map_while(|_| reader.logical()).find(|line| !line.tokens.is_empty());
+    reader.next = resume;
+    next.is_some_and(|line| line.troubles.is_empty() && line.tokens.first().is_some_and(|t| t.is('(')))
 }
 
 /// Whether a token is a name in the sense of `#ifdef`.

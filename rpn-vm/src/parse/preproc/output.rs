@@ -56,7 +56,7 @@ fn push_line(out: &mut String, tokens: &[Token]) {
             Some(before) => {
                 let run_together = (is_word(before) && is_word(token))
                     || (before.is('/') && (token.is('/') || token.is('*')));
-                if token.space || run_together {
+                if token.space || token.apart || run_together {
                     out.push(' ');
                 }
             }

@@ -6,8 +6,17 @@
 
 mod table;
 
-use crate::diag::{Severity, near_miss};
+use crate::near::near_miss;
 pub use table::CODES;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The file does not compile.
+    Error,
+    /// It compiles, and probably does not mean what it says.
+    Warning,
+}
 
 /// Where a finding is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

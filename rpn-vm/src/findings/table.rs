@@ -1,7 +1,6 @@
 //! The rows of the table of codes, in the order of the stages that make them. Text only.
 
-use super::{CodeRow, Stage};
-use crate::diag::Severity;
+use super::{CodeRow, Severity, Stage};
 
 /// Every code.
 pub const CODES: &[CodeRow] = &[
