@@ -56,6 +56,8 @@ pub struct Clause {
     pub handler: Option<Vec<String>>,
     /// Whether a hit whose instruction faults is recorded: the statement `logonfault = yes`.
     pub log_on_fault: bool,
+    /// Line and column of each instruction in the clause: the predicate's, then the handler's.
+    places: Vec<(usize, usize)>,
 }
 
 impl Clause {
@@ -73,12 +75,13 @@ impl Clause {
         if descriptions.iter().any(String::is_empty) {
             return Err(ClauseError::NoDescription(text.trim().to_owned()));
         }
+        let mut places = Vec::new();
         let (predicate, rest) = match rest.strip_prefix('/') {
             None => (Vec::new(), rest),
             Some(rest) => {
                 let (inside, rest) =
                     rest.split_once('/').ok_or_else(|| ClauseError::OpenPredicate(spec.to_owned()))?;
-                let predicate = instructions(inside);
+                let predicate = instructions(inside, text, &mut places);
                 if predicate.is_empty() {
                     return Err(ClauseError::EmptyPredicate(spec.to_owned()));
                 }
@@ -94,7 +97,7 @@ impl Clause {
                 if !behind.trim().is_empty() {
                     return Err(unexpected(behind, "the handler"));
                 }
-                Some(instructions(inside))
+                Some(instructions(inside, text, &mut places))
             }
         };
         let mut handler = handler;
@@ -109,7 +112,7 @@ impl Clause {
         if let Some(statement) = lines.find(|line| line.contains('=')) {
             return Err(ClauseError::Statement(statement.clone()));
         }
-        Ok(Self { descriptions, predicate, handler, log_on_fault })
+        Ok(Self { descriptions, predicate, handler, log_on_fault, places })
     }
 
     /// The source of a program with this handler on one probe point; `logged` arguments are logged when there is none.
@@ -124,20 +127,26 @@ impl Clause {
             count("lv"),
             count("gv")
         );
-        let mut add = |line: &str| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{line}");
-        };
-        add("#line 1 \"-n\"");
-        self.predicate.iter().for_each(|line| add(line));
-        if !self.predicate.is_empty() {
-            let after = self.predicate.len() + 1;
-            add(&format!("jnz {HOLDS}\nabort\n{HOLDS}:\n#line {after} \"-n\""));
+        let mut places = self.places.iter().copied();
+        for instruction in &self.predicate {
+            add_at(&mut text, places.next(), instruction);
         }
-        handler.iter().for_each(|line| add(line));
-        add("exit");
+        if !self.predicate.is_empty() {
+            text.push_str(&format!("jnz {HOLDS}\nabort\n{HOLDS}:\n"));
+        }
+        for instruction in &handler {
+            add_at(&mut text, places.next(), instruction);
+        }
+        text.push_str("exit\n");
         text
     }
+}
+
+/// Adds an instruction at the line and column that it has in the clause, so that messages name these.
+fn add_at(text: &mut String, place: Option<(usize, usize)>, instruction: &str) {
+    let (line, column) = place.unwrap_or((1, 1));
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "#line {line} \"-n\"\n{:indent$}{instruction}", "", indent = column - 1);
 }
 
 /// What a line that is the statement `logonfault` says; `None` of any other line.
@@ -199,9 +208,16 @@ fn unexpected(text: &str, behind: &'static str) -> ClauseError {
     ClauseError::Unexpected { text: text.trim().to_owned(), behind }
 }
 
-/// The instructions of a text.
-fn instructions(text: &str) -> Vec<String> {
-    text.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+/// The instructions in a part of a clause; their lines and columns in the clause go to `places`.
+fn instructions(part: &str, clause: &str, places: &mut Vec<(usize, usize)>) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in part.split([';', '\n']).map(str::trim).filter(|line| !line.is_empty()) {
+        let before = clause.get(..line.as_ptr() as usize - clause.as_ptr() as usize).unwrap_or_default();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        places.push((before.matches('\n').count() + 1, column));
+        found.push(line.to_owned());
+    }
+    found
 }
 
 /// Logs the first arguments, the first one first.
@@ -210,9 +226,13 @@ fn default_handler(logged: u8) -> Vec<String> {
     push.chain((logged > 0).then(|| format!("log {logged}"))).collect()
 }
 
-/// The index of an instruction such as `inc lv, 3`.
+/// The index of an instruction such as `inc lv, 3` or `inc lv, 0x3`.
 fn index(instruction: &str, group: &str) -> Option<u32> {
     let words = instruction.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
     let mut behind = words.skip_while(|word| !word.eq_ignore_ascii_case(group)).skip(1);
-    behind.next()?.parse().ok()
+    let number = behind.next()?.to_ascii_lowercase();
+    match number.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => number.parse().ok(),
+    }
 }

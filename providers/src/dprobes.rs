@@ -163,14 +163,6 @@ impl<'a> Scope<'a> {
         if let Some(watch) = probe.watch {
             return Ok(watched(watch, probe));
         }
-        if location.end.is_some() {
-            return Err(LocationError {
-                code: "address-range",
-                message: "an address range is for watchpoints; a breakpoint probe is at one address"
-                    .to_owned(),
-                help: Some("give one address, or add watchpoint =".to_owned()),
-            });
-        }
         match (self.module, self.kernel_module, location.form) {
             (None, None, _) => self.kernel(probe),
             (Some(module), _, LocationForm::Offset) => self.user(module, probe),

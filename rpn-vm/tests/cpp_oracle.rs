@@ -16,6 +16,7 @@ const PROGRAMS: usize = 4000;
 /// Programs that one `cpp` gets.
 const BATCH: usize = 250;
 const NAMES: [&str; 6] = ["A", "B", "F", "G", "H", "V"];
+const REST: &str = "__VA_ARGS__";
 /// A number that conditions use.
 const NUMBER: &str = "N";
 const PARAMETERS: [&str; 3] = ["p", "q", "r"];
@@ -112,9 +113,9 @@ fn text(c: &mut Choices, known: &[Known], depth: usize, most: usize, out: &mut S
 
 /// The text of a definition.
 fn body(c: &mut Choices, made: Known, known: &[Known], out: &mut String) {
-    let mut operands: Vec<&str> = PARAMETERS[..made.params.unwrap_or_default()].to_vec();
+    let mut operands: Vec<&'static str> = PARAMETERS[..made.params.unwrap_or_default()].to_vec();
     if made.variadic {
-        operands.push("__VA_ARGS__");
+        operands.push(REST);
     }
     for n in 0..c.below(6) {
         let name = |c: &mut Choices| match operands.len() {
@@ -131,10 +132,13 @@ fn body(c: &mut Choices, made: Known, known: &[Known], out: &mut String) {
                 write!(out, "#{}{operand}", c.space()).unwrap();
             }
             1 | 2 => {
-                let (left, right) = (name(c), name(c));
+                // Of arguments that end with a comma GNU C pastes a copy in its own way.
+                let named = |name: &'static str, left: &str| if left == REST { "x" } else { name };
+                let left = name(c);
+                let right = named(name(c), left);
                 write!(out, "{left}{}##{}{right}", c.space(), c.space()).unwrap();
                 if c.chance(30) {
-                    write!(out, " ## {}", name(c)).unwrap();
+                    write!(out, " ## {}", named(name(c), REST)).unwrap();
                 }
             }
             3 | 4 => out.push_str(name(c)),

@@ -16,6 +16,7 @@ mod output;
 mod talk;
 mod wire;
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
@@ -25,8 +26,33 @@ use crate::cli::{Cli, Command};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 
+/// The arguments with `-D KEY = VALUE`, as dprobes(8) has it, put together as `-D KEY=VALUE`.
+fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let mut args = args.peekable();
+    while let Some(arg) = args.next() {
+        let mut define = arg.clone();
+        let key = arg == "-D" || arg == "--define";
+        if let Some(name) = args.next_if(|_| key) {
+            joined.push(arg);
+            define = name;
+        }
+        let is_define = key || define.to_str().is_some_and(|text| text.starts_with("-D") && text.len() > 2);
+        let has_value = define.to_string_lossy().contains('=');
+        let equals = |next: &OsString| next.to_str().is_some_and(|text| text.starts_with('='));
+        if let Some(equals) = args.next_if(|next| is_define && !has_value && equals(next)) {
+            define.push(&equals);
+            if equals == "=" {
+                define.push(args.next().unwrap_or_default());
+            }
+        }
+        joined.push(define);
+    }
+    joined
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(with_defines_joined(std::env::args_os()));
     let talk = Talk::new(cli.color, cli.quiet);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match &cli.command {
@@ -49,4 +75,24 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(exit.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_may_have_spaces_around_its_sign() {
+        let joined = |line: &str| {
+            let args = with_defines_joined(line.split(' ').map(OsString::from));
+            args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(joined("t check -D key = value p.rpn"), "t check -D key=value p.rpn");
+        assert_eq!(joined("t check -D key =value p.rpn"), "t check -D key=value p.rpn");
+        assert_eq!(joined("t check -Dkey = 5 p.rpn"), "t check -Dkey=5 p.rpn");
+        assert_eq!(joined("t check --define key = 5"), "t check --define key=5");
+        for same in ["t check -D key=value p.rpn", "t check -D key p.rpn", "t run x --group = a", "t -D"] {
+            assert_eq!(joined(same), same);
+        }
+    }
 }

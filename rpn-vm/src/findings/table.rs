@@ -496,15 +496,6 @@ pub const CODES: &[CodeRow] = &[
         right: "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nexit",
     },
     CodeRow {
-        name: "address-range",
-        severity: Severity::Error,
-        stage: Stage::Arm,
-        title: "an address range for a breakpoint",
-        explanation: "A range is for watchpoints.",
-        wrong: "name = vmlinux\nmodtype = kernel\naddress = do_fork:do_fork + 3\nopcode = 0x55\nexit",
-        right: "name = vmlinux\nmodtype = kernel\naddress = do_fork\nopcode = 0x55\nexit",
-    },
-    CodeRow {
         name: "no-text",
         severity: Severity::Error,
         stage: Stage::Arm,

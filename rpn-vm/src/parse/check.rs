@@ -46,7 +46,12 @@ impl Parser<'_> {
             .filter_map(|p| p.address.as_ref()?.1.as_ref().map(|e| e.span))
             .collect();
         for span in ranges {
-            let message = "an address range means nothing for a breakpoint probe; only its low end is used";
+            let message =
+                "the second address has no meaning for a breakpoint probe: the probe is at the first";
+            self.sink.warning(self.sources, span, "useless", message.to_owned());
+        }
+        for span in self.probes.iter().filter_map(|p| p.opcode_span.filter(|_| p.watch.is_some())) {
+            let message = "`opcode =` has no meaning for a watchpoint: nothing is compared with it";
             self.sink.warning(self.sources, span, "useless", message.to_owned());
         }
         self.check_procs();

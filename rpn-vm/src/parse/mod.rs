@@ -114,6 +114,8 @@ struct Draft {
     address: Option<(Expr, Option<Expr>)>,
     watch: Option<Watch>,
     opcode: Option<u8>,
+    /// Where `opcode =` stands.
+    opcode_span: Option<Span>,
     minor: u32,
     ignore: u32,
     maxhits: u32,
@@ -133,6 +135,7 @@ impl Draft {
             address: None,
             watch: None,
             opcode: None,
+            opcode_span: None,
             minor: 0,
             ignore: 0,
             maxhits: MAXHITS_DEFAULT,

@@ -224,6 +224,7 @@ impl Parser<'_> {
             "opcode" => {
                 let value = self.number(value, at, "`opcode`", 0, i128::from(u64::MAX));
                 self.probes[index].opcode = Some(0);
+                self.probes[index].opcode_span = Some(at);
                 match value.map(u8::try_from) {
                     Some(Err(_)) => self.error_help(
                         at,
@@ -237,7 +238,10 @@ impl Parser<'_> {
             }
             "minor" => self.probes[index].minor = self.small(value, at, name, U32).unwrap_or_default(),
             "ignore" => self.probes[index].ignore = self.small(value, at, name, U32).unwrap_or_default(),
-            "maxhits" => self.probes[index].maxhits = self.small(value, at, name, U32).unwrap_or_default(),
+            "maxhits" => {
+                let hits = self.number(value, at, "`maxhits`", 1, U32).and_then(|n| u32::try_from(n).ok());
+                self.probes[index].maxhits = hits.unwrap_or(1);
+            }
             "excpt_mask" => self.probes[index].excpt_mask = self.small(value, at, name, U32),
             "logonfault" => self.probes[index].logonfault = self.yes_no(value, at, name),
             "group" | "type" => self.group_or_type(index, name, value, at),

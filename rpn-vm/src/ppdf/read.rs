@@ -209,7 +209,11 @@ fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, 
     let Leading { form, watch, flags, opcode } = leading(at, header)?;
     let minor = at.u32("`minor`")?;
     let ignore = at.u32("`ignore`")?;
+    let maxhits_at = at.offset();
     let maxhits = at.u32("`maxhits`")?;
+    if maxhits == 0 {
+        return Err(wrong(maxhits_at, "`maxhits`", maxhits, "1 or more would be right".to_owned()));
+    }
     let mask = at.u32("`excpt_mask`")?;
     let instructions = at.at_most("the number of instructions", MAX_INSTRUCTIONS as u32)? as usize;
     let low = at.expr("a location")?;

@@ -291,7 +291,9 @@ impl Writer<'_> {
         for key in ["minor", "ignore", "pass_count", "maxhits", "excpt_mask"] {
             let twice = key == "pass_count" && statements.iter().any(|(known, _)| *known == "ignore");
             if self.random.one_in(4) && !twice {
-                statements.push((key, self.number(u64::from(u32::MAX))));
+                let value = self.number(u64::from(u32::MAX));
+                let zero = ["0", "0x0"].contains(&value.as_str());
+                statements.push((key, if key == "maxhits" && zero { "1".to_owned() } else { value }));
             }
         }
         if self.random.one_in(4) {

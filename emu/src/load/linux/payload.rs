@@ -29,7 +29,7 @@ const FORMATS: [Format; 4] = [
         magic: &[0x28, 0xb5, 0x2f, 0xfd],
         open: |s| match ruzstd::decoding::StreamingDecoder::new(s) {
             Ok(reader) => Ok(Box::new(reader)),
-            Err(error) => Err(error.to_string()),
+            Err(_) => Err("the head of the stream is damaged".to_owned()),
         },
     },
 ];
@@ -53,7 +53,8 @@ pub(super) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>), LinuxErr
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
             return Err(failed(unpacked.len(), "the stream ends early".to_owned()));
         }
-        Err(error) => return Err(failed(unpacked.len(), error.to_string())),
+        // The decoders describe damage in their own terms, some as debug output.
+        Err(_) => return Err(failed(unpacked.len(), "the stream is damaged".to_owned())),
         Ok(_) if unpacked.len() as u64 > MAX_IMAGE => {
             return Err(LinuxError::PayloadTooLarge { format: name });
         }
