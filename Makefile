@@ -41,7 +41,7 @@ test-fast: bootstrap
 lint: bootstrap
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile ci --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) deny --offline check licenses bans sources; \
 	fi

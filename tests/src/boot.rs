@@ -1,4 +1,4 @@
-//! Debian's Linux on the machine: loaded, and run until it says something.
+//! Debian's Linux on the machine: loads a kernel, and runs it until its console shows a text.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use trapline_rpn::{LinkedProgram, NoSymbols, parse};
 
 /// Bytes of guest RAM, which is also what `trapline run` gives.
 pub const MEM: u64 = 256 << 20;
-/// Instructions, far beyond what any of the boots takes.
+/// An instruction limit far beyond every boot.
 pub const LINUX_LIMIT: u64 = 200_000_000_000;
 /// The shell's prompt.
 pub const PROMPT: &str = "/ # ";
@@ -32,7 +32,7 @@ pub struct LinuxBoot {
 /// A function of the kernel.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// Its name, of several the preferred one.
+    /// Its name; if it has several, the preferred one.
     pub name: String,
     /// Linear address.
     pub linear: u64,
@@ -46,7 +46,7 @@ impl LinuxBoot {
     /// A kernel that ends in a shell.
     ///
     /// # Errors
-    /// When a file is missing or no kernel.
+    /// A file is missing or is not a kernel.
     pub fn shell(linux: &Linux) -> Result<Self, Box<dyn Error>> {
         Self::new(linux, linux.shell()?, DEFAULT_CMDLINE.to_owned())
     }
@@ -54,7 +54,7 @@ impl LinuxBoot {
     /// A kernel that runs the stress script and stops.
     ///
     /// # Errors
-    /// When a file is missing or no kernel.
+    /// A file is missing or is not a kernel.
     pub fn stress(linux: &Linux) -> Result<Self, Box<dyn Error>> {
         Self::new(linux, linux.stress()?, format!("{DEFAULT_CMDLINE} panic=-1"))
     }
@@ -71,12 +71,12 @@ impl LinuxBoot {
         &self.initrd
     }
 
-    /// What the kernel is told.
+    /// The kernel's command line.
     pub fn cmdline(&self) -> &str {
         &self.cmdline
     }
 
-    /// A machine at the kernel's entry, whose run ends where the console says `until`.
+    /// A machine at the kernel's entry, whose run ends when the console shows `until`.
     ///
     /// # Errors
     /// When it cannot be built or loaded.
@@ -94,12 +94,12 @@ impl LinuxBoot {
         Ok(machine)
     }
 
-    /// What there is to probe in its kernel.
+    /// The kernel as a target of probes.
     pub fn target(&self) -> Target {
         Target::new(self.image.clone(), self.symbols.clone(), Vec::new())
     }
 
-    /// Every function of the image, once an address, in their order.
+    /// Every function of the image, one for each address, in the order of addresses.
     pub fn functions(&self) -> Vec<Function> {
         let plan = self.image.plan();
         let mut found: Vec<Function> = Vec::new();

@@ -63,7 +63,7 @@ impl Mach {
         Ok(Mach { machine, image, symbols })
     }
 
-    /// Every function, once an address: linear address, first byte, and place.
+    /// Every function, one for each address: linear address, first byte, and place.
     pub fn functions(&self) -> Vec<(u64, u8, Place)> {
         let plan = self.image.plan();
         let mut found: Vec<(u64, u8, Place)> = Vec::new();
@@ -77,7 +77,7 @@ impl Mach {
         found
     }
 
-    /// Those that begin `55 89 e5`.
+    /// The functions that begin with `55 89 e5`.
     pub fn framed_functions(&self) -> Vec<(u64, u8, Place)> {
         let plan = self.image.plan();
         let framed = |at: u64| plan.bytes_at(at, 3).as_deref() == Some(&[0x55, 0x89, 0xe5]);

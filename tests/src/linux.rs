@@ -1,4 +1,4 @@
-//! The Linux guests that `make guests` fetches and makes. Only their files: it neither loads nor runs them.
+//! The files of the Linux guests that `make guests` fetches and builds. This module neither loads nor runs them.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -104,7 +104,7 @@ impl Linux {
 /// whose last four bytes are the length unpacked.
 ///
 /// # Errors
-/// It is no bzImage, or the tool is not there.
+/// The file is not a bzImage, or the tool is not installed.
 pub fn unpack(bzimage: &[u8]) -> io::Result<Vec<u8>> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "no bzImage");
     let word = |at: usize| {
@@ -126,7 +126,7 @@ pub fn unpack(bzimage: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What the stress initramfs prints under qemu, the same with every kernel: `scripts/qemu-oracle stress` stores it.
+/// The output of the stress initramfs under qemu, equal for every kernel. `scripts/qemu-oracle stress` stores it.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -134,8 +134,8 @@ pub fn stress_oracle() -> std::io::Result<String> {
     std::fs::read_to_string(root().join("tests/oracle/stress.txt"))
 }
 
-/// What of a console is comparable with [`stress_oracle`]: from the first to the last line, without carriage returns.
-/// Nothing when one of them is not there.
+/// The part of a console that is comparable with [`stress_oracle`]: from the first to the last line of the script, without
+/// carriage returns. `None` if one of these lines is missing.
 ///
 /// ```
 /// let console = "[ 1.0] Run /init\r\nstress: begin\r\nforks: ok\r\nstress: end\r\nreboot: System halted\r\n";

@@ -1,10 +1,10 @@
 //! Entries and returns of functions as fbt sees them, paired by the stack pointer.
 //!
-//! A function is left with the stack pointer that it was entered with, and no two functions that run have the same one,
-//! whichever tasks they are of. So an entry is open from its hit until the return of the same function at the same stack
-//! pointer. A hit of any function on the same stack at a higher stack pointer, or an entry at the same one, says that it
-//! has been left in another way. The part that a compiler has split off a function (`.cold`) is not called, and returns
-//! for it. Only counts are kept, so a whole boot can be paired.
+//! A function returns with the stack pointer that it had at its entry, and no two running functions have the same one,
+//! even in different tasks. An entry is therefore open from its hit until the same function returns at the same stack
+//! pointer. A hit of any function on the same stack at a higher stack pointer, or an entry at the same one, shows that the
+//! function was left in another way. A part that the compiler has split off (`.cold`) is not called, and returns
+//! for its function. Only counts are stored, so that a whole boot can be paired.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -17,21 +17,21 @@ use trapline_trace::{ChannelConfig, HeaderItems, ProbeName};
 
 /// Instructions from one look at the records to the next.
 const SLICE: u64 = 20_000;
-/// What the name of a split-off part has behind that of its function.
+/// The suffix of the name of a split-off part.
 const COLD: &str = ".cold";
-/// The function of Linux that a task does not survive.
+/// The function of Linux in which a task ends.
 const LAST: &str = "do_task_dead";
 
-/// What of a function's hits had no counterpart.
+/// The hits of a function that had no counterpart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unpaired {
-    /// Entries without a return whose frame was gone later.
+    /// Entries without a return whose frame was reused later.
     pub left: u64,
-    /// Entries that the task did not outlive.
+    /// Entries whose task ended before the return.
     pub ended: u64,
     /// Entries that still had no return when the run ended.
     pub running: u64,
-    /// Returns that no entry came before.
+    /// Returns without an earlier entry.
     pub returns: u64,
 }
 
@@ -63,7 +63,7 @@ impl At {
     }
 }
 
-/// How the entries and returns of a run go together.
+/// Matches the entries and returns of a run.
 #[derive(Debug, Default)]
 pub struct Pairing {
     /// By number.
@@ -130,7 +130,7 @@ impl Pairing {
         }
     }
 
-    /// Nothing that is open on this stack will return.
+    /// None of the open functions on this stack will return.
     fn end_task(&mut self, sp: u64, top: u64) {
         while let Some((&gone, _)) = self.open.range(sp..top).next() {
             for (ended, _) in self.open.remove(&gone).unwrap_or_default() {
@@ -162,7 +162,7 @@ pub struct PairedRun {
     pub stop: Stop,
     /// Hits; each left a record that was looked at.
     pub hits: u64,
-    /// What they say.
+    /// The matched entries and returns.
     pub pairing: Pairing,
 }
 

@@ -1,5 +1,5 @@
-//! Guests that do to probed code what they can. Each must show just what it shows without probes: why it ends, its
-//! count, its digest, its console; run at once or one instruction at a time.
+//! Guests that attack probed code. Each must give the same results as without probes: the reason of its end, its
+//! instruction count, its digest and its console, whether it runs at once or one instruction at a time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

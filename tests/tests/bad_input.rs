@@ -97,7 +97,7 @@ fn guest_image_truncated_at_every_4_kib() {
     for name in ["gnumach", "gnumach.gz"] {
         let image = fetched(name).unwrap();
         assert!(Image::parse(&image, name).is_ok());
-        // In this process, where it takes a minute less; unpacking is slow, so that a gzip is cut less often.
+        // In this process, which saves a minute. Unpacking is slow, so fewer positions of a gzip file are tried.
         let step = if name == "gnumach" { 4096 } else { 64 << 10 };
         for len in (0..image.len()).step_by(step) {
             let error = Image::parse(&image[..len], name).expect_err("a truncated image").to_string();
@@ -373,7 +373,7 @@ fn guest_in_a_mode_that_is_not_supported() {
         0x6a, 0, 0x6a, 0, 0x6a, 0, 0x6a, 0, 0x6a, 0, 0x68, 0, 0x10, 0, 0, 0x68, 2, 0, 2, 0, 0x6a, 0, 0x6a, 0,
         0xcf,
     ]);
-    // The stack that the boot loader leaves is nobody's: take one at 2 MiB.
+    // The boot loader sets up no stack: use one at 2 MiB.
     let with_stack = |code: &[u8]| {
         let mut all = vec![0xbc, 0, 0, 0x20, 0];
         all.extend(&code[52 + 32..]);

@@ -1,5 +1,5 @@
-//! Probes by name that cannot be: descriptions, clauses, and files with hostile tables. What is wrong is said in one
-//! sentence, before the guest runs, and what is right beside it works.
+//! Invalid probes by name: descriptions, clauses, and files with hostile tables. Each error is reported in one
+//! sentence, before the guest runs, and valid probes beside it work.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -10,7 +10,7 @@ use crate::cli::{Ran, finish, patient, trapline};
 use tempfile::TempDir;
 use trapline_tests::root;
 
-/// Descriptions, the exit code, and the sentence as it begins (providers.md E; the words of dtrace(1)).
+/// Descriptions, the exit code, and the beginning of the message, which is that of dtrace(1).
 const DESCRIPTIONS: &[(&str, i32, &str)] = &[
     ("a:b:c:d:e", 2, "invalid probe specifier a:b:c:d:e: overspecified probe description: 5 fields"),
     ("::::::::", 2, "invalid probe specifier ::::::::: overspecified probe description: 9 fields"),
@@ -82,7 +82,7 @@ const CLAUSES: &[(&str, i32, &str)] = &[
     ("fbt::do_fork:entry { jmp nowhere }", 3, ""),
 ];
 
-/// What a command that was refused says, without the program's name.
+/// The message of a refused command, without the name of the program.
 fn refused(folder: &Path, args: &[&str], code: i32) -> String {
     let ran = trapline(folder, args);
     assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{args:?}: {}", ran.err);
@@ -104,7 +104,7 @@ fn what_is_no_description_or_names_nothing_is_refused_alike_by_list_and_run() {
         assert!(listed.starts_with(&wanted) && listed.lines().count() == 1, "{text:?}: {listed}");
         let ran = refused(&root(), &["run", "embedded:ia32", "-n", text], *code);
         assert_eq!(ran, listed, "{text:?}");
-        // One that is right beside it does not make it right.
+        // A valid description beside it does not change the result.
         let ran =
             refused(&root(), &["run", "embedded:ia32", "-q", "-n", &format!("fbt:::entry,{text}")], *code);
         assert_eq!(ran, listed, "{text:?}");

@@ -1,4 +1,4 @@
-//! What the originals got wrong (providers.md B), each right here; and what becomes of a record when the probed
+//! Defects of the original tools, which Trapline does not have; and what happens to a record when the probed
 //! instruction faults.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -17,7 +17,7 @@ const AX: u64 = 0x1122_3344;
 /// EBX of the call through a scaled index.
 const BX: u64 = 0x100;
 
-/// What to look at behind the instruction.
+/// The value that is compared after the instruction.
 #[derive(Debug, Clone, Copy)]
 enum See {
     Ip,
@@ -25,7 +25,7 @@ enum See {
     Cell,
 }
 
-/// One instruction at CODE, ECX before it, and what is right behind it.
+/// One instruction at CODE, ECX before it, and the expected value after it.
 type Defect = (&'static str, u32, &'static [u8], u64, See, u64);
 
 const DEFECTS: &[Defect] = &[
@@ -133,7 +133,7 @@ fn a_record_is_dropped_when_the_instruction_faults_and_kept_with_logonfault() {
                 got.iter().map(|r| r.header.seq).collect::<Vec<_>>(),
                 (1..=records as u64).collect::<Vec<_>>()
             );
-            // The retry is no new hit.
+            // The retry is not a new hit.
             assert_eq!(probes.probe(0).unwrap().3, 1, "{what} {more}");
             if more != "maxhits = 1\n" {
                 assert_eq!(guest.m.digest(), plain.m.digest(), "{what} {more}");

@@ -1,4 +1,4 @@
-//! `trapline dis` tells the truth: what it says of an instruction is what a probe on it does.
+//! `trapline dis` is correct: a probe on an instruction displaces it as `dis` says.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

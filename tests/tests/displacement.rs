@@ -1,7 +1,7 @@
 //! The displacement oracle: every opcode form, with every operand shape, run unprobed and probed in the same state.
 //!
-//! The forms are those of iced's tables, which nobody here wrote; a form that the CPU model refuses must be refused
-//! alike. Equal must be: why the run stopped, how many instructions it took, and the digest, which is registers, flags,
+//! The forms are those of iced's tables, which are independent of Trapline. A form that the CPU model refuses must be refused
+//! in both runs. Compared are the reason of the stop, the number of instructions, and the digest: registers, flags,
 //! FPU, memory and the exception frame.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -144,7 +144,7 @@ fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
     );
     let names: Vec<&str> = bad.iter().map(|b| b.lines().next().unwrap_or_default()).collect();
     assert!(bad.is_empty(), "{}\n\n{}", names.join("\n"), bad.first().unwrap());
-    // What is stepped, faults or is refused is not; with TF set nothing is.
+    // Instructions that are stepped, fault or are refused are not hit in line; with TF set none is.
     let in_line = start.guest.core().hits_in_line();
     assert!(in_line > 500 || flags & TF != 0, "{in_line} hits in line");
     ways
@@ -176,7 +176,7 @@ fn forms_single_stepped() {
     check(64, 3, TF);
 }
 
-/// Code that goes round in random instructions, and the offset of each.
+/// A loop of random instructions, and the offset of each.
 fn stream(bits: u32, known: &[(Form, Shape)], random: &mut Rng) -> (Vec<u8>, Vec<usize>) {
     let (mut code, mut sites) = (Vec::new(), Vec::new());
     while sites.len() < 40 {
@@ -193,7 +193,7 @@ fn stream(bits: u32, known: &[(Form, Shape)], random: &mut Rng) -> (Vec<u8>, Vec
     (code, sites)
 }
 
-/// What a stream may hold: what runs here without a fault, goes on behind itself and writes no pointer.
+/// Instructions for streams: they run here without a fault, continue after themselves, and write no pointer.
 fn harmless(start: &mut Start, bits: u32) -> Vec<(Form, Shape)> {
     let mut known = Vec::new();
     for form in Form::all(bits) {
@@ -212,7 +212,7 @@ fn harmless(start: &mut Start, bits: u32) -> Vec<(Form, Shape)> {
     known
 }
 
-/// Whether the stream might not come round again.
+/// Whether the loop might end.
 fn spoils(i: &Instruction) -> bool {
     let pointers = [Register::RBX, Register::RSI, Register::RDI, Register::RSP, Register::RBP];
     let mut factory = InstructionInfoFactory::new();
@@ -270,7 +270,7 @@ fn random_streams_in_64_bit_code() {
     random_streams(64, 3, 2_500_000);
 }
 
-/// Probes that are on no instruction as the guest runs it: on every byte but the first of each.
+/// Probes inside instructions: on every byte except the first of each.
 #[test]
 fn patches_inside_instructions_change_nothing() {
     for (bits, ring) in [(32, 0), (32, 3), (64, 0), (64, 3)] {

@@ -1,5 +1,5 @@
-//! The documents do what they say: their commands run and print what is shown, their probe programs compile, their
-//! links lead somewhere.
+//! The documents are correct: their commands run and print the shown output, their probe programs compile, and their
+//! links lead to existing files.
 //!
 //! A block ```` ```console runnable ```` holds commands behind `$ ` and, if it shows any, their output, standard
 //! error included. `...` stands for any lines, or in a line for any text. `make` is not run: its target must exist.
@@ -172,7 +172,7 @@ fn guest_commands_do_what_the_documents_show() {
     assert!(run_blocks(true) >= 1);
 }
 
-/// A block as a program: what is not one is the body of a handler.
+/// A block as a program. A block that is not a whole program is the body of a handler.
 fn program(block: &Block) -> Program {
     let text = block.lines.join("\n");
     let whole = block.lines.iter().any(|line| line.trim_start().starts_with("name"));

@@ -42,8 +42,8 @@ fn probed(mut machine: Machine, limit: u64, sites: &[u64], width: Width) -> (Run
     (outcome(stop, &machine), probes.stats())
 }
 
-/// Sites in pages that hold something else at first are armed all the same: a patch inside another instruction, or in
-/// data, changes nothing either.
+/// Sites are armed even in pages that hold something else at first: a patch inside another instruction, or in
+/// data, changes nothing for the guest.
 fn check(machine: impl Fn() -> Machine, limit: u64, width: Width) -> Stats {
     let (expected, sites) = plain(machine(), limit);
     assert!(sites.len() > 1000, "{} instructions", sites.len());

@@ -1,4 +1,4 @@
-//! What handlers ask of the world outside: core files by `exit 3`, services by `callk`.
+//! What handlers request from the host: core files by `exit 3`, services by `callk`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

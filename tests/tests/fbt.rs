@@ -1,5 +1,5 @@
-//! fbt and profile on the guests: nobody notices them, fbt's returns pair with its entries, and DTrace's sites are those
-//! that objdump shows.
+//! fbt and profile on the guests: the guests do not notice them, fbt's returns match its entries, and DTrace's sites are
+//! those that objdump shows.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -78,7 +78,7 @@ fn no_embedded_guest_notices_a_probe_on_every_entry_and_return_and_they_pair() {
     }
 }
 
-/// The text of a program that is not ours.
+/// The output of an external program.
 fn output(program: &str, args: &[&str]) -> String {
     let mut command: Command = patient(program);
     command.args(args);

@@ -1,4 +1,4 @@
-//! The embedded guests at both widths: their console is what qemu showed, the man page's examples 1 to 6 record what
+//! The embedded guests at both widths: their console equals qemu's, the man page's examples 1 to 6 record what
 //! the guests count for themselves, and no probe that only observes changes a run.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -11,7 +11,7 @@ use trapline_os::{OsProfile, TrapOs};
 use trapline_tests::{embedded_guest, root};
 
 const GUESTS: [&str; 2] = ["ia32", "x86_64"];
-/// Far more than either guest takes.
+/// An instruction limit far beyond the runs of both guests.
 const LIMIT: &str = "100000000";
 
 /// Runs a guest; on x86-64 the man page's `eip` is `rip`.
@@ -117,7 +117,7 @@ fn the_console_is_the_one_that_qemu_showed() {
     assert!(oracle("ia32").contains("code in data runs"));
 }
 
-/// Where qemu is there, the stored consoles are what it shows now.
+/// The stored consoles equal the output of the installed qemu.
 #[test]
 fn qemu_still_shows_the_stored_console() {
     let there = |tool: &str| std::process::Command::new(tool).arg("--version").output().is_ok();

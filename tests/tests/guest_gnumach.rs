@@ -54,7 +54,7 @@ fn frame(line: &str) -> &str {
     if line.starts_with("0xc1") { line.split('(').next().unwrap() } else { line }
 }
 
-/// Counts of an oracle that nobody here wrote: `qemu -d exec`, agreed between different `-icount` shifts.
+/// Counts of an independent oracle: `qemu -d exec`, equal for different `-icount` shifts.
 fn oracle() -> BTreeMap<u64, (String, u64)> {
     let text = std::fs::read_to_string(root().join("guest-images/oracle/gnumach.tsv")).unwrap();
     let rows = text.lines().filter(|l| l.starts_with("0x"));

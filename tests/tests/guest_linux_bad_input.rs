@@ -1,5 +1,5 @@
-//! Linux files that are damaged at one layer each, and what does not go with a kernel: one sentence, before the guest
-//! runs.
+//! Linux files with damage at one layer each, and options that do not fit a kernel: each is reported in one
+//! sentence, before the guest runs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -30,7 +30,7 @@ fn refused(folder: &Path, args: &[&str], code: i32) -> String {
     ran.err.strip_prefix("trapline: error: ").unwrap_or_else(|| panic!("{}", ran.err)).trim_end().to_owned()
 }
 
-/// What is said of an image.
+/// The message about an image.
 fn bad_image(bytes: &[u8]) -> String {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("image"), bytes).unwrap();

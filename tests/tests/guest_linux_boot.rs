@@ -48,7 +48,7 @@ fn shell(linux: &Linux, lines: &[&str], more: &[&str]) -> Ran {
     boot(folder.path(), linux, &initrd, &typing(lines), more)
 }
 
-/// The shell answers, and its end is the machine's.
+/// The shell answers, and its end ends the run.
 fn answers(linux: &Linux, more: &[&str]) -> Ran {
     let ran = shell(linux, &["echo $((6*7))", "uname -m", "exit"], more);
     let machine = if linux.arch == "i386" { "i686" } else { "x86_64" };
@@ -82,7 +82,7 @@ fn guest_linux_boots_with_any_of_its_interrupt_controllers_and_without_acpi() {
 
 #[test]
 fn guest_linux_on_the_minimal_platform_halts_in_the_end() {
-    // What the kernel has to say of its clock does not come in the middle of what is typed.
+    // Without this, the kernel's message about its clock interrupts the typed text.
     let ran = answers(cloud(), &["--platform", "minimal", "--append", "quiet"]);
     assert!(ran.err.contains("the guest halted after "), "{}", ran.err);
 }

@@ -1,4 +1,4 @@
-//! fbt and static probes on Debian's Linux kernels: entries and returns pair, and no kernel notices its probes.
+//! fbt and static probes on Debian's Linux kernels: entries match returns, and no kernel notices its probes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -41,7 +41,7 @@ fn lines(text: &str, kind: &str) -> Vec<Value> {
     all.filter(|line| line["type"] == kind).collect()
 }
 
-/// Boots to the shell with every entry and return probed: nobody notices, and they pair.
+/// Boots to the shell with every entry and return probed: the guest does not notice, and entries match returns.
 fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
     let boot = LinuxBoot::shell(linux).unwrap();

@@ -261,7 +261,7 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
         records.iter().find(|r| frames(r).get(1).is_some_and(|frame| frame.starts_with("bash32`"))).unwrap();
     assert_eq!(rows(write, 8)[1..], gdb_frames("bash-i386", bash)[1..]);
 
-    // Nobody has noticed, and a trace file says the same.
+    // The guest has not noticed, and a trace file prints the same.
     let digest = |err: &str| err.lines().find_map(|l| l.strip_prefix("digest ")).map(str::to_owned);
     let json_digest =
         serde_json::from_str::<Value>(ran.out.lines().last().unwrap()).unwrap()["digest"].clone();

@@ -6,7 +6,7 @@ use crate::cli::{Ran, trapline};
 use trapline_tests::linux::{STRESS_LINES, stress_oracle, stress_part};
 use trapline_tests::root;
 
-/// Far more than any of the kernels takes.
+/// An instruction limit far beyond the runs of all kernels.
 const LIMIT: &str = "100000000000";
 
 /// Boots a kernel with its stress initramfs, and compares what the script says.

@@ -1,7 +1,7 @@
 //! The functions of Linux and DTrace's sites in them, against kallsyms, readelf and objdump.
 //!
-//! Of our own code only the kernel's table of symbols is used: which functions there are, where each begins and what it
-//! is decoded to is counted here anew.
+//! Of Trapline's code only the kernel's symbol table is used. The functions, their beginnings and their instructions are
+//! computed here independently.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

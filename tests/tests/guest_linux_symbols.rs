@@ -1,4 +1,5 @@
-//! What Debian's Linux kernels carry of themselves, against what they said under qemu (`scripts/linux-oracle`).
+//! The symbols and types in Debian's Linux kernels, compared with those that the kernels printed under qemu
+//! (`scripts/linux-oracle`).
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

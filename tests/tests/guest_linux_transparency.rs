@@ -1,4 +1,4 @@
-//! Debian's Linux to its shell: the same every time, wherever the host stops it, and with 10,000 functions probed.
+//! Debian's Linux to its shell: every run is equal, wherever the host stops it, and with 10,000 functions probed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -44,7 +44,7 @@ const COUNTED: [&str; 26] = [
     "kmem_cache_alloc",
 ];
 
-/// Of the other functions that ran, each so-manieth is counted without patches.
+/// One in this many of the other functions that ran is counted without patches.
 const EACH: usize = 20;
 
 /// What must be equal between runs.
@@ -142,7 +142,7 @@ fn package_version(linux: &Linux) -> String {
     rows.find(|fields| fields.get(3) == Some(&file.as_str())).unwrap()[1].to_owned()
 }
 
-/// Compares with what other machines have seen; a guest that none has seen is compared with itself alone.
+/// Compares with the stored results of other machines. Without a stored result, only the runs of this test are compared.
 fn compare_with_recorded(linux: &Linux, boot: &LinuxBoot, run: &Run) {
     let files = [sha256(&linux.kernel().unwrap()), sha256(boot.initrd())];
     match recorded(linux, &files) {

@@ -1,4 +1,4 @@
-//! memtest86+, which speaks Linux's boot protocol without being Linux: its screen is that of qemu, and it tests memory.
+//! memtest86+, which uses Linux's boot protocol but is not Linux: its screen equals that under qemu, and it tests memory.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use trapline_tests::{fetched, root};
 /// No pause, no benchmark, nothing looked for that is not there; the terminal too, for its text ends the run.
 const CMDLINE: &str = "console=ttyS0,115200 nosmp nobench nosm nopause keyboard=legacy";
 const MEM: u64 = 64 << 20;
-/// Virtual seconds are thousand millions of instructions; this is reached after 52 million.
+/// A virtual second is a billion instructions; the test is reached after 52 million.
 const LIMIT: u64 = 1_000_000_000;
 
 /// The screen as qemu showed it (`scripts/qemu-oracle memtest`); `?` for what depends on machine or time.

@@ -1,4 +1,5 @@
-//! Faults in handlers, as DTrace reports them: the sentence of each kind, the count of each probe, nobody else harmed.
+//! Faults in handlers, as DTrace reports them: the message of each kind, the count of each probe, and no effect on other
+//! handlers.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

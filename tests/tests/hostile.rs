@@ -1,5 +1,5 @@
-//! Guests that attack: random code under random page tables, descriptors and stacks, with probes anywhere. The host is
-//! not harmed, the run ends, twice alike, and as it does without probes.
+//! Hostile guests: random code under random page tables, descriptors and stacks, with probes anywhere. The host is
+//! not harmed, the run ends, and two runs give the same results, with probes and without.
 //!
 //! `TRAPLINE_FUZZ=N` runs N times as many guests, `TRAPLINE_FUZZ_FROM=N` begins with seed N.
 

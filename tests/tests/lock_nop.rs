@@ -1,4 +1,4 @@
-//! Static sites as the real sdt has them on x86: five NOPs where a call was, `lock nop` over the second, #UD.
+//! Static sites as in DTrace's sdt on x86: five NOPs in place of a call, `lock nop` over the second, #UD.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

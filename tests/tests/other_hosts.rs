@@ -1,4 +1,4 @@
-//! The same bytes on other machines: `trapline` on CPUs that this host is not, as qemu's user mode has them. They give the
+//! The same output on other hosts: `trapline` on CPUs that qemu's user mode emulates. They give the
 //! engine other instructions to translate to, and the C library other ways to copy and compare; they are slower, too.
 
 #![allow(clippy::unwrap_used, clippy::panic)]

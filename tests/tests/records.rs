@@ -17,7 +17,7 @@ use trapline_rpn::parse;
 use trapline_tests::embedded;
 use trapline_trace::{Channel, ChannelConfig, HeaderItems, Record};
 
-/// Far beyond what the embedded guest takes.
+/// An instruction limit far beyond the embedded guest's run.
 const LIMIT: u64 = 1_000_000_000;
 /// Called for every character that the kernel formats.
 const HOT: &str = "offset = put";

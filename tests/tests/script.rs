@@ -1,4 +1,4 @@
-//! Control scripts on the embedded guest: acting at exact counts and hits, and going back.
+//! Control scripts on the embedded guest: commands at exact counts and hits, and snapshots.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

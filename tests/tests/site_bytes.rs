@@ -1,5 +1,5 @@
 //! The bytes of each kind of site before a probe is armed there, while it is, and after: what loads see and what
-//! instruction fetches see (providers.md A, C). The bytes of each row are from those sections, not from our code.
+//! instruction fetches see. The bytes of each row come from the descriptions of the original tools, not from Trapline's code.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 

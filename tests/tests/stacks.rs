@@ -1,4 +1,4 @@
-//! Stacks of the embedded guests: what they are, how they are recorded, and that nobody notices.
+//! Stacks of the embedded guests: their frames, how they are recorded, and that the guest does not notice.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

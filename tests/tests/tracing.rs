@@ -18,7 +18,7 @@ use trapline_rpn::parse;
 use trapline_tests::{embedded_guest, root};
 use trapline_trace::{ChannelConfig, HeaderItems, HexStyle, Kind, Record, StackTrace, hex};
 
-/// Far beyond what the embedded guests take.
+/// An instruction limit far beyond the embedded guests' runs.
 const LIMIT: u64 = 1_000_000_000;
 
 fn target(guest: &Guest) -> Target {

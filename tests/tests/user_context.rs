@@ -1,4 +1,4 @@
-//! `u` registers in kernel code: what the current task held when it left ring 3, and what it gets when it is back.
+//! `u` registers in kernel code: their values when the current task left ring 3, and after it returns.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -16,11 +16,11 @@ use trapline_rpn::{
 const STEPS: u32 = 2_000;
 
 thread_local! {
-    /// One interpreter for all executions: what a run leaves in it must not show in the next.
+    /// One interpreter for all executions: no run may depend on the state that an earlier run left.
     static VM: RefCell<Vm> = RefCell::new(Vm::new());
 }
 
-/// Does something with the interpreter, which then takes `steps` instructions at the most.
+/// Calls `with` with the interpreter, limited to `steps` instructions.
 fn with_vm<T>(steps: u32, act: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
         vm.set_max_steps(steps);
@@ -79,7 +79,7 @@ pub fn source(bytes: &[u8], checks: Checks) {
 
 pub fn ppdf(bytes: &[u8], checks: Checks) {
     one_ppdf(bytes, checks);
-    // Also with length and checksum made right: what is behind them is to be reached.
+    // Also with corrected length and checksum, to reach the code behind these checks.
     let fixed = fixed(bytes.to_vec());
     if fixed != bytes {
         one_ppdf(&fixed, checks);
@@ -92,7 +92,7 @@ fn one_ppdf(bytes: &[u8], checks: Checks) {
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let written = write(&file.program, None).unwrap();
-    // A signature stands behind the content, and a later minor version in front of it.
+    // A signature follows the content, and a later minor version precedes it.
     if file.signer.is_none() && file.version == (1, 0) {
         assert!(written == bytes, "a program has one file");
     }

@@ -1,6 +1,6 @@
-//! Fuzz targets: what must neither panic, nor hang, nor disagree, whatever its bytes are.
+//! Fuzz targets: code that must neither panic, nor hang, nor disagree with its model, for any input.
 //!
-//! A target takes bytes and panics when a promise is broken; that is how a fuzzer is told. `make fuzz TARGET=NAME` runs
+//! A target takes bytes and panics when a promise is broken, which the fuzzer detects. `make fuzz TARGET=NAME` runs
 //! one under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps what reached new code in `corpus/NAME/`; the tests of
 //! this crate run every file that was kept. Not here: guests, which `tests/tests/hostile.rs` makes up.
 
@@ -31,15 +31,15 @@ use generate::mix;
 /// Parts of a promise that cost more than the rest together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// What is refused is shown.
+    /// Printing the findings of a refused input.
     Shown,
-    /// The text is preprocessed alone.
+    /// Preprocessing the text without compiling it.
     Preprocessed,
-    /// What was read is printed, and read again.
+    /// Printing what was read, and reading it again.
     Printed,
-    /// It runs, on a hostile guest.
+    /// Running it on a hostile guest.
     Run,
-    /// Everything happens at the other width too.
+    /// Doing everything at the other width too.
     OtherWidth,
 }
 
@@ -51,8 +51,8 @@ impl Checks {
     /// Every part.
     pub const ALL: Self = Self(0);
 
-    /// Each part for one input in eight, which the input alone decides: many more inputs a second, and
-    /// whatever broke its promise breaks it again.
+    /// Each part for one input in eight, selected by a hash of the input: many more inputs a second, and an input that
+    /// broke a promise breaks it again.
     #[must_use]
     pub fn sampled(input: &[u8]) -> Self {
         let (eights, rest) = input.as_chunks::<8>();
@@ -97,7 +97,7 @@ pub const VERIFIER: Target = Target {
     run: language::verifier,
 };
 
-/// Programs that the verifier takes.
+/// Programs that the verifier accepts.
 pub const INTERPRETER: Target = Target {
     name: "interpreter",
     promise: "a program made from the bytes does the same on the naive interpreter",
@@ -118,7 +118,7 @@ pub const TRACE: Target = Target {
     run: records::trace,
 };
 
-/// What stands after `-n`.
+/// Arguments of `-n`.
 pub const CLAUSE: Target = Target {
     name: "clause",
     promise: "any text after -n is refused in a sentence, or has descriptions and a source that the parser takes",

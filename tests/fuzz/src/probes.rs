@@ -1,4 +1,4 @@
-//! The target of what names probes on the command line.
+//! The target of the command line's probe descriptions.
 
 use crate::Checks;
 use trapline_providers::{Clause, Description};
@@ -15,7 +15,7 @@ pub fn clause(bytes: &[u8], _: Checks) {
         match Description::parse(one) {
             Err(error) => assert!(!error.to_string().is_empty()),
             Ok(description) => {
-                // What is printed means the same.
+                // The printed form has the same meaning.
                 let again = Description::parse(&description.to_string()).unwrap();
                 assert_eq!(again.written(), description.written());
                 for name in ["", "entry", "do_fork", "a:b", one] {

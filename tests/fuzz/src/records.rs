@@ -1,11 +1,11 @@
-//! Targets of what becomes of records.
+//! Targets that format and read records.
 
 use crate::{Checks, Part};
 use std::io;
 use std::path::Path;
 use trapline_trace::{Formatter, Header, MAX_TEXT, RecordView, TraceReader};
 
-/// A dump of the data may stand behind the text: at most this many times its length, and some.
+/// A dump of the data may follow the text; the output is at most this many times the length of the data, plus a constant.
 const DUMP: usize = 8;
 
 /// The template file, a NUL, then a record's data.
@@ -29,7 +29,7 @@ pub fn templates(bytes: &[u8], checks: Checks) {
             }
         }
     }
-    // As the directory, which may name itself often.
+    // As the template directory, which may refer to itself many times.
     if checks.have(Part::Printed) {
         let only = Formatter::initialise_with(Path::new("dir"), &mut |_| Ok(bytes.to_vec()));
         assert!(only.is_ok() || !only.unwrap_err().to_string().is_empty());

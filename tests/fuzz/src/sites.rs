@@ -1,4 +1,4 @@
-//! Targets of what looks for statically defined probes in files.
+//! Targets of the readers of statically defined probes.
 
 use crate::Checks;
 use trapline_emu::load::{ElfView, Width};

@@ -11,18 +11,18 @@ use trapline_tests::interposer;
 
 const AT: u64 = 0x10_0000;
 const SITES: u64 = 10_000;
-/// Bytes from one site to the next, as functions lie.
+/// Bytes from one site to the next, about the size of a function.
 const STEP: u64 = 64;
-/// What arming or disarming may take, milliseconds.
+/// Upper bound for arming or disarming, in milliseconds.
 const BOUND_MS: f64 = 50.0;
 
 /// Probes on a program, and those on each page of it.
 const OF_PROGRAM: u64 = 40_000;
 const OF_PAGE: u64 = 250;
-/// What arming or disarming those may take, milliseconds.
+/// Upper bound for arming or disarming these, in milliseconds.
 const PROGRAM_BOUND_MS: f64 = 300.0;
 
-/// A machine that goes round through all sites: a NOP, and a jump to the next.
+/// A machine that loops through all sites: a NOP, and a jump to the next site.
 fn machine() -> Result<Machine, Box<dyn Error>> {
     let mut m = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
     for n in 0..SITES {
@@ -81,7 +81,7 @@ fn row(what: &str, times: Vec<f64>, bound: f64, words: &'static str) -> Row {
     Row::plain(what, ms, "ms").against(ms / bound, words, Target::AtMost(1.0))
 }
 
-/// A 32-bit program of NOPs, each page of which begins with another instruction, and ends by going round.
+/// A 32-bit program of NOPs in a loop, in which each page begins with another instruction.
 fn program() -> Vec<u8> {
     let pages = OF_PROGRAM / OF_PAGE;
     let size = (pages * PAGE) as u32;

@@ -14,9 +14,9 @@ use trapline_tests::probe_everywhere;
 const CMDLINE: &str = "console=com0";
 const PROMPT: &str = "db>";
 const MEM: u64 = 256 << 20;
-/// Instructions, far beyond the prompt.
+/// An instruction limit far beyond the prompt.
 const LIMIT: u64 = 50_000_000_000;
-/// What a probe on every executed instruction may make of a boot's time.
+/// Upper bound for the slowdown of a boot with a probe on every executed instruction.
 const EVERYWHERE: f64 = 40.0;
 const QEMU: &str = "qemu-system-i386";
 /// A first guess, for the boot that finds the true value.
@@ -77,7 +77,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Already gone is as good as killed.
+        // The child may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -91,18 +91,18 @@ fn used(child: &Child) -> Option<f64> {
     Some((ticks()? + ticks()?) / 100.0)
 }
 
-/// CPU seconds of qemu from its start until its serial port, which is added to the command, has said `text`; `None`
+/// CPU seconds of qemu from its start until its serial port, which is added to the command, prints `text`; `None`
 /// without qemu.
 ///
 /// # Errors
-/// When it ends before or takes longer than `patience` on the wall.
+/// qemu ends before that, or takes more wall time than `patience`.
 pub fn qemu_until(
     command: &mut Command,
     text: &str,
     patience: Duration,
 ) -> Result<Option<f64>, Box<dyn Error>> {
     let serial = std::env::temp_dir().join(format!("trapline-bench-{}.serial", std::process::id()));
-    // There is none as a rule.
+    // Usually the file does not exist.
     let _ = std::fs::remove_file(&serial);
     command.arg("-serial").arg(format!("file:{}", serial.display()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -120,7 +120,7 @@ pub fn qemu_until(
         }
     };
     drop(child);
-    // It may not have been made.
+    // The file may not exist.
     let _ = std::fs::remove_file(&serial);
     seconds.map(Some).ok_or_else(|| {
         format!("qemu ended, or ran for {} s, without saying {text:?}", patience.as_secs()).into()

@@ -1,8 +1,8 @@
 //! Every opcode form of the displacement oracle: how it is displaced, and what a hit on it costs.
 //!
-//! The form stands in a loop that loads its registers anew; what it jumps to and the handlers of what it raises lead back
-//! to the beginning. A hit's cost is what the probed loop takes longer than the unprobed one, for as many instructions.
-//! A form that spoils the loop (it loads a stack segment, a descriptor table, a mode) is run from a snapshot instead.
+//! The form runs in a loop that loads its registers again. Its jump targets and the handlers of its exceptions lead back
+//! to the beginning. The cost of a hit is the difference between the probed and the unprobed loop, for as many instructions.
+//! A form that breaks the loop (it loads a stack segment, a descriptor table, a mode) runs from a snapshot instead.
 
 use super::table::{cpu_seconds, median};
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ mod encoded;
 use common::{CODE, CS0, DATA, DS0, Guest, HANDLERS, STACK0, Setup, assemble};
 use encoded::{Form, SHAPES, TARGET};
 
-/// Where the form stands.
+/// Address of the form.
 const AT: u64 = CODE + 0x100;
-/// Instructions of one pass of the loop, more or less.
+/// Approximate number of instructions in one pass of the loop.
 const LENGTH: u64 = 12;
-/// Passes in one measurement, more or less.
+/// Approximate number of passes in one measurement.
 const PASSES: u64 = 1000;
-/// With fewer hits in them the form spoils the loop.
+/// A form with fewer hits than this breaks the loop.
 const ENOUGH: u64 = 300;
 
 /// Nanoseconds, and of a probed form its way and hits.
@@ -73,14 +73,14 @@ impl Bench {
             let handler = HANDLERS + 16 * vector;
             setup = setup.at(handler, &jump(handler));
         }
-        // What a return finds: a frame that leads on.
+        // A frame with which a return continues in the loop.
         let frame = [TARGET, CS0.into(), 2, STACK0, DS0.into()];
         let frame: Vec<u8> =
             frame.iter().flat_map(|w| w.to_le_bytes()[..bits as usize / 8].to_vec()).collect();
         setup = setup.at(STACK0, &frame);
         let code = prologue(bits);
         let mut guest = setup.at(CODE, &code).boot();
-        // The ways are to be compared; in line all forms but those that are stepped cost the same.
+        // This compares the ways of displacement. In line, all forms except stepped ones cost the same.
         guest.m.core_mut().set_in_line_after(0);
         let snapshot = guest.m.snapshot();
         let width = if bits == 64 { Width::W64 } else { Width::W32 };

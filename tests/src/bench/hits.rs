@@ -260,7 +260,7 @@ impl Bare {
         Self::running(&bare_loop(iterations), iterations, |_| Ok(()))
     }
 
-    /// The same with INT3 for the NOP, and an empty hook for it: what the engine itself takes of a hit.
+    /// The same with INT3 in place of the NOP, and an empty hook for it: the engine's share of a hit.
     fn trapping(iterations: u32) -> Result<Self, Box<dyn Error>> {
         let mut code = bare_loop(iterations);
         let nop = code.iter().rposition(|b| *b == NOP).ok_or("the paper's loop has no NOP")?;
@@ -300,7 +300,7 @@ pub fn bare_iteration(rounds: usize, scale: u32) -> Result<f64, Box<dyn Error>> 
 /// The five experiments, against the bare engine's iteration in the same round.
 ///
 /// # Errors
-/// When a machine cannot be built, or does not do what it was built for.
+/// A machine cannot be built, or does not run as expected.
 pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut cases = cases(scale);
     cases.retain(|c| c.what.contains(only));
@@ -342,7 +342,7 @@ pub fn arguments(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<
         return Ok(Vec::new());
     };
     let handler = "push arg, 1\npush arg, 0\nlog 2\nexit";
-    // The record that the bound is for is that of a hit with a trap; in line all but the arguments takes less.
+    // The bound is for the record of a hit with a trap; in line, everything except the arguments takes less time.
     let ways = [
         ("   fbt's entry, two arguments logged, with a trap", true, Target::AtMost(1.3)),
         ("   fbt's entry, two arguments logged", false, Target::None),

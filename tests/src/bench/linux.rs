@@ -1,5 +1,5 @@
-//! Debian's Linux to `Run /init` and through the stress script: Trapline and qemu, resident memory, and what armed
-//! functions cost that never run.
+//! Debian's Linux to `Run /init` and through the stress script: Trapline and qemu, resident memory, and the cost of armed
+//! functions that never run.
 
 use super::boot::qemu_until;
 use super::table::{Row, Target, cpu_seconds, median};
@@ -18,16 +18,16 @@ use trapline_tests::root;
 const BOOTED: &str = "Run /init";
 /// Functions that are armed and never run.
 const ARMED: usize = 10_000;
-/// What they may make of a boot's time.
+/// Upper bound for the slowdown of a boot with them.
 const ARMED_BOUND: f64 = 1.05;
 /// Instructions from one snapshot to the next, and how many snapshots are kept.
 const EVERY: u64 = 1_000_000;
 const KEPT: usize = 100;
-/// What they may make of a boot's time.
+/// Upper bound for the slowdown of a boot with them.
 const SNAPSHOT_BOUND: f64 = 1.10;
 /// Resident memory beyond guest RAM, bytes.
 const BEYOND_RAM: u64 = 160 << 20;
-/// What qemu may take on the wall.
+/// Upper bound for qemu's wall time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// The kernel's file, and what `--only` calls its sections.
@@ -180,7 +180,7 @@ fn snapshots(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
 /// Rows of one kernel's boot.
 ///
 /// # Errors
-/// When a guest is missing or does not come to where it should.
+/// A guest is missing, or does not reach the expected text.
 pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let boot = LinuxBoot::shell(linux)?;
     let initrd = format!("initramfs-{}.cpio.gz", linux.arch);

@@ -33,7 +33,7 @@ fn kernel() -> (Vec<u8>, String) {
         // Writing to a string cannot fail.
         let _ = writeln!(map, "{:08x} T subsystem_{}_function_{n}", AT + n * SIZE, n % 97);
     }
-    // Where the last one ends.
+    // The end of the last function.
     let _ = writeln!(map, "{:08x} D _end", AT + FUNCTIONS * SIZE);
     (elf, map)
 }
@@ -41,7 +41,7 @@ fn kernel() -> (Vec<u8>, String) {
 /// The rows.
 ///
 /// # Errors
-/// When the kernel cannot be made, or has not the probes that it must have.
+/// The kernel cannot be built, or lacks expected probes.
 pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let (elf, map) = kernel();
     let image = Image::parse(&elf, "bench")?;

@@ -1,5 +1,5 @@
-//! Probes by name on Debian's amd64 kernel, which has 49,665 functions: resolved, listed, armed; and what probes cost that
-//! are known and not enabled.
+//! Probes by name on Debian's amd64 kernel, which has 49,665 functions: resolved, listed, armed; and the cost of probes that
+//! are known but not enabled.
 
 use super::table::{Row, Target as Bound, cpu_seconds, median};
 use std::error::Error;
@@ -21,8 +21,8 @@ const PROBES: usize = 40_000;
 const RESOLVED_MS: f64 = 300.0;
 const LISTED_MS: f64 = 500.0;
 const ARMED_MS: f64 = 300.0;
-/// What a probe that is not enabled may make of the time: as much as two measurements of the same loop differ by. For a point
-/// that is not called, one load and one branch, it holds in a function of a hundred instructions.
+/// Upper bound for the slowdown by a probe that is not enabled: the difference between two measurements of the same loop. For
+/// a disabled point, one load and one branch, the bound is for a function of a hundred instructions.
 const DORMANT: f64 = 1.1;
 
 fn row(what: &str, times: Vec<f64>, bound_ms: f64, of: &'static str) -> Row {
@@ -33,7 +33,7 @@ fn row(what: &str, times: Vec<f64>, bound_ms: f64, of: &'static str) -> Row {
 /// The rows of a Linux kernel.
 ///
 /// # Errors
-/// When its files are missing, or it has not the probes that it must have.
+/// Its files are missing, or it lacks expected probes.
 pub fn linux(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let name = format!("linux-{}", linux.flavour);
     let image = Image::parse(&linux.kernel()?, &name)?;
@@ -57,7 +57,7 @@ pub fn linux(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
         if (probes.stats().sites as usize) < PROBES {
             return Err(format!("{} sites are armed", probes.stats().sites).into());
         }
-        // Opening the kernel is not listing it: it is unpacked first.
+        // The time for opening and unpacking the kernel is not part of listing.
         let (opened, all) = (list(&name, "kernel_clone")?, list(&name, SPEC)?);
         listed.push(all - opened);
         whole.push(all);
@@ -96,7 +96,7 @@ fn children() -> Result<f64, Box<dyn Error>> {
 }
 
 const AT: u64 = 0x1_0000;
-/// A dormant probe's pointer.
+/// The pointer of a disabled probe.
 const POINTER: u64 = 0x2_0000;
 
 /// A loop that never ends: `dec eax`, these instructions, `jmp` back.
@@ -111,7 +111,7 @@ impl Loop {
         Self { body, length: instructions + 2 }
     }
 
-    /// A machine in it. With a place an interposer had a probe there, which is not enabled any more.
+    /// A machine in the loop. If a place is given, the interposer has had a probe there, which is now disabled.
     fn warm(&self, place: Option<(Place, u8)>) -> Result<(Machine, Option<Interposer>), Box<dyn Error>> {
         let mut machine = Machine::new(&MachineConfig { mem_size: 4 << 20, model: CpuModel::Ia32 })?;
         let mut code = vec![0x48];
@@ -147,7 +147,7 @@ impl Loop {
     }
 }
 
-/// `cmp dword ptr [POINTER], 0; jne`: what a macro-declared probe is while nobody wants it.
+/// `cmp dword ptr [POINTER], 0; jne`: a macro-declared probe that is disabled.
 fn point() -> Vec<u8> {
     let mut code = vec![0x83, 0x3d];
     code.extend((POINTER as u32).to_le_bytes());
@@ -158,7 +158,7 @@ fn point() -> Vec<u8> {
 /// Probes that are there and not enabled, against the same without them.
 ///
 /// # Errors
-/// When a machine cannot be built, or does not do what it was built for.
+/// A machine cannot be built, or does not run as expected.
 pub fn dormant(rounds: usize, scale: u64) -> Result<Vec<Row>, Box<dyn Error>> {
     let nop = || vec![0x90];
     let pointer = || Place::Pointer { linear: POINTER, paddr: POINTER, wide: false };

@@ -59,7 +59,7 @@ fn once(
 /// A row for each number of dirty pages.
 ///
 /// # Errors
-/// When the machine does not do what it was built for.
+/// The machine does not run as expected.
 pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut rows = Vec::new();
     for pages in PAGES {

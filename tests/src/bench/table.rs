@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use trapline_interposer::Way;
 pub use trapline_tests::cpu_seconds;
 
-/// What a row must not pass.
+/// The bound of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// The ratio may be at most this.
@@ -45,9 +45,9 @@ pub struct Row {
     pub unit: &'static str,
     /// Median of the ratios to the row's own yardstick, taken within each round.
     pub ratio: Option<f64>,
-    /// What the ratio is to.
+    /// The yardstick of the ratio.
     pub of: &'static str,
-    /// What it has to meet.
+    /// The bound that the ratio must meet.
     pub target: Target,
     /// The paper's ratio for the same experiment.
     pub paper: &'static str,
@@ -148,7 +148,7 @@ impl Table {
         }
     }
 
-    /// Says why something was not measured.
+    /// Prints why something was not measured.
     pub fn note(&self, text: &str) {
         if self.json {
             println!("{}", serde_json::json!({ "type": "note", "text": text }));

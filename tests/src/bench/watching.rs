@@ -1,4 +1,4 @@
-//! Watchpoints: what a run costs when something else is watched, and a hit.
+//! Watchpoints: the cost of a watch that is not hit, and that of a hit.
 
 use super::table::{Row, Target, cpu_seconds, median};
 use std::error::Error;
@@ -105,7 +105,7 @@ impl Case {
 /// Every case against the loop without a watch in the same round.
 ///
 /// # Errors
-/// When a machine cannot be built, or does not do what it was built for.
+/// A machine cannot be built, or does not run as expected.
 pub fn rows(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     let cases = cases(scale);
     let mut warm = Vec::new();

@@ -1,4 +1,4 @@
-//! One guest run in several ways, all of which must show the same: without probes, with probes, and one instruction
+//! One guest run in several ways, which must all give the same results: without probes, with probes, and one instruction
 //! at a time.
 
 use crate::common::{Guest, Setup};

@@ -1,5 +1,5 @@
-//! What random guests have found: each of these once gave a run that depended on probes, or on where the engine cuts
-//! its blocks.
+//! Defects that random guests have found: each of these runs once depended on probes, or on the engine's block
+//! boundaries.
 
 use super::alike::{alike, alike_from, every_byte};
 use crate::common::{CODE, DATA, GDT, HANDLERS, Setup};

@@ -1,4 +1,5 @@
-//! Attacks on armed pages: by their tables, their aliases, from outside the CPU, and by what the CPU needs to deliver.
+//! Attacks on armed pages: through page tables, through aliases, by devices, and through the structures that the CPU needs
+//! to deliver events.
 
 use super::alike::{alike, alike_from, end, every_byte, probes};
 use crate::common::{CODE, DATA, DS0, Guest, P, RW, STACK0, Setup, TSS, US};
@@ -144,7 +145,7 @@ fn a_write_that_bypasses_the_cpu_rearms_the_sites_over_the_new_text() {
     }
 }
 
-/// What is broken of what the CPU needs to deliver an event.
+/// The structure for delivering events that is broken.
 fn broken(bits: u32, n: usize) -> Option<Setup> {
     let setup = Setup::bits(bits).pte(DATA + 0x8000, 0);
     let mut limited = setup.clone();
@@ -157,12 +158,12 @@ fn broken(bits: u32, n: usize) -> Option<Setup> {
             limited.tss_limit = 3;
             limited
         }
-        // The IDT's, the TSS's and the inner stack's page away.
+        // The page of the IDT, of the TSS or of the inner stack is not present.
         2 => setup.pte(crate::common::IDT, 0),
         3 => setup.pte(TSS, 0),
         4 => setup.pte(crate::common::RSP0 - 8, 0),
         5 => setup.pte(STACK0 - 8, 0),
-        // Gates that are none: type 0, data segment, absent.
+        // Invalid gates: type 0, a data segment, not present.
         6 => [3u8, 6, 13, 14].into_iter().fold(setup, |s, v| s.gate(v, CODE, 0x8000)),
         7 => {
             let mut s = setup;
@@ -170,7 +171,7 @@ fn broken(bits: u32, n: usize) -> Option<Setup> {
             s
         }
         8 => [3u8, 6, 13, 14].into_iter().fold(setup, |s, v| s.gate(v, CODE, 0x0e00)),
-        // A stack of the TSS that is none.
+        // An invalid stack in the TSS.
         9 if bits == 64 => setup.at(TSS + 4, &0x8000_0000_0000_0000u64.to_le_bytes()),
         9 => setup.at(TSS + 8, &[0x08, 0, 0, 0]),
         _ => return None,

@@ -59,7 +59,7 @@ impl Form {
     pub fn all(bits: u32) -> impl Iterator<Item = Form> {
         Code::values().map(Form).filter(move |f| {
             let op = f.0.op_code();
-            // Names that no assembler takes, and the x86 side of a CPU that is none.
+            // Names that assemblers do not accept, and instructions of CPUs that are not modelled.
             let odd =
                 matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
             // A Cyrix form that is MOVMSKPS with a memory operand elsewhere: #UD, but the engine runs it as if the operand

@@ -1,8 +1,8 @@
-//! libFuzzer around the fuzz targets, a program for each: the linker leaves away what a target does not reach, counters of
-//! its edges included, which libFuzzer looks through after each execution. Built and run by `scripts/fuzz`.
+//! libFuzzer around the fuzz targets, with one program for each target: the linker drops the code that a target does not
+//! use, and its edge counters, which libFuzzer reads after each execution. `scripts/fuzz` builds and runs the programs.
 
 use mimalloc::MiMalloc;
 
-/// A third of what a target does is to allocate.
+/// A third of a target's time is spent in the allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;

@@ -1,4 +1,4 @@
-//! Fuzzes the target `source`.
+//! Fuzzes the target `clause`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzzes the target `source`.
+//! Fuzzes the target `notes`.
 
 #![no_main]
 

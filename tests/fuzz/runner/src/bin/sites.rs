@@ -1,4 +1,4 @@
-//! Fuzzes the target `source`.
+//! Fuzzes the target `sites`.
 
 #![no_main]
 
