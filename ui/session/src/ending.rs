@@ -29,7 +29,7 @@ pub enum Ending {
     CannotGoOn(String),
     /// The instruction limit.
     Limit,
-    /// The flag in [`Limits::cancel`] was raised.
+    /// The flag in `Limits::cancel` was raised.
     Interrupted,
     /// [`Command::Stop`](crate::Command::Stop).
     Stopped,

@@ -399,7 +399,7 @@ impl Guest {
         line
     }
 
-    /// A machine with this guest loaded, at its entry. For what the run of a [`Session`] does not offer.
+    /// A machine with this guest loaded, at its entry. For uses that [`crate::Session`] does not offer.
     ///
     /// # Errors
     /// Memory is too small, a disk cannot be read, or the parts do not go together.
