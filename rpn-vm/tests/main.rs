@@ -19,10 +19,6 @@ mod lints;
 mod mutation;
 #[path = "common/naive.rs"]
 mod naive;
-#[path = "common/naive_rules.rs"]
-mod naive_rules;
-#[path = "common/naive_tracing.rs"]
-mod naive_tracing;
 mod oracle;
 mod ppdf;
 mod ppdf_hostile;

@@ -5,7 +5,12 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use super::naive_tracing::{Buffer, Wishes};
+#[path = "naive_rules.rs"]
+mod rules;
+#[path = "naive_tracing.rs"]
+mod tracing;
+
+use tracing::{Buffer, Wishes};
 use trapline_rpn::{CallkStack, Host, Insn, Limits, Op, Termination, Width};
 
 /// What a program did, besides to its guest and its variables.

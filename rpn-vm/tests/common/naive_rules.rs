@@ -6,7 +6,7 @@ use trapline_rpn::{
     Argument, ArgumentError, CallkError, Context, Fault, Group, Insn, Op, Reg, Shape, by_index,
 };
 
-use super::naive::{Flow, Naive};
+use super::{Flow, Naive};
 
 impl Naive<'_> {
     /// An instruction that is no control flow.

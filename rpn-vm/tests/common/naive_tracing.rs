@@ -4,7 +4,7 @@
 
 use trapline_rpn::{Insn, Op};
 
-use super::naive::{Flow, Naive};
+use super::{Flow, Naive};
 
 /// What a call scope wants to have logged: index and count.
 #[derive(Debug, Clone, Copy, Default)]

@@ -15,10 +15,6 @@ mod hostile;
 mod language;
 #[path = "../../../rpn-vm/tests/common/naive.rs"]
 mod naive;
-#[path = "../../../rpn-vm/tests/common/naive_rules.rs"]
-mod naive_rules;
-#[path = "../../../rpn-vm/tests/common/naive_tracing.rs"]
-mod naive_tracing;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
 mod probes;

@@ -4,13 +4,12 @@
 //! to the beginning. The cost of a hit is the difference between the probed and the unprobed loop, for as many instructions.
 //! A form that breaks the loop (it loads a stack segment, a descriptor table, a mode) runs from a snapshot instead.
 
-use super::table::{cpu_seconds, median};
 use std::collections::BTreeMap;
 use std::error::Error;
 use trapline_emu::{Snapshot, TrapInterposer};
 use trapline_interposer::{Interposer, Place, ProgramId, Way};
 use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
-use trapline_tests::interposer;
+use trapline_tests::{cpu_seconds, interposer, median};
 
 #[path = "../../../emu/tests/common/mod.rs"]
 mod common;

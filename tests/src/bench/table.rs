@@ -3,7 +3,7 @@
 use super::forms::{Cost, Line, name, summary};
 use std::fmt::Write as _;
 use trapline_interposer::Way;
-pub use trapline_tests::cpu_seconds;
+pub use trapline_tests::{cpu_seconds, median};
 
 /// The bound of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -196,10 +196,4 @@ fn form_json(line: &Line) -> serde_json::Value {
         line.costs[n].map(|c| serde_json::json!({ "way": name(c.way), "ns": c.ns, "looped": c.looped }))
     };
     serde_json::json!({ "type": "form", "form": line.form, "bits32": cost(0), "bits64": cost(1) })
-}
-
-/// The middle value; of an even number, the upper of the two.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
