@@ -3,17 +3,16 @@
 //! A [`Machine`] loads an image, runs it under one exact clock, and offers every trap that comes out of a
 //! patch to a [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
 //!
-//! The rooms, each of which names only those before it: `engine` (Unicorn, and the only place that knows its layout); `isa`
-//! (decoding, pure); `mmu` (page walker and architectural TLB); `cpu` (memory access, exceptions through the guest's IDT,
-//! instructions that the machine executes itself); `views` (patches and slots); `blocks` (what is known of translated
-//! code); `run` (hooks, the run loop, and the [`Core`] that owns all parts). Beside them `devices` and `platform` (pure cores
-//! and their ports), `load` and `symbols`, `snapshot` (the state of a machine as data).
+//! The rooms, each of which names only those before it: `isa` (decoding, pure); `engine` (Unicorn, the only place that knows its
+//! layout, and the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers, memory access,
+//! exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches and slots);
+//! `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that owns all parts).
+//! Beside them `devices` and `platform` (pure cores and their ports), `load` and `symbols`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 #[doc(hidden)]
 pub mod bare;
-mod blocks;
 mod clock;
 mod cpu;
 pub mod devices;

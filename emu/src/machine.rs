@@ -262,7 +262,7 @@ impl Machine {
     /// The digest of the architectural state.
     pub fn digest(&self) -> Digest {
         let mut h = StateHasher::default();
-        self.core.cpu.hash_cpu(&mut h);
+        self.core.hash_cpu(&mut h);
         self.core.cpu.platform.hash_state(&mut h);
         std::hash::Hasher::write(&mut h, self.core.cpu.ram.bytes());
         h.finish128()

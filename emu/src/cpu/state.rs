@@ -1,10 +1,8 @@
-//! The CPU state as data: entry states, register dumps, and the canonical form that the digest hashes.
+//! Entry states and register dumps.
 
 use super::Cpu;
 use crate::engine::{Seg, Segment};
-use crate::snapshot::{CpuState, Kept};
 use std::fmt::Write as _;
-use std::hash::Hasher;
 
 /// The mode in which an image is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,23 +144,6 @@ impl Cpu {
             gdt.base, gdt.limit, idt.base, idt.limit, tr.selector, tr.base
         );
         s
-    }
-
-    /// The state of the CPU, between two instructions.
-    pub fn cpu_state(&self) -> CpuState {
-        let kept = Kept {
-            tsc_offset: self.tsc_offset,
-            halted: self.halted,
-            nmi_pending: self.nmi_pending,
-            nmi_blocked: self.nmi_blocked,
-        };
-        CpuState::read(*self.env, self.eflags(), kept)
-    }
-
-    /// Feeds the CPU's state and the clock to a hasher.
-    pub(crate) fn hash_cpu(&self, h: &mut impl Hasher) {
-        let clock = &self.hot.clock;
-        self.cpu_state().hash([clock.icount, clock.skipped], h);
     }
 }
 

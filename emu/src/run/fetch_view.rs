@@ -9,7 +9,7 @@ impl Core {
     pub fn peek_code(&self, va: u64, to: &mut [u8]) -> usize {
         self.cpu.prefix(va, to, |ram, paddr, part| {
             let read = ram.read_code(paddr, part);
-            self.as_traps(paddr, part);
+            self.views.as_traps(&self.cpu.ram, paddr, part);
             read
         })
     }

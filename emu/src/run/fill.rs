@@ -23,7 +23,7 @@ impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(crate) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
         // What is there is ours. The guest has nothing at these addresses, which are not canonical.
-        if in_slots(page) && access != Access::Write && self.active_slot.is_some() {
+        if in_slots(page) && access != Access::Write && self.views.active.is_some() {
             return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
         }
         match self.resolve(page, access) {
@@ -249,7 +249,7 @@ impl Core {
 
     /// Has the machine see the instruction at linear `pc` as a fetch would, where the fetch view is older than RAM.
     pub(crate) fn refresh_view(&mut self, pc: u64) {
-        if self.patches.is_empty() {
+        if self.views.is_empty() {
             return;
         }
         for at in [pc, pc.wrapping_add(LONGEST as u64 - 1)] {

@@ -70,10 +70,10 @@ impl Core {
         let Some(paddr) = self.openable(linear) else { return false };
         if own {
             self.to_open = Some(linear);
-        } else if self.jumps_at(paddr) || self.may_jump(paddr) && self.leaves_room(linear) {
+        } else if self.views.jumps_at(paddr) || self.views.may_jump(paddr) && self.leaves_room(linear) {
             // The block, which has trapped so often, ends with a jump when it is translated anew.
             let begin = self.last().map_or(linear, |b| b.pc());
-            self.set_jumps(paddr, true);
+            self.views.set_jumps(&mut self.cpu, paddr, true);
             self.drop_block(begin, paddr);
         }
         own
@@ -112,13 +112,13 @@ impl Core {
     /// The patch at EIP is hit as by a trap, although none has come.
     pub(crate) fn hit_here(&mut self) {
         let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
-        let Some(patch) = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p)) else { return };
+        let Some(patch) = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p)) else { return };
         // A trap would have been counted.
         self.cpu.hot.clock.icount += 1;
         self.ask(Trap { vector: 3, ip, linear, patch, in_line: false });
         let halt = self.halt.take();
         self.halted_by(halt);
-        if self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip())) {
+        if self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip())) {
             self.step(1);
         }
     }
@@ -126,8 +126,8 @@ impl Core {
     /// Whether linear `at` is the second byte of a patch's jump to itself.
     pub(crate) fn is_clobbered(&self, at: u64) -> bool {
         !at.is_multiple_of(PAGE)
-            && !self.patches.is_empty()
-            && self.cpu.code_paddr(at - 1).is_some_and(|p| self.jumps_at(p))
+            && !self.views.is_empty()
+            && self.cpu.code_paddr(at - 1).is_some_and(|p| self.views.jumps_at(p))
     }
 
     /// What begins at EIP is stepped with the guest's own bytes.
@@ -136,14 +136,14 @@ impl Core {
         if self.is_clobbered(linear)
             && let Some(paddr) = self.cpu.code_paddr(linear - 1)
         {
-            self.count_clobbered(paddr);
+            self.views.count_clobbered(&mut self.cpu, paddr);
         }
     }
 
     /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
     pub(crate) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
         let begins = at == b.pc() && b.is(BlockCell::SITE);
-        !begins && self.cpu.code_paddr(at).is_some_and(|p| self.jumps_at(p))
+        !begins && self.cpu.code_paddr(at).is_some_and(|p| self.views.jumps_at(p))
     }
 
     fn forget_traps(&mut self) {
@@ -157,14 +157,14 @@ impl Core {
         let paddr = self.cpu.code_paddr(linear)?;
         let page = self.cpu.ram.pages.get((paddr / PAGE) as usize)?;
         let current = page.is(PageState::ARMED) && !page.is(PageState::STALE);
-        (current && self.may_be_in_line(paddr)).then_some(paddr)
+        (current && self.views.may_be_in_line(paddr)).then_some(paddr)
     }
 
     /// Opens the view for the block at EIP, if that is the one whose site is to be hit in line.
     pub(crate) fn open_wanted(&mut self) {
         let Some(linear) = self.to_open.take().filter(|&at| at == self.cpu.linear_ip()) else { return };
         if let Some(paddr) = self.openable(linear) {
-            self.show_original(paddr, 1);
+            self.views.show_original(&mut self.cpu, paddr, 1);
             self.drop_block(linear, paddr);
             self.opening = Some(Opening { linear, paddr, cell: None });
         }
@@ -184,9 +184,9 @@ impl Core {
     /// the site may have been translated from what it should not see.
     pub(crate) fn close(&mut self, cell: Option<CellRef>) -> bool {
         let Some(opening) = self.opening.take() else { return true };
-        let Some(patch) = self.hide_original(opening.paddr) else {
+        let Some(patch) = self.views.hide_original(&mut self.cpu, opening.paddr) else {
             // The guest has an INT3 there itself.
-            self.keep_trapping(opening.paddr);
+            self.views.keep_trapping(&mut self.cpu, opening.paddr);
             return true;
         };
         // The engine does not report its first translations.
@@ -208,7 +208,7 @@ impl Core {
     /// The block that begins with the site at EIP cannot run in one go: it is no use to hit the site in line.
     pub(crate) fn refuse_in_line(&mut self) {
         if let Some(paddr) = self.cpu.code_paddr(self.cpu.linear_ip()) {
-            self.keep_trapping(paddr);
+            self.views.keep_trapping(&mut self.cpu, paddr);
             self.drop_block(self.cpu.linear_ip(), paddr);
         }
     }
@@ -233,7 +233,7 @@ impl Core {
     pub(crate) fn arrive(&mut self, cell: CellRef) -> bool {
         let (linear, patch) = (cell.pc(), cell.head());
         let trap = Trap { vector: 3, ip: self.cpu.env.eip(), linear, patch, in_line: true };
-        self.active_slot = None;
+        self.views.active = None;
         let before = self.translated_for();
         self.cpu.blocks_dropped = false;
         let verdict = self.with_interposer(|i, core| i.trap(core, &trap)).unwrap_or(Verdict::Step);

@@ -53,7 +53,7 @@ impl Core {
 
     /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
     pub(crate) fn access_device(&mut self, page: u64) {
-        let in_slot = self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip()));
+        let in_slot = self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip()));
         if in_slot {
             // Its trap, or the iteration before, has counted it: the device sees the time of before it all the same.
             self.cpu.hot.last = None;

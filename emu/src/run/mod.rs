@@ -6,6 +6,7 @@
 //! `watch` (what the interposer is asked), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
 
 mod api;
+mod count;
 mod deliver;
 mod fetch_view;
 mod fill;
@@ -14,6 +15,7 @@ mod in_line;
 pub(crate) mod interpose;
 mod mmio;
 mod own;
+mod patching;
 pub(crate) mod publish;
 mod snapshot;
 mod stub;
@@ -33,7 +35,8 @@ use crate::mmu::Access;
 use crate::platform::Platform;
 use crate::ram::{PAGE, Ram, SLOT_PAGES};
 use crate::snapshot::{MachineIdentity, PageTable, SavedConsole};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::views::Views;
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -111,6 +114,7 @@ pub(crate) enum Refusal {
 pub struct Core<Unsized: ?Sized = [()]> {
     // First, so that its engine is dropped before what the hooks use.
     pub(crate) cpu: Cpu,
+    pub(crate) views: Views,
     pub(crate) cells: CellArena,
     /// Cell that the next translation will take.
     pub(crate) next_cell: CellRef,
@@ -124,11 +128,6 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) failure: Option<String>,
     pub(crate) watch_code_pages: bool,
     pub(crate) watch_user_code: bool,
-    pub(crate) patches: BTreeMap<u32, Vec<crate::views::patch::Patch>>,
-    /// Those of the pages of the instruction that is being stepped.
-    pub(crate) lifted: Vec<crate::views::patch::Lifted>,
-    pub(crate) slots: crate::views::patch::Slots,
-    pub(crate) active_slot: Option<crate::views::patch::ActiveSlot>,
     /// Traps after which a site is hit in line, see `in_line`.
     pub(crate) in_line_after: u16,
     pub(crate) hits_in_line: u64,
@@ -196,6 +195,7 @@ impl Core {
         let saved_pages = PageTable::zeroed((ram.size() / PAGE) as u32);
         Ok(Box::new(Core {
             cpu: Cpu::new(model, engine, hot, ram, platform),
+            views: Views::default(),
             cells,
             next_cell: first,
             mode: Mode::Free,
@@ -206,10 +206,6 @@ impl Core {
             failure: None,
             watch_code_pages: false,
             watch_user_code: false,
-            patches: BTreeMap::new(),
-            lifted: Vec::new(),
-            slots: crate::views::patch::Slots::default(),
-            active_slot: None,
             in_line_after: in_line::OFTEN,
             hits_in_line: 0,
             to_open: None,

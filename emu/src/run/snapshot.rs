@@ -6,10 +6,29 @@
 
 use crate::ram::{PAGE, PageState};
 use crate::run::{Core, Mode};
-use crate::snapshot::{MachineState, PageTable, Snapshot, SnapshotMismatch};
+use crate::snapshot::{CpuState, Kept, MachineState, PageTable, Snapshot, SnapshotMismatch};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 impl Core {
+    /// The state of the CPU, between two instructions.
+    pub fn cpu_state(&self) -> CpuState {
+        let cpu = &self.cpu;
+        let kept = Kept {
+            tsc_offset: cpu.tsc_offset,
+            halted: cpu.halted,
+            nmi_pending: cpu.nmi_pending,
+            nmi_blocked: cpu.nmi_blocked,
+        };
+        CpuState::read(*cpu.env, cpu.eflags(), kept)
+    }
+
+    /// Feeds the CPU's state and the clock to a hasher.
+    pub(crate) fn hash_cpu(&self, h: &mut impl Hasher) {
+        let clock = &self.cpu.hot.clock;
+        self.cpu_state().hash([clock.icount, clock.skipped], h);
+    }
+
     /// Saves the machine.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let written = std::mem::take(&mut self.cpu.ram.dirty);
@@ -21,7 +40,7 @@ impl Core {
         self.clean_pages(written);
         self.saved_console = self.saved_console.grown_to(&self.cpu.console.text);
         let state = MachineState {
-            cpu: self.cpu.cpu_state(),
+            cpu: self.cpu_state(),
             icount: self.cpu.hot.clock.icount,
             skipped: self.cpu.hot.clock.skipped,
             idle_ns: self.idle_ns,
@@ -70,7 +89,7 @@ impl Core {
         self.cpu.user_writes = self.cpu.user_contexts.values().any(|c| c.written != 0);
         self.narrow_stubs = state.narrow_stubs;
         self.cpu.hot.last = None;
-        self.active_slot = None;
+        self.views.active = None;
         self.tentative = None;
         self.to_open = None;
         self.mode = Mode::Free;

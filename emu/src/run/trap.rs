@@ -31,7 +31,7 @@ impl Core {
     fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
             let linear = self.cpu.env.cs_base().wrapping_add(eip);
-            let patch = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p));
+            let patch = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p));
             if let Some(patch) = patch.filter(|_| !self.is_in_line_site(linear)) {
                 self.rewind(linear);
                 self.cpu.hot.clock.icount += 1;
@@ -52,7 +52,7 @@ impl Core {
         let linear = env.cs_base().wrapping_add(eip);
         if software {
             let at = self.software_interrupt_ip(vector, eip);
-            self.active_slot = None;
+            self.views.active = None;
             // INTO does not end its block.
             self.rewind(linear);
             self.deliver(vector, None, Origin::Software, eip, at);
@@ -105,7 +105,7 @@ impl Core {
 
     #[cold]
     fn find_trapped_patch(&mut self, linear: u64, cell: Option<CellRef>) -> Option<u32> {
-        let found = self.cpu.code_paddr(linear).and_then(|p| self.patch_at(p));
+        let found = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p));
         if let Some(cell) = cell
             && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
         {
@@ -128,7 +128,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn ask(&mut self, trap: Trap) {
         let env = *self.cpu.env;
-        self.active_slot = None;
+        self.views.active = None;
         env.set_eip(trap.ip);
         self.cpu.hot.clock.icount -= 1;
         if self.traps_too_often(trap.linear) {
@@ -159,7 +159,7 @@ impl Core {
             // A run that is to end here ends behind the instruction: in a slot it would end inside of it.
             Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
                 self.cpu.hot.clock.icount += 1;
-                self.enter_slot(slot, trap);
+                self.views.enter_slot(&mut self.cpu, slot, trap.ip);
             }
             other => self.not_resumed(other, trap),
         }

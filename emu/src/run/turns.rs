@@ -321,7 +321,7 @@ impl Core {
                 ) {
                     let halt = self.halt.take();
                     self.halted_by(halt);
-                } else if self.active_slot.is_some_and(|s| s.contains(self.cpu.env.eip())) {
+                } else if self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip())) {
                     self.step(1);
                 }
             }
@@ -358,8 +358,8 @@ impl Core {
 
     /// If a displaced instruction faulted out of line, makes it look as if it had faulted at its site.
     pub(crate) fn leave_slot_on_fault(&mut self) {
-        self.hide_slot_from_fpu();
-        if let Some(slot) = self.active_slot.take()
+        self.views.hide_slot_from_fpu(&self.cpu);
+        if let Some(slot) = self.views.active.take()
             && slot.contains(self.cpu.env.eip())
         {
             self.cpu.env.set_eip(slot.site);

@@ -358,7 +358,7 @@ impl Core {
 
     /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
     pub(crate) fn step_watched(&mut self) {
-        let slot = self.active_slot.filter(|s| s.contains(self.cpu.env.eip()));
+        let slot = self.views.active.filter(|s| s.contains(self.cpu.env.eip()));
         let expected = match slot {
             // Its trap, or the iteration before, has counted it.
             Some(_) => {
@@ -414,7 +414,7 @@ impl Core {
             stepped |= matches!(verdict, Some(Verdict::Step));
         }
         let repeated = self.cpu.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
-        let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.patch_at(p).is_some());
+        let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.views.patch_at(p).is_some());
         self.pass(linear);
         if patched || !stepped {
             // A patch under the watch has reported how the instruction ended.

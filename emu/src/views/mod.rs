@@ -1,5 +1,6 @@
 //! Two views of code: the patches that instruction fetches see, and the slots that displaced instructions run from.
 
-pub(crate) mod patch;
+mod patch;
 
+pub(crate) use patch::{ActiveSlot, Views};
 pub use patch::{PatchError, SLOT_BYTES, Slot};

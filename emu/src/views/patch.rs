@@ -4,11 +4,11 @@
 //! holds our bytes. Invariant: the shadow of an armed page is RAM with the page's patches applied, unless
 //! the page is `STALE`, in which case the next fetch fill resynchronises it.
 
+use crate::cpu::Cpu;
 use crate::engine::SLOT_VA;
 use crate::isa::decode::{self, decode};
-use crate::ram::{PAGE, PageState, SLOT_PAGES};
-use crate::run::Core;
-use crate::run::interpose::Trap;
+use crate::ram::{PAGE, PageState, Ram, SLOT_PAGES};
+use std::collections::BTreeMap;
 
 /// Longest patch, in bytes.
 const MAX_PATCH: usize = 8;
@@ -121,17 +121,45 @@ pub(crate) struct Slots {
     free: Vec<u32>,
 }
 
-impl Core {
+/// The patches of all armed pages, and the slots.
+#[derive(Default)]
+pub(crate) struct Views {
+    patches: BTreeMap<u32, Vec<Patch>>,
+    /// Those of the pages of the instruction that is being stepped.
+    lifted: Vec<Lifted>,
+    slots: Slots,
+    /// The displaced instruction that is running out of line.
+    pub active: Option<ActiveSlot>,
+}
+
+impl Views {
+    /// Whether no page is armed.
+    pub fn is_empty(&self) -> bool {
+        self.patches.is_empty()
+    }
+
+    /// How many pages have their patches lifted.
+    pub fn lifted(&self) -> usize {
+        self.lifted.len()
+    }
+
+    /// Puts the patches back that were lifted since there were `already` pages without theirs.
+    pub fn put_back(&mut self, cpu: &mut Cpu, already: usize) {
+        for lifted in self.lifted.split_off(already) {
+            self.put_patches(cpu, lifted);
+        }
+    }
+
     /// Patches the fetch view at `paddr`. Traps that come out of it carry `id`.
     ///
     /// # Errors
     /// See [`PatchError`].
-    pub fn arm(&mut self, paddr: u64, bytes: &[u8], id: u32) -> Result<(), PatchError> {
+    pub fn arm(&mut self, cpu: &mut Cpu, paddr: u64, bytes: &[u8], id: u32) -> Result<(), PatchError> {
         let offset = paddr % PAGE;
         if bytes.is_empty() || bytes.len() > MAX_PATCH || offset + bytes.len() as u64 > PAGE {
             return Err(PatchError::Shape { paddr, len: bytes.len() });
         }
-        if paddr >= self.cpu.ram.size() {
+        if paddr >= cpu.ram.size() {
             return Err(PatchError::OutsideRam(paddr));
         }
         let page = (paddr / PAGE) as u32;
@@ -157,12 +185,12 @@ impl Core {
         };
         patch.bytes[..bytes.len()].copy_from_slice(bytes);
         list.insert(at, patch);
-        self.patches_changed(page);
+        self.patches_changed(cpu, page);
         Ok(())
     }
 
     /// Removes the patch at `paddr`; false when there is none.
-    pub fn disarm(&mut self, paddr: u64) -> bool {
+    pub fn disarm(&mut self, cpu: &mut Cpu, paddr: u64) -> bool {
         let page = (paddr / PAGE) as u32;
         let lifted = self.lifted.iter_mut().find(|lifted| lifted.page == page).map(|lifted| &mut lifted.list);
         let Some(list) = lifted.or_else(|| self.patches.get_mut(&page)) else { return false };
@@ -171,117 +199,74 @@ impl Core {
         if list.is_empty() {
             self.patches.remove(&page);
         }
-        self.patches_changed(page);
+        self.patches_changed(cpu, page);
         true
     }
 
     /// A patch of `page` has come or gone. While the page's patches are lifted for a step, fetches go on seeing RAM, and the
     /// view changes when the step is over.
-    fn patches_changed(&mut self, page: u32) {
+    fn patches_changed(&mut self, cpu: &mut Cpu, page: u32) {
         match self.lifted.iter_mut().find(|lifted| lifted.page == page) {
             Some(lifted) => lifted.changed = true,
-            None => self.view_changed(page),
+            None => self.view_changed(cpu, page),
         }
     }
 
     /// The fetch view of `page` is to differ from before: it is rebuilt at the next fetch.
-    fn view_changed(&mut self, page: u32) {
-        self.cpu.drop_page_blocks(page);
-        self.cpu.forget_mappings(page);
+    fn view_changed(&mut self, cpu: &mut Cpu, page: u32) {
+        cpu.drop_page_blocks(page);
+        cpu.forget_mappings(page);
         let list = self.patches.get_mut(&page);
         let armed = list.is_some();
         list.into_iter().flatten().for_each(Patch::reset);
-        let state = &mut self.cpu.ram.pages[page as usize];
+        let state = &mut cpu.ram.pages[page as usize];
         state.flags &= !(PageState::BOTH | PageState::WRITABLE | PageState::STALE | PageState::ARMED);
         if armed {
             state.flags |= PageState::ARMED | PageState::STALE;
         }
     }
 
-    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
-    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
-    pub(crate) fn step_unpatched(&mut self, length: usize) {
-        let at = self.cpu.linear_ip();
-        let last = at.wrapping_add(length as u64 - 1);
-        let mut pages = [at, last].map(|va| self.cpu.code_paddr(va).map(|p| (p / PAGE) as u32));
-        if pages[0] == pages[1] {
-            pages[1] = None;
-        }
-        // A step may lead to another, whose patches go back first.
-        let (already, unpatched) = (self.lifted.len(), self.unpatched);
-        pages.into_iter().flatten().for_each(|page| self.lift_patches(page));
-        self.unpatched = !self.lifted.is_empty();
-        self.step(1);
-        self.unpatched = unpatched;
-        for lifted in self.lifted.split_off(already) {
-            self.put_patches(lifted);
-        }
-    }
-
     /// Takes all patches of a page away for one step: fetches see RAM, whose translations are kept for the next time.
-    fn lift_patches(&mut self, page: u32) {
+    pub(crate) fn lift_patches(&mut self, cpu: &mut Cpu, page: u32) {
         let Some(list) = self.patches.remove(&page) else { return };
         self.lifted.push(Lifted { page, list, changed: false });
-        self.cpu.forget_mappings(page);
-        let state = &mut self.cpu.ram.pages[page as usize];
+        cpu.forget_mappings(page);
+        let state = &mut cpu.ram.pages[page as usize];
         state.flags &= !PageState::ARMED;
         state.flags |= PageState::UNPATCHED;
     }
 
     /// Puts lifted patches back. What the step wrote to the page makes both views new, and so does a patch that was armed or
     /// disarmed during the step.
-    fn put_patches(&mut self, lifted: Lifted) {
+    fn put_patches(&mut self, cpu: &mut Cpu, lifted: Lifted) {
         let Lifted { page, list, changed } = lifted;
         if !list.is_empty() {
             self.patches.insert(page, list);
         }
-        let state = &mut self.cpu.ram.pages[page as usize];
+        let state = &mut cpu.ram.pages[page as usize];
         state.flags |= PageState::ARMED;
         if changed || state.is(PageState::STALE | PageState::WRITABLE | PageState::BOTH) {
-            self.view_changed(page);
+            self.view_changed(cpu, page);
         } else {
-            self.cpu.forget_mappings(page);
+            cpu.forget_mappings(page);
         }
     }
 
-    /// Rebuilds the shadow of an armed page from RAM, and tells the interposer when the guest changed bytes
-    /// since it was last built.
-    pub(crate) fn resync(&mut self, page: u32) {
-        let paddr = u64::from(page) * PAGE;
-        self.apply_patches(page);
-        if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some() {
-            if self.cpu.ram.pages[page as usize].is(PageState::STALE) {
-                self.apply_patches(page);
-            }
-        }
-    }
-
-    fn apply_patches(&mut self, page: u32) {
-        self.cpu.ram.refresh_shadow(page);
+    pub(crate) fn apply_patches(&mut self, cpu: &mut Cpu, page: u32) {
+        cpu.ram.refresh_shadow(page);
         let paddr = u64::from(page) * PAGE;
         if let Some(list) = self.patches.get_mut(&page) {
             for p in list {
                 p.reset();
-                self.cpu.ram.write_shadow(paddr + u64::from(p.offset), p.view());
+                cpu.ram.write_shadow(paddr + u64::from(p.offset), p.view());
             }
         }
     }
 
-    /// Tells the interposer of a page that code is about to be fetched from.
-    pub(crate) fn announce_code_page(&mut self, paddr: u64) {
-        self.with_interposer(|i, core| i.code_page(core, paddr));
-    }
-
-    /// Physical pages that code has been fetched from since they were last written, ascending.
-    pub fn code_pages(&self) -> Vec<u64> {
-        let pages = self.cpu.ram.pages.iter().enumerate();
-        pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
-    }
-
     /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
     /// any byte lies outside RAM.
-    pub fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
-        if !self.cpu.ram.read(paddr, to) {
+    pub fn read_code(&self, ram: &Ram, paddr: u64, to: &mut [u8]) -> bool {
+        if !ram.read(paddr, to) {
             return false;
         }
         let pages = (paddr / PAGE) as u32..(paddr + to.len() as u64).div_ceil(PAGE) as u32;
@@ -311,31 +296,31 @@ impl Core {
     }
 
     /// Has the patch at `paddr` trap at each hit until the page is rewritten.
-    pub(crate) fn keep_trapping(&mut self, paddr: u64) {
+    pub(crate) fn keep_trapping(&mut self, cpu: &mut Cpu, paddr: u64) {
         if let Some(patch) = self.patch_mut(paddr) {
             patch.traps_only = true;
         }
-        self.set_jumps(paddr, false);
+        self.set_jumps(cpu, paddr, false);
     }
 
     /// Has fetches see a jump to itself at the patch at `paddr`, or an INT3 again. What ends with the jump, or begins
     /// on its second byte, is dropped then; what ends with the INT3 may stay.
-    pub(crate) fn set_jumps(&mut self, paddr: u64, jumps: bool) {
+    pub(crate) fn set_jumps(&mut self, cpu: &mut Cpu, paddr: u64, jumps: bool) {
         let Some(patch) = self.patch_mut(paddr) else { return };
         let before = std::mem::replace(&mut patch.jumps, jumps);
         if before != jumps {
-            self.show_original(paddr, JUMP_TO_ITSELF.len());
-            self.hide_original(paddr);
+            self.show_original(cpu, paddr, JUMP_TO_ITSELF.len());
+            self.hide_original(cpu, paddr);
         }
         if before && !jumps {
-            self.cpu.drop_view_blocks(paddr);
-            self.cpu.drop_view_blocks(paddr + 1);
+            cpu.drop_view_blocks(paddr);
+            cpu.drop_view_blocks(paddr + 1);
         }
     }
 
     /// Makes of a part of the fetch view at `paddr`, all of one page, what it would be without jumps to themselves: an INT3,
     /// and the guest's byte behind it.
-    pub(crate) fn as_traps(&self, paddr: u64, part: &mut [u8]) {
+    pub(crate) fn as_traps(&self, ram: &Ram, paddr: u64, part: &mut [u8]) {
         let Some(list) = self.patches.get(&((paddr / PAGE) as u32)) else { return };
         let end = paddr % PAGE + part.len() as u64;
         let from = list.partition_point(|p| u64::from(p.offset) + 1 < paddr % PAGE);
@@ -343,7 +328,7 @@ impl Core {
         for patch in inside.filter(|p| p.jumps) {
             let at = paddr / PAGE * PAGE + u64::from(patch.offset);
             let mut bytes = [patch.bytes[0], 0];
-            self.cpu.ram.read(at + 1, &mut bytes[1..]);
+            ram.read(at + 1, &mut bytes[1..]);
             for (n, byte) in (0..).zip(bytes) {
                 let to = (at + n).checked_sub(paddr).and_then(|into| part.get_mut(into as usize));
                 to.into_iter().for_each(|to| *to = byte);
@@ -363,30 +348,30 @@ impl Core {
     }
 
     /// A block has begun on the second byte of the jump at `paddr`.
-    pub(crate) fn count_clobbered(&mut self, paddr: u64) {
+    pub(crate) fn count_clobbered(&mut self, cpu: &mut Cpu, paddr: u64) {
         let Some(patch) = self.patch_mut(paddr) else { return };
         patch.clobbered = patch.clobbered.saturating_add(1);
         if patch.clobbered == CLOBBERED_OFTEN {
-            self.set_jumps(paddr, false);
+            self.set_jumps(cpu, paddr, false);
         }
     }
 
     /// Has fetches see `length` of the guest's bytes at `paddr`, or as many as the patch there has.
-    pub(crate) fn show_original(&mut self, paddr: u64, length: usize) {
+    pub(crate) fn show_original(&mut self, cpu: &mut Cpu, paddr: u64, length: usize) {
         let mut bytes = [0; MAX_PATCH];
         let Some(length) = self.patch(paddr).map(|p| p.view().len().max(length)) else { return };
         // Where the patch ends at the end of a page there is no more.
         let length = length.min((PAGE - paddr % PAGE) as usize);
-        if self.cpu.ram.read(paddr, &mut bytes[..length]) {
-            self.cpu.ram.write_shadow(paddr, &bytes[..length]);
+        if cpu.ram.read(paddr, &mut bytes[..length]) {
+            cpu.ram.write_shadow(paddr, &bytes[..length]);
         }
     }
 
     /// Has fetches see the patch at `paddr` again. Its identifier, if they did not.
-    pub(crate) fn hide_original(&mut self, paddr: u64) -> Option<u32> {
+    pub(crate) fn hide_original(&mut self, cpu: &mut Cpu, paddr: u64) -> Option<u32> {
         let patch = self.patch(paddr).copied()?;
-        let hidden = self.cpu.ram.shadow_is(paddr, patch.view());
-        self.cpu.ram.write_shadow(paddr, patch.view());
+        let hidden = cpu.ram.shadow_is(paddr, patch.view());
+        cpu.ram.write_shadow(paddr, patch.view());
         (!hidden).then_some(patch.id)
     }
 
@@ -414,7 +399,14 @@ impl Core {
     ///
     /// # Errors
     /// [`PatchError::NoSlot`].
-    pub fn take_slot(&mut self, copy: &[u8], site_len: u8, site: u64, bits: u32) -> Result<Slot, PatchError> {
+    pub fn take_slot(
+        &mut self,
+        cpu: &mut Cpu,
+        copy: &[u8],
+        site_len: u8,
+        site: u64,
+        bits: u32,
+    ) -> Result<Slot, PatchError> {
         let total = (SLOT_PAGES * PAGE) as usize / SLOT_BYTES;
         let index = match self.slots.free.pop() {
             Some(i) => i,
@@ -440,21 +432,21 @@ impl Core {
             code[at..at + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
             code[at + 6..at + 14].copy_from_slice(&next.to_le_bytes());
         } else {
-            let from = (SLOT_VA + offset as u64 + at as u64 + 5).wrapping_sub(self.cpu.env.cs_base()) as u32;
+            let from = (SLOT_VA + offset as u64 + at as u64 + 5).wrapping_sub(cpu.env.cs_base()) as u32;
             code[at] = 0xe9;
             code[at + 1..at + 5].copy_from_slice(&(next as u32).wrapping_sub(from).to_le_bytes());
         }
-        self.cpu.ram.write_slot(offset, &code);
-        self.cpu.drop_slot_blocks(offset as u64);
+        cpu.ram.write_slot(offset, &code);
+        cpu.drop_slot_blocks(offset as u64);
         Ok(Slot { index, len: len as u8, site_len })
     }
 
     /// The FPU remembers where its last instruction was: at the site, not in the slot.
-    pub(crate) fn hide_slot_from_fpu(&mut self) {
-        if let Some(slot) = self.active_slot
-            && slot.contains(self.cpu.env.fpip())
+    pub(crate) fn hide_slot_from_fpu(&self, cpu: &Cpu) {
+        if let Some(slot) = self.active
+            && slot.contains(cpu.env.fpip())
         {
-            self.cpu.env.set_fpip(slot.site);
+            cpu.env.set_fpip(slot.site);
         }
     }
 
@@ -465,11 +457,11 @@ impl Core {
 
     /// Directs execution into a slot.
     #[inline]
-    pub(crate) fn enter_slot(&mut self, slot: Slot, trap: &Trap) {
+    pub(crate) fn enter_slot(&mut self, cpu: &mut Cpu, slot: Slot, site: u64) {
         let linear = SLOT_VA + u64::from(slot.index) * SLOT_BYTES as u64;
-        let ip = if self.cpu.env.code64() { linear } else { linear.wrapping_sub(self.cpu.env.cs_base()) };
-        let next = self.cpu.wrap_ip(trap.ip.wrapping_add(slot.site_len.into()));
-        self.active_slot = Some(ActiveSlot { ip, len: slot.len, site: trap.ip, next });
-        self.cpu.env.set_eip(ip);
+        let ip = if cpu.env.code64() { linear } else { linear.wrapping_sub(cpu.env.cs_base()) };
+        let next = cpu.wrap_ip(site.wrapping_add(slot.site_len.into()));
+        self.active = Some(ActiveSlot { ip, len: slot.len, site, next });
+        cpu.env.set_eip(ip);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
+use super::{Core, Halt, Mode};
 use crate::cpu::flags::VM;
 use crate::engine::cell::{BlockCell, CellRef};
 use crate::engine::hflags;
@@ -9,7 +10,6 @@ use crate::engine::in_slots;
 use crate::isa::Repeat;
 use crate::isa::decode::{self, Compared, Kind, LONGEST};
 use crate::ram::{PAGE, PageState};
-use crate::run::{Core, Halt, Mode};
 use crate::views::SLOT_BYTES;
 use iced_x86::Instruction;
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ impl Core {
         }
         self.cpu.write_user_registers();
         if b.is(BlockCell::SLOT) {
-            self.hide_slot_from_fpu();
+            self.views.hide_slot_from_fpu(&self.cpu);
         }
         if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_all_of_last(b.pc())) {
             // The block in progress was overwritten by its own store: the engine has gone back to that
@@ -192,7 +192,7 @@ impl Core {
     /// Whether the repeated instruction that runs in a slot may have overwritten itself where it came from.
     fn site_rewritten(&self) -> bool {
         let site =
-            self.active_slot.and_then(|s| self.cpu.code_paddr(self.cpu.env.cs_base().wrapping_add(s.site)));
+            self.views.active.and_then(|s| self.cpu.code_paddr(self.cpu.env.cs_base().wrapping_add(s.site)));
         let page = site.and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::STALE))
     }
@@ -430,7 +430,7 @@ impl Core {
             b.mark(BlockCell::SLOT_TAIL);
             return;
         }
-        let Some(slot) = self.active_slot.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
+        let Some(slot) = self.views.active.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
         if let Some(i) = self.cpu.decode_original(base.wrapping_add(slot.site))
             && decode::kind(&i) == Kind::Repeated
         {
@@ -463,19 +463,19 @@ impl Core {
 
     /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
     fn patches_in(&self, at: u64, end: u64) -> bool {
-        if self.patches.is_empty() {
+        if self.views.is_empty() {
             return false;
         }
         let border = (at | (PAGE - 1)).saturating_add(1);
         let on_page = |from: u64, to: u64| {
-            from < to && self.cpu.code_paddr(from).is_some_and(|p| self.has_patch(p, to - from))
+            from < to && self.cpu.code_paddr(from).is_some_and(|p| self.views.has_patch(p, to - from))
         };
         on_page(at, end.min(border)) || on_page(border, end)
     }
 
     /// Whether a patch begins at linear `at`.
     pub(crate) fn patched(&self, at: u64) -> bool {
-        self.cpu.code_paddr(at).is_some_and(|p| self.patch_at(p).is_some())
+        self.cpu.code_paddr(at).is_some_and(|p| self.views.patch_at(p).is_some())
     }
 
     /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
@@ -510,8 +510,8 @@ impl Core {
     }
 
     /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
-    fn settle_repeated(&mut self, slot: crate::views::patch::ActiveSlot) {
-        self.active_slot = None;
+    fn settle_repeated(&mut self, slot: crate::views::ActiveSlot) {
+        self.views.active = None;
         self.cpu.hot.last = None;
         if self.rep_count(self.cpu.env.cs_base().wrapping_add(slot.site)) == 0 {
             self.cpu.env.set_eip(slot.next);
@@ -526,13 +526,13 @@ impl Core {
     pub(crate) fn settle(&mut self) {
         let ip = self.cpu.env.eip();
         let pc = self.cpu.linear_ip();
-        if let Some(slot) = self.active_slot {
-            self.hide_slot_from_fpu();
+        if let Some(slot) = self.views.active {
+            self.views.hide_slot_from_fpu(&self.cpu);
             if let Some(next) = slot.guest_ip_after(ip) {
                 self.cpu.env.set_eip(next);
-                self.active_slot = None;
+                self.views.active = None;
             } else if !slot.contains(ip) {
-                self.active_slot = None;
+                self.views.active = None;
             } else if self.repeating(self.cpu.env.cs_base().wrapping_add(ip)) {
                 return self.settle_repeated(slot);
             }

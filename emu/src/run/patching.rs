@@ -1,0 +1,83 @@
+//! Patching the fetch view of a machine, and stepping instructions past their patches.
+
+use super::Core;
+use crate::ram::{PAGE, PageState};
+use crate::views::{PatchError, Slot};
+
+impl Core {
+    /// Patches the fetch view at `paddr`. Traps that come out of it carry `id`.
+    ///
+    /// # Errors
+    /// See [`PatchError`].
+    pub fn arm(&mut self, paddr: u64, bytes: &[u8], id: u32) -> Result<(), PatchError> {
+        self.views.arm(&mut self.cpu, paddr, bytes, id)
+    }
+
+    /// Removes the patch at `paddr`; false when there is none.
+    pub fn disarm(&mut self, paddr: u64) -> bool {
+        self.views.disarm(&mut self.cpu, paddr)
+    }
+
+    /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
+    ///
+    /// `site` is the EIP of the site in the current code segment: the slot serves that EIP and that segment base. The
+    /// copy must not depend on its own address; it does what the `site_len` bytes at the site do.
+    ///
+    /// # Errors
+    /// [`PatchError::NoSlot`].
+    pub fn take_slot(&mut self, copy: &[u8], site_len: u8, site: u64, bits: u32) -> Result<Slot, PatchError> {
+        self.views.take_slot(&mut self.cpu, copy, site_len, site, bits)
+    }
+
+    /// Gives a slot back.
+    pub fn free_slot(&mut self, slot: Slot) {
+        self.views.free_slot(slot);
+    }
+
+    /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
+    /// any byte lies outside RAM.
+    pub fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
+        self.views.read_code(&self.cpu.ram, paddr, to)
+    }
+
+    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
+    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
+    pub(crate) fn step_unpatched(&mut self, length: usize) {
+        let at = self.cpu.linear_ip();
+        let last = at.wrapping_add(length as u64 - 1);
+        let mut pages = [at, last].map(|va| self.cpu.code_paddr(va).map(|p| (p / PAGE) as u32));
+        if pages[0] == pages[1] {
+            pages[1] = None;
+        }
+        // A step may lead to another, whose patches go back first.
+        let (already, unpatched) = (self.views.lifted(), self.unpatched);
+        pages.into_iter().flatten().for_each(|page| self.views.lift_patches(&mut self.cpu, page));
+        self.unpatched = self.views.lifted() > 0;
+        self.step(1);
+        self.unpatched = unpatched;
+        self.views.put_back(&mut self.cpu, already);
+    }
+
+    /// Rebuilds the shadow of an armed page from RAM, and tells the interposer when the guest changed bytes
+    /// since it was last built.
+    pub(crate) fn resync(&mut self, page: u32) {
+        let paddr = u64::from(page) * PAGE;
+        self.views.apply_patches(&mut self.cpu, page);
+        if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some() {
+            if self.cpu.ram.pages[page as usize].is(PageState::STALE) {
+                self.views.apply_patches(&mut self.cpu, page);
+            }
+        }
+    }
+
+    /// Tells the interposer of a page that code is about to be fetched from.
+    pub(crate) fn announce_code_page(&mut self, paddr: u64) {
+        self.with_interposer(|i, core| i.code_page(core, paddr));
+    }
+
+    /// Physical pages that code has been fetched from since they were last written, ascending.
+    pub fn code_pages(&self) -> Vec<u64> {
+        let pages = self.cpu.ram.pages.iter().enumerate();
+        pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
+    }
+}
