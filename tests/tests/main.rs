@@ -42,6 +42,7 @@ mod hit_programs;
 mod host_cpu;
 mod hostile;
 mod interposition;
+mod language;
 mod linux_images;
 mod listing;
 mod lock_nop;
