@@ -10,32 +10,18 @@ use trapline_emu::load::Files;
 use trapline_emu::symbols::UserModule;
 use trapline_trace::ProbeName;
 
-use crate::abi::Abi;
-use crate::description::{Description, DescriptionError};
-use crate::fbt::{Fbt, Rules};
-use crate::pid::{self, Pid, Programs, TargetProcess};
+use crate::fbt::Fbt;
+use crate::name::{Description, DescriptionError};
+use crate::pid::{self, Pid};
 use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
-use crate::statics::{self, Static};
-use crate::target::Target;
+use crate::sdt::{self, Static};
+use crate::target::{Abi, ProbeOptions, Programs, Target};
 
 /// Near misses named when nothing matches.
 const SUGGESTIONS: usize = 3;
 /// Most sites that one description may name.
 const MOST_SITES: usize = 4_000_000;
-
-/// What the user has chosen of how probes are found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ProbeOptions {
-    /// Which sites fbt has.
-    pub fbt: Rules,
-    /// How functions get their arguments, if not as the guest is known to do.
-    pub abi: Option<Abi>,
-    /// The process that `$target` stands for.
-    pub target: Option<TargetProcess>,
-    /// Whether the children that such a process forks are meant too.
-    pub follow_fork: bool,
-}
 
 /// Why a description names no probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +57,7 @@ fn suggestion(near: &[String]) -> String {
 /// # Errors
 /// See [`MatchError`].
 pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
-    let (mut found, count) = statics::user_probes(module, wanted);
+    let (mut found, count) = sdt::static_probes(module, wanted);
     if pid::is_ours(&wanted.written()[0]) {
         let (files, options) = (Files::default(), ProbeOptions::default());
         let programs = Programs { modules: std::slice::from_ref(module), files: &files, options: &options };
@@ -93,6 +79,13 @@ pub struct Catalog {
     providers: Vec<Box<dyn Provider>>,
     /// Probes that were made by being asked for, in that order from 0.
     made: Mutex<HashMap<Arc<ProbeName>, u32>>,
+}
+
+impl Target {
+    /// All probes of the target.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.once(|| Catalog::new(self))
+    }
 }
 
 impl Catalog {

@@ -1,60 +1,46 @@
-//! Names to sites: DProbes offsets, function globs, and the probes of providers.
+//! From names to sites: the locations of probe programs, and the probes of providers.
 //!
-//! A provider turns what a user names (a symbol, an offset in a module, an address) into a [`Place`] that the
-//! interposer can arm, and refuses what cannot be a probe point with a diagnostic that shows the source line.
-//! Here: [`Target`] (what there is to probe), [`resolve`] (the locations of an RPN program), [`functions`] (what
-//! `trapline list` shows), [`disassemble`] (what `trapline dis` shows) and [`sdt`] (statically defined probes);
-//! a [`Catalog`] of [`Provider`]s, each of which knows [`Probe`]s by name: `fbt`, `pid`, `profile`, `sdt`,
-//! `tracepoint` and those of user programs. [`Description`] says which are
-//! meant, a [`Clause`] what a handler on the command line does, and [`enable()`] makes both what the interposer takes.
-//! Not here: handling a trap.
+//! A provider turns what a user names (a symbol, an offset in a module, a probe's description) into a [`Place`] that the
+//! interposer can arm. It refuses what cannot be a probe point, and says why. Handling a trap is the interposer's.
 //!
-//! Everything is judged by the files, before the guest runs: the same program on the same files gives the same
-//! places. What of it is there in a guest that has run, [`Present`] says.
+//! | Room | Holds |
+//! |---|---|
+//! | `object` | relocations, symbol entries and instructions of files |
+//! | `target` | [`Target`], what there is to probe; [`ProbeOptions`], what the user has chosen; where a probe point can be |
+//! | `name` | [`Description`]s, globs, and [`Clause`]s of the command line |
+//! | `provider` | [`Provider`], [`Probe`] and [`Site`]; where functions have arguments and value |
+//! | `fbt`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and those that programs name |
+//! | `catalog` | [`Catalog`]: all providers of a target, and one numbering |
+//! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] show what there is |
+//!
+//! A room imports only from rooms above it in this table. Everything is judged by the files, before the guest runs: the same
+//! program on the same files gives the same places.
 //!
 //! [`Place`]: trapline_interposer::Place
 
 #![forbid(unsafe_code)]
 
-mod abi;
+mod apply;
 mod catalog;
-mod clause;
-mod code;
-mod convention;
-mod description;
-mod disassemble;
-mod dprobes;
-mod enable;
 mod fbt;
-mod flow;
-mod glob;
-mod list;
-mod parameters;
+mod name;
+mod object;
 mod pid;
-mod present;
 mod profile;
 mod provider;
 pub mod sdt;
-mod source;
-mod statics;
 mod target;
 
-pub use abi::{Abi, AbiError, AtEntry, AtOffset, AtReturn, AtTailCall};
-pub use catalog::user_probes;
-pub use catalog::{Catalog, MatchError, ProbeOptions};
-pub use clause::{Clause, ClauseError};
-pub use code::{Code, Refusal};
-pub use description::{Description, DescriptionError};
-pub use disassemble::{DisassembleError, Disassembly, Line, disassemble};
-pub use dprobes::{Resolved, insert_error, resolve};
-pub use enable::{ArgumentRefused, EnableError, Matched, enable, find};
-pub use fbt::Rules;
-pub use glob::{FunctionGlob, GlobError};
-pub use list::{Function, functions, present_functions, user_functions};
-pub use parameters::show_parameters;
-pub use pid::{PidError, TargetError, TargetProcess};
-pub use present::{Present, Process, Spot};
-pub use provider::{Probe, Provider, ProviderError, Site};
-pub use source::SourceError;
-pub use statics::{Refused, refused, refused_of};
-pub use target::Target;
+pub use apply::{
+    ArgumentRefused, DisassembleError, Disassembly, EnableError, Function, Line, Matched, Present, Process,
+    Resolved, Spot, disassemble, enable, find, functions, insert_error, present_functions, resolve,
+    show_parameters, user_functions,
+};
+pub use catalog::{Catalog, MatchError, user_probes};
+pub use name::{Clause, ClauseError, Description, DescriptionError, FunctionGlob, GlobError};
+pub use pid::PidError;
+pub use provider::{AtEntry, AtOffset, AtReturn, AtTailCall, OwnError, Probe, Provider, ProviderError, Site};
+pub use sdt::{Refused, refused, refused_of};
+pub use target::{
+    Abi, AbiError, Code, ProbeOptions, Refusal, Rules, SourceError, Target, TargetError, TargetProcess,
+};

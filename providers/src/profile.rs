@@ -11,7 +11,7 @@ use trapline_interposer::{Arguments, Clock, Place, Timer};
 use trapline_rpn::{Argument, ArgumentError};
 use trapline_trace::ProbeName;
 
-use crate::description::Description;
+use crate::name::Description;
 use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::Target;
 

@@ -8,6 +8,7 @@ mod conventions;
 mod embedded;
 mod fbt_modules;
 mod pid;
+mod programs;
 mod sdt_calls;
 mod sdt_linux;
 mod sdt_macros;

@@ -35,7 +35,7 @@ fn names(probes: &[Probe]) -> Vec<String> {
 
 fn refused(target: &Target, description: &str) -> PidError {
     match find(target, description) {
-        Err(MatchError::Provider(ProviderError::Pid(error))) => error,
+        Err(MatchError::Provider(ProviderError::Own(error))) => error.downcast::<PidError>().unwrap().clone(),
         other => panic!("{description}: {other:?}"),
     }
 }

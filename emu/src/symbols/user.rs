@@ -131,6 +131,11 @@ impl UserModule {
         &self.bytes
     }
 
+    /// The same, shared.
+    pub fn shared_bytes(&self) -> Arc<[u8]> {
+        Arc::clone(&self.bytes)
+    }
+
     /// Width of its code.
     pub fn width(&self) -> Width {
         self.width

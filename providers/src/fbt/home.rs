@@ -13,7 +13,7 @@ use trapline_emu::symbols::{KernelModule, Symbols};
 use trapline_interposer::Place;
 
 use super::scan::Targets;
-use crate::sdt::elf::{Relocation, check_sections, relocations};
+use crate::object::elf::{Relocation, check_sections, relocations};
 use crate::target::Target;
 
 /// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.

@@ -2,10 +2,11 @@
 //! modules.
 //!
 //! Functions are the symbols of that kind, but for `_init` and `_fini`, whose text an image does not keep together, and
-//! weak names of an address that has another (providers.md A). Each has two identifiers, whether both probes exist or
+//! weak names of an address that has another (docs/providers.md, "fbt"). Each has two identifiers, whether both probes exist or
 //! not, so that numbers need no look at the code. A module's functions are those of its file, whether the guest will
 //! load it or not; their probes are armed when it does.
 
+mod convention;
 mod home;
 mod scan;
 
@@ -16,13 +17,11 @@ use trapline_interposer::Arguments;
 use trapline_rpn::Width;
 use trapline_trace::ProbeName;
 
-use crate::abi::{self, Abi, AtEntry, AtReturn, AtTailCall};
-use crate::convention::{self, Evidence, evidence};
-use crate::description::Description;
-use crate::provider::{Probe, Provider, ProviderError, Site};
-use crate::target::{Target, basename};
+use crate::name::Description;
+use crate::provider::{AtEntry, AtReturn, AtTailCall, LOGGED, Probe, Provider, ProviderError, Site};
+use crate::target::{Abi, Rules, Target, basename};
+use convention::{Evidence, evidence};
 use home::Home;
-pub use scan::Rules;
 use scan::{Body, Found, TAIL_JMP};
 
 /// Return probes log where the return is, and the value.
@@ -150,7 +149,7 @@ impl Fbt {
         if entry {
             let sites = body.entry(self.rules).and_then(|found| site(&found, self.arguments_of(&body)));
             let sites: Vec<Site> = sites.into_iter().collect();
-            found.push(self.probe((unit, function), (id, &self.entry), sites, abi::LOGGED));
+            found.push(self.probe((unit, function), (id, &self.entry), sites, LOGGED));
         }
         if leave {
             let returns = body.returns(self.rules, &unit.home.targets(target));

@@ -1,10 +1,11 @@
-//! Where a function begins and ends, by its bytes (providers.md A).
+//! Where a function begins and ends, by its bytes (docs/providers.md, "fbt").
 //!
 //! A byte that might belong to a jump table, because a pointer into the function lies over it, is no site.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::flow::instructions;
+use crate::object::flow::instructions;
+use crate::target::Rules;
 
 /// `push ebp` or `push rbp`.
 const PUSH_BP: u8 = 0x55;
@@ -19,16 +20,6 @@ const ENDBR: usize = 4;
 const FENTRY: usize = 5;
 /// The rule of a jump to another function, which returns in place of this one.
 pub const TAIL_JMP: &str = "tail jmp";
-
-/// Which sites a function has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rules {
-    /// The first byte of every function, every return, jumps out of the function.
-    #[default]
-    Full,
-    /// Those that DTrace's fbt has.
-    Strict,
-}
 
 /// A site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What a user of `pid` sees when a description cannot be: DTrace's sentences, and behind them what would be right.
 
-use super::who::LARGEST;
+use crate::target::LARGEST;
 
 /// A description that cannot be of `pid`'s probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

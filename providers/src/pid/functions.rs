@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trapline_emu::symbols::{Symbol, SymbolKind, UserModule};
 
 use super::stripped;
-use crate::description::Description;
+use crate::name::Description;
 
 /// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.
 const LONGEST: u64 = 1 << 24;

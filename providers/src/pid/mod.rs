@@ -2,7 +2,7 @@
 //!
 //! Probes are made by being asked for: those of every instruction of every file would be millions. Modules are the files
 //! that the guest is known to have; whose processes are meant is decided at the hit (`trapline_interposer::Processes`).
-//! Rules and sentences are DTrace's (providers.md B); where ours go further, `docs/providers.md` says so.
+//! Rules and sentences are DTrace's (docs/providers.md, "pid"); where ours go further, `docs/providers.md` says so.
 
 mod error;
 mod functions;
@@ -17,15 +17,16 @@ use trapline_emu::symbols::UserModule;
 use trapline_interposer::{Arguments, Place, Processes, Who};
 use trapline_trace::ProbeName;
 
-use crate::abi::{self, Abi, AtEntry, AtOffset, AtReturn, AtTailCall};
-use crate::description::Description;
-use crate::provider::{Probe, Provider, ProviderError, Site};
-use crate::target::{Target, basename};
+use crate::name::Description;
+use crate::provider::{
+    AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED, OwnError, Probe, Provider, ProviderError, Site,
+};
+use crate::target::{Abi, Programs, Target, basename};
 pub use error::PidError;
 use functions::{Function, Functions, Text, resolver};
 use scan::Code;
+pub use who::is_ours;
 use who::{PID, meant};
-pub use who::{Programs, TargetError, TargetProcess, is_ours};
 
 /// Return probes log where the function was left, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
@@ -39,6 +40,12 @@ const SUGGESTIONS: usize = 3;
 /// The provider.
 #[derive(Debug, Clone, Copy)]
 pub struct Pid;
+
+impl From<PidError> for ProviderError {
+    fn from(error: PidError) -> Self {
+        OwnError::new(error).into()
+    }
+}
 
 /// What a description's last field asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,12 +199,12 @@ impl<'a> Maker<'a> {
     fn at_offset(&mut self, function: &Arc<str>, text: Text<'_>, at: u64, rule: &'static str) -> Probe {
         let site = self.site(text, at, self.user(text, at), rule, Arc::clone(&self.at_offset));
         let name = self.offset_name(at);
-        self.probe(function, &name, vec![site], abi::LOGGED)
+        self.probe(function, &name, vec![site], LOGGED)
     }
 
     fn entry(&self, function: &Function, text: Text<'_>) -> Probe {
         let site = self.site(text, 0, self.user(text, 0), "first byte", Arc::new(AtEntry(self.abi)));
-        self.probe(&function.name, &self.entry, vec![Site { at_call: true, ..site }], abi::LOGGED)
+        self.probe(&function.name, &self.entry, vec![Site { at_call: true, ..site }], LOGGED)
     }
 
     fn leave(&self, function: &Function, text: Text<'_>, code: &Code<'_>) -> Option<Probe> {

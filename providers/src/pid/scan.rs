@@ -1,8 +1,8 @@
-//! The instructions of a function, and which of them leave it (providers.md B).
+//! The instructions of a function, and which of them leave it (docs/providers.md, "pid").
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::flow::instructions;
+use crate::object::flow::instructions;
 
 /// A function's code.
 #[derive(Debug, Clone, Copy)]

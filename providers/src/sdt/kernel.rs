@@ -1,195 +1,122 @@
-//! A Linux kernel or module as its tables see it: memory by address, and names of addresses.
-//!
-//! An image has addresses already, and its symbols are given, since a distribution strips them from the file. A
-//! relocatable module is laid out here, section after section, from an address of our own, and its relocations are
-//! filled in, so that its tables read as in memory; what it does not define lies behind its end.
+//! Calls of `__dtrace_probe_NAME` and macro-declared probes of the kernel; the calls of its modules too.
 
-use super::elf::{Definitions, check_sections, relocations};
-use goblin::elf::section_header::SHT_NOBITS;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use trapline_emu::load::{ElfError, ElfView, Width};
-use trapline_emu::symbols::Symbols;
+use std::sync::Arc;
 
-/// Where a module is laid out.
-const MODULE: u64 = 0x10_0000;
-/// Bytes that sections are aligned to there, and that each undefined symbol takes.
-const ALIGN: u64 = 0x1000;
-const UNDEFINED: u64 = 16;
+use trapline_emu::load::{ElfView, Width};
+use trapline_emu::symbols::KernelModule;
+use trapline_interposer::Place;
 
-/// A kernel or module.
-#[derive(Debug, Clone)]
-pub struct KernelFile {
-    width: Width,
-    /// By address.
-    pieces: BTreeMap<u64, Piece>,
-    names: BTreeMap<String, u64>,
-    by_address: BTreeMap<u64, String>,
+use super::declared::declared;
+use super::operands::Operands;
+use super::read::{CallSite, CallSites, Domain, MacroProbe, MacroProbes};
+use super::{Found, kernel_module};
+use crate::provider::Site;
+use crate::target::Target;
+
+/// Arguments of a call that are logged: how many it has is not known.
+const LOGGED: u8 = 6;
+/// Arguments of a call that a handler can ask for.
+const MOST: u8 = 32;
+
+/// Why a call in a module is refused.
+const UNRESOLVED: &str =
+    "the call is still there, and Linux loads no module that calls a function which does not exist";
+
+/// Both kinds, and what is none with the reason.
+pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
+    let plan = target.image().plan();
+    let Ok(view) = ElfView::parse(&plan.image) else { return Vec::new() };
+    let module = kernel_module(target);
+    let calls = CallSites::read(&view, Domain::Kernel).unwrap_or_else(|error| {
+        refused.push(error.to_string());
+        CallSites::default()
+    });
+    refused.extend(calls.refused.iter().map(ToString::to_string));
+    let mut found: Vec<Found> = calls.sites.iter().filter_map(|site| call(target, site, &module)).collect();
+    let place = |probe: &MacroProbe| {
+        let (linear, wide) = (probe.pointer, probe.width == Width::Bits64);
+        Some(Place::Pointer { linear, paddr: plan.vaddr_to_paddr(linear)?, wide })
+    };
+    match MacroProbes::read(&view) {
+        Ok(probes) => found.extend(declared(&probes, &module, &place, refused)),
+        Err(error) => refused.push(error.to_string()),
+    }
+    found
 }
 
-/// A section.
-#[derive(Debug, Clone)]
-struct Piece {
-    name: String,
-    bytes: Vec<u8>,
+fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
+    let plan = target.image().plan();
+    let offset = target.symbols().at(site.address).map_or(0, |at| at.offset);
+    Some(Found {
+        function: site.function.as_str().into(),
+        name: site.name.as_str().into(),
+        module: Arc::clone(module),
+        logged: LOGGED,
+        site: Site {
+            place: Place::LockNop { linear: site.address, paddr: plan.vaddr_to_paddr(site.address)? },
+            offset,
+            opcode: plan.bytes_at(site.address, 1)?.first().copied()?,
+            rule: match (site.loaded, site.tail) {
+                (true, false) => "lock nop",
+                (true, true) => "lock nop, tail call",
+                (false, _) => "a call that no loader has replaced",
+            },
+            arguments: arguments(site),
+            within: None,
+            shown: Vec::new(),
+            at_call: false,
+            tail_call: false,
+        },
+    })
 }
 
-impl KernelFile {
-    /// An image with the symbols `symbols` and those of its own.
-    ///
-    /// # Errors
-    /// A section lies outside the file.
-    pub fn image(view: &ElfView<'_>, symbols: &Symbols) -> Result<Self, ElfError> {
-        check_sections(view)?;
-        let mut file = Self::new(view.width());
-        for section in view.sections().iter().filter(|section| section.is_alloc() && section.addr != 0) {
-            let bytes = view.section_bytes(section)?.to_vec();
-            if !bytes.is_empty() {
-                file.pieces.insert(section.addr, Piece { name: section.name.clone(), bytes });
-            }
-        }
-        for definition in Definitions::of(view)?.iter() {
-            file.name(&definition.name, definition.address);
-        }
-        for symbol in symbols.iter() {
-            file.name(&symbol.name, symbol.addr);
-        }
-        Ok(file)
+/// The calls of a kernel module, and what is none with the reason.
+pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
+    let Ok(view) = ElfView::parse(module.file().bytes()) else { return Vec::new() };
+    match MacroProbes::read(&view) {
+        Ok(probes) => refused.extend(probes.probes.iter().map(|probe| {
+            format!(
+                "the macro-declared probe {:?}: in a kernel module its pointer cannot be written",
+                probe.symbol
+            )
+        })),
+        Err(error) => refused.push(error.to_string()),
     }
+    let calls = CallSites::read(&view, Domain::Kernel).unwrap_or_else(|error| {
+        refused.push(error.to_string());
+        CallSites::default()
+    });
+    refused.extend(calls.refused.iter().map(ToString::to_string));
+    for site in calls.sites.iter().filter(|site| !site.loaded) {
+        refused.push(format!("{} in {}: {UNRESOLVED}", site.name, site.function));
+    }
+    calls.sites.iter().filter(|site| site.loaded).map(|site| module_call(module, site)).collect()
+}
 
-    /// A relocatable module.
-    ///
-    /// # Errors
-    /// A section or table lies outside the file.
-    pub fn module(view: &ElfView<'_>) -> Result<Self, ElfError> {
-        check_sections(view)?;
-        let mut file = Self::new(view.width());
-        let mut bases = vec![None; view.sections().len()];
-        let mut next = MODULE;
-        for (section, base) in view.sections().iter().zip(&mut bases).filter(|(s, _)| s.is_alloc()) {
-            // What has no bytes has no tables either.
-            let bytes =
-                if section.kind == SHT_NOBITS { Vec::new() } else { view.section_bytes(section)?.to_vec() };
-            *base = Some(next);
-            file.pieces.insert(next, Piece { name: section.name.clone(), bytes });
-            next = next.saturating_add(section.size).saturating_add(ALIGN) & !(ALIGN - 1);
-        }
-        let base_of = |section: usize| bases.get(section).copied().flatten();
-        for definition in Definitions::of(view)?.iter() {
-            if let Some(base) = base_of(definition.section) {
-                file.name(&definition.name, base.wrapping_add(definition.address));
-            }
-        }
-        for table in view.sections() {
-            let Some(base) = base_of(table.info as usize) else { continue };
-            for relocation in relocations(view, table)? {
-                let value = match base_of(relocation.section) {
-                    Some(home) => home.wrapping_add(relocation.value),
-                    None => *file.names.entry(relocation.symbol.clone()).or_insert_with(|| {
-                        next += UNDEFINED;
-                        next - UNDEFINED
-                    }),
-                };
-                if base_of(relocation.section).is_none() {
-                    file.by_address.entry(value).or_insert_with(|| relocation.symbol.clone());
-                }
-                file.fill(base.wrapping_add(relocation.offset), relocation.kind, value, relocation.addend);
-            }
-        }
-        Ok(file)
+fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
+    let file = module.file();
+    Found {
+        function: site.function.as_str().into(),
+        name: site.name.as_str().into(),
+        module: module.name().into(),
+        logged: LOGGED,
+        site: Site {
+            place: Place::Module { module: Arc::clone(module), offset: site.offset },
+            offset: file.symbol_at_offset(site.offset).map_or(0, |at| at.offset),
+            opcode: file
+                .bytes_at(site.offset, 1)
+                .and_then(|bytes| bytes.first().copied())
+                .unwrap_or_default(),
+            rule: if site.tail { "NOPs of a tail call" } else { "NOPs of a call" },
+            arguments: arguments(site),
+            within: None,
+            shown: Vec::new(),
+            at_call: false,
+            tail_call: false,
+        },
     }
+}
 
-    fn new(width: Width) -> Self {
-        Self { width, pieces: BTreeMap::new(), names: BTreeMap::new(), by_address: BTreeMap::new() }
-    }
-
-    fn name(&mut self, name: &str, address: u64) {
-        self.names.entry(name.to_owned()).or_insert(address);
-        self.by_address.entry(address).or_insert_with(|| name.to_owned());
-    }
-
-    /// Fills one relocation in; kinds that no table has are left.
-    fn fill(&mut self, at: u64, kind: u32, value: u64, addend: Option<i64>) {
-        // (bytes, relative): R_X86_64_64, PC32, PLT32, 32, 32S, PC64; R_386_32, PC32, PLT32.
-        let (bytes, relative) = match (self.width, kind) {
-            (Width::Bits64, 1) => (8, false),
-            (Width::Bits64, 2 | 4) | (Width::Bits32, 2 | 4) => (4, true),
-            (Width::Bits64, 10 | 11) | (Width::Bits32, 1) => (4, false),
-            (Width::Bits64, 24) => (8, true),
-            _ => return,
-        };
-        let Some(place) = self.place_mut(at, bytes) else { return };
-        let mut held = [0; 8];
-        if let Some(low) = held.get_mut(..bytes) {
-            low.copy_from_slice(place);
-        }
-        let addend = addend.map_or(u64::from_le_bytes(held), i64::cast_unsigned);
-        let filled = value.wrapping_add(addend).wrapping_sub(if relative { at } else { 0 });
-        place.copy_from_slice(filled.to_le_bytes().get(..bytes).unwrap_or_default());
-    }
-
-    fn place_mut(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
-        let (address, piece) = self.pieces.range_mut(..=at).next_back()?;
-        let into = usize::try_from(at - address).ok()?;
-        piece.bytes.get_mut(into..into.checked_add(len)?)
-    }
-
-    /// Width of addresses.
-    pub fn width(&self) -> Width {
-        self.width
-    }
-
-    /// `len` bytes at an address.
-    pub fn bytes(&self, at: u64, len: usize) -> Option<&[u8]> {
-        self.from(at).get(..len)
-    }
-
-    /// The bytes at an address, as far as its section goes, at most `most`.
-    pub fn prefix(&self, at: u64, most: usize) -> &[u8] {
-        let bytes = self.from(at);
-        bytes.get(..most).unwrap_or(bytes)
-    }
-
-    fn from(&self, at: u64) -> &[u8] {
-        let Some((address, piece)) = self.pieces.range(..=at).next_back() else { return &[] };
-        usize::try_from(at - address).ok().and_then(|into| piece.bytes.get(into..)).unwrap_or_default()
-    }
-
-    /// The address of a name.
-    pub fn address(&self, name: &str) -> Option<u64> {
-        self.names.get(name).copied()
-    }
-
-    /// A name of exactly this address.
-    pub fn name_at(&self, address: u64) -> Option<&str> {
-        self.by_address.get(&address).map(String::as_str)
-    }
-
-    /// Whether an address stands for a name that a module does not define.
-    pub fn is_undefined(&self, address: u64) -> bool {
-        self.name_at(address).is_some() && self.section_at(address).is_none()
-    }
-
-    /// The section that an address lies in, and the offset there: what a module's address means outside.
-    pub fn section_at(&self, address: u64) -> Option<(&str, u64)> {
-        let (base, piece) = self.pieces.range(..=address).next_back()?;
-        let into = address - base;
-        (into < piece.bytes.len() as u64).then_some((piece.name.as_str(), into))
-    }
-
-    /// The addresses of a table: between its `__start_` and `__stop_` symbols, or of the section of its name.
-    pub fn table(&self, section: &str, start: &str, stop: &str) -> Option<Range<u64>> {
-        if let (Some(start), Some(stop)) = (self.address(start), self.address(stop)) {
-            return Some(start..stop);
-        }
-        let (address, piece) = self.pieces.iter().find(|(_, piece)| piece.name == section)?;
-        Some(*address..address.saturating_add(piece.bytes.len() as u64))
-    }
-
-    /// The text at an address up to its NUL, of at most `most` bytes.
-    pub fn text(&self, at: u64, most: usize) -> Option<&str> {
-        let bytes = self.prefix(at, most);
-        let end = bytes.iter().position(|byte| *byte == 0)?;
-        std::str::from_utf8(bytes.get(..end)?).ok()
-    }
+fn arguments(site: &CallSite) -> Arc<Operands> {
+    Arc::new(Operands::new((0..MOST).map(|n| Some(site.argument(n))).collect()))
 }

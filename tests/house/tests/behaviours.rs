@@ -44,10 +44,10 @@ sdt | tail form | tests/tests/static_probes.rs | calls_that_became_nops_are_prob
 sdt | bytes of both | tests/tests/site_bytes.rs | loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed
 sdt | name mapping | providers/tests/sdt_calls.rs | a_kernels_calls_are_found_with_name_function_and_form
 sdt | is-enabled only while enabled | tests/tests/static_probes.rs | an_is_enabled_site_answers_1_while_its_probe_is_enabled
-sdt | stap arguments in their widths | providers/src/sdt/evaluate_tests.rs | a_value_is_cut_to_its_size_and_extended
+sdt | stap arguments in their widths | providers/src/sdt/read/evaluate_tests.rs | a_value_is_cut_to_its_size_and_extended
 sdt | semaphore 1 then 0 | tests/tests/guest_linux_static.rs | guest_programs_see_their_static_probes_while_they_are_enabled
 sdt | twelve stap arguments in eight widths | tests/tests/guest_linux_static.rs | guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other
-sdt | bad operand isolated | providers/src/sdt/grammar_tests.rs | one_bad_argument_leaves_the_others
+sdt | bad operand isolated | providers/src/sdt/read/grammar_tests.rs | one_bad_argument_leaves_the_others
 sdt | bad operand isolated | tests/tests/bad_probes.rs | notes_that_cannot_be_are_left_out_and_bad_operands_are_named_and_the_others_work
 sdt | bad notes | providers/tests/sdt_notes.rs | a_bad_note_is_refused_with_its_reason_and_the_others_stand
 sdt | a pointer is 0 before and after | tests/tests/site_bytes.rs | the_pointer_of_a_macro_probe_is_the_guests_to_see_and_0_before_and_after

@@ -1,16 +1,20 @@
 //! What a provider is: someone who knows names of probes, where they are and how to find their arguments.
 
+mod arguments;
+
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use trapline_emu::symbols::Parameter;
 use trapline_interposer::{Arguments, Place, Processes};
 use trapline_rpn::Argument;
 use trapline_trace::ProbeName;
 
-use crate::abi::Abi;
-use crate::description::Description;
-use crate::pid::PidError;
-use crate::target::Target;
+use crate::name::Description;
+use crate::target::{Abi, Target};
+
+pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED};
 
 /// A place that a probe is armed at.
 #[derive(Debug, Clone)]
@@ -68,10 +72,43 @@ pub enum ProviderError {
         /// What would be right.
         why: String,
     },
-    /// What `pid` says.
+    /// The provider's own error.
     #[error(transparent)]
-    Pid(#[from] PidError),
+    Own(#[from] OwnError),
 }
+
+/// An error of one provider's own type.
+#[derive(Debug, Clone)]
+pub struct OwnError(Arc<dyn Error + Send + Sync>);
+
+impl OwnError {
+    /// Of a provider's error.
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+
+    /// The error, if it is of type `E`.
+    pub fn downcast<E: Error + 'static>(&self) -> Option<&E> {
+        self.0.downcast_ref()
+    }
+}
+
+/// Errors with one text are one error.
+impl PartialEq for OwnError {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for OwnError {}
+
+impl fmt::Display for OwnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for OwnError {}
 
 /// A provider. It is asked before the guest runs, and by the guest's files alone; so the same question has the same
 /// answer in every run.
@@ -117,4 +154,10 @@ pub trait Provider: fmt::Debug + Send + Sync {
         let _ = (target, wanted);
         Vec::new()
     }
+}
+
+/// A parameter as C declares it.
+pub(crate) fn declaration(Parameter { type_name, name }: &Parameter) -> String {
+    let space = if name.is_empty() || type_name.ends_with('*') { "" } else { " " };
+    format!("{type_name}{space}{name}")
 }

@@ -1,32 +1,24 @@
-//! From probes and a handler to what the interposer takes: a linked probe point for each site.
+//! From a probe to probe points: a copy of the handler for each of its sites.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use trapline_interposer::{Place, Point, Provided};
-use trapline_rpn::{Argument, Diagnostics, LinkedProbe, LinkedProgram, Op, parse};
+use trapline_rpn::{Argument, LinkedProbe, LinkedProgram, Op};
 
-use crate::abi::Abi;
 use crate::catalog::MatchError;
-use crate::clause::Clause;
-use crate::description::Description;
-use crate::dprobes::{Resolved, Scope};
+use crate::name::Description;
 use crate::provider::{Probe, Site};
-use crate::target::{Target, basename};
+use crate::target::{Abi, Target};
 
-/// Why a `-n` cannot be enabled.
-#[derive(Debug, thiserror::Error)]
-pub enum EnableError {
-    /// A description names nothing.
-    #[error(transparent)]
-    Match(#[from] MatchError),
-    /// The handler does not compile.
-    #[error("{0}")]
-    Handler(Diagnostics),
-    /// The handler and the probe do not go together.
-    #[error(transparent)]
-    Argument(#[from] ArgumentRefused),
+/// A linked program and a place for each of its probe points, in the same order.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The program.
+    pub program: LinkedProgram,
+    /// Where its probe points are, and what providers say of them.
+    pub points: Vec<Point>,
+    /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
+    pub convention: Option<Abi>,
 }
 
 /// A handler pushes an argument that its probe does not have.
@@ -37,50 +29,6 @@ pub struct ArgumentRefused {
     pub instruction: String,
     /// The probe's name.
     pub probe: String,
-}
-
-/// How many probes a description matched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matched {
-    /// The description as written.
-    pub description: String,
-    /// Probes.
-    pub probes: usize,
-}
-
-/// Links the handler of a `-n` and puts it on each probe that the descriptions name, in their order.
-///
-/// # Errors
-/// See [`EnableError`].
-pub fn enable(target: &Target, clause: &Clause) -> Result<(Resolved, Vec<Matched>), EnableError> {
-    let mut program = link(target, clause, 0)?;
-    program.probes.clear();
-    let mut handlers: BTreeMap<u8, LinkedProbe> = BTreeMap::new();
-    let (mut points, mut matched, mut convention) = (Vec::new(), Vec::new(), None);
-    for description in &clause.descriptions {
-        let found = find(target, description)?;
-        matched.push(Matched { description: description.clone(), probes: found.len() });
-        for probe in &found {
-            // Without a handler a tail call logs what it has: no value.
-            let logged = |site: &Site| if site.tail_call { site.logged(probe.logged) } else { probe.logged };
-            for logged in probe.sites.iter().map(logged) {
-                if let Entry::Vacant(place) = handlers.entry(logged) {
-                    let linked = link(target, clause, logged)?.probes.into_iter().next();
-                    let Some(linked) = linked else { continue };
-                    place.insert(linked);
-                }
-            }
-            let handler = |site: &Site| handlers.get(&logged(site));
-            convention = expand(target, &handler, probe, &mut program.probes, &mut points)?.or(convention);
-        }
-    }
-    Ok((Resolved { program, points, convention }, matched))
-}
-
-fn link(target: &Target, clause: &Clause, logged: u8) -> Result<LinkedProgram, EnableError> {
-    let source = clause.source(basename(&target.image().plan().name), logged);
-    let program = parse("-n", &source).map_err(EnableError::Handler)?;
-    program.link(target.width(), &Scope::kernel_of(target)).map_err(EnableError::Handler)
 }
 
 /// The probes that a description names.

@@ -13,10 +13,10 @@
 //! `__traceiter_NAME`, which calls each. So the arguments are in their places, by the calling convention, at that call.
 //! Source: Linux 6.1, include/linux/{jump_label,static_call_types,tracepoint-defs,trace_events}.h.
 
-use super::elf::word;
 use super::kernel::KernelFile;
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
+use crate::object::elf::word;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::collections::BTreeMap;
 use trapline_emu::load::Width;

@@ -11,8 +11,8 @@ use trapline_interposer::Place;
 
 use super::Found;
 use super::operands::Operands;
+use super::read::{CallSite, CallSites, Domain, Purpose};
 use crate::provider::Site;
-use crate::sdt::{CallSite, CallSites, Domain, Purpose};
 use crate::target::basename;
 
 /// Arguments of a call that are logged: how many it has is not known.

@@ -6,10 +6,10 @@
 //! was declared otherwise has none. A point calls through its pointer when that is not 0, by the C calling convention.
 //! Source: US patent 8,739,135; docs/providers.md, "Macro-declared probes".
 
-use super::elf::{Definitions, Homes, Segments, check_sections, word};
 use super::notes::Frame;
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
+use crate::object::elf::{Definitions, Homes, Segments, check_sections, word};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use trapline_emu::load::{ElfError, ElfView, Width};

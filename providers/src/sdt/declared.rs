@@ -7,9 +7,9 @@ use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
 
 use super::operands::Operands;
+use super::read::{Argument, Format, Letter, MacroProbe, MacroProbes, Memory, Operand};
 use super::{Found, dashed};
 use crate::provider::Site;
-use crate::sdt::{Argument, Format, Letter, MacroProbe, MacroProbes, Memory, Operand};
 use crate::target::basename;
 
 /// The probes of a user program or library, and what is none with the reason.

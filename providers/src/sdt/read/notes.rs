@@ -7,9 +7,9 @@
 //!
 //! Only the file is looked at; addresses are as linked. Source: the SystemTap wiki's UserSpaceProbeImplementation.
 
-use super::elf::{Segments, check_sections, word};
 use super::grammar::{ArgumentError, arguments};
 use super::operand::Argument;
+use crate::object::elf::{Segments, check_sections, word};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use trapline_emu::PAGE;
 use trapline_emu::load::{ElfError, ElfView, Width};

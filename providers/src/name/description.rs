@@ -1,6 +1,6 @@
 //! Probe descriptions: `provider:module:function:name`, filled from the right, each field a glob.
 //!
-//! The rules are DTrace's (providers.md E): an empty field matches all, and a field left out on the left is empty.
+//! The rules are DTrace's (docs/providers.md, "Probes by name"): an empty field matches all, and a field left out on the left is empty.
 //! `\:` is a colon of a name.
 
 use std::fmt;

@@ -1,10 +1,13 @@
-//! Source places, `file.c:123`, to addresses and back, by the DWARF of the kernel's image and of the files given with it.
+//! Source places, `file.c:123`, to addresses and back, by DWARF: of the kernel's image and the files given with it, or of
+//! a user program.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::symbols::{Dwarf, LinePlaces, Parameter, SourceLine, Symbols};
 
+/// What the kernel is called in a sentence.
+pub(crate) const KERNEL: &str = "the kernel";
 /// Most places that an error names.
 const SHOWN: usize = 4;
 
@@ -35,10 +38,12 @@ impl fmt::Display for SourcePlace<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// No debugging information at all.
-    #[error("`{place}` is a source line, and the kernel has no debugging information (DWARF)")]
+    #[error("`{place}` is a source line, and {home} has no debugging information (DWARF)")]
     NoDwarf {
         /// The place.
         place: String,
+        /// The kernel or program.
+        home: String,
     },
     /// It is damaged.
     #[error("`{place}` is a source line, but {reason}")]
@@ -49,10 +54,12 @@ pub enum SourceError {
         reason: String,
     },
     /// No such file.
-    #[error("no source file `{file}` has code in the kernel")]
+    #[error("no source file `{file}` has code in {home}")]
     NoFile {
         /// Its name.
         file: String,
+        /// The kernel or program.
+        home: String,
     },
     /// No code on that line.
     #[error("`{place}` has no code")]
@@ -78,9 +85,10 @@ impl SourceError {
     /// What would help.
     pub fn help(&self) -> Option<String> {
         match self {
-            Self::NoDwarf { .. } => {
+            Self::NoDwarf { home, .. } if home == KERNEL => {
                 Some("--sym FILE gives it, such as the vmlinux of a -dbg package".to_owned())
             }
+            Self::NoDwarf { .. } => Some("compile it with -g, and do not strip it".to_owned()),
             Self::NoCode { next, .. } => {
                 next.as_ref().map(|next| format!("the next line with code is {next}"))
             }
@@ -133,11 +141,16 @@ impl SourceLines {
 
     /// Where the line's code is: in a function the lowest address of the line. What is inlined into several functions
     /// is at several places.
-    pub(crate) fn address(&self, place: SourcePlace<'_>, symbols: &Symbols) -> Result<u64, SourceError> {
+    pub(crate) fn address(
+        &self,
+        place: SourcePlace<'_>,
+        symbols: &Symbols,
+        home: &str,
+    ) -> Result<u64, SourceError> {
         let text = place.to_string();
         let dwarf = match self.dwarf() {
             Ok(Some(dwarf)) => dwarf,
-            Ok(None) => return Err(SourceError::NoDwarf { place: text }),
+            Ok(None) => return Err(SourceError::NoDwarf { place: text, home: home.to_owned() }),
             Err(reason) => return Err(SourceError::Damaged { place: text, reason: reason.to_owned() }),
         };
         let LinePlaces { addresses, files, next } = dwarf.places(place.file, place.line);
@@ -151,7 +164,9 @@ impl SourceLines {
         }
         match found.as_slice() {
             [one] => Ok(*one),
-            [] if files.is_empty() => Err(SourceError::NoFile { file: place.file.to_owned() }),
+            [] if files.is_empty() => {
+                Err(SourceError::NoFile { file: place.file.to_owned(), home: home.to_owned() })
+            }
             [] => {
                 let next = next.map(|line| SourcePlace { file: place.file, line }.to_string());
                 Err(SourceError::NoCode { place: text, next })
@@ -189,11 +204,11 @@ mod tests {
     #[test]
     fn without_dwarf_a_source_place_is_refused() {
         let place = SourcePlace { file: "fork.c", line: 1 };
-        let error = SourceLines::default().address(place, &Symbols::new("k")).unwrap_err();
+        let error = SourceLines::default().address(place, &Symbols::new("k"), KERNEL).unwrap_err();
         let sentence = "`fork.c:1` is a source line, and the kernel has no debugging information (DWARF)";
         assert_eq!(error.to_string(), sentence);
         let damaged = SourceLines::new(vec![Arc::from(&b"\x7fELF"[..])]);
-        let error = damaged.address(place, &Symbols::new("k")).unwrap_err().to_string();
+        let error = damaged.address(place, &Symbols::new("k"), KERNEL).unwrap_err().to_string();
         assert!(error.starts_with("`fork.c:1` is a source line, but the ELF file is truncated"), "{error}");
     }
 }

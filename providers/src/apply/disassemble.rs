@@ -11,8 +11,7 @@ use iced_x86::{
 use trapline_emu::symbols::{Symbol, Symbols};
 use trapline_interposer::{Place, Way, way_of, why};
 
-use crate::code::Code;
-use crate::target::{Target, basename};
+use crate::target::{Code, Target, basename};
 
 /// Most bytes of one function that are looked at.
 const MAX_FUNCTION: u64 = 1 << 20;

@@ -7,9 +7,9 @@ use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
 
 use super::operands::Operands;
+use super::read::{StapNotes, StapProbe};
 use super::{Found, dashed};
 use crate::provider::Site;
-use crate::sdt::{StapNotes, StapProbe};
 use crate::target::basename;
 
 /// The sites of a module with their providers, and what is none with the reason.
@@ -76,7 +76,7 @@ fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {
 }
 
 /// An operand as written, or why it cannot be read.
-fn shown(argument: &Result<crate::sdt::Argument, crate::sdt::ArgumentError>) -> String {
+fn shown(argument: &Result<super::read::Argument, super::read::ArgumentError>) -> String {
     match argument {
         Ok(argument) => argument.to_string(),
         Err(error) => format!("unreadable: {error}"),

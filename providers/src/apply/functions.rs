@@ -3,10 +3,9 @@
 use trapline_emu::symbols::{Symbol, UserModule};
 use trapline_os::ModuleKind;
 
-use crate::code::Code;
-use crate::glob::FunctionGlob;
-use crate::present::Present;
-use crate::target::{Target, basename};
+use super::present::Present;
+use crate::name::FunctionGlob;
+use crate::target::{Code, Target, basename};
 
 /// Bytes of a function that are shown.
 const FIRST_BYTES: usize = 8;

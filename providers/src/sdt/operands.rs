@@ -8,7 +8,7 @@ use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_interposer::Arguments;
 use trapline_rpn::{Argument as Wanted, ArgumentError};
 
-use crate::sdt::{Argument, EvaluateError, GuestScene};
+use super::read::{Argument, EvaluateError, GuestScene};
 
 /// Where the arguments of a site are; `None` for one that cannot be read.
 pub struct Operands {

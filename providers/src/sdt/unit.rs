@@ -7,7 +7,7 @@ use trapline_emu::symbols::{KernelModule, SymbolAt};
 use trapline_interposer::Place;
 
 use super::kernel_module;
-use crate::sdt::{KernelFile, LinuxSites};
+use super::read::{KernelFile, LinuxSites};
 use crate::target::Target;
 
 /// The kernel or a module.

@@ -16,25 +16,11 @@ use trapline_rpn::{
     SymbolResolver, Watch,
 };
 
-use crate::abi::Abi;
-use crate::code::Code;
-use crate::enable::{expand, find};
-use crate::source::{SourceError, SourcePlace};
-use crate::target::{Target, basename};
+use super::expand::{Resolved, expand, find};
+use crate::target::{Abi, Code, KERNEL, Refusal, SourceError, SourceLines, SourcePlace, Target, basename};
 
 /// Near misses named in an error.
 const SUGGESTIONS: usize = 3;
-
-/// A linked program and a place for each of its probe points, in the same order.
-#[derive(Debug)]
-pub struct Resolved {
-    /// The program.
-    pub program: LinkedProgram,
-    /// Where its probe points are, and what providers say of them.
-    pub points: Vec<Point>,
-    /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
-    pub convention: Option<Abi>,
-}
 
 /// Links `program` against `target` and checks every probe point by the target's files.
 ///
@@ -89,10 +75,27 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The address of a source line; `None` for other names, and but in the location of a kernel's probe point.
+    /// Where a source line is, as locations have it: an address of the kernel, an offset in a program's file. `None` for
+    /// other names, in handlers, and in programs of kernel modules.
     fn source_line(&self, module: Option<&str>, name: &str) -> Option<Result<u64, SourceError>> {
-        let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.file().is_none())?;
-        Some(self.target.lines().address(place, self.target.symbols()))
+        let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.kernel_module.is_none())?;
+        let Some(program) = self.module else {
+            return Some(self.target.lines().address(place, self.target.symbols(), KERNEL));
+        };
+        let lines = SourceLines::new(vec![program.shared_bytes()]);
+        let found = lines.address(place, program.symbols(), basename(program.name()));
+        Some(found.map(|address| program.vaddr_to_offset(address).unwrap_or(address)))
+    }
+
+    /// The address of a symbol of the user program, as its handlers push it. `None` for a name that it does not have.
+    fn in_program(&self, name: &str) -> Option<Result<u64, String>> {
+        let program = self.module?;
+        let symbol = program.symbols().lookup(name)?;
+        if program.is_dynamic() {
+            let program = basename(program.name());
+            return Some(Err(format!("`{name}` has no fixed address: {program} can be mapped anywhere")));
+        }
+        Some(Ok(symbol.addr))
     }
 
     /// The names of the kernel.
@@ -215,6 +218,7 @@ impl<'a> Scope<'a> {
     fn user(&self, module: &Arc<UserModule>, probe: &LinkedProbe) -> Result<Place, LocationError> {
         let location = &probe.location;
         if let Some(symbol) = &location.symbol
+            && SourcePlace::parse(symbol).is_none()
             && module.symbol_offset(symbol).is_none()
         {
             return Err(LocationError {
@@ -263,8 +267,8 @@ fn description(probe: &LinkedProbe) -> Option<&str> {
     location.symbol.as_deref().filter(|text| location.form == LocationForm::Offset && is_one(text))
 }
 
-impl From<crate::code::Refusal> for LocationError {
-    fn from(refusal: crate::code::Refusal) -> Self {
+impl From<Refusal> for LocationError {
+    fn from(refusal: Refusal) -> Self {
         Self { code: refusal.code(), message: refusal.to_string(), help: refusal.help() }
     }
 }
@@ -275,11 +279,12 @@ impl SymbolResolver for Scope<'_> {
             return module.file().symbols().lookup(name).map(|symbol| symbol.addr);
         }
         match (module, self.module) {
-            (Some(_), Some(module)) => {
-                let symbol = module.symbols().lookup(name)?;
+            (Some(_), Some(program)) => match program.symbols().lookup(name) {
                 // A symbol without bytes in the file is known, but no place: `Scope::user` says so.
-                Some(module.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr))
-            }
+                Some(symbol) => Some(program.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr)),
+                None => self.source_line(module, name)?.ok(),
+            },
+            (None, Some(_)) if self.in_program(name).is_some() => self.in_program(name)?.ok(),
             (module, _) => match self.target.symbols().lookup(name) {
                 Some(symbol) => Some(symbol.addr),
                 None => self.source_line(module, name)?.ok(),
@@ -288,6 +293,10 @@ impl SymbolResolver for Scope<'_> {
     }
 
     fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
+        if let (None, Some(Err(why))) = (module, self.in_program(name)) {
+            let help = "a program that is linked with -no-pie has fixed addresses; registers hold others";
+            return Some((why, Some(help.to_owned())));
+        }
         let error = self.source_line(module, name)?.err()?;
         Some((error.to_string(), error.help()))
     }

@@ -16,9 +16,9 @@
 //!
 //! Two underscores of a name are one `-`. Source: docs/providers.md, "Calls to functions that do not exist".
 
-use super::elf::{Definitions, Relocation, check_sections, relocations};
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
+use crate::object::elf::{Definitions, Relocation, check_sections, relocations};
 use std::collections::BTreeMap;
 use trapline_emu::load::elf::Section;
 use trapline_emu::load::{ElfError, ElfView, Width};

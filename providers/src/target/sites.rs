@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::{SymbolAt, Symbols, UserModule};
 
-use crate::target::basename;
+use super::basename;
 
 /// Longest x86 instruction, bytes.
 const MAX_INSTRUCTION: usize = 15;

@@ -14,10 +14,9 @@ use trapline_emu::symbols::{Btf, Parameter};
 
 use super::Found;
 use super::operands::Operands;
+use super::read::{Argument, Format, Tracepoint, tracepoint_arguments, tracepoint_call_arguments};
 use super::unit::Unit;
-use crate::parameters::declaration;
-use crate::provider::Site;
-use crate::sdt::{Argument, Format, Tracepoint, tracepoint_arguments, tracepoint_call_arguments};
+use crate::provider::{Site, declaration};
 use crate::target::Target;
 
 /// What the name of a tracepoint's iterator begins with.

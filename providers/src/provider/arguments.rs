@@ -1,91 +1,16 @@
 //! How functions get their arguments and return a value, as a probe at their first or last instruction sees it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use trapline_emu::Core;
 use trapline_interposer::Arguments;
-use trapline_rpn::{Argument, ArgumentError, Width};
+use trapline_rpn::{Argument, ArgumentError};
 
-use crate::convention::is_regparm;
-use crate::target::Target;
+use crate::target::Abi;
 
 /// Numbers of general registers in the machine's order.
 const AX: usize = 0;
 const SP: usize = 4;
-/// RDI, RSI, RDX, RCX, R8, R9.
-const SYSV: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// EAX, EDX, ECX.
-const REGPARM: [usize; 3] = [0, 2, 1];
 /// Arguments that are logged at an entry when no handler is given: as many as the System V convention has in registers.
-pub const LOGGED: u8 = SYSV.len() as u8;
-
-/// A calling convention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abi {
-    /// 32 bits: all arguments on the stack.
-    Cdecl,
-    /// 32 bits with `-mregparm=3`, as Linux has it: EAX, EDX, ECX, then the stack.
-    Regparm,
-    /// System V for x86-64: RDI, RSI, RDX, RCX, R8, R9, then the stack.
-    SysV,
-}
-
-/// A word that is no calling convention.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no calling convention {0:?}; there are cdecl, regparm and sysv")]
-pub struct AbiError(pub String);
-
-impl FromStr for Abi {
-    type Err = AbiError;
-
-    fn from_str(text: &str) -> Result<Self, AbiError> {
-        match text {
-            "cdecl" => Ok(Self::Cdecl),
-            "regparm" => Ok(Self::Regparm),
-            "sysv" => Ok(Self::SysV),
-            _ => Err(AbiError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Abi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cdecl => "cdecl: on the stack",
-            Self::Regparm => "regparm: in EAX, EDX and ECX, then on the stack",
-            Self::SysV => "sysv: in RDI, RSI, RDX, RCX, R8 and R9, then on the stack",
-        })
-    }
-}
-
-impl Abi {
-    /// The convention of a guest's kernel: System V on x86-64; on IA32 what its functions do, `regparm` or `cdecl`.
-    pub fn of(target: &Target) -> Self {
-        match target.width() {
-            Width::W64 => Self::SysV,
-            Width::W32 if is_regparm(target) => Self::Regparm,
-            Width::W32 => Self::Cdecl,
-        }
-    }
-
-    /// Width of the code that it is of.
-    pub const fn width(self) -> Width {
-        match self {
-            Self::Cdecl | Self::Regparm => Width::W32,
-            Self::SysV => Width::W64,
-        }
-    }
-
-    /// Registers that hold the first arguments, and bytes of the word.
-    const fn shape(self) -> (&'static [usize], u64) {
-        match self {
-            Self::Cdecl => (&[], 4),
-            Self::Regparm => (&REGPARM, 4),
-            Self::SysV => (&SYSV, 8),
-        }
-    }
-}
+pub const LOGGED: u8 = 6;
 
 /// The arguments of a function at its first instruction.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +55,7 @@ fn passed(abi: Abi, core: &Core, which: Argument, above: u64) -> Result<u64, Arg
 }
 
 /// What a function returns, at the instruction that ends it: argument 0 is how far that is from the function's start,
-/// argument 1 the value (providers.md A).
+/// argument 1 the value (docs/providers.md, "fbt").
 #[derive(Debug, Clone, Copy)]
 pub struct AtReturn {
     /// How far the `ret` is from the function's start.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use trapline_emu::symbols::{Btf, Parameter};
 use trapline_interposer::Place;
 
-use crate::provider::Probe;
+use crate::provider::{Probe, declaration};
 use crate::target::Target;
 
 /// Says at each entry of a kernel function that fbt has found what it takes. Left alone are functions of which nothing
@@ -48,10 +48,4 @@ fn one_of_each(all: impl Iterator<Item = (String, Vec<Parameter>)>) -> BTreeMap<
         }
     }
     found.into_iter().filter_map(|(name, list)| Some((name, list?))).collect()
-}
-
-/// As C declares it.
-pub(crate) fn declaration(Parameter { type_name, name }: &Parameter) -> String {
-    let space = if name.is_empty() || type_name.ends_with('*') { "" } else { " " };
-    format!("{type_name}{space}{name}")
 }

@@ -1,5 +1,10 @@
 //! What there is to probe: the kernel's image and symbols, and the user modules.
 
+mod options;
+mod sites;
+mod source;
+
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
@@ -7,9 +12,11 @@ use trapline_emu::symbols::{KernelModule, SourceLine, SymbolError, Symbols, User
 use trapline_os::{KernelImage, Unwinder};
 use trapline_rpn::Width;
 
-use crate::catalog::{Catalog, ProbeOptions};
-use crate::pid::Programs;
-use crate::source::SourceLines;
+pub use options::{Abi, AbiError, ProbeOptions, Rules, TargetError, TargetProcess};
+pub(crate) use options::{LARGEST, process_number};
+pub use sites::{Code, Refusal};
+pub use source::SourceError;
+pub(crate) use source::{KERNEL, SourceLines, SourcePlace};
 
 /// The files that make up a guest.
 #[derive(Debug, Clone)]
@@ -21,8 +28,19 @@ pub struct Target {
     files: Files,
     lines: SourceLines,
     options: ProbeOptions,
-    /// Made when it is first asked for.
-    catalog: OnceLock<Arc<Catalog>>,
+    /// See [`Target::once`].
+    worked_out: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The programs and libraries that can be probed, and what the user has chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Programs<'a> {
+    /// In the order they were given.
+    pub modules: &'a [Arc<UserModule>],
+    /// The guest's files, through which paths lead.
+    pub files: &'a Files,
+    /// What the user has chosen.
+    pub options: &'a ProbeOptions,
 }
 
 /// The last component of a path; modules are matched by it.
@@ -34,9 +52,9 @@ impl Target {
     /// A guest of the kernel `image` with `symbols` and the user modules `modules`.
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
-        let (options, catalog) = (ProbeOptions::default(), OnceLock::new());
+        let (options, worked_out) = (ProbeOptions::default(), OnceLock::new());
         let (kernel_modules, files) = (Vec::new(), Files::default());
-        Self { image, symbols, modules, kernel_modules, files, lines, options, catalog }
+        Self { image, symbols, modules, kernel_modules, files, lines, options, worked_out }
     }
 
     /// With the programs, libraries and kernel modules among the files that the guest has, under their paths. `refused`
@@ -77,7 +95,7 @@ impl Target {
     /// The same with probes found as the user has chosen.
     #[must_use]
     pub fn with_options(self, options: ProbeOptions) -> Self {
-        Self { options, catalog: OnceLock::new(), ..self }
+        Self { options, worked_out: OnceLock::new(), ..self }
     }
 
     /// What the user has chosen of how probes are found.
@@ -85,9 +103,10 @@ impl Target {
         &self.options
     }
 
-    /// All probes of the target.
-    pub fn catalog(&self) -> &Catalog {
-        self.catalog.get_or_init(|| Arc::new(Catalog::new(self)))
+    /// What a caller works out of the target, kept with it so that `make` runs once. A target keeps one value.
+    pub(crate) fn once<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> Arc<T> {
+        let kept = self.worked_out.get_or_init(|| Arc::new(make()));
+        Arc::clone(kept).downcast().unwrap_or_else(|_| Arc::new(make()))
     }
 
     /// The kernel.

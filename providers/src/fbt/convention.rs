@@ -13,8 +13,9 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register,
 };
 use trapline_emu::symbols::Symbol;
+use trapline_rpn::Width;
 
-use crate::target::Target;
+use crate::target::{Abi, Target};
 
 /// Bytes of a function that are looked at.
 pub const MOST_BYTES: u64 = 4096;
@@ -61,8 +62,19 @@ pub fn evidence(bytes: &[u8], start: u64) -> Evidence {
     walk.paths()
 }
 
+impl Abi {
+    /// The convention of a guest's kernel: System V on x86-64; on IA32 what its functions do, `regparm` or `cdecl`.
+    pub fn of(target: &Target) -> Self {
+        match target.width() {
+            Width::W64 => Self::SysV,
+            Width::W32 if is_regparm(target) => Self::Regparm,
+            Width::W32 => Self::Cdecl,
+        }
+    }
+}
+
 /// Whether most functions of an IA32 kernel that show where their arguments are have them in registers.
-pub fn is_regparm(target: &Target) -> bool {
+fn is_regparm(target: &Target) -> bool {
     let plan = target.image().plan();
     let code = |symbol: &&Symbol| plan.is_executable(symbol.addr) == Some(true);
     let functions: Vec<&Symbol> = target.symbols().functions().filter(code).collect();

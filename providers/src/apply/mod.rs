@@ -1,0 +1,17 @@
+//! What is done with probes: programs and clauses become probe points, listings say what there is and what is there now.
+
+mod disassemble;
+mod dprobes;
+mod enable;
+mod expand;
+mod functions;
+mod parameters;
+mod present;
+
+pub use disassemble::{DisassembleError, Disassembly, Line, disassemble};
+pub use dprobes::{insert_error, resolve};
+pub use enable::{EnableError, Matched, enable};
+pub use expand::{ArgumentRefused, Resolved, find};
+pub use functions::{Function, functions, present_functions, user_functions};
+pub use parameters::show_parameters;
+pub use present::{Present, Process, Spot};
