@@ -249,3 +249,35 @@ fn a_record_that_is_dropped_is_not_lost() {
         assert_eq!(probes.stats().dropped, 2 - committed);
     }
 }
+
+#[test]
+fn a_watch_of_what_a_repeated_instruction_writes_keeps_its_records_when_that_faults() {
+    // rep stosd of four words, the last two of them on the page that is absent at first.
+    let setup = Setup::bits32();
+    let pte = setup.pte_at(ABSENT);
+    let setup = setup.code(&[0xf3, 0xab, 0xf4]).pte(ABSENT, 0).gate(14, REPAIR, 0x8e00).asm_at(REPAIR, |a| {
+        use iced_x86::code_asm::{dword_ptr, esp};
+        a.mov(dword_ptr(pte), (ABSENT | P | RW | US) as u32).unwrap();
+        a.add(esp, 4).unwrap();
+        a.iretd().unwrap();
+    });
+    // Probe 0 is on the instruction, probe 1 watches the words on the page that is there.
+    for (more, order) in [("", &[1, 1, 0][..]), ("logonfault = yes\n", &[1, 1, 0, 0][..])] {
+        let mut guest = setup.boot();
+        guest.set(1, 4).set(7, ABSENT - 8);
+        let mut probes = probe(&mut guest, 32, more);
+        let (low, high) = (ABSENT - 8, ABSENT - 1);
+        let text = format!(
+            "name = v\nmodtype = kernel\naddress = {low:#x}:{high:#x}\nwatchpoint = w\npush r, ecx\nlog 1\nexit"
+        );
+        let program = parse("w.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
+        let watch = trapline_emu::Watch { low, high, kind: trapline_emu::WatchKind::Write };
+        probes.insert(guest.m.core_mut(), "w", program, vec![Place::Watch(watch)]).unwrap();
+        let limit = guest.m.icount() + 1000;
+        assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+        assert_eq!((guest.gpr(1), guest.gpr(7)), (0, ABSENT + 8));
+        let got: Vec<u32> = probes.channels().records().iter().map(|r| r.header.probe).collect();
+        assert_eq!(got, order, "{more}");
+        assert_eq!(probes.probe(0).unwrap().3, 1, "the retry is not a new hit");
+    }
+}

@@ -126,9 +126,7 @@ pub struct Channel {
     /// The sub-buffer that is written; those before it, going round, are older.
     write: usize,
     counts: Counts,
-    /// Sequence number of the first record of the hit in progress; nothing can be taken out before the first hit.
-    mark: u64,
-    /// The records of that hit that are lost already.
+    /// The records of the hit in progress that are lost already, and perhaps of earlier ones.
     lost: Vec<Taken>,
 }
 
@@ -182,7 +180,7 @@ impl Channel {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
         let ring = std::iter::repeat_with(|| SubBuffer::new(size)).take(config.sub_buffers.max(1)).collect();
         let counts = Counts::default();
-        Self { ring, size, most: config.most_sub_buffers, write: 0, counts, mark: u64::MAX, lost: Vec::new() }
+        Self { ring, size, most: config.most_sub_buffers, write: 0, counts, lost: Vec::new() }
     }
 
     /// Bytes that a record with this much name and data takes of a sub-buffer.
@@ -195,15 +193,21 @@ impl Channel {
     /// than a sub-buffer and was counted as lost.
     #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> bool {
+        self.commit_from(record, u64::MAX)
+    }
+
+    /// The same; records from sequence number `mark` on are of the hit in progress.
+    #[inline]
+    fn commit_from(&mut self, record: &RecordView<'_>, mark: u64) -> bool {
         self.counts.committed += 1;
         let watch = if record.watch.is_some() { WatchItem::MAX } else { 0 };
         let need = Self::record_size(record.name.len(), watch + record.data.len());
         if need > self.size {
-            self.give_up(record.header);
+            self.give_up(record.header, mark);
             return false;
         }
         if self.ring[self.write].used() + need > self.size {
-            self.advance();
+            self.advance(mark);
         }
         let buffer = &mut self.ring[self.write];
         let mut entry = Entry {
@@ -225,16 +229,17 @@ impl Channel {
 
     /// A record is larger than a sub-buffer.
     #[cold]
-    fn give_up(&mut self, header: Header) {
+    fn give_up(&mut self, header: Header, mark: u64) {
         self.counts.oversized += 1;
-        if header.seq >= self.mark {
+        self.lost.retain(|lost| lost.header().seq >= mark);
+        if header.seq >= mark {
             self.lost.push(Taken::Lost { header, oversized: true });
         }
     }
 
     /// Goes to the next sub-buffer: to a new one where the ring is full and may grow, else giving up what it holds.
     #[cold]
-    fn advance(&mut self) {
+    fn advance(&mut self, mark: u64) {
         let next = (self.write + 1) % self.ring.len();
         if self.ring.len() < self.most && !self.ring[next].index.is_empty() {
             self.write += 1;
@@ -244,16 +249,10 @@ impl Channel {
         self.write = next;
         let oldest = &mut self.ring[self.write];
         self.counts.overwritten += oldest.index.len() as u64;
-        let own = oldest.index.iter().map(|entry| entry.header).filter(|header| header.seq >= self.mark);
+        self.lost.retain(|lost| lost.header().seq >= mark);
+        let own = oldest.index.iter().map(|entry| entry.header).filter(|header| header.seq >= mark);
         self.lost.extend(own.map(|header| Taken::Lost { header, oversized: false }));
         oldest.clear();
-    }
-
-    /// Begins a hit whose first record has sequence number `seq`.
-    #[inline]
-    fn begin(&mut self, seq: u64) {
-        self.mark = seq;
-        self.lost.clear();
     }
 
     /// Takes the records from sequence number `seq` on out of the channel, as if they had not been committed. Lost ones
@@ -331,13 +330,15 @@ impl Channel {
 pub struct Channels {
     cpus: Vec<Channel>,
     next: u64,
+    /// Sequence number of the first record of the hit in progress; nothing can be taken out before the first hit.
+    mark: u64,
 }
 
 impl Channels {
     /// A channel for each CPU, at least one.
     #[must_use]
     pub fn new(cpus: usize, config: ChannelConfig) -> Self {
-        Self { cpus: (0..cpus.max(1)).map(|_| Channel::new(config)).collect(), next: 1 }
+        Self { cpus: (0..cpus.max(1)).map(|_| Channel::new(config)).collect(), next: 1, mark: u64::MAX }
     }
 
     /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is
@@ -348,7 +349,7 @@ impl Channels {
         self.next += 1;
         let record = RecordView { header: Header { seq, ..record.header }, ..*record };
         let cpu = (record.header.cpu as usize).min(self.cpus.len() - 1);
-        self.cpus[cpu].commit(&record);
+        self.cpus[cpu].commit_from(&record, self.mark);
         seq
     }
 
@@ -358,17 +359,19 @@ impl Channels {
         self.next
     }
 
-    /// Begins a hit: its records can be taken out until the next one begins. Answers the sequence number of its first.
+    /// Begins a hit: its records can be taken out until the next one begins.
     #[inline]
-    pub fn begin_hit(&mut self) -> u64 {
-        self.cpus.iter_mut().for_each(|channel| channel.begin(self.next));
-        self.next
+    pub fn begin_hit(&mut self) {
+        self.mark = self.next;
     }
 
-    /// Takes the records of the hit in progress out, from sequence number `seq` on. Nobody may have seen them yet, and
-    /// nothing may have been committed since but by that hit. Their numbers are free again, and what was lost of them is
-    /// not counted.
-    pub fn take_out(&mut self, seq: u64) -> TakenOut {
+    /// Takes the records of the hit in progress out. Nobody may have seen them yet. Their numbers are free again, and what
+    /// was lost of them is not counted.
+    pub fn take_out(&mut self) -> TakenOut {
+        self.take_from(self.mark)
+    }
+
+    fn take_from(&mut self, seq: u64) -> TakenOut {
         let mut taken = Vec::new();
         self.cpus.iter_mut().for_each(|channel| channel.take_from(seq, &mut taken));
         taken.sort_by_key(|taken| taken.header().seq);
@@ -405,7 +408,7 @@ impl Channels {
     /// Takes back the records from sequence number `seq` on, but for those that `keep` names, and answers how many
     /// went. Nobody may have seen them yet.
     pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
-        let taken = self.take_out(seq);
+        let taken = self.take_from(seq);
         self.put_back(taken, keep)
     }
 

@@ -154,7 +154,8 @@ fn of_a_hit_that_is_taken_back_nothing_is_lost_either() {
         for own in 0..20u64 {
             let mut channels = Channels::new(1, tiny(2));
             (0..before).for_each(|n| commit(&mut channels, n));
-            let first = channels.begin_hit();
+            channels.begin_hit();
+            let first = channels.next_seq();
             let counts = channels.counts();
             (100..100 + own).for_each(|n| commit(&mut channels, n));
             let overwritten_before = channels.counts().overwritten - counts.overwritten;

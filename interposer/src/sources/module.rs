@@ -9,8 +9,9 @@
 //! A look costs a walk of the guest's list of modules and of the pages of those that have probes, however many probes
 //! they have; these are gone through only when something has moved.
 
-use crate::insert::INT3;
-use crate::table::{Interposer, Place, Probe};
+use super::Reach;
+use crate::model::{INT3, Place, Probe};
+use crate::sites::SiteTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::KernelModule;
@@ -22,7 +23,7 @@ const LOOK: u64 = 1 << 20;
 
 /// A kernel module that has probes.
 #[derive(Debug, Clone)]
-pub(crate) struct ProbedModule {
+struct ProbedModule {
     module: Arc<KernelModule>,
     parts: Vec<Part>,
     points: Vec<ModulePoint>,
@@ -82,7 +83,7 @@ impl ProbedModule {
     }
 
     /// Whether one of its probes is enabled.
-    pub fn is_enabled(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         self.enabled > 0
     }
 
@@ -117,6 +118,26 @@ impl ProbedModule {
         self.parts.iter().map(place).collect()
     }
 
+    /// Takes its probes from where they are to where its parts are now.
+    fn go_to(&mut self, core: &mut Core, placed: Vec<Option<PlacedPart>>, reach: &mut Reach<'_>) {
+        if self.seen.as_ref() == Some(&placed) {
+            return;
+        }
+        let now = self.addresses(&placed, reach.probes);
+        self.seen = Some(placed);
+        let before = std::mem::replace(&mut self.armed, now.clone());
+        for (probe, paddr) in before.into_iter().filter(|(probe, paddr)| now.get(probe) != Some(paddr)) {
+            reach.sites.leave_address(core, paddr, probe);
+        }
+        for (number, paddr) in now {
+            // A clash with another patch leaves the module without the probe; it cannot happen between breakpoint
+            // probes, which share sites.
+            if let Some(probe) = reach.probes.get(number as usize) {
+                let _ = reach.sites.attach(core, (paddr, INT3), number, probe);
+            }
+        }
+    }
+
     /// Its enabled probes that have an address, where its parts are at `placed`.
     fn addresses(&self, placed: &[Option<PlacedPart>], probes: &[Probe]) -> BTreeMap<u32, u64> {
         let enabled = |point: &&ModulePoint| probes.get(point.probe as usize).is_some_and(|p| p.enabled);
@@ -126,109 +147,97 @@ impl ProbedModule {
     }
 }
 
-impl Interposer {
-    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules, if
-    /// there is an enabled probe that needs it and the list cannot be believed.
-    pub fn modules_damage(&self, core: &Core) -> Option<String> {
-        let needs = |place: &Place| matches!(place, Place::Module { .. });
-        self.probes.iter().find(|probe| probe.enabled && needs(&probe.place))?;
-        self.config.profile.as_deref()?.damage(core)
+/// The kernel modules that have probes.
+#[derive(Debug, Default)]
+pub(crate) struct KernelModules {
+    list: Vec<ProbedModule>,
+    /// The instruction count from which on they are looked for again at the end of a slice.
+    next_look: u64,
+}
+
+impl KernelModules {
+    /// Whether a probe of any is enabled.
+    pub fn any_enabled(&self) -> bool {
+        self.list.iter().any(ProbedModule::is_enabled)
     }
 
     /// Notes the probes from number `first` on that are in kernel modules.
-    pub(crate) fn note_module_points(&mut self, first: usize) {
-        for (probe, at) in (first as u32..).zip(self.probes.get(first..).unwrap_or_default()) {
-            let Place::Module { module, offset } = &at.place else { continue };
-            let known = self.modules.iter().position(|known| Arc::ptr_eq(&known.module, module));
+    pub fn note_points(&mut self, first: usize, probes: &[Probe]) {
+        for (number, probe) in (first as u32..).zip(probes.get(first..).unwrap_or_default()) {
+            let Place::Module { module, offset } = &probe.place else { continue };
+            let known = self.list.iter().position(|known| Arc::ptr_eq(&known.module, module));
             let index = known.unwrap_or_else(|| {
-                self.modules.push(ProbedModule::new(module));
-                self.modules.len() - 1
+                self.list.push(ProbedModule::new(module));
+                self.list.len() - 1
             });
-            if let Some(known) = self.modules.get_mut(index) {
-                known.add(probe, *offset);
+            if let Some(known) = self.list.get_mut(index) {
+                known.add(number, *offset);
             }
         }
     }
 
-    /// A probe of a module was enabled: [`Interposer::arm_modules`] is to see to it.
-    pub(crate) fn enable_in_module(&mut self, module: &Arc<KernelModule>) {
-        if let Some(known) = self.modules.iter_mut().find(|known| Arc::ptr_eq(&known.module, module)) {
+    /// A probe of a module was enabled: [`KernelModules::arm`] is to see to it.
+    pub fn enable(&mut self, module: &Arc<KernelModule>) {
+        if let Some(known) = self.list.iter_mut().find(|known| Arc::ptr_eq(&known.module, module)) {
             known.enabled += 1;
             known.seen = None;
         }
     }
 
     /// A probe of a module was disabled.
-    pub(crate) fn disable_in_module(&mut self, core: &mut Core, module: &Arc<KernelModule>, probe: usize) {
-        let known = self.modules.iter_mut().find(|known| Arc::ptr_eq(&known.module, module));
+    pub fn disable(
+        &mut self,
+        core: &mut Core,
+        module: &Arc<KernelModule>,
+        probe: u32,
+        sites: &mut SiteTable,
+    ) {
+        let known = self.list.iter_mut().find(|known| Arc::ptr_eq(&known.module, module));
         let armed = known.and_then(|known| {
             known.enabled = known.enabled.saturating_sub(1);
-            known.armed.remove(&(probe as u32))
+            known.armed.remove(&probe)
         });
         if let Some(paddr) = armed {
-            self.detach_at(core, paddr, probe as u32);
+            sites.leave_address(core, paddr, probe);
         }
     }
 
     /// All probes of modules are to be looked through: the guest is not where it was.
-    pub(crate) fn forget_modules(&mut self) {
+    pub fn forget(&mut self) {
         self.next_look = 0;
-        self.modules.iter_mut().for_each(|module| module.seen = None);
-    }
-
-    /// The guest has rewritten the bytes of a site. If a module's probe is there, it may be the module's no more.
-    pub(crate) fn has_module_probe(&self, site: usize) -> bool {
-        let module =
-            |p: &u32| self.probes.get(*p as usize).is_some_and(|p| matches!(p.place, Place::Module { .. }));
-        self.sites.get(site).is_some_and(|site| site.probes.iter().any(module))
+        self.list.iter_mut().for_each(|module| module.seen = None);
     }
 
     /// A slice of the run has ended: looks whether armed modules are still there, if that was not done of late.
-    pub(crate) fn look_after_modules(&mut self, core: &mut Core) {
-        if core.icount() >= self.next_look && self.modules.iter().any(|module| !module.armed.is_empty()) {
-            self.arm_modules(core);
+    pub fn look_after(&mut self, core: &mut Core, reach: &mut Reach<'_>) {
+        if core.icount() >= self.next_look && self.list.iter().any(|module| !module.armed.is_empty()) {
+            self.arm(core, reach);
         }
     }
 
     /// Arms the enabled probes of kernel modules that are loaded now, and only there.
-    pub(crate) fn arm_modules(&mut self, core: &mut Core) {
+    pub fn arm(&mut self, core: &mut Core, reach: &mut Reach<'_>) {
         self.next_look = core.icount().saturating_add(LOOK);
-        let Some(profile) = self.config.profile.as_deref().filter(|_| !self.modules.is_empty()) else {
-            return;
-        };
+        let Some(profile) = reach.profile.filter(|_| !self.list.is_empty()) else { return };
         let loaded = profile.modules(core);
-        let places = |module: &ProbedModule| module.placed(core, profile, &loaded);
-        let places: Vec<_> = self.modules.iter().map(places).collect();
-        for (index, placed) in places.into_iter().enumerate() {
-            self.move_module(core, index, placed);
+        for module in &mut self.list {
+            let placed = module.placed(core, profile, &loaded);
+            module.go_to(core, placed, reach);
         }
     }
 
-    /// Takes the probes of a module from where they are to where its parts are now.
-    fn move_module(&mut self, core: &mut Core, index: usize, placed: Vec<Option<PlacedPart>>) {
-        let Some(module) = self.modules.get_mut(index) else { return };
-        if module.seen.as_ref() == Some(&placed) {
-            return;
-        }
-        let now = module.addresses(&placed, &self.probes);
-        module.seen = Some(placed);
-        let before = std::mem::replace(&mut module.armed, now.clone());
-        for (probe, paddr) in before.into_iter().filter(|(probe, paddr)| now.get(probe) != Some(paddr)) {
-            self.detach_at(core, paddr, probe);
-        }
-        for (probe, paddr) in now {
-            // A clash with another patch leaves the module without the probe; it cannot happen between breakpoint
-            // probes, which share sites.
-            let _ = self.attach(core, paddr, INT3, probe as usize);
-        }
+    /// Saves them.
+    pub fn save(&self) -> SavedModules {
+        SavedModules(self.list.clone())
     }
 
-    /// Takes a probe away from a physical address.
-    fn detach_at(&mut self, core: &mut Core, paddr: u64, probe: u32) {
-        let Some(&index) = self.by_paddr.get(&paddr) else { return };
-        let Some(site) = self.sites.get_mut(index) else { return };
-        if site.change(|probes| probes.retain(|&p| p != probe)) {
-            self.disarm_site(core, index);
-        }
+    /// Puts saved ones back. Where they are is to be looked for.
+    pub fn restore(&mut self, saved: &SavedModules) {
+        self.list.clone_from(&saved.0);
+        self.forget();
     }
 }
+
+/// The kernel modules that have probes, at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct SavedModules(Vec<ProbedModule>);

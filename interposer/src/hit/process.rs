@@ -4,7 +4,7 @@
 //! has is meant is asked of the profile at the hit, before any handler runs. The answer holds until ring 3 is left: no
 //! task is switched, executes a program or gets another name before that. So a loop costs one comparison a hit.
 
-use std::collections::BTreeSet;
+use crate::model::{Processes, Who};
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_os::OsProfile;
@@ -12,56 +12,26 @@ use trapline_os::OsProfile;
 /// Longest name of a task (TASK_COMM_LEN without the NUL), bytes: longer ones are cut by the guest.
 const LONGEST_NAME: usize = 15;
 
-/// Who is meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
-    /// Every process.
-    Any,
-    /// That of this number.
-    Number(u32),
-    /// Those whose task, or the last part of whose program's path, has this name.
-    Name(String),
-    /// Those whose program is the file at this path.
-    Path(String),
-}
-
-/// Which processes a probe point is of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Processes {
-    /// Who is meant.
-    pub who: Who,
-    /// Only those whose own program is the file at this path. Where the system does not say what a process's program
-    /// is, all are taken for it: they execute it, after all.
-    pub program: Option<String>,
-    /// Paths of all files that the host knows. A process whose own program is at none of them runs a copy or a hard link
-    /// of a known file: it has arrived by the content of a page, and is taken for one of `program`.
-    pub known: Arc<BTreeSet<String>>,
-    /// Of those that are named by their program, also those that were forked and have executed none of their own.
-    pub forked: bool,
-}
-
-impl Processes {
-    /// Whether the current process is one of them. Without a profile only everybody is known.
-    fn hold(&self, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
-        let Some(profile) = profile else { return self.who == Who::Any };
-        let executable = || profile.executable(core, profile.current_task(core));
-        let named = match &self.who {
-            Who::Any => true,
-            Who::Number(number) => profile.tgid(core) == *number,
-            Who::Name(name) => {
-                let mut comm = Vec::new();
-                profile.name_into(core, &mut comm);
-                let cut = name.as_bytes().get(..LONGEST_NAME).unwrap_or(name.as_bytes());
-                comm == cut || executable().is_some_and(|path| path.rsplit('/').next() == Some(name))
-            }
-            Who::Path(path) => executable().as_ref() == Some(path),
-        };
-        let own = |path: &String| executable().is_none_or(|own| own == *path || !self.known.contains(&own));
-        let by_program = matches!(self.who, Who::Name(_) | Who::Path(_));
-        named
-            && self.program.as_ref().is_none_or(own)
-            && (self.forked || !by_program || !profile.is_forked(core))
-    }
+/// Whether the current process is one of these. Without a profile only everybody is known.
+fn holds(processes: &Processes, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
+    let Some(profile) = profile else { return processes.who == Who::Any };
+    let executable = || profile.executable(core, profile.current_task(core));
+    let named = match &processes.who {
+        Who::Any => true,
+        Who::Number(number) => profile.tgid(core) == *number,
+        Who::Name(name) => {
+            let mut comm = Vec::new();
+            profile.name_into(core, &mut comm);
+            let cut = name.as_bytes().get(..LONGEST_NAME).unwrap_or(name.as_bytes());
+            comm == cut || executable().is_some_and(|path| path.rsplit('/').next() == Some(name))
+        }
+        Who::Path(path) => executable().as_ref() == Some(path),
+    };
+    let own = |path: &String| executable().is_none_or(|own| own == *path || !processes.known.contains(&own));
+    let by_program = matches!(processes.who, Who::Name(_) | Who::Path(_));
+    named
+        && processes.program.as_ref().is_none_or(own)
+        && (processes.forked || !by_program || !profile.is_forked(core))
 }
 
 /// Those of all probe points, and what is known of the current process.
@@ -99,7 +69,7 @@ impl Filters {
             Some((then, answer)) if then == now => answer,
             _ if core.env().cpl() != 3 => false,
             _ => {
-                let answer = filter.processes.hold(core, profile);
+                let answer = holds(&filter.processes, core, profile);
                 filter.known = Some((now, answer));
                 answer
             }

@@ -3,9 +3,8 @@
 //! Reads walk the guest's tables without setting an accessed bit, never touch MMIO, never change CR2. Only what a
 //! program asks to write is written.
 
-use crate::provided::Arguments;
-use crate::service::Asked;
-use crate::table::Stats;
+use super::asked::Asked;
+use crate::model::{Arguments, Stats};
 use trapline_emu::{Access, Core, Seg};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};

@@ -13,10 +13,10 @@
 //! once where a profile names the processes that have the module mapped, in others when they next run code of it. What
 //! is found decides: a word that the program itself has changed is left alone.
 //!
-//! Words are the guest's to see, by design (providers.md C).
+//! Words are the guest's to see, by design (docs/providers.md).
 
-use crate::insert::InsertErrorKind;
-use crate::table::{Interposer, Site, Stub};
+use crate::model::{InsertErrorKind, Stats};
+use crate::sites::{SiteTable, Stub};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -254,9 +254,9 @@ fn is_private(core: &Core, profile: Option<&dyn OsProfile>, linear: u64) -> Opti
     Some(mappings.iter().find(here).is_some_and(|m| m.writable && !m.shared))
 }
 
-impl Interposer {
+impl Words {
     /// A probe needs the semaphore at a linked address of a module raised.
-    pub(crate) fn need_semaphore(
+    pub fn need_semaphore(
         &mut self,
         core: &mut Core,
         module: &Arc<UserModule>,
@@ -268,24 +268,25 @@ impl Interposer {
         }
         let file = module.vaddr_to_offset(address).and_then(|offset| module.bytes_at(offset, 2));
         let rest = file.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes));
-        let index = self.word(module, address).unwrap_or_else(|| {
-            self.add_word(module, address, Kind::Semaphore(rest));
-            self.words.list.len() - 1
-        });
-        if !matches!(self.words.list[index].kind, Kind::Semaphore(_)) {
+        let index = match self.word(module, address) {
+            Some(index) => index,
+            None => self.add(module, address, Kind::Semaphore(rest)),
+        };
+        if !matches!(self.list[index].kind, Kind::Semaphore(_)) {
             return Err(InsertErrorKind::WordTaken(address));
         }
-        self.need_word(core, index, probe);
+        self.need(core, index, probe);
         Ok(())
     }
 
     /// A probe needs the pointer at a linked address of a module set.
-    pub(crate) fn need_pointer(
+    pub fn need_pointer(
         &mut self,
         core: &mut Core,
         module: &Arc<UserModule>,
         (address, wide): (u64, bool),
         probe: u32,
+        sites: &mut SiteTable,
     ) -> Result<(), InsertErrorKind> {
         let bytes = if wide { 8 } else { 4 };
         if !address.is_multiple_of(bytes) {
@@ -294,29 +295,24 @@ impl Interposer {
         let index = match self.word(module, address) {
             Some(index) => index,
             None => {
-                let stub = Stub { user: true, ..self.new_stub(core, wide)? };
-                self.by_stub.push(self.sites.len());
-                self.sites.push(Site { stub: Some(stub), ..Site::new(0) });
-                self.add_word(module, address, Kind::Pointer(stub));
-                self.words.list.len() - 1
+                let (_, stub) = sites.add_stub(core, 0, wide, true)?;
+                self.add(module, address, Kind::Pointer(stub))
             }
         };
-        let Kind::Pointer(stub) = self.words.list[index].kind else {
+        let Kind::Pointer(stub) = self.list[index].kind else {
             return Err(InsertErrorKind::WordTaken(address));
         };
-        if let Some(site) = self.sites.iter().position(|site| site.stub == Some(stub)) {
-            self.attach_site(core, site, probe as usize)?;
-        }
-        self.need_word(core, index, probe);
+        sites.attach_stub(core, stub, probe)?;
+        self.need(core, index, probe);
         Ok(())
     }
 
     fn word(&self, module: &Arc<UserModule>, address: u64) -> Option<usize> {
-        self.words.list.iter().position(|w| w.address == address && Arc::ptr_eq(&w.module, module))
+        self.list.iter().position(|w| w.address == address && Arc::ptr_eq(&w.module, module))
     }
 
-    fn add_word(&mut self, module: &Arc<UserModule>, address: u64, kind: Kind) {
-        self.words.list.push(Word {
+    fn add(&mut self, module: &Arc<UserModule>, address: u64, kind: Kind) -> usize {
+        self.list.push(Word {
             module: Arc::clone(module),
             address,
             kind,
@@ -324,20 +320,21 @@ impl Interposer {
             raised: BTreeMap::new(),
             awaited: BTreeMap::new(),
         });
-        if !self.words.texts.iter().any(|text| Arc::ptr_eq(&text.module, module)) {
-            self.words.texts.push(Text::of(module));
+        if !self.texts.iter().any(|text| Arc::ptr_eq(&text.module, module)) {
+            self.texts.push(Text::of(module));
         }
+        self.list.len() - 1
     }
 
-    fn need_word(&mut self, core: &mut Core, index: usize, probe: u32) {
-        self.words.list[index].probes.insert(probe);
+    fn need(&mut self, core: &mut Core, index: usize, probe: u32) {
+        self.list[index].probes.insert(probe);
         core.announce_user_code_again();
     }
 
     /// The probe, which is disabled, needs no word any more.
-    pub(crate) fn release_words(&mut self, core: &mut Core, probe: u32) {
+    pub fn release(&mut self, core: &mut Core, probe: u32, profile: Option<&dyn OsProfile>) {
         let mut released = Vec::new();
-        for (index, word) in self.words.list.iter_mut().enumerate() {
+        for (index, word) in self.list.iter_mut().enumerate() {
             if word.probes.remove(&probe) && word.probes.is_empty() {
                 released.push(index);
             }
@@ -345,9 +342,9 @@ impl Interposer {
         if released.is_empty() {
             return;
         }
-        for (paging, mappings) in processes(core, self.config.profile.as_deref()) {
+        for (paging, mappings) in processes(core, profile) {
             for &index in &released {
-                let word = &mut self.words.list[index];
+                let word = &mut self.list[index];
                 let Some(linear) = word.mapped(&mappings) else { continue };
                 word.lower(core, Spot { paging, linear });
             }
@@ -356,10 +353,15 @@ impl Interposer {
     }
 
     /// User code of a page runs: sees to the words of the module that it is of. The fault that the guest is to see first.
-    pub(crate) fn settle_words(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+    pub fn settle(
+        &mut self,
+        core: &mut Core,
+        (page, paddr): (u64, u64),
+        profile: Option<&dyn OsProfile>,
+        stats: &mut Stats,
+    ) -> Option<Fault> {
         let paging = core.paging();
-        let profile = self.config.profile.as_deref();
-        let Words { list, texts } = &mut self.words;
+        let Words { list, texts } = self;
         for text in texts.iter() {
             let Some(bias) = text.bias(core, page, paddr) else { continue };
             for word in list.iter_mut().filter(|word| Arc::ptr_eq(&word.module, &text.module)) {
@@ -371,15 +373,15 @@ impl Interposer {
                 match word.raise(core, profile, at) {
                     Raised::Before => {}
                     Raised::Now => {
-                        self.stats.words_raised += 1;
+                        stats.words_raised += 1;
                         let left = word.awaited.remove(&paging.cr3).is_some_and(|awaited| awaited.left);
                         // Statistics do not go back with a snapshot.
-                        self.stats.words_left = self.stats.words_left.saturating_sub(u64::from(left));
+                        stats.words_left = stats.words_left.saturating_sub(u64::from(left));
                     }
                     Raised::Faults(code) => return Some(Fault::page(code, at.linear)),
                     Raised::Never => {
                         let told = std::mem::replace(&mut word.awaited(at).left, true);
-                        self.stats.words_left += u64::from(!told);
+                        stats.words_left += u64::from(!told);
                     }
                 }
             }
@@ -388,17 +390,13 @@ impl Interposer {
     }
 
     /// Whether any word is raised, or to be.
-    pub(crate) fn has_words(&self) -> bool {
-        self.words.list.iter().any(|word| !word.probes.is_empty() || !word.raised.is_empty())
+    pub fn any_wanted(&self) -> bool {
+        self.list.iter().any(|word| !word.probes.is_empty() || !word.raised.is_empty())
     }
 
-    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Without a profile,
-    /// which alone knows the processes, they stay as they are.
-    pub fn silence(&mut self, core: &mut Core) {
-        let listening: BTreeSet<u32> = self.words.list.iter().flat_map(|w| &w.probes).copied().collect();
-        for probe in listening {
-            self.disable(core, probe as usize);
-        }
+    /// The enabled probes that need a word raised.
+    pub fn listening(&self) -> BTreeSet<u32> {
+        self.list.iter().flat_map(|word| &word.probes).copied().collect()
     }
 }
 

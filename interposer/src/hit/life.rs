@@ -8,7 +8,7 @@
 //!
 //! Invariant: no two parked hits have the same task and stack pointer.
 
-use crate::table::ProgramId;
+use crate::model::ProgramId;
 use trapline_emu::{Access, Core, Seg};
 use trapline_trace::TakenOut;
 
@@ -42,30 +42,22 @@ pub(crate) struct Part {
 /// How far the hit in progress has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
-    /// There is none.
+    /// It is over, or its handlers run.
     #[default]
     Over,
-    /// Its handlers run.
-    Handlers,
-    /// Its displaced instruction runs.
+    /// Its displaced instruction runs, or has run: that it has completed need not have been told yet.
     Displaced,
 }
 
-/// The hit in progress.
+/// The hit in progress. Most hits touch the first three fields only.
 #[derive(Debug, Default)]
 pub(crate) struct Hit {
-    pub stage: Stage,
     pub site: usize,
-    /// EIP of the site.
-    pub ip: u64,
-    /// Stack pointer at the trap.
-    pub sp: u64,
-    /// Whose hit it is, once that was asked.
-    pub task: Option<Task>,
-    /// Which trap it is; a probe that takes part notes it.
-    pub number: u64,
-    /// Sequence number of the first record that it leaves, if it leaves any.
-    pub first_seq: u64,
+    pub stage: Stage,
+    /// Whether any of the other fields is set.
+    pub rare: bool,
+    /// Where an exception found the CPU while the displaced instruction ran.
+    pub origin: Option<Origin>,
     /// Hits that it was counted for by [`crate::Interposer::stop_after_hits`].
     pub counted: u64,
     /// The parts that probes had in it before its instruction faulted.
@@ -81,25 +73,26 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// A hit begins.
-    #[inline(always)]
-    pub fn begin(&mut self, site: usize, ip: u64, sp: u64, number: u64, first_seq: u64) {
-        self.stage = Stage::Handlers;
-        (self.site, self.ip, self.sp, self.number) = (site, ip, sp, number);
-        (self.first_seq, self.counted) = (first_seq, 0);
-        self.task = None;
-        self.before.clear();
-    }
-
-    /// Whether something is to be done when the displaced instruction has completed.
-    #[inline(always)]
-    pub fn has_sequel(&self) -> bool {
-        !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty() && self.held.is_empty())
-    }
-
-    /// Forgets everything about it.
+    /// It is over: forgets everything about it.
     pub fn clear(&mut self) {
-        *self = Self { number: self.number, ..Self::default() };
+        *self = Self::default();
+    }
+}
+
+/// Where a task stands: what a hit is told by.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// EIP.
+    ip: u64,
+    /// Stack pointer.
+    sp: u64,
+    task: Task,
+}
+
+impl Origin {
+    pub fn now(core: &Core) -> Self {
+        let sp = core.env().gpr(4);
+        Self { ip: core.env().eip(), sp, task: Task::now(core, sp) }
     }
 }
 
@@ -114,7 +107,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub fn now(core: &Core, sp: u64) -> Self {
+    fn now(core: &Core, sp: u64) -> Self {
         let env = core.env();
         let (user, cr3) = (env.cpl() == 3, env.cr(3));
         let base = if env.code64() { 0 } else { env.seg(Seg::Ss).base };
@@ -145,9 +138,7 @@ pub(crate) enum Why {
 pub(crate) struct Parked {
     pub why: Why,
     pub site: usize,
-    ip: u64,
-    sp: u64,
-    task: Task,
+    origin: Origin,
     /// The instruction count at which its task goes on with the instruction, if it does.
     since: u64,
     pub parts: Vec<Part>,
@@ -172,16 +163,14 @@ impl ParkedHits {
 
     /// Parks the hit in progress, in which probes had these parts. Answers the one whose place it takes, which is over.
     pub fn park(&mut self, core: &Core, hit: &mut Hit, why: Why, parts: Vec<Part>) -> Option<Parked> {
-        let task = hit.task.take().unwrap_or_else(|| Task::now(core, hit.sp));
-        let same = self.list.iter().position(|parked| parked.sp == hit.sp && parked.task == task);
+        let origin = hit.origin.take().unwrap_or_else(|| Origin::now(core));
+        let same = |parked: &Parked| parked.origin.sp == origin.sp && parked.origin.task == origin.task;
         let full = (self.list.len() >= MOST_PARKED).then_some(0);
-        let replaced = same.or(full).map(|at| self.list.remove(at));
+        let replaced = self.list.iter().position(same).or(full).map(|at| self.list.remove(at));
         self.list.push(Parked {
             why,
             site: hit.site,
-            ip: hit.ip,
-            sp: hit.sp,
-            task,
+            origin,
             since: core.icount(),
             parts,
             expired: std::mem::take(&mut hit.expired),
@@ -195,10 +184,10 @@ impl ParkedHits {
     /// The place of the parked hit whose task runs now, with the stack pointer that it was parked with.
     fn current(&self, core: &Core) -> Option<usize> {
         let sp = core.env().gpr(4);
-        let mut list = self.list.iter().enumerate().filter(|(_, parked)| parked.sp == sp).peekable();
+        let mut list = self.list.iter().enumerate().filter(|(_, parked)| parked.origin.sp == sp).peekable();
         list.peek()?;
         let task = Task::now(core, sp);
-        list.find(|(_, parked)| parked.task == task).map(|(at, _)| at)
+        list.find(|(_, parked)| parked.origin.task == task).map(|(at, _)| at)
     }
 
     /// A site has trapped. Takes out the parked hit of the task that runs; the flag says whether this trap goes on with it.
@@ -212,7 +201,7 @@ impl ParkedHits {
     pub fn returned(&mut self, core: &Core) -> Option<Parked> {
         let at = self.current(core)?;
         let parked = self.list.get_mut(at)?;
-        if parked.ip == core.env().eip() {
+        if parked.origin.ip == core.env().eip() {
             parked.since = core.icount();
             return None;
         }
@@ -224,7 +213,7 @@ impl ParkedHits {
     pub fn left_behind(&mut self, core: &Core) -> Option<Parked> {
         let at = self.current(core)?;
         let parked = self.list.get(at)?;
-        let waits = parked.ip == core.env().eip() && parked.since == core.icount();
+        let waits = parked.origin.ip == core.env().eip() && parked.since == core.icount();
         (!waits).then(|| self.list.remove(at))
     }
 

@@ -1,9 +1,9 @@
 //! Stacks that go with records: the kernel's, and that of the program it runs.
 
-use crate::table::Interposer;
+use super::Interposer;
 use trapline_emu::Core;
 use trapline_os::Unwinder;
-use trapline_trace::{GuestStack, Header, Kind, RecordView};
+use trapline_trace::{GuestStack, Header, Kind};
 
 /// How stacks are found, and which go with each record.
 #[derive(Default)]
@@ -24,26 +24,26 @@ impl Stacks {
 impl Interposer {
     /// Sets what finds stacks; at first they are found by frame pointers alone.
     pub fn unwind_with(&mut self, unwinder: Unwinder) {
-        self.stacks.unwinder = unwinder;
+        self.recorder.stacks.unwinder = unwinder;
     }
 
     /// Lets each record be followed by one of the kernel's stack, with so many return addresses at most.
     pub fn set_stack_depth(&mut self, depth: usize) {
-        self.stacks.kernel = depth;
+        self.recorder.stacks.kernel = depth;
     }
 
     /// Lets each record be followed by one of the program's stack, with so many frames at most.
     pub fn set_user_stack_depth(&mut self, depth: usize) {
-        self.stacks.user = depth;
+        self.recorder.stacks.user = depth;
     }
 
     /// Commits the stacks at the hit whose record is `data`. In user mode there is none of the kernel, and a kernel thread
     /// has none of a program: then there is no such record.
     #[cold]
     pub(crate) fn record_stacks(&mut self, core: &Core, data: Header, index: u32) {
-        let at_call = self.probes.get(index as usize).is_some_and(|probe| probe.at_call);
-        let profile = self.config.profile.as_deref();
-        let Stacks { unwinder, kernel, user } = &mut self.stacks;
+        let at_call = self.inserted.probes.get(index as usize).is_some_and(|probe| probe.at_call);
+        let profile = self.profile.as_deref();
+        let Stacks { unwinder, kernel, user } = &mut self.recorder.stacks;
         let (mut of_kernel, mut of_user) = (GuestStack::default(), GuestStack::default());
         if *kernel > 0 {
             // The first is the probed instruction itself, which the record names.
@@ -60,10 +60,10 @@ impl Interposer {
             if stack.frames.is_empty() {
                 continue;
             }
-            self.trace.clear();
-            stack.encode(data.width, &mut self.trace);
+            self.recorder.trace.clear();
+            stack.encode(data.width, &mut self.recorder.trace);
             let header = Header { kind, exception: None, termination: 0, ..data };
-            self.channels.commit(&RecordView { header, name: &self.name, watch: None, data: &self.trace });
+            self.recorder.commit_trace(&header);
         }
     }
 }

@@ -8,13 +8,15 @@
 //! There may be a probe on every instruction of a program: probes are kept by page of their module, so that a page which
 //! is of no interest costs a comparison with each page that has probes, most of which differ in their first bytes.
 
-use crate::changed::{has_instruction, is_mapped};
-use crate::insert::INT3;
-use crate::table::{Interposer, Place};
+use super::Reach;
+use super::changed::{has_instruction, is_changed_page, is_mapped};
+use crate::model::{INT3, Place, Probe};
+use crate::sites::SiteTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use trapline_emu::{Core, PAGE};
+use trapline_os::OsProfile;
 
 /// The probes of one page of a module.
 #[derive(Debug, Clone)]
@@ -84,80 +86,85 @@ impl UserProbes {
 }
 
 /// Whether the physical page holds this content. The last page of a file is short; what follows is not compared.
-pub(crate) fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
+fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
     let at = page as usize;
     core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
 }
 
-impl Interposer {
+/// Whether a probe may stay on a physical page whose bytes have changed: one in a user module's code only while the page
+/// is that module's.
+pub(crate) fn stays_on(core: &Core, profile: Option<&dyn OsProfile>, place: &Place, page: u64) -> bool {
+    let Some((module, offset)) = place.in_user_code() else { return true };
+    module.page((offset / PAGE) as usize).is_some_and(|content| holds(core, page, content))
+        || is_changed_page(core, profile, module, offset, page)
+}
+
+fn offset_in_file(probes: &[Probe], probe: u32) -> Option<u64> {
+    Some(probes.get(probe as usize)?.place.in_user_code()?.1)
+}
+
+/// Whether the current process has the physical page mapped as a module's.
+fn is_mapped_here(core: &Core, profile: Option<&dyn OsProfile>, file: &FilePage, page: u64) -> bool {
+    profile.is_some_and(|profile| is_mapped(core, profile, &file.module, file.number * PAGE, page))
+}
+
+/// Whether it is worth asking the profile if a page that differs from the file's is a changed copy of it: of some
+/// probes at least half find their instruction there.
+fn may_be_changed(core: &Core, probes: &[Probe], file: &FilePage, page: u64) -> bool {
+    const LOOKS: usize = 8;
+    let step = file.probes.len().div_ceil(LOOKS).max(1);
+    let looks: Vec<bool> = (file.probes.iter().step_by(step))
+        .filter_map(|&probe| offset_in_file(probes, probe))
+        .map(|offset| has_instruction(core, &file.module, offset, page))
+        .collect();
+    let fit = looks.iter().filter(|fits| **fits).count();
+    fit > 0 && (step == 1 || 2 * fit >= looks.len())
+}
+
+impl UserProbes {
     /// A physical page is about to be executed: arms the user probes whose module page it holds.
-    pub(crate) fn arm_page(&mut self, core: &mut Core, page: u64) {
-        for index in 0..self.user.pages.len() {
-            self.arm_file_page(core, index, page);
+    pub fn arm_page(&mut self, core: &mut Core, page: u64, reach: &mut Reach<'_>) {
+        for index in 0..self.pages.len() {
+            self.arm_file_page(core, index, page, reach);
         }
     }
 
     /// Arms the probes of a module's page on a physical page, if that holds it or a changed copy of it.
-    fn arm_file_page(&mut self, core: &mut Core, index: usize, page: u64) {
-        let Some(file) = self.user.pages.get(index).filter(|file| !file.probes.is_empty()) else { return };
+    fn arm_file_page(&mut self, core: &mut Core, index: usize, page: u64, reach: &mut Reach<'_>) {
+        let Some(file) = self.pages.get_mut(index).filter(|file| !file.probes.is_empty()) else { return };
         let whole = holds(core, page, file.content());
-        let its = whole || self.may_be_changed(core, file, page) && self.is_mapped_here(core, file, page);
+        let its = whole
+            || may_be_changed(core, reach.probes, file, page)
+                && is_mapped_here(core, reach.profile, file, page);
         if !its {
             return;
         }
-        let (module, probes) = (Arc::clone(&file.module), file.probes.clone());
         let mut fresh = false;
-        for probe in probes {
-            let Some(offset) = self.offset_in_file(probe) else { continue };
-            if !whole && !has_instruction(core, &module, offset, page) {
+        for &number in &file.probes {
+            let Some(probe) = reach.probes.get(number as usize) else { continue };
+            let Some((_, offset)) = probe.place.in_user_code() else { continue };
+            if !whole && !has_instruction(core, &file.module, offset, page) {
                 continue;
             }
             let paddr = page + offset % PAGE;
-            let site = self.by_paddr.get(&paddr).and_then(|&site| self.sites.get(site));
-            fresh |= !site.is_some_and(|site| site.probes.contains(&probe));
+            fresh |= !reach.sites.at(paddr).is_some_and(|(_, site)| site.probes.contains(&number));
             // A clash with another patch leaves this page without the probe; it cannot happen between breakpoint probes,
             // which share sites.
-            let _ = self.attach(core, paddr, INT3, probe as usize);
+            let _ = reach.sites.attach(core, (paddr, INT3), number, probe);
         }
-        let Some(file) = self.user.pages.get(index) else { return };
-        let by_mapping = fresh && (!whole || self.is_mapped_here(core, file, page));
-        self.stats.by_mapping += u64::from(by_mapping);
-        self.stats.by_content += u64::from(fresh && !by_mapping);
-        if let Some(file) = self.user.pages.get_mut(index) {
-            file.frames.insert(page);
-        }
-    }
-
-    /// Whether the current process has the physical page mapped as a module's.
-    fn is_mapped_here(&self, core: &Core, file: &FilePage, page: u64) -> bool {
-        let profile = self.config.profile.as_deref();
-        profile.is_some_and(|profile| is_mapped(core, profile, &file.module, file.number * PAGE, page))
-    }
-
-    /// Whether it is worth asking the profile if a page that differs from the file's is a changed copy of it: of some
-    /// probes at least half find their instruction there.
-    fn may_be_changed(&self, core: &Core, file: &FilePage, page: u64) -> bool {
-        const LOOKS: usize = 8;
-        let step = file.probes.len().div_ceil(LOOKS).max(1);
-        let looks: Vec<bool> = (file.probes.iter().step_by(step))
-            .filter_map(|&probe| self.offset_in_file(probe))
-            .map(|offset| has_instruction(core, &file.module, offset, page))
-            .collect();
-        let fit = looks.iter().filter(|fits| **fits).count();
-        fit > 0 && (step == 1 || 2 * fit >= looks.len())
-    }
-
-    fn offset_in_file(&self, probe: u32) -> Option<u64> {
-        Some(self.probes.get(probe as usize)?.place.in_user_code()?.1)
+        let by_mapping = fresh && (!whole || is_mapped_here(core, reach.profile, file, page));
+        reach.stats.by_mapping += u64::from(by_mapping);
+        reach.stats.by_content += u64::from(fresh && !by_mapping);
+        file.frames.insert(page);
     }
 
     /// Enables probes on user modules, and arms them where their pages are executed already.
-    pub(crate) fn enable_user(&mut self, core: &mut Core, probes: &[u32]) {
+    pub fn enable(&mut self, core: &mut Core, probes: &[u32], reach: &mut Reach<'_>) {
         let mut pages = BTreeSet::new();
-        for &probe in probes {
-            let place = self.probes.get(probe as usize).map(|probe| probe.place.clone());
-            if let Some((module, offset)) = place.as_ref().and_then(Place::in_user_code) {
-                pages.insert(self.user.add(module, offset, probe));
+        for &number in probes {
+            let place = reach.probes.get(number as usize).map(|probe| &probe.place);
+            if let Some((module, offset)) = place.and_then(Place::in_user_code) {
+                pages.insert(self.add(module, offset, number));
             }
         }
         if pages.is_empty() {
@@ -165,15 +172,22 @@ impl Interposer {
         }
         for paddr in core.code_pages() {
             for &page in &pages {
-                self.arm_file_page(core, page, paddr);
+                self.arm_file_page(core, page, paddr, reach);
             }
         }
     }
 
-    /// A probe on a user module is disabled: the sites that it may be on.
-    pub(crate) fn disable_user(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<usize> {
-        let frames = self.user.remove(module, offset, probe);
-        let site = |frame: u64| self.by_paddr.get(&(frame + offset % PAGE)).copied();
-        frames.into_iter().filter_map(site).collect()
+    /// A probe on a user module is disabled: it leaves its sites.
+    pub fn disable(
+        &mut self,
+        core: &mut Core,
+        module: &Arc<UserModule>,
+        offset: u64,
+        probe: u32,
+        sites: &mut SiteTable,
+    ) {
+        for frame in self.remove(module, offset, probe) {
+            sites.leave_address(core, frame + offset % PAGE, probe);
+        }
     }
 }

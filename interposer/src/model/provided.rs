@@ -9,8 +9,8 @@ use trapline_emu::Core;
 use trapline_rpn::{Argument, ArgumentError};
 use trapline_trace::ProbeName;
 
-use crate::process::Processes;
-use crate::table::Place;
+use super::place::Place;
+use super::processes::Processes;
 
 /// The arguments of a probe point.
 pub trait Arguments: fmt::Debug + Send + Sync {

@@ -1,0 +1,340 @@
+//! Programs that are inserted and removed; probes that are enabled and disabled.
+
+use super::Interposer;
+use crate::model::{
+    Address, INT3, InsertError, InsertErrorKind, Place, Point, Probe, Program, ProgramId, Provided, Rest, Who,
+};
+use crate::sources::disable_watch;
+use std::borrow::Borrow;
+use std::sync::Arc;
+use trapline_emu::Core;
+use trapline_emu::symbols::UserModule;
+use trapline_rpn::{LinkedProbe, LinkedProgram};
+
+/// What stands at a `lock nop` site: where a call was, and where a tail call was.
+const FIVE_NOPS: [u8; 5] = [0x90; 5];
+const FOUR_NOPS_AND_RET: [u8; 5] = [0x90, 0x90, 0x90, 0x90, 0xc3];
+
+impl Interposer {
+    /// Adds a linked program with a place for each of its probe points, in order, and arms it.
+    ///
+    /// # Errors
+    /// The first probe point that cannot be armed; nothing of the program stays.
+    pub fn insert<P: Into<Point>>(
+        &mut self,
+        core: &mut Core,
+        name: &str,
+        program: impl Borrow<LinkedProgram>,
+        places: Vec<P>,
+    ) -> Result<ProgramId, InsertError> {
+        let program = program.borrow();
+        let points: Vec<Point> = places.into_iter().map(P::into).collect();
+        if points.len() != program.probes.len() {
+            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
+            return Err(InsertError { probe: 0, kind });
+        }
+        for (probe, (linked, Point { place, provided })) in program.probes.iter().zip(&points).enumerate() {
+            let checked =
+                self.sources.watches.check(place).and_then(|()| check_opcode(core, place, linked.opcode));
+            let checked = checked.and_then(|()| self.check_processes(provided.as_ref()));
+            checked.map_err(|kind| InsertError { probe, kind })?;
+        }
+        let id = self.inserted.programs.len();
+        let first = self.inserted.probes.len();
+        self.inserted.gv.resize(self.inserted.gv.len().max(program.header.gvars as usize), 0);
+        for (linked, point) in program.probes.iter().zip(points) {
+            let probe = self.new_probe(id as u32, linked, point);
+            self.inserted.probes.push(probe);
+        }
+        let own = first..self.inserted.probes.len();
+        self.inserted.programs.push(Program {
+            name: name.to_string(),
+            module: program.header.name.clone(),
+            id: program.header.id,
+            lv: vec![0; program.header.vars as usize],
+            tellers: own.clone().filter(|&probe| self.inserted.probes[probe].place.only_tells()).collect(),
+            probes: own.collect(),
+            removed: false,
+            stop_at: None,
+            counted: 0,
+        });
+        self.sources.modules.note_points(first, &self.inserted.probes);
+        let mut users = Vec::new();
+        for probe in first..self.inserted.probes.len() {
+            // Those on user modules together: each has to be looked for on the pages that are executed already.
+            if self.inserted.probes[probe].place.in_user_code().is_some() {
+                self.inserted.probes[probe].enabled = true;
+                users.push(probe as u32);
+            } else if let Err(kind) = self.enable(core, probe) {
+                self.enable_user(core, &users);
+                self.remove(core, ProgramId(id));
+                return Err(InsertError { probe: probe - first, kind });
+            }
+        }
+        self.enable_user(core, &users);
+        self.arm_modules(core);
+        Ok(ProgramId(id))
+    }
+
+    /// A probe point that is not enabled yet.
+    fn new_probe(&mut self, program: u32, linked: &LinkedProbe, point: Point) -> Probe {
+        let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
+        let filter = processes.map(|processes| self.filters.add(processes));
+        let maxhits = u64::from(linked.maxhits);
+        let mut probe = Probe {
+            program,
+            handler: linked.handler.clone(),
+            lines: linked.lines.clone(),
+            answers: matches!(point.place, Place::Question { .. }),
+            place: point.place,
+            at_call: point.provided.as_ref().is_some_and(|provided| provided.at_call),
+            arguments: point.provided.as_ref().map(|provided| Arc::clone(&provided.arguments)),
+            major: linked.major,
+            minor: linked.minor,
+            ignore: linked.ignore,
+            limit: if self.stops.after.is_some() { 0 } else { maxhits },
+            rest: Box::new(Rest {
+                maxhits,
+                offset: linked.location.offset,
+                group: linked.group.clone(),
+                kind: linked.kind.clone(),
+                provided: point.provided,
+                errors: 0,
+            }),
+            logonfault: linked.logonfault,
+            filter,
+            guarded: false,
+            spent: false,
+            enabled: false,
+            seen: 0,
+            run: 0,
+            hit: 0,
+        };
+        probe.guarded = probe.is_guarded();
+        probe
+    }
+
+    /// Whether it can be told whose process is running, where that matters.
+    fn check_processes(&self, provided: Option<&Provided>) -> Result<(), InsertErrorKind> {
+        let processes = provided.and_then(|provided| provided.processes.as_ref());
+        let matters = processes.is_some_and(|processes| processes.who != Who::Any);
+        if matters && self.profile.is_none() { Err(InsertErrorKind::NoProcesses) } else { Ok(()) }
+    }
+
+    /// Takes a program out: its probes are disarmed, what they recorded stays.
+    pub fn remove(&mut self, core: &mut Core, id: ProgramId) {
+        let Some(program) = self.inserted.programs.get_mut(id.0) else { return };
+        program.removed = true;
+        for probe in program.probes.clone() {
+            self.disable(core, probe);
+        }
+    }
+
+    /// Enables or disables one probe point of a program. Unknown numbers and removed programs are ignored.
+    ///
+    /// # Errors
+    /// It cannot be armed, as a fifth watch. It is disabled then.
+    pub fn set_enabled(
+        &mut self,
+        core: &mut Core,
+        id: ProgramId,
+        probe: usize,
+        on: bool,
+    ) -> Result<(), InsertErrorKind> {
+        let Some(program) = self.inserted.programs.get(id.0).filter(|p| !p.removed) else { return Ok(()) };
+        let Some(&index) = program.probes.get(probe) else { return Ok(()) };
+        if !on {
+            self.disable(core, index);
+            return Ok(());
+        }
+        self.enable(core, index).inspect_err(|_| self.disable(core, index))?;
+        self.arm_modules(core);
+        Ok(())
+    }
+
+    /// Enables a probe; one in a kernel module is armed by the next look at the modules.
+    fn enable(&mut self, core: &mut Core, number: usize) -> Result<(), InsertErrorKind> {
+        let Some(probe) = self.inserted.probes.get_mut(number) else { return Ok(()) };
+        if std::mem::replace(&mut probe.enabled, true) {
+            return Ok(());
+        }
+        let probes = &self.inserted.probes;
+        let (sites, sources, id) = (&mut self.sites, &mut self.sources, number as u32);
+        match probes[number].place.address() {
+            Address::Patch { paddr, patch, .. } => sites.attach(core, (paddr, patch), id, &probes[number]),
+            Address::Timer(timer) => {
+                sources.timers.start(core, id, timer);
+                Ok(())
+            }
+            Address::Pointer { linear, paddr, wide } => sites.attach_pointer(core, (linear, paddr, wide), id),
+            Address::Word { module, address, pointer: None } => {
+                sources.words.need_semaphore(core, module, address, id)
+            }
+            Address::Word { module, address, pointer: Some(wide) } => {
+                sources.words.need_pointer(core, module, (address, wide), id, sites)
+            }
+            Address::Watch(watch) => sources.watches.enable(core, watch, id, probes, sites),
+            Address::Module { module, .. } => {
+                sources.modules.enable(module);
+                Ok(())
+            }
+            Address::Program { .. } => {
+                self.enable_user(core, &[id]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Enables probes on user modules, and arms them where their pages are executed already.
+    fn enable_user(&mut self, core: &mut Core, probes: &[u32]) {
+        let (sources, mut reach) = self.reach();
+        sources.user.enable(core, probes, &mut reach);
+    }
+
+    /// Disables a probe; sites without an enabled probe are disarmed.
+    pub(super) fn disable(&mut self, core: &mut Core, number: usize) {
+        let id = number as u32;
+        let Some(probe) = self.inserted.probes.get_mut(number) else { return };
+        if !std::mem::replace(&mut probe.enabled, false) {
+            return;
+        }
+        probe.set_spent(false);
+        self.parked.forget_probe(id);
+        let (sites, sources) = (&mut self.sites, &mut self.sources);
+        match probe.place.address() {
+            Address::Patch { paddr, .. } | Address::Pointer { paddr, .. } => {
+                sites.leave_address(core, paddr, id)
+            }
+            Address::Word { .. } => sites.leave_stubs(core, id),
+            Address::Program { module, offset } => sources.user.disable(core, module, offset, id, sites),
+            Address::Module { module, .. } => sources.modules.disable(core, module, id, sites),
+            Address::Timer(_) => sources.timers.stop(core, id),
+            Address::Watch(watch) => disable_watch(core, watch, id, sites),
+        }
+        self.sources.words.release(core, id, self.profile.as_deref());
+        self.forget_emptied(core);
+        self.stop_telling(core, number);
+    }
+
+    /// The last site of a provider's probe is disabled: its program need not be told any more that somebody listens.
+    fn stop_telling(&mut self, core: &mut Core, probe: usize) {
+        let program = &self.inserted.programs[self.inserted.probes[probe].program as usize];
+        let Some(id) = self.inserted.probes[probe].rest.provided.as_ref().map(|provided| provided.id) else {
+            return;
+        };
+        let same = |&&other: &&usize| {
+            let other = &self.inserted.probes[other];
+            other.enabled && other.rest.provided.as_ref().is_some_and(|provided| provided.id == id)
+        };
+        let tellers: Vec<usize> = program.tellers.iter().filter(same).copied().collect();
+        if tellers.is_empty() {
+            return;
+        }
+        let mut others = program.probes.iter().filter(same);
+        if !others.any(|&other| !self.inserted.probes[other].place.only_tells()) {
+            tellers.into_iter().for_each(|teller| self.disable(core, teller));
+        }
+    }
+
+    /// Takes watches of any range and any number, not only what four debug registers can hold.
+    pub fn set_watch_unlimited(&mut self, on: bool) {
+        self.sources.watches.unlimited = on;
+    }
+
+    /// Puts off the count of the watches: what is inserted now is to be selected from before the guest runs.
+    pub fn begin_selection(&mut self) {
+        self.sources.watches.selecting = true;
+    }
+
+    /// What is enabled now is what was selected.
+    ///
+    /// # Errors
+    /// The program of the first watch that is one too many, and which it is.
+    pub fn end_selection(&mut self) -> Result<(), (&str, InsertErrorKind)> {
+        self.sources.watches.selecting = false;
+        match self.sources.watches.one_too_many(&self.inserted.probes) {
+            Some((program, kind)) => {
+                Err((self.inserted.programs.get(program as usize).map_or("", |p| &p.name), kind))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules, if
+    /// there is an enabled probe that needs it and the list cannot be believed.
+    pub fn modules_damage(&self, core: &Core) -> Option<String> {
+        self.inserted.probes.iter().find(|probe| probe.enabled && probe.place.in_kernel_module())?;
+        self.profile.as_deref()?.damage(core)
+    }
+
+    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Without a profile,
+    /// which alone knows the processes, they stay as they are.
+    pub fn silence(&mut self, core: &mut Core) {
+        for probe in self.sources.words.listening() {
+            self.disable(core, probe as usize);
+        }
+    }
+
+    /// The instruction count at which the next timer that counts instructions is due: a run must stop there, and
+    /// [`Interposer::tick`] must follow each stop.
+    pub fn next_tick(&self) -> Option<u64> {
+        self.sources.timers.next_tick()
+    }
+
+    /// Runs the handlers of timers that are due. The machine stands between two instructions.
+    pub fn tick(&mut self, core: &mut Core) {
+        let probes = self.sources.timers.probes();
+        if probes.is_empty() {
+            return;
+        }
+        for number in probes {
+            if self.sources.timers.take_due(core, number) {
+                self.hit_without_site(core, number, None, None);
+            }
+        }
+        self.sources.timers.set_alarm(core);
+    }
+}
+
+/// The byte at an offset in a module's file, and what to call that place.
+fn file_byte(module: &UserModule, offset: u64) -> Result<(u8, String), InsertErrorKind> {
+    let at = format!("offset {offset:#x} of {}", module.name());
+    match module.bytes_at(offset, 1) {
+        Some([byte]) => Ok((*byte, at)),
+        _ => Err(InsertErrorKind::NotMapped(at)),
+    }
+}
+
+/// Whether the byte at a place is the one that its program expects.
+fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertErrorKind> {
+    let (found, at) = match place.address() {
+        Address::Patch { linear, paddr, patch: INT3 } => {
+            let mut byte = [0];
+            if !core.ram().read(paddr, &mut byte) {
+                return Err(InsertErrorKind::NotMapped(format!("linear address {linear:#x}")));
+            }
+            // `opcode` is of the file. A guest that runs may have changed its code, as Linux does where it can trace.
+            if core.icount() > 0 {
+                return Ok(());
+            }
+            (byte[0], format!("{linear:#x}"))
+        }
+        Address::Patch { linear, paddr, .. } => {
+            // The patch is the second byte.
+            let (mut found, at) = ([0; 5], format!("{linear:#x}"));
+            if !core.ram().read(paddr - 1, &mut found) {
+                return Err(InsertErrorKind::NotMapped(format!("linear address {at}")));
+            }
+            if found != FIVE_NOPS && found != FOUR_NOPS_AND_RET {
+                return Err(InsertErrorKind::NotFiveNops { at, found });
+            }
+            (found[0], at)
+        }
+        Address::Program { module, offset } => file_byte(module, offset)?,
+        Address::Module { module, offset } => file_byte(module.file(), offset)?,
+        Address::Pointer { .. } | Address::Word { .. } | Address::Watch(_) | Address::Timer(_) => {
+            return Ok(());
+        }
+    };
+    if found == expected { Ok(()) } else { Err(InsertErrorKind::OpcodeMismatch { at, expected, found }) }
+}

@@ -1,0 +1,234 @@
+//! The handlers of a hit: which of them run, and what they ask for.
+
+use super::Interposer;
+use super::asked::Asked;
+use super::core_file;
+use super::host::Guest;
+use super::life::{Parked, Part, Why};
+use super::record::executed;
+use crate::model::{HandlerError, ProgramId};
+use trapline_emu::{Core, Stop, Trap};
+use trapline_rpn::{Outcome, Termination, Vars, Vm};
+use trapline_trace::WatchItem;
+
+/// What runs handlers.
+pub(super) struct Runner {
+    pub vm: Vm,
+    pub asked: Asked,
+    /// First failures of handlers that were not fetched yet.
+    pub errors: Vec<HandlerError>,
+}
+
+impl Runner {
+    /// Whether a handler has done something that few do.
+    #[inline(always)]
+    fn needs_slow_path(&self, outcome: &Outcome) -> bool {
+        let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
+        outcome.wraps > 0 || !ordinary || self.asked.any
+    }
+}
+
+impl Interposer {
+    /// The probes of the trap's site from number `from` on, in order; they do not change while a handler runs.
+    #[cold]
+    pub(super) fn hits_from(&mut self, core: &mut Core, from: usize, trap: &Trap) {
+        for n in from.. {
+            let Some(&probe) = self.sites.probes_at(trap.patch as usize).get(n) else { break };
+            self.run_probe(core, probe, trap, None);
+        }
+    }
+
+    /// The trap goes on with a parked hit: an instruction that faulted is tried again, with its handlers, which are not
+    /// counted anew; the rest of an interrupted one runs alone.
+    #[cold]
+    pub(super) fn go_on(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
+        self.hit.rare = true;
+        if parked.why == Why::Interrupted {
+            self.hit.before = parked.parts;
+            self.hit.expired = parked.expired;
+            self.hit.due = parked.due;
+            self.hit.held = parked.held;
+            self.hit.counted = parked.counted;
+            return;
+        }
+        for probe in parked.expired {
+            if let Some(probe) = self.inserted.probes.get_mut(probe as usize) {
+                probe.set_spent(false);
+            }
+        }
+        self.hit.before = parked.parts;
+        for n in 0.. {
+            let Some(&probe) = self.sites.probes_at(trap.patch as usize).get(n) else { break };
+            let before = self.hit.before.iter().find(|part| part.probe == probe).copied();
+            self.run_probe(core, probe, trap, before);
+        }
+    }
+
+    /// One probe at one hit; `before` is its part in this hit before the instruction faulted.
+    #[inline(always)]
+    pub(super) fn run_probe(&mut self, core: &mut Core, index: u32, trap: &Trap, before: Option<Part>) {
+        if self.inserted.probes[index as usize].guarded && !self.admits(core, index, trap) {
+            return;
+        }
+        let probe = &mut self.inserted.probes[index as usize];
+        if probe.answers {
+            core.env().set_gpr(0, 1);
+            return;
+        }
+        probe.hit = self.stats.traps;
+        let run = match before {
+            None => {
+                probe.seen += 1;
+                if probe.seen <= probe.ignore.into() {
+                    self.stats.ignored += 1;
+                    return;
+                }
+                probe.run += 1;
+                probe.run
+            }
+            Some(Part { run: Some(run), .. }) => run,
+            Some(Part { run: None, .. }) => return,
+        };
+        let exhausted = run >= probe.limit;
+        self.stats.hits += 1;
+        let program = &mut self.inserted.programs[probe.program as usize];
+        let mut guest = Guest {
+            core,
+            profile: &self.profile,
+            stats: &mut self.stats,
+            asked: &mut self.runner.asked,
+            ip: None,
+            arguments: probe.arguments.as_deref(),
+            at_call: probe.at_call,
+            unwinder: &mut self.recorder.stacks.unwinder,
+        };
+        let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
+        let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        if self.runner.needs_slow_path(&outcome) {
+            self.handle_rare(core, index, true, &outcome);
+        }
+        if outcome.recorded() {
+            match trap.vector {
+                // A watch of execution has no patch.
+                1 => self.record(core, index, trap.ip, Some(&executed(trap)), &outcome),
+                _ => self.record(core, index, trap.ip, None, &outcome),
+            }
+        }
+        if outcome.remove || exhausted {
+            self.last_hit(index, run, before.is_some(), &outcome);
+        }
+    }
+
+    /// One hit of a probe that no instruction waits for: at an access, which has been made, behind an instruction, or at a
+    /// tick of its timer. `ip` is what handlers see, if not the CPU's.
+    pub(super) fn hit_without_site(
+        &mut self,
+        core: &mut Core,
+        number: u32,
+        ip: Option<u64>,
+        watch: Option<&WatchItem>,
+    ) {
+        let Some(probe) = self.inserted.probes.get_mut(number as usize).filter(|p| p.enabled) else { return };
+        probe.seen += 1;
+        if probe.seen <= probe.ignore.into() {
+            self.stats.ignored += 1;
+            return;
+        }
+        probe.run += 1;
+        let exhausted = probe.run >= probe.limit;
+        self.stats.hits += 1;
+        self.recorder.channels.begin_hit();
+        let Some(program) = self.inserted.programs.get_mut(probe.program as usize) else { return };
+        let mut guest = Guest {
+            core,
+            profile: &self.profile,
+            stats: &mut self.stats,
+            asked: &mut self.runner.asked,
+            ip,
+            arguments: probe.arguments.as_deref(),
+            at_call: false,
+            unwinder: &mut self.recorder.stacks.unwinder,
+        };
+        let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
+        let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        if self.runner.needs_slow_path(&outcome) {
+            self.handle_rare(core, number, false, &outcome);
+        }
+        if outcome.recorded() {
+            let ip = ip.unwrap_or_else(|| core.env().eip());
+            self.record(core, number, ip, watch, &outcome);
+        }
+        if outcome.remove || exhausted {
+            self.last_hit_without_site(core, number, &outcome);
+        }
+    }
+
+    /// A hit that reached its probe's limit, or whose handler asked to be removed.
+    #[cold]
+    fn last_hit_without_site(&mut self, core: &mut Core, index: u32, outcome: &Outcome) {
+        let Some(probe) = self.inserted.probes.get(index as usize) else { return };
+        let id = ProgramId(probe.program as usize);
+        if outcome.remove || probe.run >= probe.rest.maxhits {
+            self.disable(core, index as usize);
+        }
+        self.stops.count(outcome);
+        if self.enough_hits().is_some() {
+            self.stop_here(core, index, false);
+        }
+        let Some(program) = self.inserted.programs.get_mut(id.0) else { return };
+        program.counted += 1;
+        if program.stop_at.is_some_and(|n| program.counted >= n) && !self.stops.fired.contains(&id) {
+            self.stops.fired.push(id);
+            core.finish(Stop::Requested);
+        }
+    }
+
+    /// What few handlers do: wrap the stack, end by an exception or `exit n`, ask for the end of the run, write memory.
+    #[cold]
+    pub(super) fn handle_rare(&mut self, core: &mut Core, index: u32, at_site: bool, outcome: &Outcome) {
+        self.stats.wraps += u64::from(outcome.wraps > 0);
+        match outcome.termination {
+            Termination::Exception => self.failed(index),
+            Termination::ExitTo(1) => self.stats.debugger_exits += 1,
+            Termination::ExitTo(2) => self.stats.dump_exits += 1,
+            Termination::ExitTo(_) => self.take_core_file(core),
+            Termination::Exit | Termination::Abort => {}
+        }
+        self.runner.asked.any = false;
+        if std::mem::take(&mut self.runner.asked.stop) {
+            self.stop_here(core, index, at_site);
+        }
+        if std::mem::take(&mut self.runner.asked.wrote) && at_site {
+            // It may have written the very instruction: what runs is what stands there now.
+            if let Some(site) = self.sites.get_mut(self.hit.site).filter(|site| site.is_rewritten(core)) {
+                site.forget_way(core);
+            }
+        }
+    }
+
+    /// An exception has ended the handler of this probe. Its first is kept whole.
+    fn failed(&mut self, index: u32) {
+        self.stats.exceptions += 1;
+        let probe = &mut self.inserted.probes[index as usize];
+        probe.rest.errors += 1;
+        if probe.rest.errors > 1 {
+            return;
+        }
+        let thrown = self.runner.vm.unhandled();
+        let before = probe.handler.code().iter().take(thrown.at as usize);
+        let offset = before.map(|insn| 1 + insn.op.row().operand.size()).sum();
+        let line = probe.lines.get(thrown.at as usize).copied().unwrap_or(0);
+        let (at, code, parm1) = (thrown.at, thrown.code, thrown.parm1);
+        self.runner.errors.push(HandlerError { probe: index, at, offset, line, code, parm1 });
+    }
+
+    /// `exit 3`.
+    fn take_core_file(&mut self, core: &Core) {
+        if self.runner.asked.cores_left == 0 {
+            self.stats.cores_left_out += 1;
+            return;
+        }
+        self.runner.asked.cores_left -= 1;
+        self.runner.asked.cores.push(core_file::take(core, self.profile.as_deref()));
+    }
+}

@@ -1,0 +1,370 @@
+//! The life of a hit: trap in, handlers, displaced instruction, commit, resume. The root of the crate.
+//!
+//! A record is in the channel when its handler has ended. That is its commit if the displaced instruction completes, since
+//! nobody reads the channel before. If it faults, the record is taken out again, unless its probe has `logonfault`; if it
+//! is a repeated instruction and is interrupted, the record waits outside of the channel until the rest has run. That the
+//! instruction has completed is known at once when it is emulated or stepped, else at the next trap or stop.
+
+mod arming;
+mod asked;
+mod control;
+mod core_file;
+mod handler;
+mod host;
+mod life;
+mod names;
+mod process;
+mod record;
+mod resume;
+mod return_probes;
+mod service;
+mod stacks;
+mod stops;
+mod stub;
+
+pub use asked::SymbolNames;
+pub use control::{PointView, ProgramView, SavedTable};
+pub use core_file::CoreFile;
+pub use names::ProbeNames;
+
+use crate::model::{HandlerError, Probe, Program, ProgramId, Stats};
+use crate::sites::{Site, SiteTable};
+use crate::sources::{Reach, Sources, data_watches, stays_on};
+use handler::Runner;
+use life::{Hit, Origin, ParkedHits, Stage, Why};
+use process::Filters;
+use record::{Recorder, accessed};
+use stacks::Stacks;
+use stops::Stops;
+use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, WatchHit};
+use trapline_os::OsProfile;
+use trapline_rpn::Vm;
+use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
+
+/// How an interposer is set up.
+pub struct InterposerConfig {
+    /// Optional items of each record's header.
+    pub header: HeaderItems,
+    /// Shape of the record channel.
+    pub channel: ChannelConfig,
+    /// What the guest's operating system is, for pid, uid, task and name.
+    pub profile: Option<Box<dyn OsProfile>>,
+    /// Instruction budget of a handler, instead of the language's 65,536.
+    pub max_steps: Option<u32>,
+}
+
+/// The programs that were inserted, their probe points and variables.
+#[derive(Default)]
+struct Inserted {
+    gv: Vec<u64>,
+    programs: Vec<Program>,
+    probes: Vec<Probe>,
+}
+
+/// The probe table, and the state of the hit in progress.
+pub struct Interposer {
+    profile: Option<Box<dyn OsProfile>>,
+    inserted: Inserted,
+    sites: SiteTable,
+    sources: Sources,
+    filters: Filters,
+    /// The hit in progress.
+    hit: Hit,
+    /// Hits whose instruction faulted or was interrupted.
+    parked: ParkedHits,
+    runner: Runner,
+    recorder: Recorder,
+    stops: Stops,
+    stats: Stats,
+}
+
+impl TrapInterposer for Interposer {
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        let index = trap.patch as usize;
+        self.finish(core);
+        let parked = if self.parked.is_empty() { None } else { self.unpark(core, index) };
+        let Some(site) = self.sites.get(index) else { return Verdict::Declined };
+        let (first, several) = (site.first, site.several);
+        if first == Site::NO_PROBE {
+            // The last probe left after the trap had been translated.
+            self.hit.stage = Stage::Over;
+            return Verdict::Step;
+        }
+        self.stats.traps += 1;
+        self.hit.site = index;
+        self.recorder.channels.begin_hit();
+        match parked {
+            None => {
+                self.run_probe(core, first, trap, None);
+                if several {
+                    self.hits_from(core, 1, trap);
+                }
+            }
+            Some(parked) => self.go_on(core, trap, parked),
+        }
+        self.resume(core, trap)
+    }
+
+    fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {
+        self.leave_behind(core);
+        if self.hit.stage == Stage::Displaced {
+            // That it was the displaced instruction which faulted may only be said when the CPU is in the handler.
+            (self.hit.rare, self.hit.origin) = (true, Some(Origin::now(core)));
+        }
+        false
+    }
+
+    fn returned(&mut self, core: &mut Core) {
+        if !self.parked.is_empty()
+            && let Some(parked) = self.parked.returned(core)
+        {
+            self.give_up(core, parked);
+        }
+    }
+
+    fn interrupting(&mut self, core: &mut Core) {
+        self.leave_behind(core);
+    }
+
+    fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {
+        self.stub_hit(core, number)
+    }
+
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        if self.hit.stage == Stage::Displaced {
+            let linear = core.wrap_linear(core.env().cs_base().wrapping_add(hit.ip));
+            let paddr =
+                core.peek_translate(linear, Access::Fetch, false).map(|page| page.paddr + linear % PAGE);
+            let own = |site: &&Site| Some(site.paddr) == paddr && site.is_repeated();
+            if self.sites.get(self.hit.site).filter(own).is_some() {
+                // It may have iterations left.
+                self.hold_records();
+            } else {
+                self.finish(core);
+            }
+        }
+        self.hit_without_site(core, hit.id, Some(hit.ip), Some(&accessed(hit)));
+        self.recorder.channels.begin_hit();
+    }
+
+    fn faulted(&mut self, core: &mut Core) {
+        self.stats.faulted += 1;
+        if self.hit.stage != Stage::Displaced {
+            return;
+        }
+        self.hit.awaiting.clear();
+        self.hit.due.clear();
+        self.stops.counted -= std::mem::take(&mut self.hit.counted);
+        let mut records = std::mem::take(&mut self.hit.held);
+        records.append(self.recorder.channels.take_out());
+        let probes = &self.inserted.probes;
+        let logonfault = |h: &Header| probes.get(h.probe as usize).is_some_and(|p| p.logonfault);
+        self.stats.dropped += self.recorder.channels.put_back(records, logonfault);
+        self.park(core, Why::Faulted);
+    }
+
+    fn interrupted(&mut self, core: &mut Core) {
+        if self.hit.stage == Stage::Displaced {
+            self.hold_records();
+            self.park(core, Why::Interrupted);
+        }
+    }
+
+    fn settled(&mut self, core: &mut Core) {
+        self.finish(core);
+        let (sources, mut reach) = self.reach();
+        sources.modules.look_after(core, &mut reach);
+        self.forget_emptied(core);
+    }
+
+    fn page_rewritten(&mut self, core: &mut Core, page: u64) {
+        let mut of_modules = false;
+        for index in self.sites.on_page(page) {
+            let Some(site) = self.sites.get_mut(index).filter(|site| site.armed) else { continue };
+            if site.look_again(core) {
+                self.leave_parked(core, index);
+                self.stats.rewritten += 1;
+                of_modules |= self.has_module_probe(index);
+                let (probes, profile) = (&self.inserted.probes, self.profile.as_deref());
+                let seen: &Core = core;
+                let stays: Vec<u32> = (self.sites.probes_at(index).iter().copied())
+                    .filter(|&p| {
+                        probes.get(p as usize).is_none_or(|p| stays_on(seen, profile, &p.place, page))
+                    })
+                    .collect();
+                self.sites.retain(core, index, |probe| stays.contains(&probe));
+            }
+        }
+        if of_modules {
+            self.arm_modules(core);
+        }
+        self.forget_emptied(core);
+    }
+
+    fn code_page(&mut self, core: &mut Core, paddr: u64) {
+        let (sources, mut reach) = self.reach();
+        sources.user.arm_page(core, paddr, &mut reach);
+        // A user program has no part in the kernel's modules.
+        if core.env().cpl() == 0 {
+            self.arm_modules(core);
+        }
+    }
+
+    fn wants_code_pages(&self) -> bool {
+        self.sources.user.any() || self.sources.modules.any_enabled()
+    }
+
+    fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        self.sources.words.settle(core, (page, paddr), self.profile.as_deref(), &mut self.stats)
+    }
+
+    fn wants_user_code(&self) -> bool {
+        self.sources.words.any_wanted()
+    }
+}
+
+impl Interposer {
+    /// An empty table.
+    pub fn new(config: InterposerConfig) -> Self {
+        let mut vm = Vm::new();
+        if let Some(steps) = config.max_steps {
+            vm.set_max_steps(steps);
+        }
+        Interposer {
+            profile: config.profile,
+            inserted: Inserted::default(),
+            sites: SiteTable::default(),
+            sources: Sources::default(),
+            filters: Filters::default(),
+            hit: Hit::default(),
+            parked: ParkedHits::default(),
+            runner: Runner { vm, asked: asked::Asked::default(), errors: Vec::new() },
+            recorder: Recorder {
+                channels: Channels::new(1, config.channel),
+                items: config.header,
+                stacks: Stacks::default(),
+                name: Vec::new(),
+                trace: Vec::new(),
+            },
+            stops: Stops::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The records of the hit in progress wait outside of the channel.
+    fn hold_records(&mut self) {
+        self.hit.rare = true;
+        self.hit.held.append(self.recorder.channels.take_out());
+    }
+
+    /// The sources of sites, and what they need to arm probes.
+    fn reach(&mut self) -> (&mut Sources, Reach<'_>) {
+        let reach = Reach {
+            probes: &self.inserted.probes,
+            sites: &mut self.sites,
+            profile: self.profile.as_deref(),
+            stats: &mut self.stats,
+        };
+        (&mut self.sources, reach)
+    }
+
+    /// Arms the enabled probes of kernel modules that are loaded now, and only there.
+    fn arm_modules(&mut self, core: &mut Core) {
+        let (sources, mut reach) = self.reach();
+        sources.modules.arm(core, &mut reach);
+    }
+
+    /// Whether a kernel module's probe is on a site.
+    fn has_module_probe(&self, site: usize) -> bool {
+        let probe = |p: &u32| self.inserted.probes.get(*p as usize);
+        self.sites.probes_at(site).iter().filter_map(probe).any(|p| p.place.in_kernel_module())
+    }
+
+    /// The last probe has left some sites: hits that were parked there are over.
+    fn forget_emptied(&mut self, core: &mut Core) {
+        for site in self.sites.take_emptied() {
+            self.leave_parked(core, site);
+        }
+    }
+
+    /// What reads tasks and modules of the guest, if its system is known.
+    pub fn profile(&self) -> Option<&dyn OsProfile> {
+        self.profile.as_deref()
+    }
+
+    /// The records committed so far.
+    pub fn channels(&mut self) -> &mut Channels {
+        &mut self.recorder.channels
+    }
+
+    /// Lets `exit 3` take this many core files more; none at first.
+    pub fn allow_cores(&mut self, count: u64) {
+        self.runner.asked.cores_left = count;
+    }
+
+    /// The core files taken since the last call.
+    pub fn take_cores(&mut self) -> Vec<CoreFile> {
+        std::mem::take(&mut self.runner.asked.cores)
+    }
+
+    /// Sets where the service `symbol` finds names.
+    pub fn name_symbols(&mut self, names: SymbolNames) {
+        self.runner.asked.names = Some(names);
+    }
+
+    /// The first failure of each probe's handler since the last call.
+    pub fn take_errors(&mut self) -> Vec<HandlerError> {
+        std::mem::take(&mut self.runner.errors)
+    }
+
+    /// The records, and the names of the probes that they count.
+    pub fn channels_and_names(&mut self) -> (&mut Channels, ProbeNames<'_>) {
+        let Inserted { probes, programs, .. } = &self.inserted;
+        let Recorder { channels, stacks, .. } = &mut self.recorder;
+        (channels, ProbeNames { probes, programs, unwinder: &stacks.unwinder })
+    }
+
+    /// The names of probes.
+    pub fn names(&self) -> ProbeNames<'_> {
+        let Inserted { probes, programs, .. } = &self.inserted;
+        ProbeNames { probes, programs, unwinder: &self.recorder.stacks.unwinder }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        let sites = self.sites.iter().filter(|s| s.armed).count() + data_watches(&self.inserted.probes).len();
+        Stats { sites: sites as u64, ..self.stats }
+    }
+
+    /// Whether every handler only observes, and every place can be hidden, so that the guest is promised not to notice.
+    pub fn observe_only(&self) -> bool {
+        self.inserted.probes.iter().all(|p| p.handler.observe_only() && !p.place.is_visible())
+    }
+
+    /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.
+    pub fn probe(&self, id: u32) -> Option<(&str, u32, u32, u64)> {
+        let p = self.inserted.probes.get(id as usize)?;
+        Some((&self.inserted.programs.get(p.program as usize)?.name, p.major, p.minor, p.run))
+    }
+
+    /// Runs of each probe of a program, in the order of its probe points.
+    pub fn runs(&self, id: ProgramId) -> Vec<u64> {
+        let ids = self.inserted.programs.get(id.0).map(|p| p.probes.as_slice()).unwrap_or_default();
+        ids.iter().filter_map(|&p| self.inserted.probes.get(p)).map(|p| p.run).collect()
+    }
+
+    /// Local variables of a program.
+    pub fn locals(&self, id: ProgramId) -> &[u64] {
+        self.inserted.programs.get(id.0).map(|p| p.lv.as_slice()).unwrap_or_default()
+    }
+
+    /// Global variables of the machine.
+    pub fn globals(&self) -> &[u64] {
+        &self.inserted.gv
+    }
+
+    /// Sites armed now: physical address, the displaced instruction's bytes as last seen, how it is displaced.
+    pub fn armed_sites(&self) -> impl Iterator<Item = (u64, &[u8; 15], Option<crate::sites::Way>)> {
+        self.sites.armed()
+    }
+}

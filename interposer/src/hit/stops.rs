@@ -1,0 +1,138 @@
+//! Stops at hits: after the N-th of a program, after N of all, and where a handler asks for the end of the run.
+
+use super::Interposer;
+use super::life::Due;
+use crate::model::ProgramId;
+use trapline_emu::{Core, Stop};
+use trapline_rpn::Outcome;
+
+/// Stops that are asked for, and that have happened.
+#[derive(Debug, Default)]
+pub(super) struct Stops {
+    /// Programs whose awaited hit has completed.
+    pub fired: Vec<ProgramId>,
+    /// The program of the handler that has ended the run.
+    pub by: Option<ProgramId>,
+    /// Hits that leave a record after which the run stops.
+    pub after: Option<u64>,
+    /// How many there have been.
+    pub counted: u64,
+}
+
+impl Stops {
+    /// Counts a hit, if hits are counted and it leaves a record. Answers by how many the count has grown.
+    pub fn count(&mut self, outcome: &Outcome) -> u64 {
+        let counts = u64::from(self.after.is_some() && outcome.recorded());
+        self.counted += counts;
+        counts
+    }
+}
+
+impl Interposer {
+    /// Asks that the run stop with [`Stop::Requested`] when the displaced instruction of the program's hit number
+    /// `at` has completed; `None` asks for no stop. Hits are counted over all probe points, from 1. A hit whose
+    /// instruction faults completes when it is tried again, or with the program's next hit; a repeated string
+    /// instruction after its last iteration.
+    pub fn stop_at_hit(&mut self, id: ProgramId, at: Option<u64>) {
+        let Some(program) = self.inserted.programs.get(id.0) else { return };
+        let counted = self.hits_of(program);
+        for &index in &program.probes {
+            if let Some(probe) = self.inserted.probes.get_mut(index) {
+                // A limit of 0 sends each hit to `last_hit`.
+                let awaited = at.is_some() || self.stops.after.is_some();
+                probe.limit = if awaited { 0 } else { probe.rest.maxhits };
+            }
+        }
+        if let Some(program) = self.inserted.programs.get_mut(id.0) {
+            (program.counted, program.stop_at) = (counted, at);
+        }
+    }
+
+    /// Ends the run, as the service `stop` does, when so many hits of any probe have left a record and completed. A hit
+    /// that ends by `abort`, as one whose predicate does not hold, is not counted. Programs that are inserted later count
+    /// too.
+    pub fn stop_after_hits(&mut self, hits: u64) {
+        (self.stops.after, self.stops.counted) = (Some(hits), 0);
+        self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);
+    }
+
+    /// How many hits [`Interposer::stop_after_hits`] asked for, when there have been so many.
+    pub fn enough_hits(&self) -> Option<u64> {
+        self.stops.after.filter(|after| self.stops.counted >= *after)
+    }
+
+    /// The hit number that [`Interposer::stop_at_hit`] last asked for.
+    pub fn stops_at_hit(&self, id: ProgramId) -> Option<u64> {
+        self.inserted.programs.get(id.0)?.stop_at
+    }
+
+    /// The programs whose hit has asked for the stop that has just happened.
+    pub fn take_due(&mut self) -> Vec<ProgramId> {
+        std::mem::take(&mut self.stops.fired)
+    }
+
+    /// A hit that reached its probe's limit, or whose handler asked to be removed. `run` says which run of the probe it
+    /// is, and `retry` whether it was counted before.
+    #[cold]
+    pub(super) fn last_hit(&mut self, index: u32, run: u64, retry: bool, outcome: &Outcome) {
+        let Some(probe) = self.inserted.probes.get(index as usize) else { return };
+        if outcome.remove || run >= probe.rest.maxhits {
+            self.hit.rare = true;
+            self.hit.expired.push(index);
+        }
+        let id = ProgramId(probe.program as usize);
+        let counts = self.stops.count(outcome);
+        self.hit.counted += counts;
+        self.hit.rare |= counts > 0;
+        if self.enough_hits().is_some() {
+            self.stop_after(Due { program: id, asked: true });
+        }
+        let Some(program) = self.inserted.programs.get_mut(id.0) else { return };
+        program.counted += u64::from(!retry);
+        if program.stop_at.is_none_or(|n| program.counted < n) {
+            return;
+        }
+        self.stop_after(Due { program: id, asked: false });
+    }
+
+    /// The handler of this probe has asked for the end of the run: when the displaced instruction at its site has
+    /// completed, or at once when there is none.
+    pub(super) fn stop_here(&mut self, core: &mut Core, index: u32, at_site: bool) {
+        let Some(probe) = self.inserted.probes.get(index as usize) else { return };
+        let program = ProgramId(probe.program as usize);
+        if at_site {
+            self.stop_after(Due { program, asked: true });
+        } else {
+            self.stops.by = Some(program);
+            core.finish(Stop::Requested);
+        }
+    }
+
+    fn stop_after(&mut self, due: Due) {
+        if !self.hit.due.contains(&due) {
+            self.hit.rare = true;
+            self.hit.due.push(due);
+        }
+    }
+
+    /// The displaced instruction has completed: stops the run if its hit is to.
+    pub(super) fn stop_when_due(&mut self, core: &mut Core) {
+        let due = std::mem::take(&mut self.hit.due);
+        if !due.is_empty() {
+            self.stops.by = due.iter().find(|due| due.asked).map(|due| due.program);
+            self.stops.fired.extend(due.iter().filter(|due| !due.asked).map(|due| due.program));
+            core.finish(Stop::Requested);
+        }
+    }
+
+    /// Whether the stop that has just happened is one that a handler asked for.
+    pub fn stopped_by_handler(&self) -> bool {
+        self.stops.by.is_some()
+    }
+
+    /// The name of the program whose handler has ended the run, once.
+    pub fn take_stopped_by(&mut self) -> Option<&str> {
+        let id = self.stops.by.take()?;
+        self.inserted.programs.get(id.0).map(|program| program.name.as_str())
+    }
+}

@@ -1,0 +1,18 @@
+//! What a probe is: where it goes, what its program and its provider say, and its counts. No behaviour.
+
+mod error;
+mod place;
+mod probe;
+mod processes;
+mod provided;
+mod stats;
+
+pub use error::{InsertError, InsertErrorKind};
+pub use place::{Clock, Place, Timer};
+pub use probe::ProgramId;
+pub use processes::{Processes, Who};
+pub use provided::{Arguments, HandlerError, Point, Provided};
+pub use stats::Stats;
+
+pub(crate) use place::{Address, INT3};
+pub(crate) use probe::{Probe, Program, Rest};

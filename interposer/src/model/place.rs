@@ -1,0 +1,209 @@
+//! Where a probe goes, and what is armed for it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use trapline_emu::Watch;
+use trapline_emu::symbols::{KernelModule, UserModule};
+
+/// The patch of a breakpoint probe.
+pub(crate) const INT3: u8 = 0xcc;
+/// The patch of a `lock nop` site: the prefix, before a NOP.
+const LOCK: u8 = 0xf0;
+
+/// What a timer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// Virtual nanoseconds.
+    Virtual,
+    /// Instructions.
+    Instructions,
+}
+
+/// A place in time: each multiple of a period since the machine was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// What it counts.
+    pub clock: Clock,
+    /// Every how many.
+    pub period: u64,
+}
+
+/// Where a probe goes.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// In the kernel: the physical address that holds the linear one.
+    Kernel {
+        /// Linear address, for messages.
+        linear: u64,
+        /// Physical address.
+        paddr: u64,
+    },
+    /// The first of five one-byte NOPs in the kernel that a static probe's call was turned into (sdt on x86,
+    /// docs/providers.md, "Calls to functions that do not exist"). The second NOP is patched with `f0`: `lock nop` raises
+    /// #UD, and IP in a hit is the address after the first NOP.
+    LockNop {
+        /// Linear address of the first, for messages.
+        linear: u64,
+        /// Its physical address.
+        paddr: u64,
+    },
+    /// In a user module, wherever a physical page holds that page of it.
+    User {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Offset in the module's file.
+        offset: u64,
+    },
+    /// Behind an instruction of a user module by which a function is left: handlers run when it has completed.
+    UserExit {
+        /// The module.
+        module: Arc<UserModule>,
+        /// The instruction's offset in the module's file.
+        offset: u64,
+        /// Of a jump the function, by offsets in the file: where that leads into it, nothing is left. `None` of a return.
+        stays_in: Option<Range<u64>>,
+    },
+    /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
+    Module {
+        /// The module.
+        module: Arc<KernelModule>,
+        /// Offset in the module's file.
+        offset: u64,
+    },
+    /// A time, again and again; nothing is patched.
+    Timer(Timer),
+    /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
+    /// guest can see that, by design (docs/providers.md, "Statically defined probes").
+    Pointer {
+        /// Linear address of the pointer, for messages.
+        linear: u64,
+        /// Its physical address.
+        paddr: u64,
+        /// Whether it has 8 bytes, not 4.
+        wide: bool,
+    },
+    /// A semaphore of a user module: it is never hit, but raised by 1 in each process while an enabled probe has it. The
+    /// guest can see that, by design.
+    Semaphore {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Its address as linked.
+        address: u64,
+    },
+    /// An is-enabled site of a user module, wherever a physical page holds that page of it: a hit sets AX to 1, runs no
+    /// handler and is not counted.
+    Question {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Offset in the module's file of the byte that is patched.
+        offset: u64,
+    },
+    /// The pointer of a macro-declared probe in a user module, written in each process: see [`Place::Pointer`].
+    UserPointer {
+        /// The module.
+        module: Arc<UserModule>,
+        /// Its address as linked.
+        address: u64,
+        /// Whether it has 8 bytes, not 4.
+        wide: bool,
+    },
+    /// A range of linear addresses or ports, in every address space; nothing is patched.
+    Watch(Watch),
+}
+
+/// What is armed for a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Address<'a> {
+    /// One byte of physical memory, as fetches see it.
+    Patch {
+        /// Linear address of the place, for messages.
+        linear: u64,
+        paddr: u64,
+        patch: u8,
+    },
+    /// The instruction at an offset of a program's file, on every page that holds it.
+    Program {
+        module: &'a Arc<UserModule>,
+        offset: u64,
+    },
+    /// The instruction at an offset of a kernel module's file, where the guest has loaded it.
+    Module {
+        module: &'a Arc<KernelModule>,
+        offset: u64,
+    },
+    /// A pointer in the kernel.
+    Pointer {
+        linear: u64,
+        paddr: u64,
+        wide: bool,
+    },
+    /// A word of each process that runs a program: a pointer of 8 or 4 bytes, or a semaphore.
+    Word {
+        module: &'a Arc<UserModule>,
+        address: u64,
+        pointer: Option<bool>,
+    },
+    Watch(Watch),
+    Timer(Timer),
+}
+
+impl Place {
+    /// What is armed for it.
+    pub(crate) fn address(&self) -> Address<'_> {
+        match self {
+            Self::Kernel { linear, paddr } => Address::Patch { linear: *linear, paddr: *paddr, patch: INT3 },
+            Self::LockNop { linear, paddr } => {
+                Address::Patch { linear: *linear, paddr: paddr + 1, patch: LOCK }
+            }
+            Self::User { module, offset }
+            | Self::UserExit { module, offset, .. }
+            | Self::Question { module, offset } => Address::Program { module, offset: *offset },
+            Self::Module { module, offset } => Address::Module { module, offset: *offset },
+            Self::Pointer { linear, paddr, wide } => {
+                Address::Pointer { linear: *linear, paddr: *paddr, wide: *wide }
+            }
+            Self::Semaphore { module, address } => Address::Word { module, address: *address, pointer: None },
+            Self::UserPointer { module, address, wide } => {
+                Address::Word { module, address: *address, pointer: Some(*wide) }
+            }
+            Self::Watch(watch) => Address::Watch(*watch),
+            Self::Timer(timer) => Address::Timer(*timer),
+        }
+    }
+
+    /// Whether it only tells a program that somebody listens.
+    pub(crate) fn only_tells(&self) -> bool {
+        matches!(self, Self::Semaphore { .. } | Self::Question { .. })
+    }
+
+    /// Whether the guest can see that it is armed, by design.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
+    }
+
+    /// Whether handlers run when the instruction there has completed.
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(self, Self::UserExit { .. })
+    }
+
+    /// The module and the offset in its file of a place in a user module's code.
+    pub(crate) fn in_user_code(&self) -> Option<(&Arc<UserModule>, u64)> {
+        match self.address() {
+            Address::Program { module, offset } => Some((module, offset)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is in a kernel module.
+    pub(crate) fn in_kernel_module(&self) -> bool {
+        matches!(self, Self::Module { .. })
+    }
+
+    /// The watch that it is, if it is one.
+    pub(crate) fn watch(&self) -> Option<Watch> {
+        match self {
+            Self::Watch(watch) => Some(*watch),
+            _ => None,
+        }
+    }
+}

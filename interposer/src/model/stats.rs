@@ -1,0 +1,50 @@
+//! Counters of what happened at probes.
+
+/// Counters of everything that happened at probes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sites and watches armed now.
+    pub sites: u64,
+    /// Traps taken at sites.
+    pub traps: u64,
+    /// Handlers run.
+    pub hits: u64,
+    /// Handlers that an exception ended.
+    pub exceptions: u64,
+    /// Displaced instructions emulated.
+    pub emulated: u64,
+    /// Displaced instructions run out of line.
+    pub out_of_line: u64,
+    /// Displaced instructions stepped in place.
+    pub stepped: u64,
+    /// Displaced instructions that faulted.
+    pub faulted: u64,
+    /// Stack trace records that `excpt_log` had no room for.
+    pub traces_dropped: u64,
+    /// Records dropped because the displaced instruction faulted.
+    pub dropped: u64,
+    /// Sites whose bytes the guest rewrote while they were armed.
+    pub rewritten: u64,
+    /// Pages of user modules that were armed while their process had them mapped from the module's path.
+    pub by_mapping: u64,
+    /// Pages of user modules that were armed for their content alone.
+    pub by_content: u64,
+    /// Semaphores and pointers of user programs that were raised, in each process.
+    pub words_raised: u64,
+    /// Those that could not be raised, since their page is not the process's own and cannot be made so.
+    pub words_left: u64,
+    /// Hits that a probe's `ignore` passed over.
+    pub ignored: u64,
+    /// Handlers whose RPN stack wrapped.
+    pub wraps: u64,
+    /// `push u` and `pop u` without a user context.
+    pub no_user_context: u64,
+    /// Hits without a record because the channel was frozen.
+    pub frozen: u64,
+    /// `exit 1`: a debugger was asked for.
+    pub debugger_exits: u64,
+    /// `exit 2`: a crash dump was asked for.
+    pub dump_exits: u64,
+    /// `exit 3` beyond the core files that may be taken.
+    pub cores_left_out: u64,
+}
