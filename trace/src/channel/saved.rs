@@ -30,6 +30,7 @@ impl Channel {
         self.ring.truncate(buffers);
         self.ring.resize_with(buffers, || SubBuffer::new(self.size));
         self.clear();
+        self.lost.clear();
         for (at, records) in saved.buffers.iter().enumerate() {
             self.write = at;
             for record in records {
@@ -50,7 +51,7 @@ impl Channels {
 
     /// Puts back what was saved of channels with the same configuration.
     pub fn restore(&mut self, saved: &SavedChannels) {
-        self.next = saved.next;
+        (self.next, self.mark) = (saved.next, u64::MAX);
         for (channel, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
             channel.restore(saved);
         }
