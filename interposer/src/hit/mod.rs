@@ -141,6 +141,7 @@ impl TrapInterposer for Interposer {
                 self.hold_records();
             } else {
                 self.finish(core);
+                self.hit.stage = Stage::Over;
             }
         }
         self.hit_without_site(core, hit.id, Some(hit.ip), Some(&accessed(hit)));
