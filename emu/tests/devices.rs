@@ -1,4 +1,4 @@
-//! Memory-mapped devices from inside a guest: each access at the count of its instruction, whoever executes it.
+//! Memory-mapped devices from inside a guest: each access happens at the count of its instruction, whether the machine or the engine executes it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

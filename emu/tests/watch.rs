@@ -262,7 +262,7 @@ fn what_the_cpu_does_for_itself_is_no_hit() {
         let watches = [whole(GDT), whole(IDT), whole(TSS), whole(TABLES), whole(RSP0 - 0x1000)];
         let (seen, g) = watched(&s, &watches);
         assert_eq!(g.frame().vector, 0x80);
-        // The handler's own PUSHF is an access; the frame under it is none.
+        // The handler's own PUSHF is an access; the frame below it is not.
         let at = g.gpr(4);
         let word = if bits == 64 { 8 } else { 4 };
         let hits: Vec<_> = seen.hits.iter().map(|h| (h.id, h.access, h.address, u64::from(h.size))).collect();

@@ -153,7 +153,7 @@ fn count(vmlinux: &Path, folder: &Path) -> Counted {
             let index = |at: u64| code.partition_point(|i| i.at < at);
             let own = &code[index(start)..index(start + size)];
             let whole = own.iter().take_while(|i| i.len > 0 && i.at + i.len as u64 <= start + size).count();
-            // A label that kallsyms has as data is none, whatever lies there. Of the names of an address weak ones do not
+            // A label that kallsyms lists as data is not a function, whatever is there. Of the names of an address weak ones do not
             // count if there is another.
             let named = named[&start].iter().filter(|symbol| symbol.is_function());
             let strong = named.clone().any(|symbol| symbol.binding != Binding::Weak);

@@ -1,5 +1,5 @@
-//! The initramfs images: the archive's format, that it is the same every time, and that what is stored of the stress
-//! script is what its sources have.
+//! The initramfs images: the format of the archive, its reproducibility, and the agreement of the stored stress script with
+//! its sources.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -145,7 +145,7 @@ fn a_guest_that_is_not_there_is_named_with_the_command_that_fetches_it() {
     assert!(sentence.ends_with("run `make guests` first"), "{sentence}");
 }
 
-/// The kernels are bzImages, the modules relocatable files, and a cpio that nobody here wrote reads the images.
+/// The kernels are bzImages, the modules relocatable files, and an external cpio reads the images.
 #[test]
 fn guest_linux_files_are_what_their_names_say() {
     for linux in &KERNELS {

@@ -400,7 +400,7 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
     for guest in trapline_guests::ALL {
         let (name, bytes) = guest.modules[0];
         let module = Arc::new(UserModule::parse(bytes, name).unwrap());
-        // Bytes that nobody uses, behind the variables on their last page.
+        // Unused bytes after the variables, on their last page.
         let data = module.segments().last().unwrap();
         let end = (data.vaddr + data.mem_size).next_multiple_of(0x1000);
         assert!(end - (data.vaddr + data.mem_size) > 16);

@@ -63,7 +63,7 @@ void halt(void) __attribute__((noreturn));
 
 /* memory.c */
 void memory_init(word first_free, word end);
-word get_free_page(void); /* zeroed; 0 when there is none */
+word get_free_page(void); /* zeroed; 0 if no page is free */
 void free_page(word page);
 void *kmalloc(word size);
 int kfree(void *block);

@@ -2,7 +2,7 @@
  * Tasks: made by fork, switched by the timer or when they wait, reaped by their parent. */
 #include "kernel.h"
 
-/* The boot's own thread of control, which idles when nobody else can run. */
+/* The boot's own thread of control, which idles while no other task can run. */
 static struct task_struct swapper = { .comm = "swapper" };
 
 struct task_struct *current_task = &swapper;
@@ -151,7 +151,7 @@ void do_exit(int status)
 	panic("a dead task ran");
 }
 
-/* The next runnable task after the current one, round and round; the swapper when there is none. */
+/* The next runnable task after the current one, in a circle; the swapper if no other task can run. */
 static struct task_struct *pick(void)
 {
 	struct task_struct *task = current_task;
@@ -209,7 +209,7 @@ void do_sleep(u32 ticks)
 	schedule();
 }
 
-/* Releases what nobody waited for, when all has ended. */
+/* At the end, releases the tasks for which no other task waited. */
 void reap_orphans(void)
 {
 	while (swapper.next) {

@@ -6,7 +6,7 @@
 #define FAULT_PRESENT 1
 #define FAULT_WRITE 2
 
-/* There is one program, whoever runs it. */
+/* All tasks run the same program. */
 static struct segment segments[MAX_SEGMENTS];
 static u32 nr_segments;
 
