@@ -510,19 +510,19 @@ impl Handle {
 /// # Safety
 /// `entry` points to a `CPUTLBEntry`.
 unsafe fn drop_entry(entry: *mut u8, page: u64) -> bool {
-    // SAFETY: these are fields of an entry.
-    let fields = [tlb::READ, tlb::WRITE, tlb::CODE].map(|at| unsafe { entry.add(at).cast::<u64>() });
-    let of_page = |field: &*mut u64| {
-        // SAFETY: as above.
-        let address = unsafe { field.read() };
-        address != u64::MAX && address & !0xfff == page
-    };
-    let found = fields.iter().any(of_page);
-    if found {
-        // SAFETY: as above.
-        fields.iter().for_each(|field| unsafe { field.write(u64::MAX) });
+    const FIELDS: [usize; 3] = [tlb::READ, tlb::WRITE, tlb::CODE];
+    for at in FIELDS {
+        // SAFETY: it is a field of an entry.
+        let address = unsafe { entry.add(at).cast::<u64>().read() };
+        if address != u64::MAX && address & !0xfff == page {
+            for at in FIELDS {
+                // SAFETY: as above.
+                unsafe { entry.add(at).cast::<u64>().write(u64::MAX) };
+            }
+            return true;
+        }
     }
-    found
+    false
 }
 
 /// Finds the CPU's structures from the handle `uc`.

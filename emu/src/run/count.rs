@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 
 impl Core {
     /// A block that needs more than counting. Stops before it, or lets it run.
+    #[inline(never)]
     pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
         self.cpu.engine.sync_pc(true);
         if self.failure.is_some() || !self.close(Some(cell)) {
