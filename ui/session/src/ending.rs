@@ -91,7 +91,7 @@ pub struct Condition {
     pub(crate) until: Vec<String>,
     /// Texts on the console that mean a crash.
     pub(crate) crash_on: Vec<String>,
-    /// Hits of any probe since the session began.
+    /// Hits of any probe, counted from where the run begins.
     pub(crate) hits: Option<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Condition {
         self
     }
 
-    /// Also ends when the session has had so many hits, of all probes together.
+    /// Also ends after so many more hits that leave a record, of all probes together.
     #[must_use]
     pub fn or_hits(mut self, hits: u64) -> Self {
         self.hits = Some(hits);

@@ -66,7 +66,7 @@ pub use programs::{
 };
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{Script, ScriptError};
-pub use session::{Names, Observer, Probing, SavedSession, Session};
+pub use session::{Names, NoHits, Observer, Probing, Reason, SavedSession, Session};
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, SnapshotMismatch};
 pub use trapline_providers::{Abi, Rules, TargetProcess};

@@ -34,8 +34,11 @@ pub fn user_module(path: &str) -> Option<UserModule> {
 /// What a kernel is called on its own command line: a name that depends neither on its file's folder nor on its
 /// compression, so that the run does not either.
 fn kernel_name(path: &str) -> String {
-    let name = file_name(path);
-    name.strip_suffix(".gz").unwrap_or(name).to_owned()
+    match file_name(path) {
+        // Standard input has no name of its own.
+        "-" => "kernel".to_owned(),
+        name => name.strip_suffix(".gz").unwrap_or(name).to_owned(),
+    }
 }
 
 /// See [`GuestBuilder::open`].

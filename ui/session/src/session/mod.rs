@@ -2,6 +2,7 @@
 
 mod apply;
 mod names;
+mod no_hits;
 mod run;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +21,7 @@ use crate::guest::{Guest, GuestBuilder, GuestError};
 use crate::script::Script;
 
 pub use names::Names;
+pub use no_hits::{NoHits, Reason};
 pub use run::Observer;
 
 /// What the probes of a session record, and what they may use.
@@ -65,6 +67,8 @@ pub struct Session {
     probing: Probing,
     /// The probes; there is none until the first program is inserted.
     interposer: Option<Interposer>,
+    /// Whether the last run waited for a number of hits.
+    counts_hits: bool,
     /// What reads the guest's tasks, for a session without probes and for the interposer to be.
     profile: Profile,
     crash: CrashWatch,
@@ -108,6 +112,7 @@ impl Guest {
             target: Arc::clone(self.target()),
             probing,
             interposer: None,
+            counts_hits: false,
             profile: self.profiles(),
             crash: CrashWatch::new(self.target()),
             saved: BTreeMap::new(),
@@ -321,6 +326,149 @@ fn new_interposer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::commands::{Command, CommandError, Selection};
+    use crate::programs::{SourceOptions, compile};
+    use crate::replies::Reply;
+
+    fn session() -> Session {
+        GuestBuilder::embedded("ia32").memory(32 << 20).start().unwrap()
+    }
+
+    /// A program with so many watches.
+    fn watches(name: &str, count: u64) -> Command {
+        let point = |n: u64| {
+            let at = 0xc010_0000 + 16 * n;
+            format!("address = {at:#x}:{:#x}\nwatchpoint = w\nabort\n", at + 3)
+        };
+        let points: String = (0..count).map(point).collect();
+        let text = format!("name = vmlinux\nmodtype = kernel\n{points}");
+        let program = compile(name, &text, &SourceOptions::default()).unwrap();
+        Command::insert(name, program)
+    }
+
+    fn enabled(session: &mut Session) -> Vec<bool> {
+        let Reply::Query { programs, .. } = session.apply(Command::Query).unwrap() else { panic!() };
+        programs.iter().flat_map(|program| &program.points).map(|point| point.enabled).collect()
+    }
+
+    fn switch(name: &str, on: bool) -> Command {
+        Command::Switch { points: Selection { name: Some(name.to_owned()), ..Selection::default() }, on }
+    }
+
+    #[test]
+    fn a_command_that_fails_halfway_changes_nothing() {
+        let mut session = session();
+        session.apply(watches("three", 3)).unwrap();
+        session.apply(switch("three", false)).unwrap();
+        session.apply(watches("two", 2)).unwrap();
+        let before = enabled(&mut session);
+        // Two of the three fit beside the two.
+        let refused = session.apply(switch("three", true));
+        assert!(matches!(refused, Err(CommandError::NotEnabled(_))), "{refused:?}");
+        assert_eq!(enabled(&mut session), before);
+        // Nothing of the attempt takes up a debug register.
+        session.apply(switch("two", false)).unwrap();
+        session.apply(switch("three", true)).unwrap();
+        assert_eq!(enabled(&mut session), [true, true, true, false, false]);
+        let refused = session.apply(watches("more", 2));
+        assert!(matches!(refused, Err(CommandError::DoesNotFit { .. } | CommandError::NotArmed { .. })));
+        assert_eq!(enabled(&mut session).len(), 5);
+    }
+
+    #[test]
+    fn commands_survive_being_written_and_read() {
+        let only = Selection { groups: vec!["g".to_owned()], ..Selection::default() };
+        let text =
+            "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\npush pid\nlog 1\nexit\n";
+        let program = compile("p.rpn", text, &SourceOptions::default()).unwrap();
+        let commands = [
+            Command::insert("p.rpn", program),
+            Command::Clause { text: "fbt::do_fork:entry".to_owned(), only },
+            switch("p.rpn", false),
+            Command::Type { line: crate::commands::InputLine::Com1, bytes: b"ls\n".to_vec() },
+            Command::Stop,
+        ];
+        for command in commands {
+            let written = serde_json::to_string(&crate::Versioned(command)).unwrap();
+            let crate::Versioned(read): crate::Versioned<Command> = serde_json::from_str(&written).unwrap();
+            assert_eq!(serde_json::to_string(&crate::Versioned(read)).unwrap(), written);
+        }
+    }
+
+    #[test]
+    fn a_program_that_was_written_and_read_records_the_same() {
+        let text =
+            "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\npush pid\nlog 1\nexit\n";
+        let program = compile("p.rpn", text, &SourceOptions::default()).unwrap();
+        let command = Command::insert("p.rpn", program);
+        let read: Command = serde_json::from_str(&serde_json::to_string(&command).unwrap()).unwrap();
+        let hits = |command: Command| {
+            let mut session = session();
+            session.apply(command).unwrap();
+            let ending = session.run_until(&Condition::end(), &Limits::none());
+            (ending, session.icount(), session.records().collect::<Vec<_>>())
+        };
+        let (first, second) = (hits(command), hits(read));
+        assert!(!first.2.is_empty());
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn going_back_to_before_the_first_program_takes_it_out() {
+        let mut session = session();
+        let saved = session.snapshot();
+        session.apply(Command::clause("fbt::do_fork:entry")).unwrap();
+        session.restore(&saved).unwrap();
+        assert!(enabled(&mut session).is_empty());
+        session.run_until(&Condition::end(), &Limits::none());
+        assert_eq!(session.records().count(), 0);
+        assert_eq!(session.stats().hits, 0);
+    }
+
+    #[test]
+    fn clauses_of_one_description_have_names_of_their_own() {
+        let mut session = session();
+        for _ in 0..2 {
+            session.apply(Command::clause("fbt::do_fork:entry { exit }")).unwrap();
+        }
+        session.apply(switch("fbt::do_fork:entry (2)", false)).unwrap();
+        assert_eq!(enabled(&mut session), [true, false]);
+    }
+
+    #[test]
+    fn a_run_stops_at_each_number_of_hits_that_is_asked_for() {
+        let mut session = session();
+        session.apply(Command::clause("fbt::do_fork:entry { exit }")).unwrap();
+        for (more, all) in [(1, 1), (2, 3)] {
+            let ending = session.run_until(&Condition::end().or_hits(more), &Limits::none());
+            assert_eq!((ending, session.stats().hits), (Ending::EnoughHits(more), all));
+        }
+        session.run_until(&Condition::end(), &Limits::none());
+        assert!(session.stats().hits > 3);
+    }
+
+    #[test]
+    fn a_run_without_hits_says_why() {
+        let mut session = session();
+        session.apply(watches("far", 1)).unwrap();
+        session.apply(Command::clause("fbt::do_fork:entry { exit }")).unwrap();
+        session.apply(switch("fbt::do_fork:entry", false)).unwrap();
+        session.step(1_000);
+        let why: Vec<String> = session.why_no_hits().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            why,
+            [
+                "far had no hits: nothing that it watches was accessed",
+                "-n fbt::do_fork:entry had no hits: all its probe points are disabled"
+            ]
+        );
+        session.apply(switch("fbt::do_fork:entry", true)).unwrap();
+        let why = session.why_no_hits();
+        assert_eq!(why[1].reason, Reason::NotExecuted(1));
+        session.run_until(&Condition::end(), &Limits::none());
+        assert!(session.stats().hits > 0 && session.why_no_hits().is_empty());
+    }
 
     #[test]
     fn a_session_may_go_to_another_thread() {

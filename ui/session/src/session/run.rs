@@ -149,12 +149,15 @@ impl Session {
         self.watch_hits(script);
     }
 
-    /// Asks for a stop at the last of the hits that are waited for.
+    /// Asks for a stop at the last of the hits that are waited for, which are counted from here.
     fn count_hits(&mut self, condition: &Condition) {
         let Some(interposer) = &mut self.interposer else { return };
-        if let Some(hits) = condition.hits.or_else(|| interposer.enough_hits().map(|_| u64::MAX)) {
-            interposer.stop_after_hits(hits);
+        match condition.hits {
+            Some(hits) => interposer.stop_after_hits(hits),
+            None if self.counts_hits => interposer.stop_after_hits(u64::MAX),
+            None => {}
         }
+        self.counts_hits = condition.hits.is_some();
     }
 
     /// Stops the machine at all texts that matter: those of the condition, the kernel's, and the script's.
@@ -185,6 +188,7 @@ impl Session {
         observer: &mut O,
     ) -> Result<Acted, O::Error> {
         let (mut acted, mut moved) = (false, false);
+        let was_probed = self.interposer.is_some();
         while let Some((line, command)) = script.take_due(self.icount(), &due) {
             acted = true;
             let (stops, goes_back) = (command.stops(), command.goes_back());
@@ -208,7 +212,9 @@ impl Session {
         }
         if acted {
             self.watch_console(condition, script);
-            self.count_hits(condition);
+            if !was_probed {
+                self.count_hits(condition);
+            }
             self.watch_hits(script);
         }
         Ok(if moved { Acted::Moved } else { Acted::GoesOn })
