@@ -16,7 +16,12 @@ Exit codes:
   3 a probe program does not compile, verify or fit   4 the guest crashed
   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
 
-Standard output is data, standard error is talk.";
+Data goes to standard output, messages go to standard error.";
+
+/// A text that is not empty.
+fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty text has no effect".to_owned()) } else { Ok(text.to_owned()) }
+}
 
 /// The frames of a stack.
 fn depth(text: &str) -> Result<usize, NumberError> {
@@ -44,7 +49,7 @@ pub struct Cli {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
-    /// Say nothing but errors and what was asked for
+    /// Print only errors and what was asked for
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// What to do
@@ -52,29 +57,78 @@ pub struct Cli {
     pub command: Command,
 }
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  Guest              trapline run bzImage --initrd initrd.gz --append quiet --mem 512M
+  Probes             trapline run embedded:ia32 -n 'fbt::do_fork:entry { push pid; log 1 }'
+  Probe programs     trapline run embedded:ia32 -p probes.rpn -D DEBUG=1
+  Course of the run  trapline run bzImage -n 'fbt::do_exit:entry' --until '/ # ' --limit-insns 2G
+  Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats
+
+IMAGE, and each FILE of a probe program or script, may be - for standard input.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  Functions          trapline list embedded:ia32 'do_*' --opcode
+  Probes             trapline list embedded:ia32 'fbt::do_*:entry' -v
+  Run before         trapline list embedded:ia32 --processes --at insns=3M";
+
+const DIS_EXAMPLES: &str = "\
+Examples:
+  A function         trapline dis embedded:ia32 do_fork --armed
+  A PPDF file        trapline dis probes.ppdf";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  Files              trapline check probes.rpn --disassemble
+  Standard input     trapline check - < probes.rpn
+  A finding          trapline check --explain unreachable-code";
+
+const BUILD_EXAMPLES: &str = "\
+Examples:
+  A PPDF file        trapline build probes.rpn -o probes.ppdf
+  Signed             trapline build --new-key my.key; trapline build probes.rpn --sign my.key";
+
+const DEMO_EXAMPLES: &str = "\
+Example:
+  trapline demo x86_64";
+
+const TRACE_EXAMPLES: &str = "\
+Example:
+  trapline run embedded:ia32 -n 'fbt::do_fork:' -f raw -o hits.trace; trapline trace cat hits.trace";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run an image with probes and print their records
+    #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
     /// List functions, or with a SPEC the probes of providers
+    #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
-    /// Disassemble a function: how each instruction would be displaced, and where probes stand; or a PPDF file
+    /// Disassemble a function, with the way each instruction would be displaced, or a PPDF file
+    #[command(after_help = DIS_EXAMPLES)]
     Dis(DisArgs),
-    /// Compile and verify probe programs without running anything
+    /// Compile and verify probe programs without running a guest
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
-    /// Compile a probe program to a PPDF file, to be run without its source
+    /// Compile a probe program to a PPDF file, which runs without its source
+    #[command(after_help = BUILD_EXAMPLES)]
     Build(BuildArgs),
     /// Run the man page's examples 1 to 6 on an embedded guest
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
+    #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
 }
 
 /// What makes up a guest.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Guest")]
 pub struct GuestArgs {
-    /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped, or embedded:ia32, embedded:x86_64
+    /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; embedded:ia32 or embedded:x86_64
+    #[arg(help_heading = "Arguments")]
     pub image: String,
     /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
     #[arg(long, value_name = "FILE")]
@@ -82,8 +136,8 @@ pub struct GuestArgs {
     /// Initial RAM disk of a Linux kernel
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
-    /// A file that the guest has, for probes on it: its path in the guest, and where it is here; those of an initial
-    /// RAM disk (cpio, also gzipped) are known
+    /// A file that the guest has, for probes on it: its path in the guest and the file here. The files of an initial
+    /// RAM disk (cpio, also gzipped) are known without this option
     #[arg(long, value_name = "GUEST=FILE")]
     pub file: Vec<String>,
     /// More kernel symbols: a System.map or an ELF file
@@ -92,13 +146,13 @@ pub struct GuestArgs {
     /// Which functions and sites fbt has: full, or strict as DTrace has it
     #[arg(long, value_enum, default_value = "full", value_name = "RULES")]
     pub fbt: FbtRules,
-    /// How the kernel's functions get their arguments: cdecl, regparm or sysv [default: as the kernel is known to do]
+    /// Calling convention of the kernel's functions: cdecl, regparm or sysv [default: that of the kernel, if it is known]
     #[arg(long, value_name = "CONVENTION")]
     pub abi: Option<Abi>,
     /// The process that $target stands for in pid$target: its name, its number, or the path of its program in the guest
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub target: Option<TargetProcess>,
-    /// With --target NAME or PATH also the children that such a process forks, which have not executed a program
+    /// With --target NAME or PATH: include forked children until they execute another program
     #[arg(long, requires = "target")]
     pub follow_fork: bool,
 }
@@ -114,14 +168,15 @@ pub enum FbtRules {
 
 /// How probe programs are read: the preprocessor's part, and whose files are taken.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Probe programs")]
 pub struct SourceArgs {
     /// Define a macro of the probe programs
     #[arg(short = 'D', value_name = "KEY[=VALUE]")]
     pub define: Vec<String>,
-    /// Search this folder for #include
+    /// Search this folder for included files
     #[arg(short = 'I', value_name = "DIR")]
     pub include: Vec<PathBuf>,
-    /// Take only PPDF files that are signed with the private half of this public key
+    /// Accept only PPDF files that are signed with the private half of this public key
     #[arg(long, value_name = "KEY")]
     pub require_signed: Option<PathBuf>,
 }
@@ -150,13 +205,14 @@ pub enum RecordFormat {
 
 /// The kernel command line.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Guest")]
 pub struct CmdlineArgs {
     /// Kernel command line, of a Multiboot kernel what follows the image's name [default: the image's own; Linux gets
     /// its console on ttyS0, nokaslr and what suits the platform]
     #[arg(long, value_name = "TEXT")]
     pub cmdline: Option<String>,
-    /// Put this behind the kernel command line; may be repeated
-    #[arg(long, value_name = "TEXT")]
+    /// Append this to the kernel command line; may be repeated
+    #[arg(long, value_name = "TEXT", value_parser = text)]
     pub append: Vec<String>,
 }
 
@@ -170,41 +226,41 @@ pub struct RunArgs {
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
     /// Guest memory
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: u64,
     /// Devices.
     #[command(flatten)]
     pub devices: DeviceArgs,
     /// Probe program to insert, source or PPDF file; may be repeated
-    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn")]
+    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn", help_heading = "Probes")]
     pub probe: Vec<PathBuf>,
     /// Put a handler on probes by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is
     /// provider:module:function:name; logs the arguments without a handler; may be repeated (docs/providers.md)
-    #[arg(short = 'n', long = "name", value_name = "CLAUSE")]
+    #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
     pub clauses: Vec<String>,
     /// End the run, exit 0, after this many hits
-    #[arg(long, value_name = "N", value_parser = numbers::positive)]
+    #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
     /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth)]
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
     pub stack: Option<usize>,
     /// Record the program's stack with each hit, this many frames at most
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth)]
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
     pub ustack: Option<usize>,
     /// Enable only probe points of these groups; the others can be enabled by a script
-    #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1..)]
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
     pub group: Vec<String>,
     /// Enable only probe points of these types
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1..)]
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
     pub kind: Vec<String>,
-    /// At the end print the programs and their probe points, as `query` does in a script
-    #[arg(long)]
+    /// Print the programs and their probe points at the end, as `query` in a script does
+    #[arg(long, help_heading = "Output")]
     pub query: bool,
-    /// At the end print the variables, as `getvars` does in a script
-    #[arg(long, short_alias = 'g')]
+    /// Print the variables at the end, as `getvars` in a script does
+    #[arg(long, short_alias = 'g', help_heading = "Output")]
     pub getvars: bool,
     /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub script: Option<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
@@ -212,66 +268,73 @@ pub struct RunArgs {
     /// Where the guest's console goes: stdio, none or a file [default: stdio without probes or with
     /// --log-to com1, else none].
     /// stdio is standard output unless records go there, then standard error
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub console: Option<String>,
     /// End the run, exit 0, when the console shows this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub until: Vec<String>,
     /// End the run, exit 4, when the console shows this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub crash_on: Vec<String>,
     /// End the run, exit 124, after this many instructions
-    #[arg(long, value_name = "N", value_parser = numbers::positive)]
+    #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub limit_insns: Option<u64>,
-    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none
-    #[arg(long, value_name = "ITEMS", default_value = "none")]
-    pub header: HeaderItems,
+    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
+    #[arg(long, value_name = "ITEMS", help_heading = "Output")]
+    pub header: Option<HeaderItems>,
     /// How to print records
-    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "output",
+        value_enum,
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub format: RecordFormat,
     /// Put instruction count and symbol before each text record
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub symbols: bool,
     /// Show data by the templates of this template directory (docs/records.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub templates: Option<PathBuf>,
     /// Write records to this file instead of standard output
-    #[arg(short, long = "output-file", value_name = "FILE")]
+    #[arg(short, long = "output-file", value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// Where records go: file (with -o), stdout, or out of a serial port of the guest, com1 or com2
     /// [default: file with -o, else stdout]
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub log_to: Option<String>,
-    /// Where what the guest sends by its second serial port goes: stdio, none or a file
+    /// Where the output of the guest's second serial port goes: stdio, none or a file
     /// [default: stdio with --log-to com2, else none]
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub com2: Option<String>,
-    /// Say the digest of the machine at the end
-    #[arg(long)]
+    /// Print the digest of the machine at the end
+    #[arg(long, help_heading = "Output")]
     pub digest: bool,
-    /// Say counters at the end
-    #[arg(long)]
+    /// Print counters at the end
+    #[arg(long, help_heading = "Output")]
     pub stats: bool,
     /// Exit 1 if an exception ended a handler
-    #[arg(long)]
+    #[arg(long, help_heading = "Course of the run")]
     pub fail_on_exception: bool,
     /// Exit 6 if records were lost
-    #[arg(long)]
+    #[arg(long, help_heading = "Course of the run")]
     pub fail_on_loss: bool,
-    /// Size of a sub-buffer, and how many [default: 64Kx16, growing]
-    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel)]
+    /// Size and number of the sub-buffers of the channel [default: 64Kx16, growing]
+    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
     pub channel: Option<ChannelConfig>,
-    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub core_dir: PathBuf,
-    /// Core files to take at most
-    #[arg(long, value_name = "N", default_value = "16", value_parser = numbers::count)]
-    pub max_cores: u64,
+    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on [default: .]
+    #[arg(long, value_name = "DIR", help_heading = "Probes")]
+    pub core_dir: Option<PathBuf>,
+    /// Core files to take at most [default: 16]
+    #[arg(long, value_name = "N", value_parser = numbers::count, help_heading = "Probes")]
+    pub max_cores: Option<u64>,
     /// Instructions a handler may execute in one run
-    #[arg(long, value_name = "N", value_parser = steps)]
+    #[arg(long, value_name = "N", value_parser = steps, help_heading = "Probes")]
     pub max_steps: Option<u32>,
-    /// Watch any number of ranges of any size, not only what four debug registers can
-    #[arg(long)]
+    /// Watch any number of ranges of any size, not only what four debug registers can hold
+    #[arg(long, help_heading = "Probes")]
     pub watch_unlimited: bool,
 }
 
@@ -284,21 +347,22 @@ impl RunArgs {
 
 /// How a guest is run before something is done with it.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Run before")]
 pub struct FirstArgs {
-    /// Run the guest first, for so many instructions: insns=N
+    /// Run the guest for N instructions first
     #[arg(long, value_name = "insns=N", value_parser = numbers::position, conflicts_with = "until")]
     pub at: Option<u64>,
     /// Run the guest first, until the console shows this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = text)]
     pub until: Vec<String>,
-    /// With --until: wait for so many instructions at most, exit 124
+    /// With --until: run N instructions at most, exit 124
     #[arg(long, value_name = "N", requires = "until", value_parser = numbers::positive)]
     pub limit_insns: Option<u64>,
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
     /// Guest memory [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = numbers::memory)]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Devices.
     #[command(flatten)]
@@ -334,28 +398,35 @@ pub struct ListArgs {
     pub guest: GuestArgs,
     /// Only functions whose name matches: * ? [a-z] [!x] {a,b} \x; with a colon in it the probes that match
     /// provider:module:function:name
-    #[arg(value_name = "GLOB|SPEC")]
+    #[arg(value_name = "GLOB|SPEC", help_heading = "Arguments")]
     pub glob: Option<String>,
     /// What is there when the guest has run.
     #[command(flatten)]
     pub first: FirstArgs,
-    /// The modules that the guest has loaded, instead
+    /// List the modules that the guest has loaded instead
     #[arg(long, conflicts_with_all = ["glob", "processes", "opcode", "bytes"])]
     pub modules: bool,
-    /// The tasks of the guest, instead; with -v what they have mapped
+    /// List the tasks of the guest instead; with -v what they have mapped
     #[arg(long, conflicts_with_all = ["glob", "opcode", "bytes"])]
     pub processes: bool,
-    /// Show the sites of each probe, and by which rule they were found
-    #[arg(short, long)]
+    /// Show the sites of each probe and the rule that found them
+    #[arg(short, long, help_heading = "Output")]
     pub verbose: bool,
-    /// Show the first byte, as `opcode =` wants it; of a guest that has run what is there now
-    #[arg(long)]
+    /// Show the first byte, which `opcode =` takes; after --at or --until the byte that is there now
+    #[arg(long, help_heading = "Output")]
     pub opcode: bool,
     /// Show the first bytes
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub bytes: bool,
     /// How to print them
-    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "output",
+        value_enum,
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub format: Format,
 }
 
@@ -366,18 +437,33 @@ pub struct DisArgs {
     #[command(flatten)]
     pub guest: GuestArgs,
     /// Function of the kernel or a module, or MODULE:FUNCTION; none for a PPDF file, given as the image
+    #[arg(help_heading = "Arguments")]
     pub symbol: Option<String>,
     /// Show original and patched bytes side by side; without -p, with a probe on every instruction
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub armed: bool,
     /// Mark the sites of this probe program; may be repeated
-    #[arg(short, long = "probe", alias = "insert", short_alias = 'i', value_name = "FILE.rpn")]
+    #[arg(
+        short,
+        long = "probe",
+        alias = "insert",
+        short_alias = 'i',
+        value_name = "FILE.rpn",
+        help_heading = "Probe programs"
+    )]
     pub probe: Vec<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
     /// How to print it
-    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "output",
+        value_enum,
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub format: Format,
 }
 
@@ -391,19 +477,26 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     /// Check for this width only [default: both; one must do]
-    #[arg(long, value_name = "BITS", value_parser = width)]
+    #[arg(long, value_name = "BITS", value_parser = width, help_heading = "Output")]
     pub width: Option<u8>,
     /// Print the verified code
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub disassemble: bool,
     /// Print the preprocessed text and do no more
-    #[arg(short = 'E', conflicts_with_all = ["format", "disassemble", "width"])]
+    #[arg(short = 'E', conflicts_with_all = ["format", "disassemble", "width"], help_heading = "Output")]
     pub preprocess: bool,
     /// Explain a finding by its code, with a wrong and a right example; `list` prints all codes
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"])]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"], help_heading = "Output")]
     pub explain: Option<String>,
     /// How to print findings and programs
-    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "output",
+        value_enum,
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub format: Format,
 }
 
@@ -417,19 +510,19 @@ pub struct BuildArgs {
     #[arg(long, hide = true, value_name = "FILE.rpn", conflicts_with = "file")]
     pub build_ppdf: Option<PathBuf>,
     /// The file to write [default: FILE.ppdf]
-    #[arg(short, long = "output-file", alias = "output", value_name = "FILE.ppdf")]
+    #[arg(short, long = "output-file", alias = "output", value_name = "FILE.ppdf", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
     /// Check for this width only [default: both; one must do]. The file is the same
-    #[arg(long, value_name = "BITS", value_parser = width)]
+    #[arg(long, value_name = "BITS", value_parser = width, help_heading = "Output")]
     pub width: Option<u8>,
     /// Sign with this private key, Ed25519 in PEM form
-    #[arg(long, value_name = "KEYFILE")]
+    #[arg(long, value_name = "KEYFILE", help_heading = "Output")]
     pub sign: Option<PathBuf>,
     /// Make a key for --sign instead: KEYFILE, and KEYFILE.pub for --require-signed
-    #[arg(long, value_name = "KEYFILE", exclusive = true)]
+    #[arg(long, value_name = "KEYFILE", exclusive = true, help_heading = "Output")]
     pub new_key: Option<PathBuf>,
 }
 

@@ -16,6 +16,7 @@ pub enum PlatformName {
 
 /// Devices.
 #[derive(Debug, Default, Clone, Args)]
+#[command(next_help_heading = "Guest")]
 pub struct DeviceArgs {
     /// Which machine the devices make up (docs/platform.md) [default: pc for Linux, else minimal]
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]

@@ -14,7 +14,7 @@ const NO_ARGUMENT: u64 = 8;
 /// Reports a failure.
 pub fn report(error: &HandlerError, names: ProbeNames<'_>, talk: &Talk) {
     if let Some(sentence) = sentence(error, names) {
-        talk.note(&sentence);
+        talk.warn(&sentence);
     }
 }
 
@@ -24,9 +24,9 @@ pub fn totals(interposer: &Interposer, talk: &Talk) {
     for (number, errors) in names.errors().filter(|(_, errors)| *errors > 1) {
         let errors = counted(errors, "error");
         if let Some(provided) = names.get(number) {
-            talk.note(&format!("{errors} on probe ID {} ({})", provided.id, provided.name));
+            talk.warn(&format!("{errors} on probe ID {} ({})", provided.id, provided.name));
         } else if let Some((program, major, minor)) = names.program(number) {
-            talk.note(&format!("{errors} on probe ({major},{minor}) of {program}"));
+            talk.warn(&format!("{errors} on probe ({major},{minor}) of {program}"));
         }
     }
 }

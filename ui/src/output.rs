@@ -15,6 +15,7 @@ use trapline_trace::{
 use crate::cli::{RecordFormat, RunArgs};
 use crate::errors;
 use crate::failure::Failure;
+use crate::outlet::Outlet;
 use crate::talk::Talk;
 use crate::wire::Wires;
 
@@ -44,13 +45,15 @@ impl Form {
         symbols: bool,
         templates: Option<&Path>,
     ) -> Result<Self, Failure> {
-        if format == RecordFormat::Raw && templates.is_some() {
-            let text = "--templates goes with -f text or json: a trace file holds what was logged";
-            return Err(Failure::Usage(text.to_owned()));
+        let refused = |option: &str, formats: &str| {
+            let name = name_of(format);
+            Err(Failure::Usage(format!("{option} has no effect with -f {name}; use it with -f {formats}")))
+        };
+        if matches!(format, RecordFormat::Raw | RecordFormat::Dtrace) && templates.is_some() {
+            return refused("--templates", "text or json");
         }
-        if format == RecordFormat::Dtrace && (templates.is_some() || symbols) {
-            let text = "--templates and --symbols go with -f text or json: dtrace(1) has a form of its own";
-            return Err(Failure::Usage(text.to_owned()));
+        if format != RecordFormat::Text && symbols {
+            return refused("--symbols", "text");
         }
         let templates = templates.map(Formatter::initialise).transpose()?;
         Ok(Self { format, items, symbols, templates })
@@ -58,12 +61,7 @@ impl Form {
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self.format {
-            RecordFormat::Text => "text",
-            RecordFormat::Json => "json",
-            RecordFormat::Dtrace => "dtrace",
-            RecordFormat::Raw => "raw",
-        }
+        name_of(self.format)
     }
 
     /// A sink of this form.
@@ -78,6 +76,15 @@ impl Form {
             RecordFormat::Dtrace => Box::new(DtraceSink::new(out)),
             RecordFormat::Raw => Box::new(RawSink::new(out, self.items)),
         }
+    }
+}
+
+fn name_of(format: RecordFormat) -> &'static str {
+    match format {
+        RecordFormat::Text => "text",
+        RecordFormat::Json => "json",
+        RecordFormat::Dtrace => "dtrace",
+        RecordFormat::Raw => "raw",
     }
 }
 
@@ -98,40 +105,21 @@ impl<W: Write> Write for Live<W> {
 
 /// Where the guest's console goes.
 pub enum Console<'a> {
-    /// Nowhere.
-    None,
-    /// Standard error.
-    Stderr,
-    /// Standard output or a file, with its path.
-    Writer(Box<dyn Write + 'a>, Option<PathBuf>),
+    /// Straight to an outlet.
+    Outlet(Outlet<'a>),
     /// With the second port to wires, where records can be put between what the guest sends.
     Wires(Wires<'a>),
 }
 
 impl<'a> Console<'a> {
-    /// Writes what the guest wrote.
+    /// Writes what the guest wrote. Wires carry it by themselves, from what the ports sent.
     ///
     /// # Errors
     /// The destination cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(bytes).map_err(|error| Failure::writing(self.path(), error))
-    }
-
-    /// The same with the bare error.
-    pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            // Wires carry it by themselves, from what the ports sent.
-            Self::None | Self::Wires(_) => Ok(()),
-            Self::Stderr => io::stderr().write_all(bytes),
-            Self::Writer(writer, _) => writer.write_all(bytes).and_then(|()| writer.flush()),
-        }
-    }
-
-    /// The file, if it is one.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Writer(_, path) => path.as_deref(),
-            _ => None,
+            Self::Outlet(outlet) => outlet.write(bytes),
+            Self::Wires(_) => Ok(()),
         }
     }
 
@@ -139,7 +127,7 @@ impl<'a> Console<'a> {
     pub fn wires(&self) -> Option<Wires<'a>> {
         match self {
             Self::Wires(wires) => Some(wires.clone()),
-            _ => None,
+            Self::Outlet(_) => None,
         }
     }
 }
@@ -163,7 +151,7 @@ pub struct Outputs<'a> {
 impl<'a> Outputs<'a> {
     /// Records to this sink, and nothing anywhere else.
     pub fn only(sink: Box<dyn Sink + 'a>, talk: Talk) -> Self {
-        let (console, core_dir) = (Console::None, PathBuf::from("."));
+        let (console, core_dir) = (Console::Outlet(Outlet::None), PathBuf::from("."));
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
     }
 
@@ -225,14 +213,14 @@ fn log_to(args: &RunArgs) -> Result<&str, Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
     let name = args.log_to.as_deref().unwrap_or(if args.output.is_some() { "file" } else { "stdout" });
     if name == "file" && args.output.is_none() {
-        return usage("--log-to file needs a file; -o FILE would be right".to_owned());
+        return usage("--log-to file needs -o FILE".to_owned());
     }
     if name != "file" && args.output.is_some() {
         return usage(format!("records go to one place: --log-to {name} or -o FILE, not both"));
     }
     if args.format == RecordFormat::Raw && matches!(name, "com1" | "com2") {
         return usage(format!(
-            "-f raw is no text for the serial port {name}; -f text or json would be right"
+            "a serial port carries text, and -f raw is none: use -f text or json with --log-to {name}"
         ));
     }
     Ok(name)
@@ -241,7 +229,9 @@ fn log_to(args: &RunArgs) -> Result<&str, Failure> {
 /// Refuses to write a trace file to a terminal.
 pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure> {
     if format == RecordFormat::Raw && to_stdout && io::stdout().is_terminal() {
-        return Err(Failure::Usage("-f raw is no text for a terminal; -o FILE would be right".to_owned()));
+        return Err(Failure::Usage(
+            "-f raw is not text, so it is not written to a terminal; use -o FILE".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -253,7 +243,8 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 /// A file cannot be made or is wrong, or the options do not go together.
 pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<Outputs<'a>, Failure> {
     let probed = args.is_probed();
-    let form = Form::new(args.format, args.header, args.symbols, args.templates.as_deref())?;
+    let form =
+        Form::new(args.format, args.header.unwrap_or_default(), args.symbols, args.templates.as_deref())?;
     let to = log_to(args)?;
     no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);
@@ -275,7 +266,7 @@ pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<
         _ => args.output.clone(),
     };
     let wired = matches!(to, "com1" | "com2") || args.com2.is_some();
-    let console = if wired { Console::Wires(Wires::new(com1, com2)) } else { com1 };
+    let console = if wired { Console::Wires(Wires::new(com1, com2)) } else { Console::Outlet(com1) };
     let mut known = Destinations::default();
     let path = args.output.clone().unwrap_or_default();
     known.register("file", move || Box::new(FileDestination::new(&path)));
@@ -291,7 +282,8 @@ pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<
     }
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
     let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
-    Ok(Outputs { sink, records, console, talk, core_dir: args.core_dir.clone(), cores: 0 })
+    let core_dir = args.core_dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    Ok(Outputs { sink, records, console, talk, core_dir, cores: 0 })
 }
 
 /// Standard output as a destination; a terminal sees each record at once.
@@ -304,14 +296,14 @@ pub fn to_stdout<'a>(out: &'a mut dyn Write) -> Box<dyn Destination + 'a> {
 }
 
 /// Where a port leads. Standard output, if it is wanted and taken, becomes standard error.
-fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Console<'a>, Failure> {
+fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Outlet<'a>, Failure> {
     Ok(match wanted {
-        "none" => Console::None,
+        "none" => Outlet::None,
         "stdio" => match out.take() {
-            Some(out) => Console::Writer(Box::new(out), None),
-            None => Console::Stderr,
+            Some(out) => Outlet::Writer(Box::new(out), None),
+            None => Outlet::Stderr,
         },
-        path => Console::Writer(Box::new(create(Path::new(path))?), Some(path.into())),
+        path => Outlet::Writer(Box::new(create(Path::new(path))?), Some(path.into())),
     })
 }
 

@@ -59,6 +59,11 @@ impl Talk {
         }
     }
 
+    /// A line about something that went wrong; `-q` does not silence it.
+    pub fn warn(&self, text: &str) {
+        self.line(&format!("trapline: {}", safe(text)));
+    }
+
     /// A line that was asked for, or that must be seen.
     pub fn line(&self, text: &str) {
         // Nobody is left to be told that standard error is closed.

@@ -14,12 +14,12 @@ use trapline_emu::{SentByte, SerialPort};
 use trapline_trace::{Destination, Entry, Event};
 
 use crate::failure::Failure;
-use crate::output::Console;
+use crate::outlet::Outlet;
 
 /// One port's wire.
 pub struct Wire<'a> {
     /// Where it leads.
-    out: Console<'a>,
+    out: Outlet<'a>,
     /// What the guest has sent that is not out yet, with its instruction counts.
     pending: VecDeque<(u64, u8)>,
 }
@@ -42,7 +42,7 @@ pub struct Wires<'a> {
 
 impl<'a> Wires<'a> {
     /// Wires that lead there.
-    pub fn new(com1: Console<'a>, com2: Console<'a>) -> Self {
+    pub fn new(com1: Outlet<'a>, com2: Outlet<'a>) -> Self {
         let wire = |out| Rc::new(RefCell::new(Wire { out, pending: VecDeque::new() }));
         Self { com1: wire(com1), com2: wire(com2) }
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn records_stand_between_what_was_sent_before_and_after_them_on_each_port() {
         let (one, two) = (Out::default(), Out::default());
-        let console = |out: &Out| Console::Writer(Box::new(out.clone()), None);
+        let console = |out: &Out| Outlet::Writer(Box::new(out.clone()), None);
         let wires = Wires::new(console(&one), console(&two));
         let sent = |port, icount, byte| SentByte { icount, port, byte };
         wires.sent(&[

@@ -15,8 +15,8 @@ use trapline_session::{ProgramError, SourceOptions, preprocessed, read_program};
 use super::{explain, finding};
 use crate::cli::{CheckArgs, Format};
 use crate::failure::{Exit, Failure};
-use crate::options;
 use crate::talk::Talk;
+use crate::{no_effect, options};
 
 /// What was found so far, in all files.
 #[derive(Default)]
@@ -41,6 +41,7 @@ struct Report<'a> {
 /// Output that cannot be written, or an unknown code to explain. What is wrong with a file is said, and the next
 /// one is checked.
 pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_check(args)?;
     if let Some(code) = &args.explain {
         return explain::run(code, args.format, out);
     }

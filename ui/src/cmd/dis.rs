@@ -15,8 +15,8 @@ use crate::cmd::dis_ppdf;
 use crate::cmd::run::{bits, digits};
 use crate::devices::DeviceArgs;
 use crate::failure::{Exit, Failure};
-use crate::options;
 use crate::talk::Talk;
+use crate::{no_effect, options};
 
 /// The byte that a site's first one is replaced by, for instruction fetches.
 const INT3: u8 = 0xcc;
@@ -54,6 +54,7 @@ impl Row<'_> {
 /// # Errors
 /// Bad files or programs, a name that no function has, output that cannot be written.
 pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_dis(args)?;
     if let Some(file) = dis_ppdf::file(args)? {
         return dis_ppdf::run(args, &file, out);
     }

@@ -19,7 +19,7 @@ use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
 use crate::talk::Talk;
-use crate::{ctrl_c, options};
+use crate::{ctrl_c, no_effect, options};
 
 /// Near misses named when nothing matches.
 const SUGGESTIONS: usize = 3;
@@ -30,8 +30,11 @@ const SUGGESTIONS: usize = 3;
 /// Bad files, pattern or options, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
+    no_effect::of_list(args)?;
     check(args, &wanted)?;
-    if let Some(module) = user_module(&args.guest.image).map(Arc::new) {
+    // Standard input can be read only once, so it is taken for a kernel.
+    let program = Some(&args.guest.image).filter(|image| *image != "-").and_then(|image| user_module(image));
+    if let Some(module) = program.map(Arc::new) {
         return list_program(args, &module, &wanted, out, talk);
     }
     let (first, memory) = (&args.first, args.first.mem.unwrap_or(DEFAULT_MEMORY));

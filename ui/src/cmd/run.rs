@@ -15,13 +15,17 @@ use crate::cli::{RecordFormat, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
-use crate::{ctrl_c, errors, options};
+use crate::{ctrl_c, errors, no_effect, options};
+
+/// Most reasons that are given for a run without hits.
+const REASONS: usize = 5;
 
 /// Runs the command.
 ///
 /// # Errors
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_run(args)?;
     let source = options::source(&args.source)?;
     let guest = options::open(&options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?, talk)?;
     let mut session = guest.start(probing(args))?;
@@ -48,10 +52,10 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
 /// What probes record.
 fn probing(args: &RunArgs) -> Probing {
     Probing {
-        header: args.header,
+        header: args.header.unwrap_or_default(),
         channel: args.channel.unwrap_or_else(ChannelConfig::growing),
         max_steps: args.max_steps,
-        max_cores: args.max_cores,
+        max_cores: args.max_cores.unwrap_or(Probing::default().max_cores),
         watch_unlimited: args.watch_unlimited,
         stack: args.stack.unwrap_or_default(),
         user_stack: args.ustack.unwrap_or_default(),
@@ -125,15 +129,20 @@ fn insert_all(
     talk: &Talk,
 ) -> Result<(), Failure> {
     let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
+    let mut targeted = args.clauses.iter().any(|text| text.contains(no_effect::TARGET));
     for path in &args.probe {
         let program = Box::new(read_program(path, source)?);
         talk.remarks(&program.warnings);
+        targeted |= no_effect::names_target(&program);
         let name = path.display().to_string();
         said(&session.apply(Command::Insert { name, program, only: only.clone() })?, talk);
     }
     for text in &args.clauses {
         let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
         said(&reply, talk);
+    }
+    if args.guest.target.is_some() && !targeted && args.script.is_none() {
+        return Err(no_effect::unused_target());
     }
     let selects = only != Selection::default() && args.is_probed();
     if selects && !any_enabled(session)? {
@@ -233,7 +242,12 @@ fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, tal
             let many = counted(stats.traces_dropped, "stack trace record");
             text.push_str(&format!(", {many} did not fit excpt_log"));
         }
-        talk.note(&text);
+        if end.lost > 0 {
+            talk.warn(&text)
+        } else {
+            talk.note(&text)
+        }
+        session.why_no_hits().iter().take(REASONS).for_each(|why| talk.note(&why.to_string()));
         if let Some(interposer) = session.interposer() {
             errors::totals(interposer, talk);
             if let Some(damage) = interposer.modules_damage(session.core()) {

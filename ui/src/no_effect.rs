@@ -1,0 +1,156 @@
+//! Refuses options that would have no effect. A user who gives one expects something, and would wait for it in vain.
+
+use std::path::{Path, PathBuf};
+
+use trapline_rpn::{Atom, Expr, Location, Program};
+
+use crate::cli::{CheckArgs, DisArgs, Format, GuestArgs, ListArgs, RecordFormat, RunArgs, SourceArgs};
+use crate::failure::Failure;
+
+/// What a description of probes calls the process of `--target`.
+pub const TARGET: &str = "$target";
+
+fn refused(option: &str, why: &str) -> Failure {
+    Failure::Usage(format!("{option} has no effect {why}"))
+}
+
+/// The first of these options that was given.
+fn first(options: &[(bool, &'static str)]) -> Option<&'static str> {
+    options.iter().find_map(|(given, option)| given.then_some(*option))
+}
+
+fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
+    [
+        (!args.define.is_empty(), "-D"),
+        (!args.include.is_empty(), "-I"),
+        (args.require_signed.is_some(), "--require-signed"),
+    ]
+}
+
+/// Checks the options of `run`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
+    stdin(&args.guest, &args.probe, args.script.as_deref())?;
+    let of_probes = [
+        (args.stop_after.is_some(), "--stop-after"),
+        (args.stack.is_some(), "--stack"),
+        (args.ustack.is_some(), "--ustack"),
+        (!args.group.is_empty(), "--group"),
+        (!args.kind.is_empty(), "--type"),
+        (args.header.is_some(), "--header"),
+        (args.symbols, "--symbols"),
+        (args.templates.is_some(), "--templates"),
+        (args.channel.is_some(), "--channel"),
+        (args.core_dir.is_some(), "--core-dir"),
+        (args.max_cores.is_some(), "--max-cores"),
+        (args.max_steps.is_some(), "--max-steps"),
+        (args.watch_unlimited, "--watch-unlimited"),
+        (args.fail_on_exception, "--fail-on-exception"),
+        (args.fail_on_loss, "--fail-on-loss"),
+        (args.guest.target.is_some(), "--target"),
+    ];
+    if !args.is_probed() {
+        let given = first(&of_probes).or_else(|| first(&source_options(&args.source)));
+        return given.map_or(Ok(()), |option| {
+            Err(refused(option, "without probes; add -p FILE.rpn, -n CLAUSE or --script FILE"))
+        });
+    }
+    if args.format == RecordFormat::Dtrace && args.header.is_some() {
+        return Err(refused("--header", "with -f dtrace, which has columns of its own"));
+    }
+    let empty =
+        |names: &[String]| !names.is_empty() && names.iter().all(|name| name.is_empty() || name == "=");
+    if let Some(option) = first(&[(empty(&args.group), "--group"), (empty(&args.kind), "--type")]) {
+        return Err(refused(option, "without a name"));
+    }
+    let sources = !args.probe.is_empty() || args.script.is_some();
+    match first(&source_options(&args.source)).filter(|_| !sources) {
+        Some(option) => Err(refused(option, "without a probe program; -n takes its handler as it is")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the options of `list`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
+    stdin(&args.guest, &[], None)?;
+    let named = args.glob.as_deref().unwrap_or_default();
+    if args.guest.target.is_some() && !named.contains(TARGET) {
+        return Err(unused_target());
+    }
+    let probes = named.contains(':');
+    if args.verbose && !probes && !args.processes {
+        return Err(refused("-v", "on functions and modules; give a SPEC with a colon, or --processes"));
+    }
+    Ok(())
+}
+
+/// Checks the options of `dis`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
+    stdin(&args.guest, &args.probe, None)?;
+    let given = first(&source_options(&args.source)).filter(|_| args.probe.is_empty());
+    if let Some(option) = given.filter(|option| *option != "--require-signed") {
+        return Err(refused(option, "without a probe program; add -p FILE.rpn"));
+    }
+    if args.guest.target.is_some() && args.probe.is_empty() {
+        return Err(unused_target());
+    }
+    Ok(())
+}
+
+/// Checks the options of `check`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
+    if args.files.iter().filter(|path| path.as_path() == Path::new("-")).count() > 1 {
+        return Err(twice());
+    }
+    if args.disassemble && args.format == Format::Json {
+        return Err(refused("--disassemble", "with -f json"));
+    }
+    match first(&source_options(&args.source)).filter(|_| args.explain.is_some()) {
+        Some(option) => Err(refused(option, "with --explain")),
+        None => Ok(()),
+    }
+}
+
+/// `--target` names a process, and nothing is said of `$target`.
+pub fn unused_target() -> Failure {
+    refused("--target", "unless a probe is named pid$target:module:function:name")
+}
+
+/// Whether a program has a probe point on `pid$target`.
+pub fn names_target(program: &Program) -> bool {
+    let in_terms = |expr: &Expr| {
+        expr.terms.iter().any(|term| matches!(&term.atom, Atom::Symbol(name) if name.contains(TARGET)))
+    };
+    program.probes.iter().any(|probe| match &probe.location {
+        Location::Offset(at) => in_terms(at),
+        Location::Address(low, high) => in_terms(low) || high.as_ref().is_some_and(in_terms),
+    })
+}
+
+fn twice() -> Failure {
+    Failure::Usage("standard input (-) can be read only once".to_owned())
+}
+
+/// Refuses a second `-`.
+fn stdin(guest: &GuestArgs, probes: &[PathBuf], script: Option<&Path>) -> Result<(), Failure> {
+    let is_stdin = |path: &Path| path == Path::new("-");
+    let image = Path::new(&guest.image);
+    let given = std::iter::once(image)
+        .chain(guest.initrd.as_deref())
+        .chain(guest.sym.iter().map(PathBuf::as_path))
+        .chain(guest.module.iter().map(Path::new))
+        .chain(probes.iter().map(PathBuf::as_path))
+        .chain(script);
+    if given.filter(|path| is_stdin(path)).count() > 1 { Err(twice()) } else { Ok(()) }
+}

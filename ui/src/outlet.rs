@@ -1,0 +1,43 @@
+//! Where the output of a serial port of the guest goes: nowhere, to standard error, to standard output or into a file.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// One destination.
+pub enum Outlet<'a> {
+    /// Nowhere.
+    None,
+    /// Standard error.
+    Stderr,
+    /// Standard output or a file, with its path.
+    Writer(Box<dyn Write + 'a>, Option<PathBuf>),
+}
+
+impl Outlet<'_> {
+    /// Writes what the guest wrote.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(bytes).map_err(|error| Failure::writing(self.path(), error))
+    }
+
+    /// The same with the bare error.
+    pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Stderr => io::stderr().write_all(bytes),
+            Self::Writer(writer, _) => writer.write_all(bytes).and_then(|()| writer.flush()),
+        }
+    }
+
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Writer(_, path) => path.as_deref(),
+            _ => None,
+        }
+    }
+}
