@@ -46,9 +46,10 @@ lint: bootstrap
 	    set -x; $(CARGO) deny --offline check licenses bans sources; \
 	fi
 
+# make bench ARGS=--forms shows every opcode form; ARGS=--help what else there is.
 bench: guests
 	@$(CARGO) build --release --quiet --package trapline
-	@$(CARGO) run --release --quiet --package trapline-tests --bin bench
+	@$(CARGO) run --release --quiet --package trapline-tests --bin bench -- $(ARGS)
 
 doc: bootstrap
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps

@@ -7,12 +7,11 @@ use crate::interposer;
 use crate::linux::Linux;
 use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
-use trapline_emu::platform::PlatformConfig;
-use trapline_emu::symbols::Symbols;
-use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Watch, WatchKind};
+use trapline_emu::{Machine, Watch, WatchKind};
 use trapline_interposer::{InsertError, Interposer, Place, ProgramId};
 use trapline_providers::Target;
 use trapline_rpn::{LinkedProgram, NoSymbols, parse};
+use trapline_session::{Guest, GuestBuilder};
 
 /// Bytes of guest RAM, which is also what `trapline run` gives.
 pub const MEM: u64 = 256 << 20;
@@ -23,10 +22,8 @@ pub const PROMPT: &str = "/ # ";
 
 /// A kernel with an initramfs, read once for any number of machines.
 pub struct LinuxBoot {
-    image: Image,
-    symbols: Symbols,
+    guest: Guest,
     initrd: Vec<u8>,
-    cmdline: String,
 }
 
 /// A function of the kernel.
@@ -61,9 +58,8 @@ impl LinuxBoot {
 
     fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {
         let name = format!("linux-{}", linux.flavour);
-        let image = Image::parse(&linux.kernel()?, &name)?;
-        let symbols = Symbols::from_kallsyms(&image.plan().image, &name)?;
-        Ok(LinuxBoot { image, symbols, initrd, cmdline })
+        let guest = GuestBuilder::image_bytes(&name, linux.kernel()?).memory(MEM).cmdline(&cmdline);
+        Ok(LinuxBoot { guest: guest.initrd(initrd.clone()).open()?, initrd })
     }
 
     /// The bytes of its initramfs.
@@ -71,9 +67,9 @@ impl LinuxBoot {
         &self.initrd
     }
 
-    /// The kernel's command line.
-    pub fn cmdline(&self) -> &str {
-        &self.cmdline
+    /// What the kernel is told.
+    pub fn cmdline(&self) -> String {
+        self.guest.cmdline()
     }
 
     /// A machine at the kernel's entry, whose run ends when the console shows `until`.
@@ -82,28 +78,25 @@ impl LinuxBoot {
     /// When it cannot be built or loaded.
     pub fn machine(&self, until: &str) -> Result<Machine, Box<dyn Error>> {
         crate::turns::take()?;
-        let model = match self.image.plan().width {
-            Width::Bits32 => CpuModel::Ia32,
-            Width::Bits64 => CpuModel::X86_64,
-        };
-        let mut machine =
-            Machine::with_platform(&MachineConfig { mem_size: MEM, model }, &PlatformConfig::pc(MEM))?;
-        let files = BootFiles { cmdline: &self.cmdline, modules: &[], initrd: &self.initrd };
-        machine.load(&self.image, &files)?;
+        let mut machine = self.guest.machine()?;
         machine.watch_console(vec![until.as_bytes().to_vec()]);
         Ok(machine)
     }
 
-    /// The kernel as a target of probes.
+    fn image(&self) -> &Image {
+        self.guest.target().image()
+    }
+
+    /// What there is to probe in its kernel.
     pub fn target(&self) -> Target {
-        Target::new(self.image.clone(), self.symbols.clone(), Vec::new())
+        Target::new(self.image().clone(), self.guest.target().symbols().clone(), Vec::new())
     }
 
     /// Every function of the image, one for each address, in the order of addresses.
     pub fn functions(&self) -> Vec<Function> {
-        let plan = self.image.plan();
+        let plan = self.image().plan();
         let mut found: Vec<Function> = Vec::new();
-        for s in self.symbols.functions() {
+        for s in self.guest.target().symbols().functions() {
             let again = found.last().is_some_and(|f| f.linear == s.addr);
             let first = plan.bytes_at(s.addr, 1).and_then(|b| b.first().copied());
             if let (false, Some(byte), Some(paddr)) = (again, first, plan.vaddr_to_paddr(s.addr)) {
@@ -141,7 +134,7 @@ impl LinuxBoot {
     }
 
     fn observer(&self, functions: &[Function], kind: &str) -> Result<LinkedProgram, Box<dyn Error>> {
-        let (width, ax, sp) = match self.image.plan().width {
+        let (width, ax, sp) = match self.image().plan().width {
             Width::Bits32 => (trapline_rpn::Width::W32, "eax", "esp"),
             Width::Bits64 => (trapline_rpn::Width::W64, "rax", "rsp"),
         };

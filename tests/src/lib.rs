@@ -8,10 +8,11 @@ pub mod resume;
 pub mod turns;
 
 use std::path::{Path, PathBuf};
-use trapline_emu::load::{Image, Width};
+use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
-use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, InterposerConfig, Place};
+use trapline_session::GuestBuilder;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 /// The repository.
@@ -60,11 +61,10 @@ impl Mach {
     /// When it was not fetched or cannot be loaded.
     pub fn load() -> Result<Self, Box<dyn std::error::Error>> {
         turns::take()?;
-        let bytes = fetched("gnumach")?;
-        let image = Image::parse(&bytes, "gnumach")?;
-        let symbols = Symbols::from_elf(&bytes, "gnumach")?;
-        let mut machine = Machine::new(&MachineConfig { mem_size: 256 << 20, model: CpuModel::Ia32 })?;
-        machine.load(&image, &BootFiles { cmdline: "console=com0", ..BootFiles::default() })?;
+        let guest = GuestBuilder::image_bytes("gnumach", fetched("gnumach")?);
+        let guest = guest.memory(256 << 20).cmdline("console=com0").open()?;
+        let (image, symbols) = (guest.target().image().clone(), guest.target().symbols().clone());
+        let mut machine = guest.machine()?;
         machine.watch_console(vec![b"db>".to_vec()]);
         Ok(Mach { machine, image, symbols })
     }
@@ -111,19 +111,8 @@ pub fn embedded() -> Result<Machine, Box<dyn std::error::Error>> {
 pub fn embedded_guest(
     guest: &trapline_guests::Guest,
 ) -> Result<(Machine, Image), Box<dyn std::error::Error>> {
-    let image = Image::parse(guest.image, guest.name)?;
-    let model = match image.plan().width {
-        Width::Bits32 => CpuModel::Ia32,
-        Width::Bits64 => CpuModel::X86_64,
-    };
-    let mut machine = Machine::new(&MachineConfig { mem_size: 64 << 20, model })?;
-    let modules: Vec<BootModule> = guest
-        .modules
-        .iter()
-        .map(|(name, bytes)| BootModule { string: (*name).to_string(), bytes: bytes.to_vec() })
-        .collect();
-    machine.load(&image, &BootFiles { cmdline: guest.cmdline, modules: &modules, initrd: &[] })?;
-    Ok((machine, image))
+    let guest = GuestBuilder::embedded(guest.name).memory(64 << 20).open()?;
+    Ok((guest.machine()?, guest.target().image().clone()))
 }
 
 /// An interposer with default settings and no profile.

@@ -327,7 +327,7 @@ fn guest_pid_finds_main_of_stripped_programs() {
         assert_eq!(at(&by_name).len(), 1, "{by_name}");
         assert_eq!(at(&by_name), at(&by_address));
     }
-    let found = hits(&["pid*:bash:main:entry", "pid*:a.out:main:entry"], &["--target", "1"]);
+    let found = hits(&["pid*:bash:main:entry", "pid*:a.out:main:entry"], &[]);
     let bash = found.iter().filter(|(probe, _)| probe.contains(":bash:main:")).collect::<Vec<_>>();
     assert_eq!(bash.len(), 2, "{found:?}");
     assert_eq!(bash[0].1[0], 3, "argc");
@@ -396,7 +396,9 @@ fn guest_pid_refuses_in_dtraces_words() {
             "probe description pid$target:none:main:entry does not match any probes",
         ),
     ] {
-        let ran = listed(&[description, "--target", target]);
+        // Without $target, --target would be refused first.
+        let args = [description, "--target", target];
+        let ran = listed(if description.contains("$target") { &args } else { &args[..1] });
         assert!(matches!(ran.code, 2 | 3) && ran.out.is_empty(), "{description}: {}", ran.out);
         let error =
             ran.err.strip_prefix("trapline: error: ").unwrap_or_else(|| panic!("{description}: {}", ran.err));

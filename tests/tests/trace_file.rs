@@ -142,7 +142,10 @@ fn a_trace_file_shows_the_counters_of_its_run_when_they_are_asked_for() {
     let direct = trapline(folder.path(), &[&run[..], &["--stats"]].concat());
     ok(&folder, &[&run[..], &["-f", "raw", "-o", "t.trace"]].concat());
     let cat = |more: &[&str]| trapline(folder.path(), &[&["trace", "cat", "t.trace"], more].concat());
-    assert_eq!((cat(&["--stats"]).out, cat(&["--stats"]).err), (direct.out.clone(), direct.err));
+    assert_eq!(
+        (cat(&["--stats"]).out, cat(&["--stats"]).err),
+        (direct.out.clone(), said_as_data(&direct.err))
+    );
     assert_eq!((cat(&[]).out, cat(&[]).err), (direct.out, String::new()));
     assert_eq!(cat(&["--stats", "-f", "raw", "-o", "x"]).code, 2, "a copy shows no counters");
 }
@@ -204,6 +207,11 @@ fn a_damaged_trace_file_is_read_as_far_as_it_is_whole() {
     assert!(cat(b"ELF").err.contains("it begins with 45 4c 46 instead of 89 54 52 43"));
 }
 
+/// Standard error without Trapline's own messages, such as those about handlers that failed.
+fn said_as_data(err: &str) -> String {
+    err.split_inclusive('\n').filter(|line| !line.starts_with("trapline: ")).collect()
+}
+
 fn refused(folder: &TempDir, args: &[&str], code: i32, sentence: &str) {
     let ran = trapline(folder.path(), args);
     let expected = Ran { code, out: String::new(), err: format!("trapline: error: {sentence}\n") };
@@ -216,7 +224,7 @@ fn options_that_do_not_go_together_are_refused() {
     let run = |more: &[&str], sentence: &str| {
         refused(&folder, &[&["run", "embedded:ia32", "-p", "p.rpn"], more].concat(), 2, sentence);
     };
-    run(&["--log-to", "file"], "--log-to file needs a file; -o FILE would be right");
+    run(&["--log-to", "file"], "--log-to file needs -o FILE");
     run(&["--log-to", "com1", "-o", "x"], "records go to one place: --log-to com1 or -o FILE, not both");
     run(
         &["--log-to", "lpt1"],
@@ -224,11 +232,11 @@ fn options_that_do_not_go_together_are_refused() {
     );
     run(
         &["--log-to", "com2", "-f", "raw"],
-        "-f raw is no text for the serial port com2; -f text or json would be right",
+        "a serial port carries text, and -f raw is none: use -f text or json with --log-to com2",
     );
     run(
         &["-f", "raw", "--templates", "dir", "-o", "x"],
-        "--templates goes with -f text or json: a trace file holds what was logged",
+        "--templates has no effect with -f raw; use it with -f text or json",
     );
     ok(&folder, &["run", "embedded:ia32", "-q", "-p", "p.rpn", "-f", "raw", "-o", "t.trace"]);
     let same = "-o t.trace is the trace file that is read; name another file";
@@ -316,7 +324,7 @@ fn the_second_serial_port_carries_records_without_the_console() {
     assert_eq!(std::fs::read_to_string(folder.path().join("two.txt")).unwrap(), records);
     // Standard output is the port's that has the records; the console goes to standard error.
     let ran = trapline(folder.path(), &[&args[..], &["--log-to", "com2", "--console", "stdio"]].concat());
-    assert_eq!((ran.code, ran.out.as_str(), ran.err), (0, records.as_str(), console));
+    assert_eq!((ran.code, ran.out.as_str(), said_as_data(&ran.err)), (0, records.as_str(), console));
 }
 
 #[test]

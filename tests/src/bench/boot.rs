@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trapline_emu::bare::{BareBoot, Counting};
 use trapline_emu::load::Image;
-use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
+use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_rpn::Width;
+use trapline_session::{Guest, GuestBuilder};
 use trapline_tests::probe_everywhere;
 
 const CMDLINE: &str = "console=com0";
@@ -29,16 +30,15 @@ pub fn guest() -> Option<PathBuf> {
 }
 
 /// A machine that runs to the prompt.
-fn machine(image: &Image) -> Result<Machine, Box<dyn Error>> {
-    let mut m = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::Ia32 })?;
-    m.load(image, &BootFiles { cmdline: CMDLINE, ..BootFiles::default() })?;
+fn machine(guest: &Guest) -> Result<Machine, Box<dyn Error>> {
+    let mut m = guest.machine()?;
     m.watch_console(vec![PROMPT.as_bytes().to_vec()]);
     Ok(m)
 }
 
 /// CPU seconds and retired instructions of a boot on Trapline.
-fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
-    let mut m = machine(image)?;
+fn trapline(guest: &Guest) -> Result<(f64, u64), Box<dyn Error>> {
+    let mut m = machine(guest)?;
     let start = cpu_seconds();
     match m.run(None, LIMIT) {
         Stop::Text(_) => Ok((cpu_seconds() - start, m.icount())),
@@ -47,12 +47,12 @@ fn trapline(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
 }
 
 /// CPU seconds and hits of a boot with a probe on every instruction that it executes.
-fn probed(image: &Image) -> Result<(f64, u64), Box<dyn Error>> {
-    let mut plain = machine(image)?;
+fn probed(guest: &Guest) -> Result<(f64, u64), Box<dyn Error>> {
+    let mut plain = machine(guest)?;
     plain.core_mut().collect_coverage();
     plain.run(None, LIMIT);
     let sites: Vec<u64> = plain.core().coverage().collect();
-    let mut m = machine(image)?;
+    let mut m = machine(guest)?;
     let mut probes = probe_everywhere(&mut m, &sites, Width::W32)?;
     let start = cpu_seconds();
     match m.run(Some(&mut probes as &mut dyn TrapInterposer), LIMIT) {
@@ -146,12 +146,12 @@ struct Seconds {
 impl Seconds {
     /// One boot of each. The bare engine's clock runs on bytes of code, of which `per` are an instruction; its time is
     /// scaled to as many instructions as ours, which are answered.
-    fn round(&mut self, guest: &Path, image: &Image, per: f64) -> Result<u64, Box<dyn Error>> {
-        let (t, insns) = trapline(image)?;
-        let (b, code, _) = bare(image, Counting::Bytes(per))?;
+    fn round(&mut self, path: &Path, guest: &Guest, per: f64) -> Result<u64, Box<dyn Error>> {
+        let (t, insns) = trapline(guest)?;
+        let (b, code, _) = bare(guest.target().image(), Counting::Bytes(per))?;
         self.ours.push(t);
         self.bare.push(b * insns as f64 / (code as f64 / per));
-        self.qemu.extend(qemu(guest)?);
+        self.qemu.extend(qemu(path)?);
         Ok(insns)
     }
 
@@ -165,15 +165,14 @@ impl Seconds {
 ///
 /// # Errors
 /// When a boot does not reach the prompt.
-pub fn rows(guest: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<dyn Error>> {
-    let bytes = std::fs::read(guest)?;
-    let image = Image::parse(&bytes, "gnumach")?;
-    let (_, code, exact) = bare(&image, Counting::Exact(BYTES_PER_INSTRUCTION))?;
+pub fn rows(path: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<dyn Error>> {
+    let guest = GuestBuilder::image(&path.display().to_string()).memory(MEM).cmdline(CMDLINE).open()?;
+    let (_, code, exact) = bare(guest.target().image(), Counting::Exact(BYTES_PER_INSTRUCTION))?;
     let per = code as f64 / exact as f64;
     let mut seconds = Seconds::default();
     let mut insns = 0;
     for _ in 0..rounds {
-        insns = seconds.round(guest, &image, per)?;
+        insns = seconds.round(path, &guest, per)?;
     }
     let ours =
         |what: &str| Row::plain(format!("   Trapline {what} (speed)"), median(seconds.ours.clone()), "s");
@@ -190,7 +189,7 @@ pub fn rows(guest: &Path, rounds: usize) -> Result<(Vec<Row>, Vec<String>), Box<
     } else {
         notes.push(format!("no comparison with {QEMU}: it is not installed"));
     }
-    let (everywhere, hits) = probed(&image)?;
+    let (everywhere, hits) = probed(&guest)?;
     let plain = median(seconds.ours);
     let row = Row::plain("   Trapline, every executed instruction probed (time)", everywhere, "s");
     rows.push(row.against(everywhere / plain, "unprobed boot", Target::AtMost(EVERYWHERE)));

@@ -56,7 +56,7 @@ fn qemu(linux: &Linux, boot: &LinuxBoot, initrd: &Path, until: &str) -> Result<O
     let mut command = Command::new(qemu);
     command.args(["-accel", "tcg", "-cpu", cpu, "-m"]);
     command.arg((MEM >> 20).to_string()).args(["-nodefaults", "-display", "none", "-no-reboot"]);
-    command.args(["-append", boot.cmdline(), "-kernel"]);
+    command.args(["-append", &boot.cmdline(), "-kernel"]);
     command.arg(root().join(".guests").join(title(linux))).arg("-initrd").arg(initrd);
     qemu_until(&mut command, until, PATIENCE)
 }

@@ -3,6 +3,7 @@
 use super::forms::{Cost, Line, name, summary};
 use std::fmt::Write as _;
 use trapline_interposer::Way;
+use trapline_session::counted;
 pub use trapline_tests::{cpu_seconds, median};
 
 /// The bound of a row.
@@ -120,24 +121,30 @@ impl Table {
         }
     }
 
-    /// Prints the forms, a line each, and what they cost by their ways; `unit` is the bare engine's iteration.
-    pub fn forms(&self, lines: &[Line], unit: f64) {
-        if self.json {
-            lines.iter().for_each(|l| println!("{}", form_json(l)));
-            return;
+    /// Prints what the forms cost by the way they are displaced, and with `each` a line for each form; `unit` is the bare
+    /// engine's iteration.
+    pub fn forms(&self, lines: &[Line], unit: f64, each: bool) {
+        if !self.json {
+            println!(
+                "\nEvery opcode form: how it is displaced and what a hit adds, in 32- and in 64-bit code"
+            );
         }
-        println!("\nEvery opcode form: how it is displaced and what a hit adds, in 32- and in 64-bit code");
-        println!(
-            "  (* from a snapshot, its block new: the form spoils the loop; ratios to a bare iteration)"
-        );
-        for l in lines {
-            let line =
-                format!("  {:<64} {} {}", l.form, cost_text(l.costs[0], unit), cost_text(l.costs[1], unit));
-            println!("{}", line.trim_end());
+        if each {
+            self.each_form(lines, unit);
         }
         for (mode, bits) in [(0, 32), (1, 64)] {
             for way in [Way::Emulated, Way::OutOfLine, Way::Stepped] {
                 let Some((count, [half, most, all])) = summary(lines, mode, way) else { continue };
+                if self.json {
+                    println!(
+                        "{}",
+                        serde_json::json!({
+                            "type": "forms", "bits": bits, "way": name(way), "forms": count, "half_ns": half,
+                            "most_ns": most, "all_ns": all,
+                        })
+                    );
+                    continue;
+                }
                 println!(
                     "  {bits} bits, {:<11} {count:>5} forms; half add at most {half:.0} ns ({:.1}x), 95 % {most:.0} ns ({:.1}x), all {all:.0} ns",
                     name(way),
@@ -145,6 +152,21 @@ impl Table {
                     most / unit,
                 );
             }
+        }
+    }
+
+    fn each_form(&self, lines: &[Line], unit: f64) {
+        if self.json {
+            lines.iter().for_each(|l| println!("{}", form_json(l)));
+            return;
+        }
+        println!(
+            "  (* from a snapshot, its block new: the form spoils the loop; ratios to a bare iteration)"
+        );
+        for l in lines {
+            let line =
+                format!("  {:<64} {} {}", l.form, cost_text(l.costs[0], unit), cost_text(l.costs[1], unit));
+            println!("{}", line.trim_end());
         }
     }
 
@@ -166,7 +188,7 @@ impl Table {
         let mut line = format!("\n{seconds:.0} s; ");
         let _ = match self.misses {
             0 => write!(line, "every target met"),
-            n => write!(line, "{n} target(s) missed"),
+            n => write!(line, "{} missed", counted(n as u64, "target")),
         };
         println!("{line}");
     }

@@ -46,6 +46,9 @@ struct Options {
     /// About a minute: fewer rounds, and no boot of GNU Mach and Linux
     #[arg(long)]
     quick: bool,
+    /// Show every opcode form; without this their summary
+    #[arg(long)]
+    forms: bool,
     /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `providers`: only
     /// the probes by name; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
@@ -81,7 +84,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     }
     if only.is_empty() || only == FORMS {
         let lines = forms::lines(if options.quick { 1 } else { 5 })?;
-        table.forms(&lines, hits::bare_iteration(rounds, scale)?);
+        table.forms(&lines, hits::bare_iteration(rounds, scale)?, options.forms);
     }
     Ok(())
 }

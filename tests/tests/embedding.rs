@@ -1,0 +1,53 @@
+//! A program outside the workspace, which depends on `trapline-session` alone, builds and does what the command does.
+
+use std::path::Path;
+use std::process::Command;
+
+use trapline_tests::root;
+
+use super::cli::{Ran, binary, finish, trapline};
+
+/// Builds and runs `tests/embedding` beside the tests, without network and with the workspace's versions of all crates.
+fn embedding(guest: &str) -> Ran {
+    let folder = root().join("tests/embedding");
+    std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let built = binary();
+    let target = built.parent().and_then(Path::parent).unwrap();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--offline", "--profile", "ci", "--target-dir"]).arg(target);
+    command.arg(guest).current_dir(folder);
+    finish(command)
+}
+
+#[test]
+fn a_program_outside_the_workspace_boots_probes_and_prints() {
+    for guest in ["ia32", "x86_64"] {
+        let ran = embedding(guest);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let image = format!("embedded:{guest}");
+        let clause = "fbt::do_fork:entry { push pid; log 1 }";
+        let args = ["run", &image, "--mem", "32M", "-n", clause, "-f", "json"];
+        let direct = trapline(&root(), &args);
+        let lines: Vec<serde_json::Value> =
+            direct.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let hits: Vec<String> = lines
+            .iter()
+            .filter(|line| line["type"] == "hit")
+            .map(|hit| {
+                let pid = u8::from_str_radix(&hit["data"].as_str().unwrap()[..2], 16).unwrap();
+                format!("{:>9} do_fork pid {pid}", hit["icount"].as_u64().unwrap())
+            })
+            .collect();
+        assert!(!hits.is_empty());
+        let end = lines.last().unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let ending = format!(
+            "{} after {} instructions, {} forks\ndigest {}\n",
+            text(&end["reason"]),
+            end["insns"],
+            hits.len(),
+            text(&end["digest"])
+        );
+        assert_eq!(ran.out, format!("{}\n{ending}", hits.join("\n")));
+    }
+}
