@@ -183,7 +183,7 @@ fn guest_linux_answers_what_is_typed_at_the_virtio_console() {
     assert_eq!(ran.code, 0, "{}\n{}", ran.err, ran.out);
     assert!(ran.out.contains("hvc heard six words"), "{}", ran.out);
     let ran = boot(folder.path(), cloud(), &initrd, typed, &[]);
-    let sentence = "trapline: error: the machine has no virtio console; --virtio-console would give it one\n";
+    let sentence = "trapline: error: the machine has no virtio console; --virtio-console adds one\n";
     assert_eq!((ran.code, ran.err.as_str()), (2, sentence));
 }
 
