@@ -381,7 +381,11 @@ fn guest_python_is_probed_by_pid_too() {
         assert_eq!(said(&format!("python3.11:{function}:entry")), [[5]], "arguments of the command line");
     }
     assert_eq!(said("python3.11:Py_RunMain:return"), [[0]], "the exit status");
-    assert_eq!(said("python3.11:main:return"), [[7]], "a jump to Py_BytesMain, which has no value to return yet");
+    assert_eq!(
+        said("python3.11:main:return"),
+        [[7]],
+        "a jump to Py_BytesMain, which has no value to return yet"
+    );
     assert!(
         said("libc.so.6:write:entry").contains(&vec![1, 7]),
         "standard output and \"sum 44\\n\": {}",
