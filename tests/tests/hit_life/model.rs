@@ -215,12 +215,15 @@ impl Model {
         icount: u64,
     ) -> Open {
         for &number in here {
+            let before = old.iter().find(|(probe, _)| *probe == number);
             let spent = self.open.iter().flatten().any(|open| open.leaving.contains(&number));
             if spent {
+                // It does not run, but its part in this hit was counted.
+                hit.parts.extend(before);
                 continue;
             }
             let probe = &mut self.probes[number];
-            let run = match old.iter().find(|(probe, _)| *probe == number) {
+            let run = match before {
                 Some((_, run)) => *run,
                 None => {
                     probe.seen += 1;
