@@ -73,6 +73,12 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
+    /// Whether something is to be done as soon as the displaced instruction has completed. Such a hit never runs in line or
+    /// from a slot: a run must not end in a slot.
+    pub fn has_sequel(&self) -> bool {
+        !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty())
+    }
+
     /// It is over: forgets everything about it.
     pub fn clear(&mut self) {
         *self = Self::default();

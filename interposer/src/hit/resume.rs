@@ -106,10 +106,10 @@ impl Interposer {
     /// Sees to the displaced instruction.
     #[inline(always)]
     pub(super) fn resume(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        let rare = self.hit.rare;
-        let at_once = trap.in_line && !rare;
+        let sequel = self.hit.rare && self.hit.has_sequel();
+        let at_once = trap.in_line && !sequel;
         self.hit.stage = Stage::Displaced;
-        if rare && self.must_step() {
+        if sequel && self.must_step() {
             // Its completion is known at once, between two instructions.
             self.stats.stepped += 1;
             return Verdict::Step;
@@ -133,7 +133,7 @@ impl Interposer {
                     if let Err(fault) = emulate(core, op) {
                         return Verdict::Raise(fault);
                     }
-                    if rare {
+                    if self.hit.rare {
                         core.as_retired(|core| self.finish(core));
                     }
                     self.hit.stage = Stage::Over;
