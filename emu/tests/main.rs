@@ -1,5 +1,7 @@
 //! The tests of this crate in one binary: a module a subject. A new file needs its `mod` line here.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
+
 mod common;
 mod counting;
 mod data_breakpoints;

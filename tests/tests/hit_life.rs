@@ -67,9 +67,7 @@ fn code(random: &mut Rng, ring: u8) -> (Vec<u8>, Vec<u64>) {
             _ => add(&[0x41], true),
         }
     }
-    for _ in 0..pushed {
-        code.push(0x58);
-    }
+    code.resize(code.len() + pushed as usize, 0x58);
     sites.push(code.len() as u64);
     code.push(0xe9);
     code.extend((-(code.len() as i32 + 4)).to_le_bytes());

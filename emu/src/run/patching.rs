@@ -63,10 +63,10 @@ impl Core {
     pub(crate) fn resync(&mut self, page: u32) {
         let paddr = u64::from(page) * PAGE;
         self.views.apply_patches(&mut self.cpu, page);
-        if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some() {
-            if self.cpu.ram.pages[page as usize].is(PageState::STALE) {
-                self.views.apply_patches(&mut self.cpu, page);
-            }
+        if self.with_interposer(|i, core| i.page_rewritten(core, paddr)).is_some()
+            && self.cpu.ram.pages[page as usize].is(PageState::STALE)
+        {
+            self.views.apply_patches(&mut self.cpu, page);
         }
     }
 

@@ -77,10 +77,12 @@ impl Instructions<'_> {
                 }
             }
             // jmp [table + index * word]
-            FlowControl::IndirectBranch if i.op0_kind() == OpKind::Memory => {
-                if i.memory_base() == Register::None && i.memory_index() != Register::None {
-                    self.table(i.memory_displacement64(), Entry::Address);
-                }
+            FlowControl::IndirectBranch
+                if i.op0_kind() == OpKind::Memory
+                    && i.memory_base() == Register::None
+                    && i.memory_index() != Register::None =>
+            {
+                self.table(i.memory_displacement64(), Entry::Address);
             }
             // lea register, [rip + table]
             FlowControl::Next if i.mnemonic() == Mnemonic::Lea && i.is_ip_rel_memory_operand() => {

@@ -1,5 +1,6 @@
 //! Circles of references among sibling modules.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
@@ -59,10 +60,10 @@ pub fn circles(made: &Crate) -> Vec<Circle> {
         };
         let mut ties = Ties::new();
         for one in &references {
-            if let (Some(from), Some(to)) = (above(one.from), above(one.to)) {
-                if from != to {
-                    ties.entry(from).or_default().entry(to).or_default().push(one.clone());
-                }
+            if let (Some(from), Some(to)) = (above(one.from), above(one.to))
+                && from != to
+            {
+                ties.entry(from).or_default().entry(to).or_default().push(one.clone());
             }
         }
         for knot in knots(&siblings, &ties) {
@@ -130,8 +131,8 @@ fn round_trip(start: usize, knot: &BTreeSet<usize>, ties: &Ties) -> Option<Vec<u
                 path.reverse();
                 return Some(path);
             }
-            if !before.contains_key(&next) {
-                before.insert(next, at);
+            if let Entry::Vacant(unseen) = before.entry(next) {
+                unseen.insert(at);
                 open.push_back(next);
             }
         }

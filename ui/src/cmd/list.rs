@@ -54,7 +54,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     }
     // That what the files have is not there now is an answer.
     if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
-        && (ran.is_none() || Listing::find(target, None, &wanted)?.len() == 0)
+        && (ran.is_none() || Listing::find(target, None, &wanted)?.is_empty())
     {
         return Err(nothing(&guest, pattern));
     }

@@ -135,13 +135,16 @@ fn build(
     Ok(Guest { name, target, modules, initrd, cmdline, linux, hardware, notes })
 }
 
+/// A whole file, shared.
+type Bytes = Arc<[u8]>;
+
 /// The kernel's symbols: its own, then those of further files, whose bytes may hold debugging information too.
 fn symbols(
     image: &Image,
     name: &str,
     more: &[PathBuf],
     notes: &mut Vec<String>,
-) -> Result<(Symbols, Vec<Arc<[u8]>>), GuestError> {
+) -> Result<(Symbols, Vec<Bytes>), GuestError> {
     let kernel = image.plan().name.clone();
     let damaged = |file: String, error| GuestError::Symbols { file, error };
     let mut symbols = Symbols::new(&kernel);
@@ -166,7 +169,7 @@ fn symbols(
             Symbols::from_system_map(&bytes, &kernel)
         };
         symbols = symbols.merged(read.map_err(|error| damaged(path.display().to_string(), error))?);
-        debug.push(Arc::<[u8]>::from(bytes));
+        debug.push(Bytes::from(bytes));
     }
     Ok((symbols, debug))
 }
