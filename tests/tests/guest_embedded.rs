@@ -18,7 +18,7 @@ const LIMIT: &str = "100000000";
 fn run(guest: &str, more: &[&str]) -> Ran {
     let image = format!("embedded:{guest}");
     let mut args = vec!["run", image.as_str(), "--limit-insns", LIMIT, "-q"];
-    if guest == "x86_64" {
+    if guest == "x86_64" && more.contains(&"-p") {
         args.extend(["-D", "eip=rip"]);
     }
     args.extend(more);
