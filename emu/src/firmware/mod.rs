@@ -1,10 +1,12 @@
-//! What firmware would have left in memory: the MP table and the ACPI tables, as bytes at physical addresses.
+//! What firmware would have left in memory, as bytes at physical addresses: the BIOS data areas, the MP table and the ACPI
+//! tables.
 //!
-//! Pure functions of the platform's configuration. They say what [`crate::platform`] has, and take its addresses and
-//! interrupt numbers from there. All of it lies in the BIOS area below 1 MiB, where a system looks for it.
+//! Pure functions of the platform's configuration. They describe the devices of [`crate::platform`], and take addresses
+//! and interrupt numbers from there. All of it lies below 1 MiB, where a system looks for it.
 
 mod acpi;
 mod aml;
+mod bda;
 mod mp;
 
 use crate::platform::{PlatformConfig, PlatformKind};
@@ -13,17 +15,23 @@ use std::ops::Range;
 /// Physical addresses that the tables take: a memory map must not call them usable.
 pub const RESERVED: Range<u64> = 0xf_0000..0x10_0000;
 
+/// Where conventional memory ends and the extended BIOS data area begins.
+pub const CONVENTIONAL_END: u64 = 0x9_fc00;
+
 /// MP floating pointer and configuration table.
 const MP_BASE: u64 = 0xf_0000;
 /// ACPI's root pointer; the tables follow it.
 const ACPI_BASE: u64 = 0xf_1000;
 
-/// The tables of a platform, as physical addresses and bytes; none for one that has none.
+/// What firmware leaves in the RAM of a platform, as physical addresses and bytes. The minimal platform has the BIOS data
+/// areas only.
 pub fn tables(config: &PlatformConfig) -> Vec<(u64, Vec<u8>)> {
-    match config.kind {
-        PlatformKind::Minimal => Vec::new(),
-        PlatformKind::Pc => vec![(MP_BASE, mp::table(MP_BASE)), (ACPI_BASE, acpi::tables(ACPI_BASE, config))],
+    let mut tables = bda::areas().to_vec();
+    if config.kind == PlatformKind::Pc {
+        tables.push((MP_BASE, mp::table(MP_BASE)));
+        tables.push((ACPI_BASE, acpi::tables(ACPI_BASE, config)));
     }
+    tables
 }
 
 /// Physical address of ACPI's root pointer, for boot protocols that hand it over.

@@ -2,6 +2,8 @@
 //!
 //! Nothing is written to guest memory here: [`build_multiboot`] says what to write where.
 
+use crate::firmware::CONVENTIONAL_END;
+
 use super::LoadError;
 use super::plan::LoadPlan;
 
@@ -19,8 +21,6 @@ const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 const LOADER_NAME: &str = "trapline";
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// Where low memory ends: the extended BIOS data area follows.
-const LOW_END: u64 = 0x9_fc00;
 /// Entries of the memory map.
 const MAP_ENTRIES: usize = 5;
 /// Room for the fixed part of the information.
@@ -322,7 +322,7 @@ impl Info<'_> {
         let upper_kb = addr32((self.mem_size.saturating_sub(MIB)) / 1024);
         let mut words = [0u32; (INFO_SIZE / 4) as usize];
         words[0] = Self::FLAGS;
-        words[1] = addr32(LOW_END / 1024);
+        words[1] = addr32(CONVENTIONAL_END / 1024);
         words[2] = upper_kb;
         words[4] = line_at;
         words[5] = addr32(self.modules.len() as u64);
@@ -340,8 +340,8 @@ impl Info<'_> {
     /// Entries as of INT 15h E820: usable RAM is type 1, reserved type 2.
     fn memory_map(&self) -> Vec<u8> {
         let entries: [(u64, u64, u32); MAP_ENTRIES] = [
-            (0, LOW_END.min(self.mem_size), 1),
-            (LOW_END, 0xa_0000, 2),
+            (0, CONVENTIONAL_END.min(self.mem_size), 1),
+            (CONVENTIONAL_END, 0xa_0000, 2),
             (0xf_0000, MIB, 2),
             (MIB, self.mem_size.max(MIB), 1),
             // Where a PC's flash is: reserved, as firmware reports it.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 
+use crate::firmware::CONVENTIONAL_END;
+
 use super::LoadError;
 use super::elf::{ElfView, Width};
 use super::linux::LinuxPlan;
@@ -170,7 +172,7 @@ impl LoadPlan {
 /// Memory below 1 MB that a PC uses otherwise.
 const RESERVED: [(u64, u64, &str); 2] = [
     (0, 0x500, "the interrupt vectors and BIOS data"),
-    (0x9_fc00, 0x10_0000, "the extended BIOS data, video memory and ROM"),
+    (CONVENTIONAL_END, 0x10_0000, "the extended BIOS data, video memory and ROM"),
 ];
 
 /// A plan by the program headers; with `header` it is entered by Multiboot.

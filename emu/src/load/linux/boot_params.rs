@@ -1,6 +1,7 @@
 //! What a boot loader leaves in memory for the kernel: the "zero page" with the memory map, the command line, the initrd.
 
 use super::{LinuxError, header::HEADER_AT};
+use crate::firmware::CONVENTIONAL_END;
 use crate::load::LoadPlan;
 
 /// Where the boot parameters lie: below the extended BIOS data, above what a BIOS uses.
@@ -15,8 +16,6 @@ const E820_COUNT_AT: usize = 0x1e8;
 const E820_AT: usize = 0x2d0;
 const USABLE: u32 = 1;
 const RESERVED: u32 = 2;
-/// First byte that a PC's conventional memory leaves to the extended BIOS data.
-const CONVENTIONAL_END: u64 = 0x9_fc00;
 const HIGH_MEMORY: u64 = 0x10_0000;
 
 /// What the kernel's random numbers begin from. A kernel without a seed waits for a second, and counts ticks; this one is no
