@@ -19,10 +19,12 @@ macro_rules! offsets {
 
 include!("src/engine/offsets.rs");
 
-/// What C says of the engine beyond its layout: the function that `Engine::drop_block` calls, and the order of the CPU models.
+/// What C says of the engine beyond its layout: the functions that `Engine::drop_block` and `engine/rescue.rs` call, and the
+/// order of the CPU models.
 const OTHERS: &str = r#"
 _Static_assert(__builtin_types_compatible_p(__typeof__(&tb_phys_invalidate),
                void (*)(TCGContext *, TranslationBlock *, tb_page_addr_t)), "tb_phys_invalidate has another type");
+void cpu_loop_exit(CPUState *cpu);
 _Static_assert(sizeof(tb_page_addr_t) == 8, "tb_page_addr_t has another size");
 _Static_assert(UC_CPU_X86_PENTIUM3 == 10 && UC_CPU_X86_NEHALEM == 15, "the CPU models have other numbers");
 "#;

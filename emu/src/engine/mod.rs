@@ -11,13 +11,16 @@ mod env;
 mod layout;
 mod map;
 mod near;
+mod rescue;
 
 pub(crate) use env::OwnEnv;
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
+pub(crate) use rescue::Outside;
 pub(crate) use map::{DROP_VA, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 
 use layout::{block, cpu, hook, tcg, tlb, uc as uc_off};
+use rescue::GaveUp;
 use std::ffi::c_void;
 use std::ptr;
 use unicorn_engine_sys::{self as sys, Arch, ControlType, HookType, Mode, X86Insn, uc_engine, uc_error};
@@ -73,6 +76,10 @@ pub(crate) enum Exit {
     Stopped,
     /// The fill hook refused an access; the state is that before the instruction.
     Refused,
+    /// The engine cannot translate the block at EIP; the state is that before it.
+    Untranslatable,
+    /// The engine has called `abort` while translated code ran. It must not run again.
+    Aborted,
     /// The engine gave up for a reason of its own.
     Failed(uc_error),
 }
@@ -496,11 +503,14 @@ impl Handle {
     /// The engine is alive, and its hooks may use what they use.
     pub unsafe fn run(self) -> Exit {
         // SAFETY: by the contract; exits are enabled, so `until` has no effect.
-        let error = unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
-        match error {
-            uc_error::OK => Exit::Stopped,
-            uc_error::EXCEPTION => Exit::Refused,
-            other => Exit::Failed(other),
+        let start = || unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
+        // SAFETY: the engine is alive, and was verified.
+        match unsafe { rescue::run(self.uc, start) } {
+            Ok(uc_error::OK) => Exit::Stopped,
+            Ok(uc_error::EXCEPTION) => Exit::Refused,
+            Ok(other) => Exit::Failed(other),
+            Err(GaveUp::Translating) => Exit::Untranslatable,
+            Err(GaveUp::Running) => Exit::Aborted,
         }
     }
 }

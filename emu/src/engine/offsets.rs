@@ -15,6 +15,8 @@ offsets! {
         STOP_REQUEST: usize = 1389, "offsetof(struct uc_struct, stop_request)";
         /// `uint64_t invalid_addr`: linear address of the access that the fill hook refused.
         INVALID_ADDR: usize = 1416, "offsetof(struct uc_struct, invalid_addr)";
+        /// `int invalid_error`: what `uc_emu_start` returns.
+        INVALID_ERROR: usize = 1424, "offsetof(struct uc_struct, invalid_error)";
         /// `bool no_exit_request`: drops the exit check after each load and store.
         NO_EXIT_REQUEST: usize = 2034, "offsetof(struct uc_struct, no_exit_request)";
         /// `bool skip_sync_pc_on_exit`: hooks and stops take the program counter as it stands, without a search for it.
@@ -41,6 +43,12 @@ offsets! {
 
     /// `TCGContext`.
     mod tcg {
+        /// `tcg_insn_unit *code_buf`: where the back end writes the block that it translates, or wrote the last one.
+        CODE_BUF: usize = 64, "offsetof(TCGContext, code_buf)";
+        /// `void *code_gen_ptr`: the end of the last block; the beginning of one that is being translated.
+        CODE_GEN_PTR: usize = 192, "offsetof(TCGContext, code_gen_ptr)";
+        /// `CPUState *cpu`: not null while the front end translates.
+        CPU: usize = 224, "offsetof(TCGContext, cpu)";
         /// `struct uc_struct *uc`.
         UC: usize = 39280, "offsetof(TCGContext, uc)";
     }

@@ -20,10 +20,12 @@
 //! - **The interposer** is taken out of the core while it is called ([`Core::with_interposer`]): what it does with the core it is
 //!   given cannot call it a second time. It cannot exchange that core for another machine's either: [`Core`] has no size.
 //!
+//! An abort of the engine is caught (`engine/rescue.rs`), one in a hook is not.
+//!
 //! A hook never lets a panic through, since what called it is C and translated code. It stops the engine, and the machine
 //! has *failed*: the panic goes on where the engine was called from, and ends the run.
 
-use crate::engine::Handle;
+use crate::engine::{Handle, Outside};
 use crate::panics;
 use crate::run::interpose::TrapInterposer;
 use crate::run::{Core, Halt};
@@ -92,6 +94,7 @@ impl Core {
     /// Does the work of a hook. If that panics, the machine has failed, and the engine stops.
     #[inline(always)]
     pub(crate) fn guarded<T>(&mut self, otherwise: T, hook: impl FnOnce(&mut Core) -> T) -> T {
+        let _outside = Outside::enter();
         match panics::catch(AssertUnwindSafe(|| hook(self))) {
             Ok(answer) => answer,
             Err(text) => {

@@ -148,6 +148,9 @@ impl Core {
         self.open_wanted();
         self.set_limit();
         let exit = self.run_engine();
+        if exit == Exit::Untranslatable && self.opening.is_some() {
+            self.refuse_in_line();
+        }
         self.close(None);
         self.after(exit);
         None
@@ -203,6 +206,11 @@ impl Core {
                 let refusal = self.refusal.take();
                 self.refused(refusal);
             }
+            Exit::Untranslatable => self.untranslatable(),
+            Exit::Aborted => {
+                let at = self.cpu.env.eip();
+                self.fail(format!("the engine aborted in the block at or before {at:#x}"));
+            }
             Exit::Failed(error) => {
                 let at = self.cpu.env.eip();
                 self.finish(Stop::Engine(format!("the engine gave up at {at:#x}: {error:?}")));
@@ -213,6 +221,27 @@ impl Core {
                 self.halted_by(halt);
             }
         }
+    }
+
+    /// The engine has no code for an instruction of the block at EIP, of which nothing has run: the machine goes on by single
+    /// instructions.
+    fn untranslatable(&mut self) {
+        // What is due at this boundary comes first.
+        let due = self.cpu.hot.clock.icount >= self.cpu.hot.clock.deadline || self.cpu.interruptible();
+        self.settle();
+        match self.halt.take() {
+            Some(halt) => self.halted_by(Some(halt)),
+            None if !due => self.advance_one(),
+            None => {}
+        }
+    }
+
+    /// The engine has no code for the instruction at EIP alone. It is none of the CPU model's.
+    fn untranslatable_alone(&mut self) {
+        self.settle();
+        let length = self.cpu.decode_original(self.cpu.linear_ip()).map_or(1, |i| i.len());
+        self.commit_own_fetch(self.cpu.linear_ip(), length);
+        self.raise_fault(Fault::ud());
     }
 
     pub(crate) fn halted_by(&mut self, halt: Option<Halt>) {
@@ -325,6 +354,8 @@ impl Core {
                     self.step(1);
                 }
             }
+            Exit::Untranslatable if n == 1 => self.untranslatable_alone(),
+            Exit::Untranslatable => self.untranslatable(),
             other => self.after(other),
         }
     }
