@@ -160,7 +160,11 @@ fn run_child(test: &str, bits: u32, first: u64, step: u64) -> Result<(), String>
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
             let said = said.lines().rfind(|line| line.contains(':')).unwrap_or_default().to_owned();
             let at = bytes.get(1..).unwrap_or_default();
-            return if status.success() { Ok(()) } else { Err(format!("{bits}-bit code: {status} at {at:02x?}: {said}")) };
+            return if status.success() {
+                Ok(())
+            } else {
+                Err(format!("{bits}-bit code: {status} at {at:02x?}: {said}"))
+            };
         }
         let now = std::fs::read(&notes).unwrap_or_default();
         if now != last {

@@ -112,7 +112,8 @@ fn an_abort_while_translated_code_runs_ends_the_run_with_a_sentence() {
     // A call through a gate to ring 0, where TR holds what no LTR loads: the engine aborts in its helper.
     let gate = 0x0000_ec00_0008_0000 | (CODE + 0x100);
     let gate = gate & 0xffff | 0x0000_ec00_0008_0000 | ((CODE + 0x100) >> 16) << 48;
-    let mut g = Setup::bits32().ring(3).at(GDT + 0x78, &gate.to_le_bytes()).code(&[0x9a, 0, 0, 0, 0, 0x7b, 0]).boot();
+    let mut g =
+        Setup::bits32().ring(3).at(GDT + 0x78, &gate.to_le_bytes()).code(&[0x9a, 0, 0, 0, 0, 0x7b, 0]).boot();
     let tr = g.core().env().tr();
     g.core().env().set_tr(Segment::new(tr.selector as u16, tr.base, tr.limit, tr.flags & !0x8000));
     let Stop::Panicked(text) = g.run() else { panic!("{}", g.core().dump_registers()) };
@@ -150,6 +151,7 @@ fn an_abort_in_a_hook_ends_the_process() {
     }
     use std::os::unix::process::ExitStatusExt;
     let test = "untranslatable::an_abort_in_a_hook_ends_the_process";
-    let child = Command::new(std::env::current_exe().unwrap()).args(["--exact", test]).env(CHILD, "1").output();
+    let child =
+        Command::new(std::env::current_exe().unwrap()).args(["--exact", test]).env(CHILD, "1").output();
     assert_eq!(child.unwrap().status.signal(), Some(6));
 }

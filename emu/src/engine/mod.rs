@@ -16,8 +16,8 @@ mod rescue;
 pub(crate) use env::OwnEnv;
 pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
-pub(crate) use rescue::Outside;
 pub(crate) use map::{DROP_VA, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
+pub(crate) use rescue::Outside;
 
 use layout::{block, cpu, hook, tcg, tlb, uc as uc_off};
 use rescue::GaveUp;

@@ -41,10 +41,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 ///
 /// # Safety
 /// `uc` is a live engine of the verified build, and `run` does nothing but call `uc_emu_start` for it.
-pub(super) unsafe fn run(
-    uc: *mut uc_engine,
-    run: impl FnOnce() -> uc_error,
-) -> Result<uc_error, GaveUp> {
+pub(super) unsafe fn run(uc: *mut uc_engine, run: impl FnOnce() -> uc_error) -> Result<uc_error, GaveUp> {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(install);
     // SAFETY: verified layout. A translation that was left for good is not in progress any more; the next one sets both.
