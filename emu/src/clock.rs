@@ -3,6 +3,8 @@
 //! One instruction is 1 ns. HLT skips to the next event: what it skips is virtual time but not
 //! instructions. Invariant: nothing but the run loop and the block hook moves it, and never by host time.
 
+use serde::{Deserialize, Serialize};
+
 /// Instruction count and virtual time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clock {
@@ -22,4 +24,16 @@ impl Clock {
     pub fn now(&self) -> u64 {
         self.icount + self.skipped
     }
+}
+
+/// A moment of a run: between two instructions, and where several states have the same instruction count, which of them.
+/// Moments are in the order of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Moment {
+    /// Retired instructions.
+    pub icount: u64,
+    /// Virtual time, ns: it passes in HLT, while no instruction retires.
+    pub virtual_ns: u64,
+    /// Exceptions and interrupts that were delivered since the last instruction retired, or a snapshot was gone back to.
+    pub delivered: u32,
 }

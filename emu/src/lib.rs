@@ -38,8 +38,8 @@ pub use crate::cpu::{
 pub use crate::isa::is_sensitive;
 pub use crate::run::{Core, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, WatchAccess, WatchHit};
 pub use crate::views::{PatchError, SLOT_BYTES, Slot};
-pub use clock::Clock;
-pub use digest::Digest;
+pub use clock::{Clock, Moment};
+pub use digest::{Digest, StagedDigest};
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};

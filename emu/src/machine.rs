@@ -1,7 +1,8 @@
 //! `Machine`: one guest, from its image to the end of its run.
 
+use crate::clock::Moment;
 use crate::cpu::{BootState, CpuMode, SentByte};
-use crate::digest::{Digest, StateHasher};
+use crate::digest::{Digest, StagedDigest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::firmware;
 use crate::load::linux::{self, Layout};
@@ -213,6 +214,25 @@ impl Machine {
         self.core.run(interposer, limit)
     }
 
+    /// As [`Machine::run`], and stops with [`Stop::Limit`] at a moment of the run, or behind it if the run does not pass
+    /// through it.
+    pub fn run_until(
+        &mut self,
+        interposer: Option<&mut dyn TrapInterposer>,
+        limit: u64,
+        until: Moment,
+    ) -> Stop {
+        self.core.until = Some(until);
+        let stop = self.core.run(interposer, limit);
+        self.core.until = None;
+        stop
+    }
+
+    /// Where the run is.
+    pub fn moment(&self) -> Moment {
+        self.core.moment()
+    }
+
     /// Ends the run when any of these texts appears on the console (COM1 and port E9h).
     pub fn watch_console(&mut self, texts: Vec<Vec<u8>>) {
         self.core.cpu.console.watched = texts;
@@ -266,6 +286,17 @@ impl Machine {
         self.core.cpu.platform.hash_state(&mut h);
         std::hash::Hasher::write(&mut h, self.core.cpu.ram.bytes());
         h.finish128()
+    }
+
+    /// The digest in stages, between two instructions. The first call hashes the pages that were ever written, a later
+    /// one those that were written since the call before. The guest does not notice.
+    pub fn staged_digest(&mut self) -> StagedDigest {
+        self.core.staged_digest()
+    }
+
+    /// The hashes of the pages whose content has changed from the last but one to the last [`Machine::staged_digest`].
+    pub fn changed_pages(&self) -> &[(u32, u128)] {
+        self.core.page_hashes.changed()
     }
 
     /// Saves the machine, between two instructions. It costs what was written since the last snapshot was taken or gone

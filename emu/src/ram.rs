@@ -42,6 +42,10 @@ impl PageState {
     pub const STALE: u8 = 32;
     /// Translations of the guest's own bytes may exist although the page is armed: instructions were stepped in place.
     pub const UNPATCHED: u8 = 64;
+    /// Written since its hash was last worked out.
+    pub const UNHASHED: u8 = 128;
+    /// What a write sets.
+    const WRITTEN: u8 = Self::DIRTY | Self::UNHASHED;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;
     /// Fetches after which a page loses both permissions that has written to itself: kernels do so once, at boot.
@@ -115,6 +119,8 @@ pub struct Ram {
     size: u64,
     pub(crate) pages: Vec<PageState>,
     pub(crate) dirty: Vec<u32>,
+    /// Pages written since their hashes were last worked out.
+    pub(crate) unhashed: Vec<u32>,
     /// Code pages written by Rust since the machine last looked.
     pub(crate) touched_code: Vec<u32>,
 }
@@ -140,6 +146,7 @@ impl Ram {
             size,
             pages: vec![PageState::default(); (size / PAGE) as usize],
             dirty: Vec::new(),
+            unhashed: Vec::new(),
             touched_code: Vec::new(),
         })
     }
@@ -263,13 +270,19 @@ impl Ram {
         }
     }
 
-    /// Marks a page written since the last snapshot.
+    /// Marks a page written since the last snapshot, and since its hash was worked out.
     #[inline]
     pub(crate) fn mark_dirty(&mut self, page: u32) {
         let state = &mut self.pages[page as usize];
-        if !state.is(PageState::DIRTY) {
-            state.flags |= PageState::DIRTY;
-            self.dirty.push(page);
+        let before = state.flags & PageState::WRITTEN;
+        if before != PageState::WRITTEN {
+            state.flags |= PageState::WRITTEN;
+            if before & PageState::DIRTY == 0 {
+                self.dirty.push(page);
+            }
+            if before & PageState::UNHASHED == 0 {
+                self.unhashed.push(page);
+            }
         }
     }
 
@@ -344,10 +357,25 @@ impl Ram {
         }
     }
 
-    /// Copies a whole page in, for snapshots: no dirty or code bookkeeping.
+    /// Takes the pages written since the last call, in order.
+    pub(crate) fn take_unhashed(&mut self) -> Vec<u32> {
+        let mut written = std::mem::take(&mut self.unhashed);
+        for &page in &written {
+            self.pages[page as usize].flags &= !PageState::UNHASHED;
+        }
+        written.sort_unstable();
+        written
+    }
+
+    /// Copies a whole page in, for snapshots: no bookkeeping but that its hash is not known.
     pub(crate) fn restore_page(&mut self, page: u32, from: &[u8]) {
         let at = page as usize * PAGE as usize;
         if from.len() == PAGE as usize && at + PAGE as usize <= self.size as usize {
+            let state = &mut self.pages[page as usize];
+            if !state.is(PageState::UNHASHED) {
+                state.flags |= PageState::UNHASHED;
+                self.unhashed.push(page);
+            }
             // SAFETY: a whole page inside the data block.
             unsafe {
                 std::ptr::copy_nonoverlapping(from.as_ptr(), self.data.ptr.as_ptr().add(at), PAGE as usize);

@@ -13,6 +13,7 @@ mod hostile;
 mod in_line;
 mod interrupts;
 mod modes;
+mod moments;
 mod paging;
 mod self_modifying;
 mod snapshots;

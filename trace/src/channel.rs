@@ -15,7 +15,7 @@ use crate::watch::WatchItem;
 use serde::{Deserialize, Serialize};
 
 /// Size of a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelConfig {
     /// Bytes of a sub-buffer, at least 1.
     pub sub_buffer_size: usize,

@@ -16,7 +16,7 @@ use crate::watch::{WATCH_FLAG, WatchItem};
 
 bitflags! {
     /// Header items, with the flag values of the paper (section 5).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct HeaderItems: u32 {
         /// Major code, u32.
         const MAJOR = 0x0001;
@@ -310,7 +310,7 @@ impl RecordView<'_> {
     }
 
     /// Appends the record as a trace file holds it: with everything that a printed form can show beyond the chosen items.
-    pub(crate) fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
+    pub fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
         let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
         let items = items | HeaderItems::CPU | HeaderItems::EIP;
         self.encode_with(items, ICOUNT | exception | PROBE, out);

@@ -2,6 +2,7 @@
 
 use super::Cpu;
 use crate::engine::{Seg, Segment};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// The mode in which an image is entered.
@@ -34,7 +35,7 @@ pub struct BootState {
 }
 
 /// State at a triple fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrashReport {
     /// Vectors in the order in which they were raised.
     pub vectors: Vec<u8>,

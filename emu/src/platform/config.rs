@@ -16,7 +16,7 @@ const DISK_IRQ: u8 = 10;
 const CONSOLE_IRQ: u8 = 11;
 
 /// Which machine the devices make up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PlatformKind {
     /// The legacy devices of a PC, with two 8259s and nothing newer.
     #[default]

@@ -34,6 +34,9 @@ impl Core {
         ip: u64,
         at: u64,
     ) {
+        let now = self.cpu.hot.clock.icount;
+        let before = if self.delivered.0 == now { self.delivered.1 } else { 0 };
+        self.delivered = (now, before + 1);
         match self.cpu.deliver(vector, error, origin, ip, at) {
             Ok(()) => {}
             Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),
@@ -41,6 +44,9 @@ impl Core {
                 let (ip, registers) = (self.cpu.env.eip(), self.cpu.dump_registers());
                 self.finish(Stop::TripleFault(Box::new(CrashReport { vectors, ip, registers })));
             }
+        }
+        if self.until.is_some_and(|until| self.moment() >= until) {
+            self.come_back();
         }
     }
 

@@ -236,7 +236,7 @@ impl Core {
     /// fetch through this entry shows the guest nothing new, and literal pools do not thrash. Where it is written to
     /// through another entry already, it may be through this one.
     fn grant_read(&self, page: u64, index: u32, t: &Translation) -> (u64, u32) {
-        const DATA: u8 = PageState::WRITABLE | PageState::DIRTY;
+        const DATA: u8 = PageState::WRITABLE | PageState::DIRTY | PageState::UNHASHED;
         const OTHER: u8 = PageState::CODE | PageState::BOTH | PageState::ARMED;
         let state = self.cpu.ram.pages[index as usize];
         let known = !self.is_unannounced(page);

@@ -27,8 +27,10 @@ pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use turns::Stop;
 pub use watch::{WATCH_VALUE, WatchAccess, WatchHit};
 
+use crate::clock::Moment;
 use crate::cpu::Cpu;
 use crate::cpu::deliver::Fault;
+use crate::digest::PageHashes;
 use crate::engine::cell::{CellArena, CellRef, HotBox};
 use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};
 use crate::mmu::Access;
@@ -147,7 +149,13 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) idle_ns: u64,
     /// Virtual time at which a run stops, if nothing stops it before.
     pub(crate) alarm: Option<u64>,
+    /// The moment at which a run stops, if nothing stops it before.
+    pub(crate) until: Option<Moment>,
+    /// Exceptions and interrupts that were delivered since the last instruction retired, with the instruction count there.
+    pub(crate) delivered: (u64, u32),
     pub(crate) verdict: Option<Stop>,
+    /// What ends the next run: it came up while the machine settled after the last one.
+    pub(crate) postponed: Option<Stop>,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
     /// Which machine this is, for its snapshots.
@@ -156,6 +164,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) saved_pages: PageTable,
     /// The console of that snapshot.
     pub(crate) saved_console: SavedConsole,
+    /// The hashes of RAM's pages, once they were asked for.
+    pub(crate) page_hashes: PageHashes,
     /// Physical addresses of the instructions that have run, when they are collected.
     pub(crate) coverage: Option<BTreeSet<u64>>,
     pub(crate) watches: watch::Watches,
@@ -217,11 +227,15 @@ impl Core {
             flags_before: None,
             idle_ns: 0,
             alarm: None,
+            until: None,
+            delivered: (0, 0),
             verdict: None,
+            postponed: None,
             steps: 0,
             identity: Arc::default(),
             saved_pages,
             saved_console: SavedConsole::default(),
+            page_hashes: PageHashes::default(),
             coverage: None,
             watches: watch::Watches::default(),
             device_access: mmio::DeviceAccess::default(),

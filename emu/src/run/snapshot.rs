@@ -4,6 +4,7 @@
 //! since. So taking one costs what was written, and restoring one what differs. Probes are not part of it: what is
 //! armed stays armed.
 
+use crate::digest::{StagedDigest, StateHasher};
 use crate::ram::{PAGE, PageState};
 use crate::run::{Core, Mode};
 use crate::snapshot::{CpuState, Kept, MachineState, PageTable, Snapshot, SnapshotMismatch};
@@ -27,6 +28,24 @@ impl Core {
     pub(crate) fn hash_cpu(&self, h: &mut impl Hasher) {
         let clock = &self.cpu.hot.clock;
         self.cpu_state().hash([clock.icount, clock.skipped], h);
+    }
+
+    /// The digest in stages. It costs the pages that were written since the last call.
+    pub(crate) fn staged_digest(&mut self) -> StagedDigest {
+        let stage = |feed: &dyn Fn(&mut StateHasher)| {
+            let mut h = StateHasher::default();
+            feed(&mut h);
+            h.finish128()
+        };
+        let registers = stage(&|h| self.hash_cpu(h));
+        let devices = stage(&|h| self.cpu.platform.hash_state(h));
+        let written = self.cpu.ram.take_unhashed();
+        if !written.is_empty() {
+            // The engine must ask again before it writes any page.
+            self.cpu.engine.protect_writes();
+        }
+        let memory = self.page_hashes.update(self.cpu.ram.bytes(), &written);
+        StagedDigest { registers, devices, memory }
     }
 
     /// Saves the machine.
@@ -95,6 +114,8 @@ impl Core {
         self.mode = Mode::Free;
         self.halt = None;
         self.verdict = None;
+        self.postponed = None;
+        self.delivered = (0, 0);
         self.single_step_until = 0;
         self.cpu.engine.flush_tlb();
         Ok(())

@@ -7,6 +7,7 @@
 use super::interpose::TrapInterposer;
 use super::publish::Lent;
 use super::{Core, Halt, Mode, Refusal};
+use crate::clock::Moment;
 use crate::cpu::deliver::{Fault, Origin, Vector};
 use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
@@ -50,7 +51,7 @@ impl Core {
         if let Some(stop) = self.failed() {
             return stop;
         }
-        self.verdict = None;
+        self.verdict = self.postponed.take();
         let ended = panics::noting(|| {
             self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
             self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
@@ -90,9 +91,22 @@ impl Core {
         self.alarm = at;
     }
 
+    /// Where the run is.
+    pub(crate) fn moment(&self) -> Moment {
+        let clock = &self.cpu.hot.clock;
+        let (at, delivered) = self.delivered;
+        let delivered = if at == clock.icount { delivered } else { 0 };
+        Moment { icount: clock.icount, virtual_ns: clock.now(), delivered }
+    }
+
     /// Ends the run at the next boundary.
     pub fn finish(&mut self, stop: Stop) {
         self.verdict.get_or_insert(stop);
+        self.come_back();
+    }
+
+    /// Has the engine stop at the next boundary.
+    pub(crate) fn come_back(&mut self) {
         self.halt.get_or_insert(Halt::Finished);
         self.cpu.hot.clock.limit = 0;
     }
@@ -106,29 +120,35 @@ impl Core {
 
     /// One turn of the loop.
     fn turn(&mut self, limit: u64) -> Option<Stop> {
-        if let Some(stop) = self.verdict.take() {
-            return Some(stop);
-        }
+        let verdict = self.verdict.take();
         self.look_again();
         self.cpu.write_user_registers();
         let now = self.cpu.hot.clock.now();
+        // Every stop comes behind this, whatever asked for it: so one moment has one state.
         self.cpu.platform.advance(now);
         if self.cpu.platform.dma_due(now) {
             self.device_dma(now);
-            if let Some(stop) = self.verdict.take() {
-                return Some(stop);
-            }
         }
         self.cpu.update_irq();
+        if let Some(stop) = verdict {
+            self.postponed = self.verdict.take();
+            return Some(stop);
+        }
+        if let Some(stop) = self.verdict.take() {
+            return Some(stop);
+        }
         if self.cpu.platform.powered_off() {
             return Some(Stop::PoweredOff);
         }
         if let Some(reset) = self.cpu.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));
         }
-        if self.cpu.hot.clock.icount >= limit || self.alarm.is_some_and(|at| now >= at) {
+        let here = self.moment();
+        let there = self.until.is_some_and(|until| here >= until);
+        if here.icount >= limit || self.alarm.is_some_and(|at| now >= at) || there {
             return Some(Stop::Limit);
         }
+        let limit = self.until.map_or(limit, |until| limit.min(until.icount.max(here.icount + 1)));
         if self.cpu.interruptible() {
             self.interrupt();
             return None;
@@ -167,6 +187,9 @@ impl Core {
             Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
                 // An event at `now` itself still has to make progress.
                 let t = self.alarm.map_or(t, |alarm| t.min(alarm));
+                let here = self.moment();
+                let until = self.until.filter(|until| until.icount == here.icount && until.virtual_ns > now);
+                let t = until.map_or(t, |until| t.min(until.virtual_ns));
                 let skip = t.saturating_sub(now).max(1);
                 self.cpu.hot.clock.skipped += skip;
                 self.idle_ns += skip;

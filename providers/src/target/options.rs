@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use trapline_rpn::Width;
 
 /// RDI, RSI, RDX, RCX, R8, R9, by their numbers.
@@ -13,7 +14,7 @@ const REGPARM: [usize; 3] = [0, 2, 1];
 pub const LARGEST: u32 = 1 << 22;
 
 /// Which sites fbt has in a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Rules {
     /// The first byte of every function, every return, jumps out of the function.
     #[default]
@@ -23,7 +24,8 @@ pub enum Rules {
 }
 
 /// What the user has chosen of how probes are found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProbeOptions {
     /// Which sites fbt has.
     pub fbt: Rules,
@@ -36,7 +38,7 @@ pub struct ProbeOptions {
 }
 
 /// A calling convention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Abi {
     /// 32 bits: all arguments on the stack.
     Cdecl,
@@ -94,7 +96,7 @@ impl Abi {
 }
 
 /// The process that `$target` stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetProcess {
     /// By its number.
     Pid(u32),

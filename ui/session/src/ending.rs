@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::{Deserialize, Serialize};
 use trapline_emu::CrashReport;
 
 use crate::plural::counted;
 
 /// Why a run ended. It displays as the beginning of a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// HLT with interrupts disabled, or nothing that could wake the CPU.
     Halted,

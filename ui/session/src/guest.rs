@@ -3,6 +3,9 @@
 //! A [`GuestBuilder`] says what the guest is made of; [`GuestBuilder::open`] reads it all. Not here: probes, and the run.
 
 mod parts;
+mod recorded;
+
+pub use recorded::{Places, ReplayError};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,6 +114,13 @@ pub enum Content {
     File(PathBuf),
     /// These bytes.
     Bytes(Vec<u8>),
+    /// A file of this name that was read already.
+    Read {
+        /// Its path.
+        name: String,
+        /// Its content.
+        bytes: Arc<[u8]>,
+    },
 }
 
 impl Content {
@@ -119,6 +129,7 @@ impl Content {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Bytes(_) => "given bytes".to_owned(),
+            Self::Read { name, .. } => name.clone(),
         }
     }
 
@@ -126,6 +137,7 @@ impl Content {
         match self {
             Self::File(path) => read_file(path),
             Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::Read { bytes, .. } => Ok(bytes.to_vec()),
         }
     }
 }
@@ -158,7 +170,17 @@ impl From<Vec<u8>> for Content {
 #[derive(Debug, Clone)]
 enum ImageSource {
     Embedded(String),
-    Content { name: String, content: Content },
+    /// An embedded guest of another build, which a recording has brought along.
+    Brought {
+        name: String,
+        image: Content,
+        cmdline: String,
+        modules: Vec<(String, Content)>,
+    },
+    Content {
+        name: String,
+        content: Content,
+    },
 }
 
 /// What a guest is made of. Every part but the image has a default.
@@ -176,7 +198,7 @@ pub struct GuestBuilder {
     modules: Vec<(Content, String)>,
     initrd: Option<Content>,
     files: Vec<(String, Content)>,
-    symbols: Vec<PathBuf>,
+    symbols: Vec<Content>,
     options: ProbeOptions,
     hardware: Hardware,
 }
@@ -293,7 +315,7 @@ impl GuestBuilder {
     /// More kernel symbols: a System.map or an ELF file.
     #[must_use]
     pub fn symbols(mut self, path: impl Into<PathBuf>) -> Self {
-        self.symbols.push(path.into());
+        self.symbols.push(Content::File(path.into()));
         self
     }
 
@@ -429,8 +451,8 @@ impl Guest {
                 DiskError::Unreadable(error) => FileError::Read { path: path.clone(), error }.into(),
                 error => GuestError::Disk { path: path.clone(), error },
             }),
-            Content::Bytes(bytes) => DiskImage::from_bytes(bytes)
-                .map_err(|error| GuestError::Disk { path: content.name().into(), error }),
+            Content::Bytes(bytes) => disk_of(bytes, content),
+            Content::Read { bytes, .. } => disk_of(bytes, content),
         });
         Ok(PlatformConfig { mem_size: *memory, kind, disk: disk.transpose()?, console: *virtio_console })
     }
@@ -445,6 +467,10 @@ impl Guest {
         let (linux, target) = (self.linux.clone(), Arc::clone(&self.target));
         Box::new(move || profile(linux.as_ref(), &target))
     }
+}
+
+fn disk_of(bytes: &[u8], content: &Content) -> Result<DiskImage, GuestError> {
+    DiskImage::from_bytes(bytes).map_err(|error| GuestError::Disk { path: content.name().into(), error })
 }
 
 fn profile(linux: Option<&Linux>, target: &Target) -> Option<Box<dyn OsProfile>> {

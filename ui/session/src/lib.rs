@@ -30,7 +30,8 @@
 //!
 //! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
 //! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
-//! is loaded, what runs), `guest` (from files to a machine), `commands` and `replies`, `script`, `session`.
+//! is loaded, what runs), `commands` and `replies`, `probing`, `recording` (a run as a value in a file), `guest` (from files
+//! to a machine), `script`, `session`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -44,7 +45,9 @@ mod guest;
 mod listing;
 pub mod numbers;
 mod plural;
+mod probing;
 mod programs;
+mod recording;
 mod replies;
 mod script;
 mod session;
@@ -55,18 +58,29 @@ pub use crash::tail as console_tail;
 pub use ending::{Condition, Ending, Limits};
 pub use error::Error;
 pub use files::{FileError, file_name, io_sentence, read_file, text_of};
-pub use guest::{Content, DEFAULT_MEMORY, Guest, GuestBuilder, GuestError, user_module};
+pub use guest::{Content, DEFAULT_MEMORY, Guest, GuestBuilder, GuestError, Places, ReplayError, user_module};
 pub use listing::{
     FunctionRow, How, ListError, Listed, Listing, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row, Rows,
     SiteRow, SpotRow, Wanted,
 };
 pub use plural::counted;
+pub use probing::Probing;
 pub use programs::{
     ProgramError, SourceOptions, compile, compiled, preprocessed, public_key, read as read_program,
 };
+pub use recording::{
+    Blob, CHECKPOINT_INSNS, Checkpoint, Divergence, EmbeddedGuest, Event, FormatError, Hash, Logged,
+    Position, PositionError, RecordedFile, Recorder, Recording, RecordingError, RecordsSum, RunConfig,
+    Verifier,
+};
+#[doc(hidden)]
+pub use recording::{Framer, Kind as ChunkKind};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{Script, ScriptError};
-pub use session::{Names, NoHits, Observer, Probing, Reason, SavedSession, Session};
+pub use session::{
+    Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse, SavedSession, Session,
+    TooLate, Way,
+};
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, SnapshotMismatch};
 pub use trapline_providers::{Abi, Rules, TargetProcess};

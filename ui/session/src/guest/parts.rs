@@ -1,6 +1,6 @@
 //! Reads what a guest is made of, and works out what there is to probe.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use trapline_emu::BootModule;
@@ -46,6 +46,9 @@ pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
     let mut notes = Vec::new();
     let (name, mut parts) = match &builder.image {
         ImageSource::Embedded(name) => (format!("{EMBEDDED}{name}"), embedded(name)?),
+        ImageSource::Brought { name, image, cmdline, modules } => {
+            (name.clone(), brought(image, cmdline, modules)?)
+        }
         ImageSource::Content { name, content } => {
             let image = content.read()?;
             (name.clone(), Parts { image, kernel: kernel_name(name), ..Parts::default() })
@@ -67,12 +70,17 @@ pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
     build(builder, name, parts, notes)
 }
 
-fn embedded(name: &str) -> Result<Parts, GuestError> {
-    let guest: &Embedded = trapline_guests::find(name).ok_or_else(|| {
+/// The guest of this name that is compiled into the library.
+pub fn embedded_guest(name: &str) -> Result<&'static Embedded, GuestError> {
+    trapline_guests::find(name).ok_or_else(|| {
         let known: Vec<String> =
             trapline_guests::ALL.iter().map(|g| format!("{EMBEDDED}{}", g.name)).collect();
         GuestError::UnknownEmbedded { name: name.to_owned(), known: known.join(" and ") }
-    })?;
+    })
+}
+
+fn embedded(name: &str) -> Result<Parts, GuestError> {
+    let guest = embedded_guest(name)?;
     let (kernel, cmdline) = guest.cmdline.split_once(' ').unwrap_or((guest.cmdline, ""));
     let modules = guest.modules.iter();
     Ok(Parts {
@@ -82,6 +90,21 @@ fn embedded(name: &str) -> Result<Parts, GuestError> {
         modules: modules.map(|(s, b)| BootModule { string: (*s).to_owned(), bytes: b.to_vec() }).collect(),
         ..Parts::default()
     })
+}
+
+/// As [`embedded`], of an embedded guest that comes from elsewhere.
+fn brought(image: &Content, cmdline: &str, modules: &[(String, Content)]) -> Result<Parts, GuestError> {
+    let (kernel, cmdline) = cmdline.split_once(' ').unwrap_or((cmdline, ""));
+    let mut parts = Parts {
+        image: image.read()?,
+        kernel: kernel.to_owned(),
+        cmdline: cmdline.to_owned(),
+        ..Parts::default()
+    };
+    for (string, content) in modules {
+        parts.modules.push(BootModule { string: string.clone(), bytes: content.read()? });
+    }
+    Ok(parts)
 }
 
 /// The files in an initial RAM disk. One that the kernel could not unpack either is refused.
@@ -142,7 +165,7 @@ type Bytes = Arc<[u8]>;
 fn symbols(
     image: &Image,
     name: &str,
-    more: &[PathBuf],
+    more: &[Content],
     notes: &mut Vec<String>,
 ) -> Result<(Symbols, Vec<Bytes>), GuestError> {
     let kernel = image.plan().name.clone();
@@ -161,14 +184,14 @@ fn symbols(
         }
     }
     let mut debug = Vec::new();
-    for path in more {
-        let bytes = read_file(path)?;
+    for content in more {
+        let bytes = content.read()?;
         let read = if ElfView::recognises(&bytes) {
             Symbols::from_elf(&bytes, &kernel)
         } else {
             Symbols::from_system_map(&bytes, &kernel)
         };
-        symbols = symbols.merged(read.map_err(|error| damaged(path.display().to_string(), error))?);
+        symbols = symbols.merged(read.map_err(|error| damaged(content.name(), error))?);
         debug.push(Bytes::from(bytes));
     }
     Ok((symbols, debug))

@@ -11,6 +11,7 @@ use crate::commands::{Command, CommandError, InputLine, Selection, short_name};
 use crate::files::file_name;
 use crate::listing::{How, ListError, Listing, Wanted};
 use crate::plural::counted;
+use crate::recording::Event;
 use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
 
 type Answer = Result<Reply, CommandError>;
@@ -34,6 +35,16 @@ impl Session {
     /// # Errors
     /// See [`CommandError`]. The run is then as if the command had not been tried.
     pub fn apply(&mut self, command: Command) -> Answer {
+        let at = self.machine.moment();
+        let logged = self.course.is_recorded().then(|| command.clone());
+        let answer = self.carry_out(command);
+        if let (Some(command), Ok(_)) = (logged, &answer) {
+            self.course.event(at, || Event::Command(command));
+        }
+        answer
+    }
+
+    fn carry_out(&mut self, command: Command) -> Answer {
         match command {
             Command::Insert { name, program, only } => self.insert(&name, &program, &only),
             Command::Clause { text, only } => self.insert_clause(&text, &only),
@@ -43,7 +54,7 @@ impl Session {
             Command::GetVars { name } => self.get_vars(name.as_deref()),
             Command::List { wanted, how } => self.list(&wanted, how),
             Command::Snapshot { label } => {
-                let saved = self.snapshot();
+                let saved = self.save();
                 self.saved.insert(label.clone(), saved);
                 Ok(self.done("snapshot", &label, format!("snapshot {label}")))
             }
@@ -276,7 +287,7 @@ impl Session {
             return Err(CommandError::UnknownSnapshot { label: label.to_owned(), known });
         };
         let from = self.icount();
-        self.restore(&saved)?;
+        self.go_back(&saved)?;
         Ok(self.done("restore", label, format!("from {from} back to {label}")))
     }
 

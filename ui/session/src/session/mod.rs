@@ -1,6 +1,8 @@
 //! A session: a machine, the probes in it, and what was saved of it.
 
 mod apply;
+mod course;
+mod follow;
 mod names;
 mod no_hits;
 mod run;
@@ -13,49 +15,20 @@ use trapline_emu::{Core, Counters, Digest, Machine, Snapshot, SnapshotMismatch, 
 use trapline_interposer::{CoreFile, Interposer, InterposerConfig, SavedTable, Stats};
 use trapline_os::{OsProfile, Task};
 use trapline_providers::{Present, Target};
-use trapline_trace::{ChannelConfig, Counts, HeaderItems, Record};
+use trapline_trace::{Counts, Record};
 
 use crate::crash::CrashWatch;
 use crate::ending::{Condition, Ending, Limits};
 use crate::guest::{Guest, GuestBuilder, GuestError};
+use crate::probing::Probing;
+use crate::recording::Event;
 use crate::script::Script;
 
+pub use course::TooLate;
+pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::Names;
 pub use no_hits::{NoHits, Reason};
 pub use run::Observer;
-
-/// What the probes of a session record, and what they may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probing {
-    /// Items of each record.
-    pub header: HeaderItems,
-    /// The channel that records wait in.
-    pub channel: ChannelConfig,
-    /// Instructions that a handler may execute in one run, if not the default.
-    pub max_steps: Option<u32>,
-    /// Core files that `exit 3` takes at most.
-    pub max_cores: u64,
-    /// Whether any number of ranges of any size may be watched, not only what four debug registers can hold.
-    pub watch_unlimited: bool,
-    /// Return addresses of the kernel's stack that each hit records.
-    pub stack: usize,
-    /// Frames of the program's stack that each hit records.
-    pub user_stack: usize,
-}
-
-impl Default for Probing {
-    fn default() -> Self {
-        Self {
-            header: HeaderItems::default(),
-            channel: ChannelConfig::growing(),
-            max_steps: None,
-            max_cores: 16,
-            watch_unlimited: false,
-            stack: 0,
-            user_stack: 0,
-        }
-    }
-}
 
 /// A run: a guest in a machine, with the probes that were inserted.
 ///
@@ -74,6 +47,10 @@ pub struct Session {
     crash: CrashWatch,
     /// Snapshots by name.
     saved: BTreeMap<String, SavedSession>,
+    /// Snapshots that a recording has by number.
+    numbered: BTreeMap<u64, SavedSession>,
+    /// What is noted of the run.
+    course: course::Course,
     /// Bytes of the console that an observer was given.
     shown: usize,
     /// Records that nobody has taken yet.
@@ -89,6 +66,8 @@ type Profile = Box<dyn Fn() -> Option<Box<dyn OsProfile>> + Send>;
 pub struct SavedSession {
     machine: Snapshot,
     table: Option<SavedTable>,
+    /// Its number in the recording of the run.
+    number: Option<u64>,
 }
 
 impl GuestBuilder {
@@ -116,6 +95,8 @@ impl Guest {
             profile: self.profiles(),
             crash: CrashWatch::new(self.target()),
             saved: BTreeMap::new(),
+            numbered: BTreeMap::new(),
+            course: course::Course::default(),
             shown: 0,
             records: VecDeque::new(),
             cores: Vec::new(),
@@ -269,9 +250,18 @@ impl Session {
     /// # Ok::<(), trapline_session::Error>(())
     /// ```
     pub fn snapshot(&mut self) -> SavedSession {
+        let number = self.course.number_snapshot();
+        if let Some(number) = number {
+            self.course.event(self.machine.moment(), || Event::Saved(number));
+        }
+        SavedSession { number, ..self.save() }
+    }
+
+    fn save(&mut self) -> SavedSession {
         SavedSession {
             machine: self.machine.snapshot(),
             table: self.interposer.as_ref().map(Interposer::save),
+            number: None,
         }
     }
 
@@ -280,6 +270,16 @@ impl Session {
     /// # Errors
     /// The snapshot is of another machine.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), SnapshotMismatch> {
+        let from = self.machine.moment();
+        self.go_back(saved)?;
+        match saved.number {
+            Some(number) => self.course.event(from, || Event::Restored(number)),
+            None => self.course.spoil(),
+        }
+        Ok(())
+    }
+
+    fn go_back(&mut self, saved: &SavedSession) -> Result<(), SnapshotMismatch> {
         self.machine.restore(&saved.machine)?;
         if let Some(interposer) = &mut self.interposer {
             match &saved.table {
@@ -291,6 +291,7 @@ impl Session {
             }
         }
         self.shown = self.shown.min(self.machine.console().len());
+        self.course.moved(self.machine.icount());
         Ok(())
     }
 

@@ -5,12 +5,13 @@
 
 use std::convert::Infallible;
 
-use trapline_emu::{SentByte, Stop};
+use trapline_emu::{Moment, SentByte, Stop, TrapInterposer};
 use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
 use super::{Names, Session};
 use crate::ending::{Condition, Ending, Limits};
+use crate::recording::Event;
 use crate::replies::Reply;
 use crate::script::{DueHit, Script};
 
@@ -120,6 +121,19 @@ impl Session {
         limits: &Limits,
         observer: &mut O,
     ) -> Result<Ending, O::Error> {
+        self.course.event(self.machine.moment(), || Event::Begin);
+        let ending = self.run_on(script, condition, limits, observer)?;
+        self.course.event(self.machine.moment(), || Event::End(ending.clone()));
+        Ok(ending)
+    }
+
+    fn run_on<O: Observer>(
+        &mut self,
+        script: &mut Script,
+        condition: &Condition,
+        limits: &Limits,
+        observer: &mut O,
+    ) -> Result<Ending, O::Error> {
         self.prepare(script, condition, observer);
         let mut due = Vec::new();
         let mut stopped = None;
@@ -129,8 +143,14 @@ impl Session {
                 (Acted::GoesOn, Some(stop)) => return Ok(self.why_ended(stop, condition)),
                 _ => {}
             }
-            let stop = self.slice(limits.icount.min(script.next_stop(self.icount())));
+            let stop = self.slice(limits.icount.min(script.next_stop(self.icount())), None);
             self.pass_on(observer)?;
+            if matches!(stop, Stop::Text(_) | Stop::Requested) {
+                self.course.event(self.machine.moment(), || Event::Drain);
+            }
+            if let Some(ending) = self.course.broken() {
+                return Ok(ending);
+            }
             if limits.cancelled() {
                 return Ok(Ending::Interrupted);
             }
@@ -242,21 +262,21 @@ impl Session {
         due.into_iter().filter_map(hit).collect()
     }
 
-    /// Runs to the next slice's end, or to `limit`.
-    fn slice(&mut self, limit: u64) -> Stop {
+    /// Runs to the next slice's end, to `limit`, or to the moment `until`.
+    pub(super) fn slice(&mut self, limit: u64, until: Option<Moment>) -> Stop {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.icount() / size + 1).saturating_mul(size);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
-        let (machine, interposer) = self.trap_interposer();
-        let stop = machine.run(interposer, next.min(limit));
+        let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
+        let stop = self.course.run(&mut self.machine, lent, next.min(limit), until);
         let Some(interposer) = &mut self.interposer else { return stop };
         interposer.tick(self.machine.core_mut());
         if stop == Stop::Limit && interposer.stopped_by_handler() { Stop::Requested } else { stop }
     }
 
     /// Tells the observer what the slice left.
-    fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+    pub(super) fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         if observer.wants_sent() {
             observer.sent(&self.machine.take_sent());
         }
@@ -264,7 +284,9 @@ impl Session {
             let mut result = Ok(());
             let (channels, probes) = interposer.channels_and_names();
             let names = Names::new(&self.target, Some(probes));
+            let course = &mut self.course;
             channels.drain(|record| {
+                course.record(&record);
                 if result.is_ok() {
                     result = observer.record(&record, &names);
                 }
@@ -275,13 +297,15 @@ impl Session {
             }
         }
         let console = self.machine.console();
-        observer.console(console.get(self.shown..).unwrap_or_default())?;
+        let fresh = console.get(self.shown..).unwrap_or_default();
+        self.course.console(fresh, self.machine.icount());
+        observer.console(fresh)?;
         self.shown = console.len();
         let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
         cores.iter().try_for_each(|core| observer.core_file(core))
     }
 
-    fn why_ended(&mut self, stop: Stop, condition: &Condition) -> Ending {
+    pub(super) fn why_ended(&mut self, stop: Stop, condition: &Condition) -> Ending {
         let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
         let enough = self.interposer.as_ref().and_then(Interposer::enough_hits);
         let by_itself = matches!(stop, Stop::Text(_) | Stop::Halted | Stop::PoweredOff | Stop::Reset(_));

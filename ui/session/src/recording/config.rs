@@ -1,0 +1,132 @@
+//! How a run began: everything that determines it, beside what came in later.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use trapline_emu::platform::PlatformKind;
+use trapline_providers::ProbeOptions;
+
+use super::hash::Hash;
+use crate::probing::Probing;
+
+/// The version of [`RunConfig`] that this build writes, and the newest that it reads. Fields are added without a new
+/// version if a run without them is the run of before.
+const VERSION: u32 = 1;
+
+/// A file of the guest, by its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedFile {
+    /// Its path as it was given.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// XXH3-128 of its content.
+    pub hash: Hash,
+}
+
+/// A guest that is compiled into the library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmbeddedGuest {
+    /// Its command line, with its kernel's name.
+    pub cmdline: String,
+    /// Its modules, with their strings.
+    pub modules: Vec<(String, RecordedFile)>,
+}
+
+/// The machine, the guest and what probes record. With the log of what came in it determines all of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunConfig {
+    version: u32,
+    /// The version of Trapline that ran it.
+    pub made_by: String,
+    /// The image.
+    pub image: RecordedFile,
+    /// What else the image has when it is an embedded guest.
+    pub embedded: Option<EmbeddedGuest>,
+    /// Multiboot modules, with their strings.
+    pub modules: Vec<(RecordedFile, String)>,
+    /// The initial RAM disk.
+    pub initrd: Option<RecordedFile>,
+    /// Files that the guest has, by their paths in it.
+    pub files: Vec<(String, RecordedFile)>,
+    /// Files with more kernel symbols.
+    pub symbols: Vec<RecordedFile>,
+    /// The disk's image.
+    pub disk: Option<RecordedFile>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// The devices, if not the image's own.
+    pub platform: Option<PlatformKind>,
+    /// Whether there is a virtio console.
+    pub virtio_console: bool,
+    /// The kernel command line, if not the image's own.
+    pub cmdline: Option<String>,
+    /// What is appended to it.
+    pub append: Vec<String>,
+    /// How probes are found.
+    pub options: ProbeOptions,
+    /// What probes record.
+    pub probing: Probing,
+    /// Instructions from one checkpoint to the next.
+    pub checkpoint_insns: u64,
+    /// What the recorder's own output said of the run, for the same output of a replay. No part of the run.
+    pub about: Map<String, Value>,
+}
+
+impl RunConfig {
+    /// One of this build's version.
+    pub(crate) fn new(image: RecordedFile, memory: u64) -> Self {
+        Self {
+            version: VERSION,
+            made_by: env!("CARGO_PKG_VERSION").to_owned(),
+            image,
+            embedded: None,
+            modules: Vec::new(),
+            initrd: None,
+            files: Vec::new(),
+            symbols: Vec::new(),
+            disk: None,
+            memory,
+            platform: None,
+            virtio_console: false,
+            cmdline: None,
+            append: Vec::new(),
+            options: ProbeOptions::default(),
+            probing: Probing::default(),
+            checkpoint_insns: super::CHECKPOINT_INSNS,
+            about: Map::new(),
+        }
+    }
+
+    /// Reads one; the version first, since only that says how the rest is written.
+    pub(super) fn from_json(json: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let head: Head = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if head.version > VERSION {
+            let found = head.version;
+            return Err(format!(
+                "has a configuration of version {found}, and this build reads versions up to {VERSION}"
+            ));
+        }
+        let config: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        match config.checkpoint_insns {
+            0 => Err("has 0 instructions from one checkpoint to the next".to_owned()),
+            _ => Ok(config),
+        }
+    }
+
+    /// All files that the guest is made of, each with the word for it that messages use.
+    pub fn all_files(&self) -> impl Iterator<Item = (&'static str, &RecordedFile)> {
+        let embedded = self.embedded.iter().flat_map(|guest| &guest.modules);
+        [("image", &self.image)]
+            .into_iter()
+            .chain(embedded.map(|(_, file)| ("module", file)))
+            .chain(self.modules.iter().map(|(file, _)| ("module", file)))
+            .chain(self.initrd.iter().map(|file| ("initial RAM disk", file)))
+            .chain(self.files.iter().map(|(_, file)| ("file", file)))
+            .chain(self.symbols.iter().map(|file| ("symbol file", file)))
+            .chain(self.disk.iter().map(|file| ("disk image", file)))
+    }
+}

@@ -1,0 +1,140 @@
+//! What a recording holds beside its configuration: what came in, and the checkpoints, each at its moment.
+
+use serde::{Deserialize, Serialize};
+use trapline_emu::{Moment, StagedDigest};
+use trapline_trace::{HeaderItems, RecordView};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::hash::Hash;
+use crate::commands::Command;
+use crate::ending::Ending;
+
+/// What came in, or what else a run is cut into stretches by.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A command was carried out.
+    Command(Command),
+    /// A run began: from here on an observer was told.
+    Begin,
+    /// The channels were drained off the grid of slices.
+    Drain,
+    /// A run ended.
+    End(Ending),
+    /// A snapshot was taken as a value; its number.
+    Saved(u64),
+    /// It was gone back to the snapshot of this number.
+    Restored(u64),
+}
+
+/// An event and its moment.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    /// Between which instructions it came.
+    pub at: Moment,
+    /// What came.
+    pub event: Event,
+}
+
+/// The form of an event in a file. Commands and endings are in JSON, in which variants and fields may be added.
+#[derive(Debug, Serialize, Deserialize)]
+enum Stored {
+    Command(String),
+    Begin,
+    Drain,
+    End(String),
+    Saved(u64),
+    Restored(u64),
+}
+
+impl Logged {
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, String> {
+        let json = |text: Result<String, serde_json::Error>| text.map_err(|error| error.to_string());
+        let event = match &self.event {
+            Event::Command(command) => Stored::Command(json(serde_json::to_string(command))?),
+            Event::Begin => Stored::Begin,
+            Event::Drain => Stored::Drain,
+            Event::End(ending) => Stored::End(json(serde_json::to_string(ending))?),
+            Event::Saved(number) => Stored::Saved(*number),
+            Event::Restored(number) => Stored::Restored(*number),
+        };
+        postcard::to_stdvec(&(self.at, event)).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let (at, stored): (Moment, Stored) = from_postcard(bytes)?;
+        let json = |error: serde_json::Error| format!("holds no event that this build knows: {error}");
+        let event = match stored {
+            Stored::Command(text) => Event::Command(serde_json::from_str(&text).map_err(json)?),
+            Stored::Begin => Event::Begin,
+            Stored::Drain => Event::Drain,
+            Stored::End(text) => Event::End(serde_json::from_str(&text).map_err(json)?),
+            Stored::Saved(number) => Event::Saved(number),
+            Stored::Restored(number) => Event::Restored(number),
+        };
+        Ok(Self { at, event })
+    }
+}
+
+/// A whole value, with nothing behind it.
+pub fn from_postcard<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("has {} bytes too many", rest.len())),
+        Err(error) => Err(format!("is not what was written: {error}")),
+    }
+}
+
+/// How many records there have been, and the XXH3-128 of all their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecordsSum {
+    /// How many.
+    pub count: u64,
+    /// Their hash.
+    pub hash: u128,
+}
+
+/// The state of a run at a moment, as hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The moment.
+    pub at: Moment,
+    /// The machine's digest in stages.
+    pub digest: StagedDigest,
+    /// The records that were drained until then.
+    pub records: RecordsSum,
+}
+
+impl Checkpoint {
+    /// What differs first from `other`.
+    pub fn difference(&self, other: &Self, with_records: bool) -> Option<&'static str> {
+        if self.at != other.at {
+            return Some("moment");
+        }
+        let records = with_records && self.records != other.records;
+        self.digest.difference(&other.digest).or(records.then_some("records"))
+    }
+}
+
+/// Sums up records as they come.
+#[derive(Clone, Default)]
+pub struct RecordsHasher {
+    count: u64,
+    hash: Xxh3,
+    bytes: Vec<u8>,
+}
+
+impl RecordsHasher {
+    /// A record, with all that any form of output may show of it.
+    pub fn add(&mut self, record: &RecordView<'_>) {
+        self.bytes.clear();
+        record.encode_whole(HeaderItems::all(), &mut self.bytes);
+        self.hash.update(&self.bytes);
+        self.count += 1;
+    }
+
+    /// The sum so far.
+    pub fn sum(&self) -> RecordsSum {
+        let hash = if self.count == 0 { Hash::default().0 } else { self.hash.digest128() };
+        RecordsSum { count: self.count, hash }
+    }
+}

@@ -1,0 +1,113 @@
+//! Positions in a run, as people write them: everything that goes to one reads it here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::numbers::{NumberError, count};
+
+/// A place in a run.
+///
+/// ```
+/// use trapline_session::Position;
+///
+/// assert_eq!("300M".parse(), Ok(Position::At { icount: 300_000_000, ordinal: 0 }));
+/// assert_eq!("1_000.4".parse(), Ok(Position::At { icount: 1_000, ordinal: 4 }));
+/// assert_eq!("hit:7".parse(), Ok(Position::Hit(7)));
+/// assert_eq!("end-5".parse(), Ok(Position::BeforeEnd(5)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// When so many instructions have retired, before the next one.
+    At {
+        /// How many.
+        icount: u64,
+        /// Within the hit that comes next: how many RPN instructions of its handlers have been executed.
+        ordinal: u64,
+    },
+    /// When the displaced instruction of the hit of this number, from 1, of all probes together, has completed.
+    Hit(u64),
+    /// So many instructions before the end.
+    BeforeEnd(u64),
+}
+
+/// A text that is no position.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PositionError {
+    /// It has another form.
+    #[error("`{0}` is no position; write an instruction count such as 300M, hit:N, end or end-N")]
+    Form(String),
+    /// Its number is none.
+    #[error(transparent)]
+    Number(#[from] NumberError),
+    /// Hits count from 1.
+    #[error("hits count from 1: the first hit is hit:1")]
+    HitZero,
+}
+
+impl FromStr for Position {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Self, PositionError> {
+        if let Some(number) = text.strip_prefix("hit:") {
+            return match count(number)? {
+                0 => Err(PositionError::HitZero),
+                number => Ok(Self::Hit(number)),
+            };
+        }
+        if let Some(rest) = text.strip_prefix("end") {
+            return match rest.strip_prefix('-') {
+                Some(number) => Ok(Self::BeforeEnd(count(number)?)),
+                None if rest.is_empty() => Ok(Self::BeforeEnd(0)),
+                None => Err(PositionError::Form(text.to_owned())),
+            };
+        }
+        if !text.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(PositionError::Form(text.to_owned()));
+        }
+        match text.split_once('.') {
+            Some((icount, ordinal)) => Ok(Self::At { icount: count(icount)?, ordinal: count(ordinal)? }),
+            None => Ok(Self::At { icount: count(text)?, ordinal: 0 }),
+        }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At { icount, ordinal: 0 } => write!(f, "{icount}"),
+            Self::At { icount, ordinal } => write!(f, "{icount}.{ordinal}"),
+            Self::Hit(number) => write!(f, "hit:{number}"),
+            Self::BeforeEnd(0) => f.write_str("end"),
+            Self::BeforeEnd(number) => write!(f, "end-{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_position_displays_as_is_that_position() {
+        for text in ["0", "5", "300000000", "17.3", "hit:1", "hit:1000", "end", "end-5"] {
+            assert_eq!(text.parse::<Position>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused_in_a_sentence() {
+        for (text, sentence) in [
+            ("", "`` is no position; write an instruction count such as 300M, hit:N, end or end-N"),
+            (
+                "ending",
+                "`ending` is no position; write an instruction count such as 300M, hit:N, end or end-N",
+            ),
+            ("hit:0", "hits count from 1: the first hit is hit:1"),
+            ("5x", "`5x` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M"),
+            ("5.", "`` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M"),
+            ("end-x", "`x` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M"),
+        ] {
+            assert_eq!(text.parse::<Position>().unwrap_err().to_string(), sentence);
+        }
+    }
+}

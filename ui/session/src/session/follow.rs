@@ -1,0 +1,328 @@
+//! Drives a session along a recording: what came in then comes in again, at the same moments.
+
+use trapline_emu::{Moment, Stop};
+
+use super::Session;
+use super::run::Observer;
+use crate::commands::Command;
+use crate::ending::{Ending, Limits};
+use crate::recording::{Divergence, Event, Logged, Position, Recording, Verifier};
+
+/// How a session follows a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The same run: what came in comes in at the same moments, and a run that does not pass through one of them has
+    /// diverged.
+    Same,
+    /// Another run: what came in comes in at the same instruction counts, as far as the run passes through them.
+    Branch,
+}
+
+/// Why a session no longer follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Followed {
+    /// The recording is at its end. The text is why its last run ended; none if the recording breaks off.
+    End(Option<Ending>),
+    /// The position that was asked for.
+    Reached,
+    /// The recording ended before the position.
+    NeverReached,
+    /// The run is not the one that was recorded.
+    Diverged(Divergence),
+    /// The flag of the limits was raised.
+    Interrupted,
+}
+
+/// A position cannot be gone to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PositionUnknown {
+    /// It is inside of a hit.
+    #[error(
+        "a replay stops between two instructions, so {0} cannot be gone to; leave out what is behind the point"
+    )]
+    InsideOfHit(Position),
+    /// It is behind the end.
+    #[error("{asked} is behind the end of the recording, which has {end} instructions")]
+    Behind {
+        /// The position.
+        asked: Position,
+        /// The last instruction count.
+        end: u64,
+    },
+}
+
+/// What is left of a recording.
+pub struct Course<'a> {
+    log: Vec<&'a Logged>,
+    at: usize,
+    end: Moment,
+    whole: bool,
+    way: Way,
+    inside: bool,
+    ending: Option<Ending>,
+}
+
+/// Where to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    End,
+    Icount(u64),
+    Hits(u64),
+}
+
+impl<'a> Course<'a> {
+    /// All of a recording, with those of its commands that `keep` holds for.
+    pub fn of(recording: &'a Recording, way: Way, keep: impl Fn(&Command) -> bool) -> Self {
+        let kept = |logged: &&Logged| match &logged.event {
+            Event::Command(command) => keep(command),
+            _ => true,
+        };
+        Self {
+            log: recording.log().iter().filter(kept).collect(),
+            at: 0,
+            end: recording.end(),
+            whole: recording.is_whole(),
+            way,
+            inside: false,
+            ending: None,
+        }
+    }
+
+    fn next(&self) -> Option<&'a Logged> {
+        self.log.get(self.at).copied()
+    }
+
+    /// The moment to which the run goes next.
+    fn next_moment(&self) -> Option<Moment> {
+        let left = (!self.whole && self.ending.is_none()).then_some(self.end);
+        self.next().map(|logged| logged.at).or(left)
+    }
+
+    /// Whether what comes next is due.
+    fn is_due(&self, now: Moment) -> bool {
+        self.next().is_some_and(|next| match self.way {
+            Way::Same => next.at == now,
+            Way::Branch => next.at.icount <= now.icount,
+        })
+    }
+
+    fn goal(&self, to: Option<Position>) -> Result<Goal, PositionUnknown> {
+        let end = self.end.icount;
+        let icount = match to {
+            None => return Ok(Goal::End),
+            Some(Position::Hit(hits)) => return Ok(Goal::Hits(hits)),
+            Some(inside @ Position::At { ordinal: 1.., .. }) => {
+                return Err(PositionUnknown::InsideOfHit(inside));
+            }
+            Some(Position::At { icount, .. }) => icount,
+            Some(Position::BeforeEnd(before)) => end.saturating_sub(before),
+        };
+        match to.filter(|_| icount > end) {
+            Some(asked) => Err(PositionUnknown::Behind { asked, end }),
+            None => Ok(Goal::Icount(icount)),
+        }
+    }
+}
+
+impl Session {
+    /// Compares what follows with the recording. `records` says whether its records are to be the same: they are not when
+    /// other probes are inserted.
+    pub fn verify(&mut self, recording: &Recording, records: bool) {
+        self.verify_with(Verifier::new(recording, records));
+    }
+
+    /// Goes along a recording, to a position or its end. The observer is told as that of the recorded run was.
+    ///
+    /// # Errors
+    /// The observer's, or that the position is unknown.
+    pub fn follow<O: Observer>(
+        &mut self,
+        course: &mut Course<'_>,
+        to: Option<Position>,
+        limits: &Limits,
+        observer: &mut O,
+    ) -> Result<Result<Followed, PositionUnknown>, O::Error> {
+        let goal = match course.goal(to) {
+            Ok(goal) => goal,
+            Err(unknown) => return Ok(Err(unknown)),
+        };
+        if observer.wants_sent() {
+            self.machine.keep_sent();
+        }
+        let mut counting = false;
+        let mut last = None;
+        loop {
+            if let Goal::Hits(hits) = goal
+                && let (Some(interposer), false) = (&mut self.interposer, counting)
+            {
+                interposer.stop_after_hits(hits);
+                counting = true;
+            }
+            if goal == Goal::Icount(self.icount()) {
+                return Ok(Ok(Followed::Reached));
+            }
+            if course.is_due(self.machine.moment()) {
+                if let Some(diverged) = self.come_in(course, last.take(), observer)? {
+                    return Ok(Ok(Followed::Diverged(diverged)));
+                }
+                continue;
+            }
+            let Some(until) = course.next_moment().filter(|until| self.lies_ahead(*until, course)) else {
+                return Ok(Ok(self.arrived(course, goal)));
+            };
+            let stop = self.stretch(until, goal, course.way);
+            self.pass_on(observer)?;
+            if limits.cancelled() {
+                return Ok(Ok(Followed::Interrupted));
+            }
+            if let Some(followed) = self.departed(course, until, &stop) {
+                return Ok(Ok(followed));
+            }
+            last = Some(stop);
+        }
+    }
+
+    /// Whether the run has still to go there.
+    fn lies_ahead(&self, until: Moment, course: &Course<'_>) -> bool {
+        course.next().is_some() || self.machine.moment() < until
+    }
+
+    /// Lets the run go on to the end of a slice, or to `until`.
+    fn stretch(&mut self, until: Moment, goal: Goal, way: Way) -> Stop {
+        let asked = if let Goal::Icount(icount) = goal { icount } else { u64::MAX };
+        match way {
+            Way::Same => self.slice(asked, Some(until)),
+            Way::Branch => self.slice(asked.min(until.icount), None),
+        }
+    }
+
+    /// What ends the following, if something does: the run has left the recording, or stops where a hit was asked for.
+    fn departed(&mut self, course: &Course<'_>, until: Moment, stop: &Stop) -> Option<Followed> {
+        if let Some(found) = self.course.divergence() {
+            return Some(Followed::Diverged(found.clone()));
+        }
+        let enough = self.interposer.as_ref().and_then(trapline_interposer::Interposer::enough_hits);
+        if enough.is_some() && *stop == Stop::Requested {
+            return Some(Followed::Reached);
+        }
+        let now = self.machine.moment();
+        let ended = !matches!(stop, Stop::Limit | Stop::Text(_));
+        let missed =
+            |why: String| Some(Followed::Diverged(Divergence::Missed { wanted: until, found: now, why }));
+        match course.way {
+            Way::Branch if ended && now.icount < until.icount => {
+                Some(Followed::End(Some(self.ended(stop.clone()))))
+            }
+            Way::Same if now > until => missed("it does not pass through that moment".to_owned()),
+            Way::Same if ended && now < until => {
+                let ending = self.ended(stop.clone());
+                missed(ending.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    fn ended(&mut self, stop: Stop) -> Ending {
+        self.why_ended(stop, &crate::ending::Condition::end())
+    }
+
+    /// The end of what is left.
+    fn arrived(&mut self, course: &mut Course<'_>, goal: Goal) -> Followed {
+        if goal != Goal::End {
+            return Followed::NeverReached;
+        }
+        if course.way == Way::Same {
+            self.verify_end();
+        }
+        match self.course.divergence() {
+            Some(found) => Followed::Diverged(found.clone()),
+            None => Followed::End(course.ending.take()),
+        }
+    }
+
+    /// Has come in what is due.
+    fn come_in<O: Observer>(
+        &mut self,
+        course: &mut Course<'_>,
+        stop: Option<Stop>,
+        observer: &mut O,
+    ) -> Result<Option<Divergence>, O::Error> {
+        let Some(logged) = course.next() else { return Ok(None) };
+        course.at += 1;
+        match &logged.event {
+            Event::Command(command) => {
+                let asks = matches!(command, Command::Query | Command::GetVars { .. } | Command::List { .. });
+                match self.apply(command.clone()) {
+                    Ok(reply) if course.inside || asks => observer.reply(&reply)?,
+                    Ok(_) => {}
+                    // In another run what a command names may not be there.
+                    Err(_) if course.way == Way::Branch => {}
+                    Err(error) => {
+                        let icount = logged.at.icount;
+                        return Ok(Some(Divergence::Command { icount, error: error.to_string() }));
+                    }
+                }
+            }
+            Event::Begin => {
+                course.inside = true;
+                self.course.event(logged.at, || Event::Begin);
+            }
+            Event::Drain => {}
+            Event::End(ending) => {
+                course.inside = false;
+                course.ending = Some(ending.clone());
+                self.take_stop();
+                if let Some(diverged) =
+                    self.ends_as(ending, stop, logged.at).filter(|_| course.way == Way::Same)
+                {
+                    return Ok(Some(diverged));
+                }
+                let (at, ending) = (self.machine.moment(), ending.clone());
+                self.course.event(at, || Event::End(ending));
+            }
+            Event::Saved(number) => {
+                let saved = self.snapshot();
+                self.numbered.insert(*number, saved);
+            }
+            Event::Restored(number) => {
+                let saved = self.numbered.get(number).cloned();
+                let restored = saved.map(|saved| self.restore(&saved));
+                if !matches!(restored, Some(Ok(()))) {
+                    let error = format!("snapshot {number} is not there");
+                    return Ok(Some(Divergence::Command { icount: logged.at.icount, error }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forgets that a handler has asked for the stop.
+    fn take_stop(&mut self) {
+        if let Some(interposer) = &mut self.interposer {
+            let _ = interposer.take_stopped_by();
+        }
+    }
+
+    /// An ending that the guest itself makes must come again. It does without another instruction.
+    fn ends_as(&mut self, ending: &Ending, stop: Option<Stop>, at: Moment) -> Option<Divergence> {
+        let natural =
+            matches!(ending, Ending::Halted | Ending::PoweredOff | Ending::Reset(_) | Ending::TripleFault(_));
+        if !natural {
+            return None;
+        }
+        let stop = match stop {
+            Some(Stop::Limit) | None => {
+                let (machine, interposer) = self.trap_interposer();
+                let next = machine.icount().saturating_add(1);
+                machine.run(interposer, next)
+            }
+            Some(stop) => stop,
+        };
+        let found = self.ended(stop);
+        let now = self.machine.moment();
+        (found != *ending || now != at).then(|| {
+            let why = format!("{found}; in the recording, {ending}");
+            Divergence::Missed { wanted: at, found: now, why }
+        })
+    }
+}
