@@ -20,7 +20,7 @@ use trapline_trace::ProbeName;
 use crate::name::Description;
 use crate::provider::{AtEntry, AtReturn, AtTailCall, LOGGED, Probe, Provider, ProviderError, Site};
 use crate::target::{Abi, Rules, Target, basename};
-use convention::{Evidence, evidence};
+use convention::{Evidence, evidence, may_be_variadic};
 use home::Home;
 use scan::{Body, Found, TAIL_JMP};
 
@@ -126,7 +126,9 @@ impl Fbt {
 
     /// Where a function's arguments are at its entry. With `regparm` those of a variable number are all on the stack.
     fn arguments_of(&self, body: &Body<'_>) -> Arc<dyn Arguments> {
-        let variadic = self.abi == Abi::Regparm && evidence(body.bytes, body.start) == Evidence::Variadic;
+        let variadic = self.abi == Abi::Regparm
+            && may_be_variadic(body.bytes)
+            && evidence(body.bytes, body.start) == Evidence::Variadic;
         Arc::clone(if variadic { &self.at_variadic_entry } else { &self.at_entry })
     }
 

@@ -4,7 +4,7 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::object::flow::instructions;
+use crate::object::flow::{Instructions, instructions};
 use crate::target::Rules;
 
 /// `push ebp` or `push rbp`.
@@ -61,7 +61,7 @@ impl Body<'_> {
     }
 
     /// The instructions that can be found, with their offsets.
-    fn instructions(&self) -> impl Iterator<Item = (usize, Instruction)> {
+    fn instructions(&self) -> Instructions<'_> {
         instructions(self.bytes, self.start, self.bits)
     }
 
@@ -132,26 +132,32 @@ impl Body<'_> {
     }
 
     fn all_returns(&self, targets: &dyn Targets) -> Vec<Found> {
-        let end = self.start.saturating_add(self.bytes.len() as u64);
-        let sites = self.instructions().filter_map(|(at, i)| {
-            let rule = match (i.mnemonic(), i.flow_control()) {
-                (Mnemonic::Ret, _) if i.op_count() > 0 => "ret imm16",
-                (Mnemonic::Ret, _) => "ret",
-                (Mnemonic::Jmp, FlowControl::UnconditionalBranch) => {
-                    let to = i.near_branch_target();
-                    let out = !(self.start..end).contains(&to);
-                    match out {
-                        true if targets.is_return_thunk(to) => "return thunk",
-                        true if targets.is_test(to) || targets.same_function(self.start, to) => return None,
-                        true => TAIL_JMP,
-                        false => return None,
-                    }
+        let (mut instructions, mut sites) = (self.instructions(), Vec::new());
+        while let Some((at, instruction)) = instructions.advance() {
+            if let Some(rule) = self.leaves_by(instruction, targets) {
+                sites.extend(self.site(at, at, rule));
+            }
+        }
+        sites
+    }
+
+    /// The rule by which an instruction leaves the function, if it does.
+    fn leaves_by(&self, i: &Instruction, targets: &dyn Targets) -> Option<&'static str> {
+        match (i.flow_control(), i.mnemonic()) {
+            (FlowControl::Return, Mnemonic::Ret) if i.op_count() > 0 => Some("ret imm16"),
+            (FlowControl::Return, Mnemonic::Ret) => Some("ret"),
+            (FlowControl::UnconditionalBranch, Mnemonic::Jmp) => {
+                let to = i.near_branch_target();
+                let end = self.start.saturating_add(self.bytes.len() as u64);
+                match (self.start..end).contains(&to) {
+                    false if targets.is_return_thunk(to) => Some("return thunk"),
+                    false if targets.is_test(to) || targets.same_function(self.start, to) => None,
+                    false => Some(TAIL_JMP),
+                    true => None,
                 }
-                _ => return None,
-            };
-            self.site(at, at, rule)
-        });
-        sites.collect()
+            }
+            _ => None,
+        }
     }
 
     /// A return's site, unless it may lie in a jump table.

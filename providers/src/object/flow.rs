@@ -17,19 +17,24 @@ const MOST_ENTRIES: usize = 4096;
 
 /// The instructions of the code `bytes` at the address `start`, with their offsets, ascending.
 pub fn instructions(bytes: &[u8], start: u64, bits: u32) -> Instructions<'_> {
-    let (targets, tables) = (BTreeSet::new(), Vec::new());
-    Instructions { bytes, start, bits, at: 0, targets, tables }
+    // One decoder for all of them: making one costs more than decoding an instruction.
+    let decoder = Decoder::with_ip(bits, bytes, start, DecoderOptions::NONE);
+    let (targets, tables) = (Targets::default(), Vec::new());
+    Instructions { bytes, start, bits, at: 0, decoder, instruction: Instruction::new(), targets, tables }
 }
 
 /// See [`instructions`].
-#[derive(Debug)]
+#[allow(missing_debug_implementations)] // The decoder has none.
 pub struct Instructions<'a> {
     bytes: &'a [u8],
     start: u64,
     bits: u32,
     at: usize,
-    /// Offsets that jumps and tables lead to.
-    targets: BTreeSet<usize>,
+    /// It stands at `at`.
+    decoder: Decoder<'a>,
+    /// The last one.
+    instruction: Instruction,
+    targets: Targets,
     /// Offsets of tables.
     tables: Vec<Range<usize>>,
 }
@@ -38,29 +43,43 @@ impl Iterator for Instructions<'_> {
     type Item = (usize, Instruction);
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(table) = self.tables.iter().find(|table| table.contains(&self.at)) {
-                self.at = table.end;
-                continue;
-            }
-            let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
-            let ip = self.start.wrapping_add(self.at as u64);
-            let instruction = Decoder::with_ip(self.bits, rest, ip, DecoderOptions::NONE).decode();
-            if !instruction.is_invalid() {
-                let at = self.at;
-                self.at += instruction.len();
-                self.look_at(&instruction);
-                return Some((at, instruction));
-            }
-            self.at = match rest.starts_with(&LOCK_NOP) {
-                true => self.at + LOCK_NOP.len(),
-                false => self.targets.range(self.at + 1..).next().copied()?,
-            };
-        }
+        self.advance().map(|(at, instruction)| (at, *instruction))
     }
 }
 
 impl Instructions<'_> {
+    /// The next instruction, as the iterator gives it, but not copied: whoever reads whole kernels wants few of them.
+    pub fn advance(&mut self) -> Option<(usize, &Instruction)> {
+        loop {
+            if let Some(table) = self.tables.iter().find(|table| table.contains(&self.at)) {
+                let end = table.end;
+                self.go_to(end)?;
+                continue;
+            }
+            if !self.decoder.can_decode() {
+                return None;
+            }
+            self.decoder.decode_out(&mut self.instruction);
+            if !self.instruction.is_invalid() {
+                let at = self.at;
+                self.at += self.instruction.len();
+                self.look_at();
+                return Some((at, &self.instruction));
+            }
+            let lock_nop = self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(&LOCK_NOP));
+            let next = if lock_nop { self.at + LOCK_NOP.len() } else { self.targets.after(self.at)? };
+            self.go_to(next)?;
+        }
+    }
+
+    /// Goes on at an offset. `None` if it is outside of the code.
+    fn go_to(&mut self, at: usize) -> Option<()> {
+        self.decoder.set_position(at).ok()?;
+        self.decoder.set_ip(self.start.wrapping_add(at as u64));
+        self.at = at;
+        Some(())
+    }
+
     /// The offset of an address in the function.
     fn offset(&self, address: u64) -> Option<usize> {
         let mask = if self.bits == 32 { u64::from(u32::MAX) } else { u64::MAX };
@@ -68,12 +87,13 @@ impl Instructions<'_> {
         (offset < self.bytes.len()).then_some(offset)
     }
 
-    /// Notes where an instruction may lead to.
-    fn look_at(&mut self, i: &Instruction) {
+    /// Notes where the last instruction may lead to.
+    fn look_at(&mut self) {
+        let i = &self.instruction;
         match i.flow_control() {
             FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                 if let Some(to) = self.offset(i.near_branch_target()) {
-                    self.targets.insert(to);
+                    self.targets.add(to);
                 }
             }
             // jmp [table + index * word]
@@ -105,15 +125,44 @@ impl Instructions<'_> {
             };
             // The table ends where the code that it leads to begins.
             let Some(to) = self.offset(target).filter(|to| !(from..end + size).contains(to)) else { break };
-            if (end - from) / size >= MOST_ENTRIES || self.targets.range(from..end + size).next().is_some() {
+            if (end - from) / size >= MOST_ENTRIES || self.targets.lead_into(from..end + size) {
                 break;
             }
-            self.targets.insert(to);
+            self.targets.add(to);
             end += size;
         }
         if end > from {
             self.tables.push(from..end);
         }
+    }
+}
+
+/// Offsets that jumps and tables lead to. Most code has no table and decodes without a gap, so that nobody asks for them:
+/// they are put in order when somebody does.
+#[derive(Debug, Default)]
+struct Targets {
+    sorted: BTreeSet<usize>,
+    added: Vec<usize>,
+}
+
+impl Targets {
+    fn add(&mut self, at: usize) {
+        self.added.push(at);
+    }
+
+    fn sorted(&mut self) -> &BTreeSet<usize> {
+        self.sorted.extend(self.added.drain(..));
+        &self.sorted
+    }
+
+    /// The first one behind an offset.
+    fn after(&mut self, at: usize) -> Option<usize> {
+        self.sorted().range(at + 1..).next().copied()
+    }
+
+    /// Whether one of them is in a range.
+    fn lead_into(&mut self, range: Range<usize>) -> bool {
+        self.sorted().range(range).next().is_some()
     }
 }
 
@@ -127,62 +176,5 @@ enum Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn offsets(bytes: &[u8], bits: u32) -> Vec<usize> {
-        instructions(bytes, 0x1000, bits).map(|(at, _)| at).collect()
-    }
-
-    #[test]
-    fn code_behind_a_table_of_addresses_is_found() {
-        // jmp [eax*4 + 0x1007]; two addresses; ret; nop; ret
-        let mut bytes = vec![0xff, 0x24, 0x85, 0x07, 0x10, 0, 0];
-        for to in [0x100fu32, 0x1011] {
-            bytes.extend(to.to_le_bytes());
-        }
-        bytes.extend([0xc3, 0x90, 0xc3]);
-        assert_eq!(offsets(&bytes, 32), [0, 15, 16, 17]);
-    }
-
-    #[test]
-    fn code_behind_a_table_of_distances_is_found() {
-        // lea rdx,[rip+9]; movsxd rax,[rdx+rax*4]; add rax,rdx; jmp rax; two distances from 0x1010; ret; ret
-        let mut bytes =
-            vec![0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0, 0xff, 0xe0];
-        for by in [8u32, 9] {
-            bytes.extend(by.to_le_bytes());
-        }
-        bytes.extend([0xc3, 0xc3]);
-        assert_eq!(offsets(&bytes, 64), [0, 7, 11, 14, 24, 25]);
-        // Data that is no table is decoded: nobody knows what it is.
-        bytes[16] = 0xff;
-        assert_eq!(offsets(&bytes, 64)[..4], [0, 7, 11, 14]);
-    }
-
-    #[test]
-    fn what_does_not_decode_is_passed_over_where_a_jump_leads_behind_it() {
-        // jmp +2; two bytes that are nothing; ret; one that is nothing; ret
-        assert_eq!(offsets(&[0xeb, 2, 0xff, 0xff, 0xc3, 0x06, 0xc3], 64), [0, 4]);
-        // lock nop; ret
-        assert_eq!(offsets(&[0x90, 0xf0, 0x90, 0xc3], 32), [0, 3]);
-    }
-
-    #[test]
-    fn any_bytes_end() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        for _ in 0..2000 {
-            let mut bytes = vec![0; 256];
-            for byte in &mut bytes {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                *byte = state as u8;
-            }
-            for bits in [32, 64] {
-                let found = offsets(&bytes, bits);
-                assert!(found.windows(2).all(|pair| pair[0] < pair[1]));
-            }
-        }
-    }
-}
+#[path = "flow_tests.rs"]
+mod tests;
