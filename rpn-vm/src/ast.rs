@@ -1,6 +1,6 @@
 //! The syntax tree of a probe program file, with symbols still symbolic.
 //!
-//! It is what the parser makes, the printer prints and the linker resolves.
+//! The parser makes it, the printer prints it, and the linker resolves it.
 //! It is not checked code: only [`crate::Verified`] can run.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::diag::Diagnostics;
 use crate::instructions::Op;
 use crate::source::{Sources, Span};
 
-/// What the module named in the file header is (`modtype =`).
+/// The kind of the module named in the file header (`modtype =`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModType {
     /// The kernel.
@@ -132,7 +132,7 @@ impl Expr {
         })
     }
 
-    /// The probe description that stands in place of a symbol: a text with a colon, which no symbol has. `file.c:123`, a
+    /// The probe description that takes the place of a symbol: a text with a colon, which no symbol has. `file.c:123`, a
     /// name and a number, is a source line.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
@@ -170,7 +170,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// The expression that says where.
+    /// The expression of the location.
     #[must_use]
     pub const fn expr(&self) -> &Expr {
         match self {
@@ -179,7 +179,7 @@ impl Location {
     }
 }
 
-/// What a watchpoint probe waits for (`watchpoint =`).
+/// The access that hits a watchpoint (`watchpoint =`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Watch {
     /// `x`: execution.
@@ -215,11 +215,11 @@ pub struct ProbePoint {
     pub location: Location,
     /// `watchpoint =`; `None` for a breakpoint probe.
     pub watch: Option<Watch>,
-    /// `opcode =`: the first byte at the location; 0 when a watchpoint does not say.
+    /// `opcode =`: the first byte at the location; 0 for a watchpoint without it.
     pub opcode: u8,
     /// `minor =`.
     pub minor: u32,
-    /// `ignore =`: hits passed over before the handler first runs.
+    /// `ignore =`: hits to skip before the handler first runs.
     pub ignore: u32,
     /// `maxhits =`: hits after which the probe point disables itself.
     pub maxhits: u32,
@@ -227,9 +227,9 @@ pub struct ProbePoint {
     pub group: Option<String>,
     /// `type =`.
     pub kind: Option<String>,
-    /// `logonfault =` of this probe point, over the file's.
+    /// `logonfault =` of this probe point, which overrides that of the file.
     pub logonfault: Option<bool>,
-    /// `excpt_mask =` of this probe point, over the file's.
+    /// `excpt_mask =` of this probe point, which overrides that of the file.
     pub excpt_mask: Option<u32>,
     /// The handler.
     pub handler: Routine,
@@ -288,8 +288,8 @@ pub struct Program {
     pub probes: Vec<ProbePoint>,
     /// The procedures in the order of the file.
     pub procs: Vec<Routine>,
-    /// Findings that are not errors.
+    /// The warnings.
     pub warnings: Diagnostics,
-    /// The texts it came from.
+    /// Its source texts.
     pub sources: Arc<Sources>,
 }

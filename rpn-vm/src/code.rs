@@ -22,7 +22,7 @@ pub struct Insn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CodeError {
     /// A byte that is no opcode.
-    #[error("byte {offset} holds {code:#04x}, which is no opcode")]
+    #[error("byte {offset} is {code:#04x}, which is not an opcode")]
     Opcode {
         /// Where.
         offset: usize,

@@ -1,7 +1,7 @@
 //! Diagnostics as data, and the renderer that shows them with their source line.
 //!
-//! A [`Diagnostic`] owns everything it needs to be shown, so it outlives the
-//! compilation. Nothing here decides what is an error: [`crate::CODES`] does.
+//! A [`Diagnostic`] owns all of its data, so it outlives the
+//! compilation. [`crate::CODES`] decides which findings are errors.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::findings::{self, Severity};
 use crate::near::near_miss;
 use crate::source::{Sources, Span};
 
-/// A place that helps to understand a finding.
+/// A place in the source that helps to understand a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// What is there; the place completes it, as in `included from`.
+    /// The words before the place, such as `included from`.
     pub message: String,
     /// The file's name as given.
     pub file: String,
@@ -20,7 +20,7 @@ pub struct Note {
     pub line: u32,
     /// Column, from 1, in characters.
     pub col: u32,
-    /// Characters meant.
+    /// Number of characters.
     pub len: u32,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Note {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// A stable name of the kind of finding, such as `unknown-instruction`; one of [`crate::CODES`].
     pub code: &'static str,
@@ -47,7 +47,7 @@ pub struct Diagnostic {
     pub len: u32,
     /// One sentence.
     pub message: String,
-    /// Other places: the macros it came out of, the files that include it, an earlier definition.
+    /// Other places: the macros it was expanded from, the files that include it, an earlier definition.
     pub notes: Vec<Note>,
     /// What to do about it.
     pub help: Option<String>,
@@ -97,7 +97,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Most findings kept of one compilation.
+    /// Most findings that are kept of one compilation.
     pub const LIMIT: usize = 200;
 
     /// How many of them are errors.
@@ -138,20 +138,20 @@ pub(crate) struct Sink {
     failed: bool,
 }
 
-/// Macros of one finding that are named.
+/// Most macros that a finding names.
 const NAMED_MACROS: usize = 8;
 
-/// Includes of one finding that are named, apart from the first.
+/// Most includes that a finding names, besides the first.
 const NAMED_INCLUDES: usize = 8;
 
-/// One finding on its way into a [`Sink`]; only place, code and message are needed.
+/// A finding to be added to a [`Sink`]. Only place, code and message are mandatory.
 #[derive(Debug, Default)]
 pub(crate) struct Finding {
     pub span: Span,
     pub code: &'static str,
     pub message: String,
     pub help: Option<String>,
-    /// Places, each behind the words that it completes.
+    /// Places, each with the words before it.
     pub notes: Vec<(String, Span)>,
 }
 
@@ -175,7 +175,7 @@ impl Sink {
         self.report(sources, Finding { span, code, message, ..Finding::default() });
     }
 
-    /// Adds a finding. Its code says whether it is an error; the notes on macros and includes come by themselves.
+    /// Adds a finding. Its code says whether it is an error. Notes on macros and includes are added automatically.
     pub fn report(&mut self, sources: &Sources, finding: Finding) {
         let Finding { span, code, message, help, notes } = finding;
         let row = findings::by_name(code);
@@ -204,7 +204,7 @@ impl Sink {
         self.found.push((span, diagnostic));
     }
 
-    /// The [`near_miss`] for a finding that would be kept; what is only counted is not worth the search.
+    /// The [`near_miss`] for a finding, unless the finding would only be counted: then the search is skipped.
     pub fn near_miss<'a>(&self, name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         if self.keeps() { near_miss(name, known) } else { None }
     }
@@ -231,7 +231,7 @@ fn note(sources: &Sources, message: String, at: Span) -> Note {
     Note { message, file: file.to_owned(), line, col: at.col, len: at.len }
 }
 
-/// How a place came about: out of which macros, included from where.
+/// The notes on a place: the macros it was expanded from, and the files that include it.
 fn origin(sources: &Sources, span: Span) -> Vec<Note> {
     let macros = sources.expansions(span);
     let mut notes = Vec::new();

@@ -1,7 +1,7 @@
-//! What a handler can see and touch of the world: the [`Host`] trait.
+//! The [`Host`] trait: everything that a handler can read and change outside the interpreter.
 //!
-//! Every access is NOFAULT: it answers or says which address failed, and has
-//! no side effect on the guest but the one asked for. The interpreter calls a
+//! Every access is NOFAULT: it succeeds or names the address that failed, and has
+//! no side effect on the guest beyond the requested one. The interpreter calls a
 //! host only for instructions of a verified program.
 
 use crate::regs::Reg;
@@ -19,12 +19,12 @@ pub enum Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault(pub u64);
 
-/// What a probe point knows of the call that it belongs to.
+/// An argument of a probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
     /// `push arg, n`: argument n, from 0.
     Number(u8),
-    /// `push ret`: what the function returns.
+    /// `push ret`: the return value of the function.
     Returned,
 }
 
@@ -33,11 +33,11 @@ pub enum Argument {
 pub enum ArgumentError {
     /// The probe point has no such argument: INVALID_OPERAND(8, n); for `push ret` n is all ones.
     None,
-    /// It is in memory, and this address of it cannot be read: INVALID_ADDR.
+    /// The argument is in memory, and this address of it cannot be read: INVALID_ADDR.
     Fault(u64),
 }
 
-/// What a host service sees of the running handler (docs/probe-language.md, "Host services and exits").
+/// The stack of the running handler, for a host service (docs/probe-language.md, "Host services and exits").
 pub trait CallkStack {
     /// Pops the top element, of the guest's width.
     fn pop(&mut self) -> u64;

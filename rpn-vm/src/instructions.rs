@@ -1,9 +1,9 @@
-//! The one instruction table of the RPN language: every mnemonic and operand form of dprobes.lang(8) 3.6.4 as data, with
+//! The instruction table of the RPN language: every mnemonic and operand form of dprobes.lang(8) 3.6.4 as data, with
 //! its old and removed forms.
 //!
 //! It is the single source for opcode numbers, the parser, the printer, the encoder and decoder, the verifier's effect
-//! classes, the lints and the documentation. What an instruction does is in `vm`. Invariants: opcodes are unique and
-//! never reused, because PPDF files hold them; a form names its operand by `%`.
+//! classes, the lints and the documentation. `vm` implements the instructions. Invariants: opcodes are unique and
+//! never reused, because PPDF files contain them; `%` in a form is its operand.
 //!
 //! # A new instruction
 //!
@@ -69,7 +69,7 @@ impl OperandKind {
     }
 }
 
-/// What an instruction may change outside the virtual machine (docs/probe-language.md, "Observe-only").
+/// What an instruction may change outside the interpreter (docs/probe-language.md, "Observe-only").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing of the guest.
@@ -126,7 +126,7 @@ pub enum Throws {
     May,
     /// Only LOG_OVERFLOW, which `excpt_mask` masks by default.
     Overflow,
-    /// That depends on the register: `msr` and a segment register that is written can.
+    /// It depends on the register: `msr` and writes of segment registers can.
     Register,
 }
 
@@ -148,9 +148,9 @@ pub struct Row {
     pub pops: u8,
     /// Elements pushed, or [`VARIES`].
     pub pushes: u8,
-    /// What it may change outside the virtual machine.
+    /// What it may change outside the interpreter.
     pub effect: Effect,
-    /// The man page's group, which is also where the interpreter implements it.
+    /// The man page's group, which also tells the interpreter where it is implemented.
     pub group: Group,
     /// Whether it can raise an exception.
     pub throws: Throws,
@@ -343,23 +343,23 @@ table! {
     0xc0 PushTspN "push tsp, %" Disp 0 1 Pure Internal Never;
     0xc1 PopTspN "pop tsp, %" Disp 1 0 Pure Internal Never;
     0xc2 CopyTspN "copy tsp, %" Disp 0 0 Pure Internal Never;
-    // Data Group, the form that takes anything: last, so that words win over symbols
+    // Data Group: the form that accepts any name comes last, so that keywords take precedence over symbols
     0x7f Push "push %" Value 0 1 Pure Data Never;
 }
 
-/// An old form that still means something (docs/probe-language.md, "Old forms").
+/// An old form that is still accepted (docs/probe-language.md, "Old forms").
 #[derive(Debug, Clone, Copy)]
 pub struct Alias {
     /// The old text.
     pub form: &'static str,
-    /// The instruction it means.
+    /// The instruction that it stands for.
     pub op: Op,
-    /// A warning to give, where the meaning is not quite the same.
+    /// A warning, if the meaning differs slightly.
     pub warning: Option<&'static str>,
 }
 
 const SIZED_LOG: Option<&str> =
-    Some("`log <count>` logs whole stack elements, so the logged element size differs from the old form");
+    Some("the old form logged elements of its own size; `log N` logs whole stack elements");
 
 /// Old forms.
 pub const ALIASES: &[Alias] = &[

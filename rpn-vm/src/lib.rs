@@ -1,16 +1,16 @@
 //! The RPN probe-handler language of DProbes: parser, instruction table, assembler, verifier, interpreter.
 //!
-//! The language is that of dprobes.lang(8) 3.6.4; what the man page leaves open is settled in
-//! `docs/probe-language.md`. The way of a program:
+//! The language is that of dprobes.lang(8) 3.6.4; `docs/probe-language.md` defines what the man page
+//! leaves open. The stages of a program:
 //!
 //! 1. [`parse`] turns source text into a [`Program`], or into [`Diagnostics`] that name every error.
 //! 2. [`Program::link`] resolves symbols through a [`SymbolResolver`] and verifies each handler.
 //! 3. [`Vm::run`] runs a [`Verified`] handler against a [`Host`], at each hit, without allocating.
 //!
-//! A compiled program ([`ppdf`]) is a [`Program`] again when it is read, and goes the same way from there.
+//! Reading a compiled program ([`ppdf`]) gives a [`Program`], which then passes stages 2 and 3.
 //!
 //! The instruction set is data ([`TABLE`]): parser, printer, encoder, decoder and verifier are views
-//! of it. This crate never touches a guest: it sees the world through [`Host`] alone.
+//! of it. This crate never touches a guest directly, only through [`Host`].
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! The procedures that come with the language: files of `library/`, held in the binary, included by
-//! `#include <trapline/NAME>`. Each file says on its first lines what it has; docs/probe-language.md
-//! describes it.
+//! `#include <trapline/NAME>`. The first lines of each file list its procedures; docs/probe-language.md
+//! describes them.
 
 use crate::near::near_miss;
 
-/// What their names begin with in an `#include`.
+/// The prefix of their names in an `#include`.
 pub const PREFIX: &str = "trapline/";
 
 /// Name and text of each file.
@@ -17,7 +17,7 @@ pub const LIBRARY: &[(&str, &str)] = &[
     ("memory.rpn", include_str!("../library/memory.rpn")),
 ];
 
-/// The text of a file. `Err`: why there is none, and what was meant perhaps.
+/// The text of a file. `Err`: why there is none, and the file that was probably meant.
 pub(crate) fn find(name: &str) -> Result<&'static str, (String, Option<String>)> {
     if let Some((_, text)) = LIBRARY.iter().find(|(own, _)| *own == name) {
         return Ok(text);
@@ -26,7 +26,7 @@ pub(crate) fn find(name: &str) -> Result<&'static str, (String, Option<String>)>
         Some(near) => format!("did you mean <{PREFIX}{near}>?"),
         None => {
             let all: Vec<String> = LIBRARY.iter().map(|(own, _)| format!("<{PREFIX}{own}>")).collect();
-            format!("there are {}", all.join(", "))
+            format!("the files are {}", all.join(", "))
         }
     };
     Err(("no such file in the library".to_owned(), Some(help)))

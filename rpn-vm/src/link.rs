@@ -1,8 +1,8 @@
 //! The linker: symbols to values, labels to instruction indices, one verified
 //! handler for each probe point.
 //!
-//! Symbols come through [`SymbolResolver`]; what a location's value means for
-//! an address space is the caller's business (docs/providers.md, "Kernel and user").
+//! Symbols come from a [`SymbolResolver`]. The caller converts a location's value
+//! to an address (docs/providers.md, "Kernel and user").
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
 
 /// Where symbols come from.
 pub trait SymbolResolver {
-    /// The value of a symbol: of `module` when given (an `offset =`), else of the kernel.
+    /// The value of a symbol: in `module` if given (for `offset =`), else in the kernel.
     fn resolve(&self, module: Option<&str>, name: &str) -> Option<u64>;
 
-    /// Why a name that was not found has no value, if there is more to say than that it is unknown, and what would help.
+    /// For a name that was not found: a reason beyond "unknown symbol", if there is one, and what to do.
     fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
         let _ = (module, name);
         None
     }
 
-    /// Names near to one that was not found, best first.
+    /// Known names similar to one that was not found, best first.
     fn suggest(&self, module: Option<&str>, name: &str) -> Vec<String> {
         let _ = (module, name);
         Vec::new()
     }
 }
 
-/// A resolver that knows no symbol.
+/// A resolver without symbols.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSymbols;
 
@@ -43,7 +43,7 @@ impl SymbolResolver for NoSymbols {
     }
 }
 
-/// A resolver for which every symbol is 0: for checking a program without its module.
+/// A resolver that gives 0 for every symbol: for checking a program without its module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AnySymbol;
 
@@ -80,14 +80,14 @@ pub struct LinkedLocation {
     /// The first symbol that is added, when there is one; or a probe description ([`Expr::description`]), whose value
     /// is 0.
     pub symbol: Option<String>,
-    /// What that symbol resolved to.
+    /// The value of that symbol.
     pub symbol_value: Option<u64>,
-    /// Everything else: `value - symbol_value`, modulo the width.
+    /// The rest: `value - symbol_value`, modulo the width.
     pub addend: u64,
     /// The whole expression, modulo the width. Without a symbol, a number as the user wrote it.
     pub value: u64,
-    /// How far it is from the start of its module, for stack traces: `value`, unless who knows the module
-    /// has set it.
+    /// Its offset from the start of the module, for stack traces. It is `value` until the caller, who knows the module,
+    /// sets it.
     pub offset: u64,
     /// The upper end of an address range, inclusive.
     pub end: Option<u64>,
@@ -100,7 +100,7 @@ pub struct LinkedLocation {
 pub struct LinkedProbe {
     /// Where.
     pub location: LinkedLocation,
-    /// What a watchpoint probe waits for.
+    /// The access that hits a watchpoint.
     pub watch: Option<Watch>,
     /// The byte expected there.
     pub opcode: u8,
@@ -108,7 +108,7 @@ pub struct LinkedProbe {
     pub major: u32,
     /// Minor code.
     pub minor: u32,
-    /// Hits passed over first.
+    /// Hits to skip first.
     pub ignore: u32,
     /// Hits after which it disables itself.
     pub maxhits: u32,
@@ -118,13 +118,13 @@ pub struct LinkedProbe {
     pub group: Option<String>,
     /// `type =`.
     pub kind: Option<String>,
-    /// The handler; probe points whose handlers are the same share it.
+    /// The handler, shared by all probe points with the same code.
     pub handler: Arc<Verified>,
     /// Source line of each of its instructions.
     pub lines: Box<[u32]>,
     /// File name and line of the definition.
     pub origin: (String, u32),
-    /// Where the location expression stands, for the caller's own diagnostics.
+    /// Location of the expression in the source, for diagnostics of the caller.
     pub span: Span,
 }
 
@@ -137,12 +137,12 @@ pub struct LinkedProgram {
     pub width: Width,
     /// The probe points in the order of the file.
     pub probes: Vec<LinkedProbe>,
-    /// The texts it came from.
+    /// Its source texts.
     pub sources: Arc<Sources>,
 }
 
 impl Program {
-    /// Resolves symbols and makes a verified handler for each probe point.
+    /// Resolves symbols, and links and verifies the handler of each probe point.
     ///
     /// # Errors
     /// Unknown symbols, values that do not fit the width, registers that this width does not have.

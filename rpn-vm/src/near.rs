@@ -1,6 +1,6 @@
-//! Near misses: which of the known names was perhaps meant.
+//! Near misses: the known name that the user probably meant.
 
-/// The best near miss of `name` among `known`, if one is near enough to be a typing error.
+/// The best near miss of `name` among `known`, if one is close enough to be a typing error.
 pub(crate) fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 64 {
         return None;
@@ -12,7 +12,7 @@ pub(crate) fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) ->
         3..=5 => 2,
         _ => 3,
     };
-    // An edit changes the length by one at the most, and takes away or adds one letter.
+    // An edit changes the length by at most one, and removes or adds one letter.
     let may_be_near = |k: &str| {
         let (its_length, its_letters) = length_and_letters(k);
         k.len() <= 64
@@ -28,12 +28,12 @@ pub(crate) fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) ->
         .map(|(_, k)| k)
 }
 
-/// How many characters a name has, and which of them are ASCII, five bits of each: in both cases of a letter they are
-/// the same.
+/// The number of characters of a name, and a set of its ASCII characters by their low five bits, which are the same in
+/// both cases of a letter.
 fn length_and_letters(name: &str) -> (u32, u32) {
     name.bytes().fold((0, 0), |(length, letters), byte| match byte {
         0..0x80 => (length + 1, letters | 1 << (byte & 31)),
-        // A character has one byte that is no continuation.
+        // Each character has exactly one byte that is not a continuation byte.
         _ => (length + u32::from(byte >= 0xc0), letters),
     })
 }

@@ -1,7 +1,7 @@
 //! The printer: a [`Program`] or single instructions back to source text.
 //!
-//! What it prints parses to the same program. Comments, macros and includes
-//! are gone by then; old forms come out in their present spelling.
+//! The output parses to the same program. Comments, macros and includes
+//! are not kept, and old forms are printed in their current spelling.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ impl Expr {
     }
 }
 
-/// A name, in quotes when it could be read as something else.
+/// A name, in quotes if it could be read as something else.
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -50,7 +50,7 @@ fn quoted(name: &str) -> String {
     if plain { name.to_owned() } else { format!("\"{name}\"") }
 }
 
-/// Words that `push` reads as something else than a symbol.
+/// Words that `push` does not read as symbols.
 const KEYWORDS: &[&str] = &[
     "lv", "gv", "pid", "procid", "task", "x", "lp", "plp", "stp", "sbp", "tsp", "bif", "wif", "dif", "qif",
     "bis", "wis", "dis", "qis",
@@ -106,7 +106,7 @@ impl Program {
         self.to_source_with(&mut |_| String::new())
     }
 
-    /// The whole program as source text; `mark` says what stands behind each procedure, probe point and instruction.
+    /// The whole program as source text; `mark` gives the comment after each procedure, probe point and instruction.
     pub(crate) fn to_source_with(&self, mark: &mut dyn FnMut(Span) -> String) -> String {
         let mut out = String::new();
         header(&mut out, &self.header);
@@ -124,7 +124,7 @@ impl Program {
     }
 }
 
-/// A line with its mark, in a column of its own where that can be.
+/// A line with its mark, in a separate column if there is room.
 fn marked(out: &mut String, text: &str, mark: &str) {
     if mark.is_empty() {
         let _ = writeln!(out, "{text}");
@@ -179,7 +179,7 @@ pub(crate) fn name_list(names: &[String]) -> String {
 }
 
 impl Location {
-    /// The statement that says where.
+    /// The statement of the location.
     pub(crate) fn to_source(&self) -> String {
         match self {
             Self::Offset(e) => format!("offset = {}", e.to_source()),

@@ -1,15 +1,15 @@
 //! The registers of the manual's Appendix A (docs/probe-language.md, "Registers"): names, index numbers,
 //! permissions, and the canonical register that the host is asked for.
 //!
-//! It is a table and its look-ups. It is not an access path: values come from
+//! A table and its look-ups. Values of registers come from
 //! the [`crate::Host`]. Indices up to 0x55 are Appendix A's; 0x80 and above
-//! are ours, for x86-64.
+//! are Trapline's, for x86-64.
 
 use crate::instructions::OperandKind;
 
 macro_rules! canonical {
     ($($(#[$meta:meta])* $name:ident),* $(,)?) => {
-        /// A register as the host sees it: one name for each piece of state, whatever width the program used.
+        /// A register as the host sees it: one name for each piece of state, for all widths.
         ///
         /// `Ax`..`R15`, `Ip` and `Flags` are the full registers of the mode (32 bits on IA32, 64 on x86-64);
         /// the interpreter cuts them to 32 bits for IA32 names.
@@ -81,7 +81,7 @@ impl Reg {
     }
 }
 
-/// How a register becomes stack elements.
+/// How a register is split into stack elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// One element.
@@ -107,9 +107,9 @@ pub struct RegRow {
     pub index: u8,
     /// Its name, lower case.
     pub name: &'static str,
-    /// What the host is asked for.
+    /// The register that the host is asked for.
     pub reg: Reg,
-    /// How it becomes stack elements.
+    /// How it is split into stack elements.
     pub shape: Shape,
     /// Whether `push u` may name it.
     pub push_u: bool,
@@ -236,7 +236,7 @@ impl RegRow {
     /// Whether the instruction form may name this register; the error says why not.
     ///
     /// # Errors
-    /// The reason, as a sentence that ends with what to use instead where there is something.
+    /// The reason, with what to use instead if there is anything.
     pub fn permits(&self, kind: OperandKind) -> Result<(), String> {
         let n = self.name;
         match kind {
@@ -261,7 +261,7 @@ impl RegRow {
     }
 }
 
-/// Whether a name is a register, be it reserved.
+/// Whether a name is a register, reserved ones included.
 pub(crate) fn known(name: &str) -> bool {
     by_name(name).is_some() || reserved(name)
 }

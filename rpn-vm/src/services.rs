@@ -1,12 +1,13 @@
-//! The host services of `callk` (docs/probe-language.md, "Host services and exits"): the language's one extension point, as data.
+//! The host services of `callk` (docs/probe-language.md, "Host services and exits") as data: the extension point of the
+//! language.
 //!
-//! A service gets its arguments from the stack and leaves its results there. What it does is the host's business; here
-//! is what a program may rely on, and what the verifier must know.
+//! A service pops its arguments and pushes its results. The host implements it; this table holds
+//! what programs may rely on and what the verifier must know.
 
-/// A service that `callk` finds under its number.
+/// A service of `callk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// What `callk` pops to find it.
+    /// The number that `callk` pops.
     pub number: u64,
     /// Its name.
     pub name: &'static str,
@@ -14,7 +15,7 @@ pub struct Service {
     pub stack: &'static str,
     /// What it does.
     pub does: &'static str,
-    /// Whether it leaves the guest and the length of the run as they are.
+    /// Whether it changes neither the guest nor the length of the run.
     pub observes: bool,
 }
 
@@ -35,21 +36,21 @@ pub const SERVICES: &[Service] = &[
         number: STOP,
         name: "stop",
         stack: "--",
-        does: "ends the run when the probed instruction has completed",
+        does: "ends the run after the probed instruction has completed",
         observes: false,
     },
     Service {
         number: FREEZE,
         name: "freeze",
         stack: "--",
-        does: "keeps the channel as it is after this hit's record; hits from then on leave none and are counted",
+        does: "freezes the channel after this hit's record; later hits leave no record and are counted",
         observes: true,
     },
     Service {
         number: RESUME,
         name: "resume",
         stack: "--",
-        does: "lets records into the channel again, this hit's first",
+        does: "resumes recording, from this hit on",
         observes: true,
     },
     Service {
@@ -64,7 +65,7 @@ pub const SERVICES: &[Service] = &[
         number: SYMBOL,
         name: "symbol",
         stack: "address -- offset name.. count",
-        does: "the symbol that holds the address: the bytes of its name in elements, and how many they are, 0 when there is none",
+        does: "the symbol that contains the address: its name as elements, and their count, 0 if there is no symbol",
         observes: true,
     },
 ];

@@ -1,8 +1,8 @@
 //! Source files, and positions in them.
 //!
-//! It keeps every text that took part in a compilation, which file included which, and which macro made
-//! what, so that a diagnostic can show its line and say how it came about; of a compiled file, the lines that it can print
-//! again. It reads no files; a [`crate::Loader`] does. A position counts physical lines; what is shown is the presumed one,
+//! It keeps every source text of a compilation, the includes between files, and the macro expansions,
+//! so that a diagnostic can show its line and its origin. Of a compiled file it keeps the lines that can be printed
+//! again. A [`crate::Loader`] reads the files. A position counts physical lines; messages show the presumed line,
 //! which `#line` can change.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Span {
     pub col: u32,
     /// Number of characters.
     pub len: u32,
-    /// Which macro expansion of [`Sources`] it came out of, from 1; 0 when the text itself has it here.
+    /// The macro expansion of [`Sources`] that it comes from, counted from 1; 0 if the source text has it here.
     pub via: u32,
 }
 
@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// From this physical line on, lines have other numbers, and perhaps another file name.
+/// The effect of `#line`: from this physical line on, lines have other numbers and perhaps another file name.
 #[derive(Debug)]
 struct Mark {
     from: u32,
@@ -46,7 +46,7 @@ struct Mark {
 struct SourceFile {
     name: String,
     lines: Arc<[String]>,
-    /// Lines known without the text: of a file that was compiled elsewhere.
+    /// Lines of a file that was compiled elsewhere, known without its text.
     known: BTreeMap<u32, String>,
     included_from: Option<Span>,
     marks: Vec<Mark>,
@@ -59,7 +59,7 @@ pub struct Sources {
     main: u32,
     /// Name and place of each macro definition.
     macros: Vec<(String, Span)>,
-    /// For each expansion its macro, and the expansion that its name came out of, or 0.
+    /// For each expansion its macro, and the expansion that contained the macro's name, or 0.
     expansions: Vec<(u32, u32)>,
 }
 
@@ -94,7 +94,7 @@ impl Sources {
         file
     }
 
-    /// The file that was to be compiled: what came before it are definitions of the command line.
+    /// The main file. Files before it are definitions of the command line.
     #[must_use]
     pub const fn main(&self) -> u32 {
         self.main
@@ -153,13 +153,13 @@ impl Sources {
     /// From physical line `from` on, lines count from `number`.
     pub(crate) fn mark(&mut self, file: u32, from: u32, number: u32, name: Option<String>) {
         if let Some(file) = self.files.get_mut(file as usize) {
-            // A name that stays is repeated, so that a look-up does not search far.
+            // An unchanged name is repeated here, so that a look-up needs one entry only.
             let name = name.or_else(|| file.marks.last().and_then(|m| m.name.clone()));
             file.marks.push(Mark { from, number, name });
         }
     }
 
-    /// Whether a place is in the file that was to be compiled, and `#line` does not say otherwise.
+    /// Whether a place is in the main file, also by `#line`.
     pub(crate) fn in_main(&self, span: Span) -> bool {
         span.file == self.main && span.via == 0 && self.presumed(span).0 == self.name(self.main)
     }
@@ -170,13 +170,13 @@ impl Sources {
         small(self.macros.len() - 1)
     }
 
-    /// Registers an expansion of a macro whose name came out of expansion `parent`; answers its number.
+    /// Registers an expansion of a macro whose name comes from expansion `parent`; answers its number.
     pub(crate) fn expand(&mut self, definition: u32, parent: u32) -> u32 {
         self.expansions.push((definition, parent));
         small(self.expansions.len())
     }
 
-    /// The macros that a place came out of, the one named in the text first: name and definition.
+    /// The macros that a place was expanded from, as name and definition; the one in the source text comes first.
     pub(crate) fn expansions(&self, span: Span) -> Vec<(&str, Span)> {
         let mut chain = Vec::new();
         let mut via = span.via;

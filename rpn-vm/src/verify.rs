@@ -1,10 +1,10 @@
-//! The verifier: the only way from code to something that can run.
+//! The verifier: the only way from code to a program that can run.
 //!
 //! [`Verified`] has no public constructor and no way to change it. The
 //! verifier checks targets, operands and registers, computes
-//! whether a program is observe-only (docs/probe-language.md, "Observe-only"), and pre-decodes. What it
-//! cannot know before the run (variable indices from the stack, addresses) is
-//! an exception at run time.
+//! whether a program is observe-only (docs/probe-language.md, "Observe-only"), and pre-decodes. Errors that it
+//! cannot find before the run (variable indices from the stack, addresses) are
+//! exceptions at run time.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ impl fmt::Display for Width {
     }
 }
 
-/// What a program may use in one run, from its headers.
+/// The limits of a program for one run, from its headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The guest's word.
@@ -69,7 +69,7 @@ pub struct Limits {
     pub vars: u32,
     /// Global variables.
     pub gvars: u32,
-    /// Exceptions that are generated, by x-field bit.
+    /// Exceptions that can be caught, by x-field bit.
     pub excpt_mask: u32,
     /// Whether the probe runs in kernel mode, for `exit n`.
     pub kernel: bool,
@@ -79,7 +79,7 @@ pub struct Limits {
     pub autostacktrace: bool,
 }
 
-/// Code and its environment as the linker or a file gives it: not to be trusted.
+/// Untrusted code and its limits, from the linker or a file.
 #[derive(Debug, Clone)]
 pub struct Unverified {
     /// Instructions of all routines, one after the other; each routine ends with `exit` or `ret`.
@@ -100,8 +100,8 @@ pub struct VerifyError {
     pub reason: String,
 }
 
-/// What the hot loop does with an instruction, chosen once, by the verifier. It is a view of [`Op`]: what has no
-/// place of its own here is [`Quick::General`].
+/// How the hot loop executes an instruction; the verifier chooses it once. A view of [`Op`]: instructions without an
+/// entry here are [`Quick::General`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Quick {
@@ -212,7 +212,7 @@ pub(crate) struct Fast {
 #[derive(Debug)]
 pub struct Verified {
     pub(crate) fast: Box<[Fast]>,
-    /// Whether a run may write to the stack before it throws.
+    /// Whether a run may write to the stack, except by throwing an exception.
     pub(crate) writes_stack: bool,
     code: Box<[Insn]>,
     routines: Box<[u32]>,
@@ -245,7 +245,7 @@ impl Verified {
         &self.routines
     }
 
-    /// A disassembly, one instruction a line.
+    /// A disassembly, one instruction per line.
     #[must_use]
     pub fn disassemble(&self) -> String {
         let mut out = String::new();
@@ -256,7 +256,7 @@ impl Verified {
     }
 }
 
-/// Checks code; only what passes can run.
+/// Checks code. Only verified code can run.
 ///
 /// # Errors
 /// The first instruction that may not run, and why.
@@ -292,8 +292,8 @@ pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
     Ok(Verified { fast, writes_stack, code, routines, limits, observe_only })
 }
 
-/// Whether an instruction leaves the guest as it is. A service does when its number stands right before it and no jump
-/// comes between the two.
+/// Whether an instruction does not change the guest. For a service that is known if its number is pushed right before
+/// it and no jump goes between the two.
 fn observes(code: &[Insn], index: usize) -> bool {
     let Some(insn) = code.get(index) else { return false };
     match insn.op.row().effect {

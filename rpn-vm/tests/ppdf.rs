@@ -279,10 +279,10 @@ fn a_signature_follows_from_key_and_content() {
     assert!(Ppdf::read(&with(&signed, at, &second[from..to])).is_err());
     // Another kind of signature, and no key.
     let kind = Ppdf::read(&with(&signed, at, &[2])).unwrap_err().to_string();
-    assert!(kind.ends_with("the kind of signature is 2; 1, Ed25519, would be right"), "{kind}");
+    assert!(kind.ends_with("the kind of signature is 2; it must be 1 (Ed25519)"), "{kind}");
     let no_key = Ppdf::read(&with(&signed, at + 4, &[0xff; 32])).unwrap_err().to_string();
     assert!(
-        no_key.ends_with("a point of Ed25519 would be right") || no_key.contains("the signature by"),
+        no_key.ends_with("it must be a point of the Ed25519 curve") || no_key.contains("the signature by"),
         "{no_key}"
     );
 }

@@ -178,6 +178,6 @@ fn huge(seen: &mut Seen) {
     long[8] = 1;
     assert_eq!(
         Ppdf::read(&long).unwrap_err().to_string(),
-        "the file has 68157440 bytes; at most 67108864 would be right"
+        "the file has 68157440 bytes; a PPDF file has at most 67108864"
     );
 }

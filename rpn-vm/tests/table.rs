@@ -55,7 +55,7 @@ fn every_row_encodes_and_decodes() {
     }
     let back = Insn { op: Op::PushSbpN, arg: -3i64 as u64 };
     assert_eq!(decode(&encode(&[back])).unwrap(), [back]);
-    assert_eq!(decode(&[0xfe]).unwrap_err().to_string(), "byte 0 holds 0xfe, which is no opcode");
+    assert_eq!(decode(&[0xfe]).unwrap_err().to_string(), "byte 0 is 0xfe, which is not an opcode");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_watchpoint_needs_an_address_but_no_opcode() {
         |statements: &str| parse("watch.rpn", &program(statements)).unwrap_err().list[0].message.clone();
     assert_eq!(
         error("offset = main\nwatchpoint = w"),
-        "a watchpoint is on an address: say `address =` instead of `offset =`"
+        "a watchpoint needs an address: write `address =` instead of `offset =`"
     );
     assert_eq!(error("address = 1\nwatchpoint = y"), "`watchpoint =` takes `x`, `w`, `rw` or `io`");
     assert!(parse("watch.rpn", &program("address = 1\nwatchpoint = x\nopcode = 0x55")).is_ok());

@@ -45,7 +45,7 @@ fn seg2lin_takes_the_offset_from_the_top_and_the_selector_from_under_it() {
 fn check_and_run_say_the_same_of_a_range_for_a_breakpoint() {
     let place = "address = do_fork:do_fork+3";
     let ran = run("", place, "exit");
-    let warning = "p.rpn:3:19: warning: the second address has no meaning for a breakpoint probe: the probe is at the first";
+    let warning = "p.rpn:3:19: warning: the second address has no effect on a breakpoint probe: the probe is at the first";
     assert!((ran.code, ran.err.lines().next()) == (0, Some(warning)), "{}", ran.err);
     assert_eq!(ran.out, "DProbes(0,0)\n");
     let folder = tempfile::tempdir().unwrap();

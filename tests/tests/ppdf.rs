@@ -338,10 +338,10 @@ fn only_files_signed_by_the_key_are_taken_where_that_is_asked_for() {
     for more in [&[][..], &["--require-signed", &public]] {
         let ran = trapline(&root(), &[&["check", &path("tampered")][..], more].concat());
         assert_eq!(ran.code, 7);
-        assert!(ran.err.contains("it was changed after it was signed"), "{}", ran.err);
+        assert!(ran.err.contains("the file was changed after it was signed"), "{}", ran.err);
     }
     for (key, said) in
-        [("mine", "it holds a private key"), ("plain", "is not text"), ("nothing", "cannot read")]
+        [("mine", "it contains a private key"), ("plain", "is not text"), ("nothing", "cannot read")]
     {
         let ran = trapline(&root(), &["check", &path("signed"), "--require-signed", &path(key)]);
         assert!(ran.code == 7 && ran.err.contains(said), "{key}: {}", ran.err);

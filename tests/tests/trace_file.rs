@@ -228,7 +228,7 @@ fn options_that_do_not_go_together_are_refused() {
     run(&["--log-to", "com1", "-o", "x"], "records go to one place: --log-to com1 or -o FILE, not both");
     run(
         &["--log-to", "lpt1"],
-        "--log-to: `lpt1` is no log destination; file or stdout or com1 or com2 would be right",
+        "--log-to: `lpt1` is not a log destination; use file or stdout or com1 or com2",
     );
     run(
         &["--log-to", "com2", "-f", "raw"],
@@ -247,8 +247,8 @@ fn options_that_do_not_go_together_are_refused() {
     refused(&folder, &["trace", "cat", "t.trace", "-o", "nothere/x"], 7, folder_as_file);
     std::fs::write(folder.path().join("seven.fmt"), "major=8\nminor=1 desc=\"d\" fmt=\"%q\"\n").unwrap();
     let ran = trapline(folder.path(), &["run", "embedded:ia32", "-p", "p.rpn", "--templates", "dir"]);
-    let first = "trapline: error: seven.fmt:1:7: the major code is 8; 7, as the template directory says, would be right";
-    let second = "trapline: error: seven.fmt:2:23: `%q` is no control; c d f i p r s u x z, or %% %( %), would be right";
+    let first = "trapline: error: seven.fmt:1:7: the major code is 8; the template directory says 7, so write `major=7`";
+    let second = "trapline: error: seven.fmt:2:23: `%q` is not a control; after `%` write one of c d f i p r s u x z, or %% %( %) for the character itself";
     assert_eq!((ran.code, ran.out.as_str()), (7, ""));
     assert_eq!(ran.err.lines().collect::<Vec<_>>(), [first, second]);
 }

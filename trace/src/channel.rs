@@ -1,10 +1,10 @@
 //! Per-CPU channels: bounded rings of sub-buffers, after relay and the Driver Tracing Interface.
 //!
 //! A commit copies the record into memory allocated when the channel was made, or when it grew.
-//! When the ring is full and may not grow, the oldest sub-buffer is given up as a whole and its
+//! When the ring is full and may not grow, the oldest sub-buffer is overwritten as a whole and its
 //! records are counted as lost; every other loss is counted too. There is no
-//! reservation: a record is whole or it is not there. The newest records can be
-//! taken back as long as nobody has read them.
+//! reservation: a record is complete or absent. The newest records can be
+//! taken back as long as no reader has seen them.
 
 mod saved;
 
@@ -21,19 +21,19 @@ pub struct ChannelConfig {
     pub sub_buffer_size: usize,
     /// Sub-buffers of the ring, at least 1.
     pub sub_buffers: usize,
-    /// Sub-buffers to which a ring that is full grows before it gives any up; at most `sub_buffers` for one that keeps
-    /// its size.
+    /// Number of sub-buffers to which a full ring grows before it overwrites any; a ring of fixed size has at most
+    /// `sub_buffers` here.
     pub most_sub_buffers: usize,
 }
 
 impl ChannelConfig {
-    /// A ring that keeps its size.
+    /// A ring of fixed size.
     #[must_use]
     pub const fn fixed(sub_buffer_size: usize, sub_buffers: usize) -> Self {
         Self { sub_buffer_size, sub_buffers, most_sub_buffers: sub_buffers }
     }
 
-    /// For a reader who comes often but not in time for every burst: the default ring, which grows to 64 MiB.
+    /// For a reader that drains often but may be late for a burst: the default ring, which grows to 64 MiB.
     #[must_use]
     pub fn growing() -> Self {
         Self { most_sub_buffers: 1024, ..Self::default() }
@@ -41,7 +41,7 @@ impl ChannelConfig {
 }
 
 impl Default for ChannelConfig {
-    /// 16 sub-buffers of 64 KiB: together they stay in a second-level cache.
+    /// 16 sub-buffers of 64 KiB: together they fit into a second-level cache.
     fn default() -> Self {
         Self::fixed(64 * 1024, 16)
     }
@@ -54,7 +54,7 @@ pub struct Counts {
     pub committed: u64,
     /// Records overwritten before they were drained.
     pub overwritten: u64,
-    /// Records that were larger than a sub-buffer and never went in.
+    /// Records that were larger than a sub-buffer and were never stored.
     pub oversized: u64,
 }
 
@@ -85,7 +85,7 @@ struct Entry {
     data: u32,
 }
 
-/// Bytes that the fixed part of a record is counted as.
+/// Size that is charged for the fixed part of a record, in bytes.
 const ENTRY: usize = size_of::<Entry>();
 
 impl SubBuffer {
@@ -121,12 +121,12 @@ impl SubBuffer {
 pub struct Channel {
     ring: Vec<SubBuffer>,
     size: usize,
-    /// Sub-buffers that the ring may have.
+    /// Most sub-buffers that the ring may have.
     most: usize,
-    /// The sub-buffer that is written; those before it, going round, are older.
+    /// The sub-buffer that is written; those before it in the ring are older.
     write: usize,
     counts: Counts,
-    /// The records of the hit in progress that are lost already, and perhaps of earlier ones.
+    /// Lost records of the hit in progress, and perhaps of earlier hits.
     lost: Vec<Taken>,
 }
 
@@ -134,7 +134,7 @@ pub struct Channel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Taken {
     Whole(Record),
-    /// Only its header is left.
+    /// Only its header is known.
     Lost {
         header: Header,
         oversized: bool,
@@ -161,20 +161,20 @@ impl TakenOut {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds others behind these.
+    /// Appends others.
     pub fn append(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
     }
 }
 
 impl Channel {
-    /// Makes a channel; all its memory is allocated here, but for what it may grow by.
+    /// Makes a channel and allocates its memory, except what it may grow by.
     #[must_use]
     pub fn new(config: ChannelConfig) -> Self {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
@@ -183,7 +183,7 @@ impl Channel {
         Self { ring, size, most: config.most_sub_buffers, write: 0, counts, lost: Vec::new() }
     }
 
-    /// Bytes that a record with this much name and data takes of a sub-buffer.
+    /// Bytes of a sub-buffer that a record with this much name and data occupies.
     #[must_use]
     pub const fn record_size(name: usize, data: usize) -> usize {
         ENTRY + name + data
@@ -196,7 +196,7 @@ impl Channel {
         self.commit_from(record, u64::MAX)
     }
 
-    /// The same; records from sequence number `mark` on are of the hit in progress.
+    /// Like `commit`; records from sequence number `mark` on belong to the hit in progress.
     #[inline]
     fn commit_from(&mut self, record: &RecordView<'_>, mark: u64) -> bool {
         self.counts.committed += 1;
@@ -227,7 +227,7 @@ impl Channel {
         true
     }
 
-    /// A record is larger than a sub-buffer.
+    /// Counts a record that is larger than a sub-buffer.
     #[cold]
     fn give_up(&mut self, header: Header, mark: u64) {
         self.counts.oversized += 1;
@@ -237,7 +237,7 @@ impl Channel {
         }
     }
 
-    /// Goes to the next sub-buffer: to a new one where the ring is full and may grow, else giving up what it holds.
+    /// Goes to the next sub-buffer. If the ring is full, adds one where it may grow, else overwrites the oldest.
     #[cold]
     fn advance(&mut self, mark: u64) {
         let next = (self.write + 1) % self.ring.len();
@@ -255,8 +255,8 @@ impl Channel {
         oldest.clear();
     }
 
-    /// Takes the records from sequence number `seq` on out of the channel, as if they had not been committed. Lost ones
-    /// are known of the hit in progress only.
+    /// Takes the records from sequence number `seq` on out of the channel, as if they had not been committed. Of lost
+    /// records, only those of the hit in progress are known.
     fn take_from(&mut self, seq: u64, taken: &mut Vec<Taken>) {
         for lost in self.lost.extract_if(.., |lost| lost.header().seq >= seq) {
             let Taken::Lost { oversized, .. } = lost else { continue };
@@ -342,7 +342,7 @@ impl Channels {
     }
 
     /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is
-    /// answered. A number is used up also when the record is lost, so that a gap shows.
+    /// answered. A lost record also takes a number, so that readers see the gap.
     #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> u64 {
         let seq = self.next;
@@ -365,8 +365,8 @@ impl Channels {
         self.mark = self.next;
     }
 
-    /// Takes the records of the hit in progress out. Nobody may have seen them yet. Their numbers are free again, and what
-    /// was lost of them is not counted.
+    /// Takes the records of the hit in progress out; no reader may have seen them. Their numbers are free again, and those
+    /// of them that were lost are not counted.
     pub fn take_out(&mut self) -> TakenOut {
         self.take_from(self.mark)
     }
@@ -379,8 +379,8 @@ impl Channels {
         TakenOut(taken)
     }
 
-    /// Commits records that were taken out, those that `keep` names, under new sequence numbers, and answers how many
-    /// others there were.
+    /// Of records that were taken out, commits those that `keep` names under new sequence numbers, and answers how many
+    /// it dropped.
     pub fn put_back(&mut self, taken: TakenOut, keep: impl Fn(&Header) -> bool) -> u64 {
         let all = taken.len();
         let kept: Vec<Taken> = taken.0.into_iter().filter(|taken| keep(taken.header())).collect();
@@ -405,8 +405,8 @@ impl Channels {
         self.next += 1;
     }
 
-    /// Takes back the records from sequence number `seq` on, but for those that `keep` names, and answers how many
-    /// went. Nobody may have seen them yet.
+    /// Takes back the records from sequence number `seq` on, except those that `keep` names, and answers how many
+    /// it removed. No reader may have seen them.
     pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
         let taken = self.take_from(seq);
         self.put_back(taken, keep)

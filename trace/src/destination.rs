@@ -1,9 +1,9 @@
-//! Log destinations: where what the sinks make of a run goes (the paper, section 5).
+//! Log destinations: where the output of the sinks goes (the paper, section 5).
 //!
-//! A destination has the paper's three calls: an event is created, data of it is logged, it is destroyed. What is logged
-//! is one whole thing at a time: a record, a line, in the form that was chosen. [`Logged`] connects a sink with a
+//! A destination has the paper's three calls: an event is created, its data is logged, it is destroyed. Each call logs
+//! one complete item, a record or a line, in the chosen form. [`Logged`] connects a sink with a
 //! destination, [`Destinations`] knows them by name; others are added through the trait. Serial ports are not here: they
-//! belong to whoever has a guest.
+//! belong to the machine.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -18,45 +18,45 @@ use crate::sink::{End, Reply, RunInfo, Sink};
 /// What a destination is told of what will be logged: the paper's `trace_create_event(name, format, desc)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Whose data it is: the image that runs.
+    /// The image that runs.
     pub name: String,
     /// The form of the data: `text`, `json` or `raw`.
     pub format: &'static str,
-    /// A sentence for a person.
+    /// A description for people.
     pub desc: String,
 }
 
-/// One whole thing that is logged.
+/// One complete item of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Instructions retired before the probed one, for a record; `None` for what no record says.
+    /// For a record: instructions retired before the probed one. `None` for everything else.
     pub icount: Option<u64>,
-    /// Its bytes, line end included where the form has one.
+    /// Its bytes, with the line end in forms that have one.
     pub data: &'a [u8],
 }
 
-/// Where data goes.
+/// A place that data is written to.
 pub trait Destination {
-    /// Data of this event will be logged. Nothing has been logged before.
+    /// Called once, before the first data of this event.
     ///
     /// # Errors
     /// The destination cannot be used.
     fn create(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Logs one thing, in order.
+    /// Logs one item. Items come in order.
     ///
     /// # Errors
     /// The destination cannot be written.
     fn log(&mut self, entry: &Entry<'_>) -> io::Result<()>;
 
-    /// No more will be logged: everything must have arrived.
+    /// Called once, after the last data: writes out everything that is still buffered.
     ///
     /// # Errors
     /// The destination cannot be written.
     fn destroy(&mut self) -> io::Result<()>;
 }
 
-/// A file, made when the event is created.
+/// A file that is created with the event.
 #[derive(Debug)]
 pub struct FileDestination {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub struct FileDestination {
 }
 
 impl FileDestination {
-    /// A file of this path; one that is there is replaced.
+    /// A file at this path; an existing one is replaced.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), file: None }
@@ -86,7 +86,7 @@ impl Destination for FileDestination {
     }
 }
 
-/// Standard output, or whatever else can be written.
+/// Standard output, or any other writer.
 #[derive(Debug)]
 pub struct WriterDestination<W>(pub W);
 
@@ -107,7 +107,7 @@ impl<W: Write> Destination for WriterDestination<W> {
 /// Makes a destination.
 type Make<'a> = Box<dyn FnOnce() -> Box<dyn Destination + 'a> + 'a>;
 
-/// The destinations that there are, by name, in the order of registration.
+/// The known destinations by name, in the order of registration.
 #[derive(Default)]
 pub struct Destinations<'a> {
     known: Vec<(String, Make<'a>)>,
@@ -115,16 +115,16 @@ pub struct Destinations<'a> {
 
 /// No destination has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no log destination; {known} would be right")]
+#[error("`{name}` is not a log destination; use {known}")]
 pub struct UnknownDestination {
     /// The name.
     pub name: String,
-    /// Those there are.
+    /// The names of the known destinations.
     pub known: String,
 }
 
 impl<'a> Destinations<'a> {
-    /// Adds a destination. A later one of the same name takes the place of the earlier.
+    /// Adds a destination. A later one replaces an earlier one of the same name.
     pub fn register(&mut self, name: &str, make: impl FnOnce() -> Box<dyn Destination + 'a> + 'a) {
         let made: Make<'a> = Box::new(make);
         match self.known.iter_mut().find(|(known, _)| known == name) {
@@ -136,7 +136,7 @@ impl<'a> Destinations<'a> {
     /// Makes the destination of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No destination has this name.
     pub fn open(mut self, name: &str) -> Result<Box<dyn Destination + 'a>, UnknownDestination> {
         let Some(at) = self.known.iter().position(|(known, _)| known == name) else {
             let names: Vec<&str> = self.known.iter().map(|(known, _)| known.as_str()).collect();
@@ -146,7 +146,7 @@ impl<'a> Destinations<'a> {
     }
 }
 
-/// Memory that a sink writes to and [`Logged`] takes from.
+/// Memory that a sink writes to and [`Logged`] reads from.
 #[derive(Debug, Clone, Default)]
 pub struct Page(Rc<RefCell<Vec<u8>>>);
 
@@ -161,7 +161,7 @@ impl Write for Page {
     }
 }
 
-/// A sink whose output goes to a destination, whole thing by whole thing.
+/// A sink whose output goes to a destination item by item.
 pub struct Logged<'a> {
     sink: Box<dyn Sink + 'a>,
     format: &'static str,
@@ -170,7 +170,7 @@ pub struct Logged<'a> {
 }
 
 impl<'a> Logged<'a> {
-    /// Connects the sink that `make` makes, which writes to the page it is given, with a destination.
+    /// Connects a sink with a destination. `make` makes the sink; it must write to the page it is given.
     pub fn new(
         format: &'static str,
         make: impl FnOnce(Page) -> Box<dyn Sink + 'a>,
@@ -180,7 +180,7 @@ impl<'a> Logged<'a> {
         Self { sink: make(page.clone()), format, page, to }
     }
 
-    /// Destroys the event although its end is not known: what was logged must have arrived.
+    /// Destroys the event before the run has ended, and writes out what was logged.
     ///
     /// # Errors
     /// The destination cannot be written.

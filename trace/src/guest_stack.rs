@@ -1,7 +1,7 @@
 //! The data of a stack record: the return addresses of a kernel's or a program's stack, and the modules they lie in.
 //!
-//! A module may be gone when the record is read, and two processes may have different ones at one address. So each
-//! record says by itself which module an address was in, and where that began; names are the reader's business.
+//! A module may be unloaded when the record is read, and two processes may map different modules at one address. So each
+//! record says which module an address was in and where the module began. The reader adds the names of functions.
 
 use crate::bytes::{DecodeError, Reader};
 use crate::names::Symbolize;
@@ -9,7 +9,7 @@ use crate::record::Kind;
 
 /// Most modules of a stack; addresses in further ones have none.
 const MAX_MODULES: usize = 127;
-/// In the byte of a frame's module: its instruction is about to run.
+/// Flag in a frame's module byte: the instruction at the frame's address is about to run.
 const EXACT: u8 = 0x80;
 
 /// A module that an address of a stack lies in.
@@ -17,8 +17,8 @@ const EXACT: u8 = 0x80;
 pub struct StackModule {
     /// The kernel, a kernel module, or a file's path in the guest.
     pub name: String,
-    /// What is to be taken from an address, modulo the word, to get the address in the module: of the kernel 0, of a
-    /// kernel module where it is loaded, of a file where its offset 0 would be.
+    /// The base: subtract it from an address, modulo the word, to get the address in the module. For the kernel 0, for a
+    /// kernel module its load address, for a file the address of its offset 0.
     pub base: u64,
 }
 
@@ -27,15 +27,15 @@ pub struct StackModule {
 pub struct StackFrame {
     /// Instruction pointer or return address.
     pub ip: u64,
-    /// Whether the instruction at `ip` is about to run. Else a call returns there, and it may be behind its function's
-    /// last one.
+    /// Whether the instruction at `ip` is about to run. Otherwise a call returns there, and `ip` may lie after the last
+    /// instruction of its function.
     pub exact: bool,
     /// Its module, as an index of [`GuestStack::modules`].
     pub module: Option<usize>,
 }
 
 impl StackFrame {
-    /// How far before `ip` its instruction is looked for.
+    /// Distance from the address that is looked up to `ip`.
     fn back(self) -> u64 {
         u64::from(!self.exact)
     }
@@ -44,7 +44,7 @@ impl StackFrame {
 /// A stack, innermost frame first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestStack {
-    /// Each once, in the order of the first frames in them.
+    /// Each module once, in the order of the frames that lie in them first.
     pub modules: Vec<StackModule>,
     /// The frames.
     pub frames: Vec<StackFrame>,
@@ -86,7 +86,7 @@ impl GuestStack {
     /// Decodes the data of a stack record.
     ///
     /// # Errors
-    /// The data is cut short, or a frame is in a module that is not there.
+    /// The data is cut short, or a frame names a module that the record does not list.
     pub fn decode(data: &[u8], width: u8) -> Result<Self, DecodeError> {
         let mut r = Reader { bytes: data, at: 0 };
         let mut stack = Self::default();
@@ -111,7 +111,7 @@ impl GuestStack {
         Ok(stack)
     }
 
-    /// The module of a frame, and an address in it that is in the frame's instruction.
+    /// The module of a frame, and the address in it of a byte of the frame's instruction.
     #[must_use]
     pub fn place(&self, frame: StackFrame, width: u8) -> Option<(&StackModule, u64)> {
         let module = self.modules.get(frame.module?)?;
@@ -119,7 +119,7 @@ impl GuestStack {
         Some((module, if width == 64 { address } else { address & u64::from(u32::MAX) }))
     }
 
-    /// A line a frame: ``module`function+0x10``, ``module`+0x1234`` where no name is known, the address alone outside of
+    /// One line per frame: ``module`function+0x10``, ``module`+0x1234`` where no name is known, the address alone outside
     /// all modules.
     pub(crate) fn lines(&self, kind: Kind, width: u8, symbols: &dyn Symbolize) -> Vec<String> {
         let line = |frame: &StackFrame| {

@@ -1,4 +1,5 @@
-//! The three-byte prefix before what has a variable length in the log buffer (the paper, section 2; docs/records.md, "What is logged").
+//! The three-byte prefix of data of variable length in the log buffer (the paper, section 2; docs/records.md, "What is
+//! logged").
 
 /// What follows a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum Token {
 pub struct Prefix {
     /// What follows.
     pub token: Token,
-    /// How much of it, in the token's own unit.
+    /// Its count, in the unit that the token implies.
     pub count: u16,
 }
 
@@ -39,7 +40,7 @@ impl Prefix {
     /// Bytes of a prefix.
     pub const SIZE: usize = 3;
 
-    /// The prefix at the start of `bytes`; `None` for a token that is none, or too few bytes.
+    /// The prefix at the start of `bytes`; `None` if the token is unknown or bytes are missing.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [token, low, high] = *bytes.first_chunk()?;
@@ -59,7 +60,7 @@ impl Prefix {
         Some(Self { token, count: u16::from_le_bytes([low, high]) })
     }
 
-    /// Bytes that follow, with words of `word` bytes; `None` for what is counted in records of no fixed size.
+    /// Bytes that follow, with words of `word` bytes; `None` if the token counts records, whose size varies.
     #[must_use]
     pub fn bytes(self, word: usize) -> Option<usize> {
         let count = usize::from(self.count);

@@ -1,6 +1,6 @@
 //! Names of probes and addresses, which records hold as numbers.
 //!
-//! The names come from whoever knows the guest; this file says only how a sink asks for them.
+//! The caller knows the guest and supplies the names; this file says only how a sink asks for them.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Trace records: the envelope and header of docs/records.md, "Bytes", to bytes and back.
 //!
-//! A [`Record`] holds everything a hit knows; which header items appear in its
+//! A [`Record`] holds everything that is known about a hit; which header items appear in its
 //! encoded or printed form is the user's choice for the run ([`HeaderItems`]).
 //! It does not interpret the data.
 
@@ -69,7 +69,7 @@ const ITEMS: &[(&str, HeaderItems)] = &[
     ("name", HeaderItems::NAME),
 ];
 
-/// A word of `--header` that is no item.
+/// A word of `--header` that names no item.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown header item `{0}`: the items are cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none")]
 pub struct ParseItemsError(pub String);
@@ -77,8 +77,8 @@ pub struct ParseItemsError(pub String);
 impl FromStr for HeaderItems {
     type Err = ParseItemsError;
 
-    /// Parses `pid,uid,tsc`; `cs` brings eip and `ss` brings esp only when they are named too; `all` and
-    /// `none` are understood. Major and minor are always in.
+    /// Parses `pid,uid,tsc`, `all` or `none`. `cs` does not include eip, and `ss` does not include esp. Major and minor
+    /// code are always included.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut items = Self::default();
         for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
@@ -96,7 +96,7 @@ impl FromStr for HeaderItems {
     }
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
@@ -114,7 +114,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it is a stack of the guest's.
+    /// Whether it is a stack of the guest.
     #[must_use]
     pub const fn is_guest_stack(self) -> bool {
         matches!(self, Self::KernelStack | Self::UserStack)
@@ -132,7 +132,7 @@ impl Kind {
     }
 }
 
-/// Everything of a record but its data and process name: plain values, cheap to copy.
+/// The fixed part of a record, without its data and process name: plain values, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Sequence number, counted from 1 over all CPUs; assigned at commit.
@@ -143,7 +143,7 @@ pub struct Header {
     pub time_ns: u64,
     /// Number of the probe, as the caller counts them; not in the encoded form.
     pub probe: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Width of the guest's word in bits, 32 or 64.
     pub width: u8,
@@ -157,7 +157,7 @@ pub struct Header {
     pub cpu: u32,
     /// Process id.
     pub pid: u32,
-    /// Number of the process, of a probe that is of processes, else 0; not in the encoded form.
+    /// For a probe of a process, the number of the process, else 0; not in the encoded form.
     pub process: u32,
     /// User id.
     pub uid: u32,
@@ -201,7 +201,7 @@ pub struct RecordView<'a> {
     pub data: &'a [u8],
 }
 
-/// A record of its own.
+/// A record that owns its data and name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The fixed part.
@@ -214,7 +214,7 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// Bytes of the envelope behind the length: sequence, time, kind, width, termination.
+/// Bytes of the envelope after the length: sequence, time, kind, width, termination.
 const ENVELOPE: usize = 8 + 8 + 1 + 1 + 2;
 
 /// Flags beyond the paper's that trace files use. The items follow the process name. This one: the instruction count.
@@ -293,7 +293,7 @@ impl Record {
 }
 
 impl RecordView<'_> {
-    /// A copy of its own.
+    /// A copy that owns its data and name.
     #[must_use]
     pub fn to_owned(&self) -> Record {
         Record {
@@ -309,7 +309,7 @@ impl RecordView<'_> {
         self.encode_with(items, 0, out);
     }
 
-    /// Appends the record as a trace file holds it: with everything that a printed form can show beyond the chosen items.
+    /// Appends the record in the form of a trace file: with everything that a printed form can show beyond the chosen items.
     pub fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
         let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
         let items = items | HeaderItems::CPU | HeaderItems::EIP;
@@ -381,5 +381,5 @@ impl fmt::Display for HeaderItems {
     }
 }
 
-const _: () = assert!(ENVELOPE == 20, "the envelope has 20 bytes behind its length");
+const _: () = assert!(ENVELOPE == 20, "the envelope has 20 bytes after its length");
 const _: () = assert!(HeaderItems::all().bits() == 0x07ff, "the paper has eleven header items");

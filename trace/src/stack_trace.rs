@@ -1,7 +1,7 @@
 //! The data of a stack trace record, to bytes and back: header, records, call stack frames (man page, STACK TRACING;
 //! docs/records.md, "Stack traces").
 //!
-//! All integers are little-endian, W wide unless their type says otherwise. It does not know what the values mean.
+//! All integers are little-endian, one word (W) wide unless their type says otherwise. The values are not interpreted.
 
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ impl StackTrace {
     /// Decodes the data of a stack trace record; nothing may follow it.
     ///
     /// # Errors
-    /// The data is cut short, has another token where one is due, or goes on behind its last record.
+    /// The data is cut short, has the wrong token somewhere, or continues after its last record.
     pub fn decode(data: &[u8], width: u8) -> Result<Self, DecodeError> {
         let mut r = Reader { bytes: data, at: 0 };
         let length = prefix(&mut r, Token::Text, "module name's token")?;
@@ -103,12 +103,12 @@ impl StackTrace {
         let records = (0..count).map(|_| record(&mut r, width)).collect::<Result<_, _>>()?;
         if r.at < data.len() {
             let more = u32::try_from(data.len() - r.at).unwrap_or(u32::MAX);
-            return Err(DecodeError::Field { field: "number of bytes behind its stack trace", value: more });
+            return Err(DecodeError::Field { field: "number of bytes after its stack trace", value: more });
         }
         Ok(Self { module, offset, id, major, minor, records })
     }
 
-    /// As lines, each with a line end before it; what a scope does not have is left out.
+    /// As lines, each with a line end before it. Empty parts of a scope are left out.
     #[must_use]
     pub fn to_text(&self, width: u8) -> String {
         let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };
@@ -138,7 +138,7 @@ impl StackTrace {
         out
     }
 
-    /// As JSON: values as hexadecimal strings, instruction indices as numbers, `null` where there is no address.
+    /// As JSON: values are hexadecimal strings, instruction indices are numbers, a missing address is `null`.
     #[must_use]
     pub fn to_json(&self, width: u8) -> Value {
         let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };

@@ -79,7 +79,7 @@ fn every_truncation_and_what_follows_are_errors() {
         let error = StackTrace::decode(&data, width).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the record's number of bytes behind its stack trace is 1, which is not a valid value"
+            "the record's number of bytes after its stack trace is 1, which is not a valid value"
         );
         data[0] = 7;
         let error = StackTrace::decode(&data, width).unwrap_err().to_string();

@@ -450,7 +450,7 @@ fn a_registered_destination_is_created_logged_to_record_by_record_and_destroyed(
     let mut known = Destinations::default();
     known.register("notes", || Box::new(Notes(Rc::default())));
     let Err(error) = known.open("ntoes") else { panic!("no such destination") };
-    assert_eq!(error.to_string(), "`ntoes` is no log destination; notes would be right");
+    assert_eq!(error.to_string(), "`ntoes` is not a log destination; use notes");
 }
 
 proptest! {

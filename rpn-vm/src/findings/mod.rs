@@ -1,24 +1,24 @@
-//! The one table of all findings: what each code means, with a wrong and a right example.
+//! The table of all findings: what each code means, with a wrong and a right example.
 //!
-//! It is the source of severities, of `check --explain` and of the tests: every wrong example gives its
-//! code, every right one gives nothing. It is not the wording of a single finding.
-//! Invariant: names are unique and never change their meaning; scripts hold them.
+//! It defines severities and feeds `check --explain` and the tests: every wrong example gives its
+//! code, every right one gives no finding. The message of a single finding is written where it is made.
+//! Invariant: names are unique and never change their meaning, because users' scripts depend on them.
 
 mod table;
 
 use crate::near::near_miss;
 pub use table::CODES;
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The file does not compile.
     Error,
-    /// It compiles, and probably does not mean what it says.
+    /// It compiles, but is probably not what the author meant.
     Warning,
 }
 
-/// Where a finding is made.
+/// The stage that makes a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Compiling a file.
@@ -36,13 +36,13 @@ pub enum Stage {
 pub struct CodeRow {
     /// Its name.
     pub name: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where it is made.
+    /// The stage that makes it.
     pub stage: Stage,
-    /// One line.
+    /// What it says, in one line.
     pub title: &'static str,
-    /// A few sentences.
+    /// What it means and what to do, in a few sentences.
     pub explanation: &'static str,
     /// A program, or instructions of one, that gives it.
     pub wrong: &'static str,
@@ -56,7 +56,7 @@ pub fn by_name(name: &str) -> Option<&'static CodeRow> {
     CODES.iter().find(|row| row.name == name)
 }
 
-/// A code that was perhaps meant.
+/// The code that the user probably meant.
 #[must_use]
 pub fn near(name: &str) -> Option<&'static str> {
     near_miss(name, CODES.iter().map(|row| row.name))

@@ -1,8 +1,8 @@
-//! Runs the part of a handler that every hit runs: up to the first branch that depends on the guest.
+//! Executes the part of a handler that is the same for every hit: up to the first branch that depends on the guest.
 //!
-//! Values are numbers or unknown. It follows calls and loops, so it sees what a look at the text does not:
-//! a loop that takes too many jumps or logs too much. What both widths have in common is reported; a
-//! budget for the whole program bounds the work. It never guesses: whatever it cannot follow ends it.
+//! Values are numbers or unknown. It follows calls and loops, so it finds what the text alone does not show:
+//! a loop that makes too many jumps or logs too much. A finding is reported if it holds for both widths. A
+//! budget for the whole program bounds the work. It never guesses: it ends at anything that it cannot follow.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::source::Span;
 use crate::verify::Width;
 use crate::vm::{DEFAULT_MAX_STEPS, MAX_CALLS};
 
-/// Instructions that all handlers of a program may take here.
+/// Most instructions that are executed here for all handlers of a program.
 const BUDGET: u32 = 1_000_000;
 
-/// Runs every handler at both widths.
+/// Executes every handler at both widths.
 pub(super) fn check(subject: &Subject<'_>, report: &mut Report<'_>) {
     let procs: BTreeMap<String, &Routine> =
         subject.procs.iter().map(|p| (p.name.to_ascii_lowercase(), p)).collect();
@@ -41,20 +41,20 @@ struct Certain {
     help: Option<&'static str>,
 }
 
-/// How the run goes on.
+/// How the execution continues.
 enum Next {
     On,
     To(usize),
     Call(String),
     Return,
-    /// The handler ends, or what comes is not known.
+    /// The handler ends, or the next instruction is unknown.
     Stop,
     Found(Certain),
 }
 
 type Labels = BTreeMap<String, usize>;
 
-/// A routine that is being run.
+/// A routine that is being executed.
 struct Frame<'a> {
     routine: &'a Routine,
     labels: Labels,
@@ -108,7 +108,7 @@ fn run(
     }
     let span = frames.last().and_then(|f| f.routine.body.get(f.at)).map(|i| i.span)?;
     let message = format!(
-        "every hit that comes here executes more than {DEFAULT_MAX_STEPS} instructions: it ends here with JMP_MAX"
+        "every hit that reaches this executes more than {DEFAULT_MAX_STEPS} instructions: it ends here with JMP_MAX"
     );
     Some(Certain { span, code: "endless-loop", message, help: None })
 }
@@ -119,7 +119,7 @@ struct Run {
     logmax: u64,
     stack: Vec<Option<u64>>,
     jumps: u32,
-    /// Bytes logged at least.
+    /// Least number of bytes logged.
     logged: u64,
     /// Whether an exception may have ended the run before.
     unsure: bool,
@@ -166,7 +166,7 @@ impl Run {
                 }
                 if self.jumps > self.jmpmax {
                     let message = format!(
-                        "every hit that comes here takes more than {} jumps: it ends with JMP_MAX",
+                        "every hit that reaches this makes more than {} jumps: it ends with JMP_MAX",
                         self.jmpmax
                     );
                     return Self::found(
@@ -198,7 +198,7 @@ impl Run {
         let (reads, pops) = (effect.reads as usize, effect.pops as usize);
         if self.stack.len() < reads {
             let message = format!(
-                "this reads {reads} element{} and {} on the stack: zeroes are read",
+                "this reads {reads} element{}, but {} on the stack: it reads zeroes",
                 if reads == 1 { "" } else { "s" },
                 match self.stack.len() {
                     0 => "nothing is".to_owned(),
@@ -215,7 +215,7 @@ impl Run {
         let results = self.results(instr, effect.pushes.0 as usize);
         self.stack.truncate(self.stack.len() - pops);
         if self.stack.len() + results.len() > 1024 {
-            let message = "every hit that comes here pushes more than the 1024 elements of the stack: the oldest are lost";
+            let message = "every hit that reaches this pushes more than the 1024 elements of the stack: the oldest are lost";
             return Self::found(instr, "stack-overflow", message.to_owned(), None);
         }
         self.stack.extend(results);
@@ -236,7 +236,7 @@ impl Run {
         self.logged += bytes;
         (self.logged > self.logmax).then(|| {
             let message =
-                format!("every hit that comes here logs more than `logmax = {}` bytes", self.logmax);
+                format!("every hit that reaches this logs more than `logmax = {}` bytes", self.logmax);
             Self::found(instr, "log-overflow", message, Some("raise `logmax =` in the file header"))
         })
     }

@@ -1,13 +1,13 @@
-//! What an instruction does to the stack, as far as its text says: a view of the instruction table.
+//! The effect of an instruction on the stack, as far as its text tells: a view of the instruction table.
 
 use crate::ast::{Instr, Operand};
 use crate::instructions::{Op, OperandKind, Throws, VARIES};
 use crate::regs::{self, Shape};
 
-/// Elements read, popped and pushed. `None` where only the run knows.
+/// Elements read, popped and pushed. `None` if that is known only at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Effect {
-    /// Elements from the top on that it reads.
+    /// Number of elements that it reads, from the top.
     pub reads: u32,
     pub pops: u32,
     /// Least and most elements pushed; they differ by the width.
@@ -71,7 +71,7 @@ pub(super) fn effect(instr: &Instr) -> Option<Effect> {
     }
 }
 
-/// Elements that an instruction reads at least, also where its effect is not known.
+/// Least number of elements that an instruction reads, even if its effect is unknown.
 pub(super) fn reads(instr: &Instr) -> u32 {
     match instr.op {
         Op::Call => 0,

@@ -1,4 +1,4 @@
-//! The flow graph of a routine, and what follows from it alone.
+//! The flow graph of a routine, and the findings that need only the graph.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::ast::{FileHeader, Instr, Routine};
 use crate::instructions::Op;
 use crate::source::Span;
 
-/// A routine's instructions and where each can go on. The index behind the last one is the end.
+/// The instructions of a routine and the successors of each. The index after the last instruction is the end.
 pub(super) struct Graph<'a> {
     pub routine: &'a Routine,
-    /// Without an exception.
+    /// Successors without an exception.
     pub next: Vec<Vec<usize>>,
     /// Where each `sx` sends exceptions.
     pub handlers: BTreeMap<usize, usize>,
@@ -79,7 +79,7 @@ impl<'a> Graph<'a> {
         reached
     }
 
-    /// From where, without an exception, instructions that `goal` names are reached, or the end if it counts.
+    /// The instructions from which `goal`, or the end if it counts, is reached without an exception.
     fn leads_to(&self, end: bool, goal: impl Fn(usize, &Instr) -> bool) -> Vec<bool> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.len() + 1];
         for (at, to) in self.next.iter().enumerate() {
@@ -106,7 +106,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The first instruction of each run that no path reaches.
+/// The first instruction of each unreachable sequence.
 pub(super) fn unreachable(graph: &Graph<'_>, report: &mut Report<'_>) {
     let mut before = true;
     for at in 0..graph.len() {
@@ -119,7 +119,7 @@ pub(super) fn unreachable(graph: &Graph<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// Parts of a routine that have no way out.
+/// Endless loops of a routine.
 pub(super) fn endless(graph: &Graph<'_>, header: &FileHeader, report: &mut Report<'_>) {
     // A call may end the handler; so may an exception.
     let may_end = |at: usize, instr: &Instr| {
@@ -132,10 +132,8 @@ pub(super) fn endless(graph: &Graph<'_>, header: &FileHeader, report: &mut Repor
     for (at, ends) in ends.iter().enumerate().take(graph.len()) {
         let caught = Graph::is(&graph.reached, at) && !ends;
         if caught && !inside {
-            let message = format!(
-                "there is no way out of this loop: it ends with JMP_MAX after {} jumps",
-                header.jmpmax
-            );
+            let message =
+                format!("this loop never ends by itself: it ends with JMP_MAX after {} jumps", header.jmpmax);
             report.say(graph.span(at), "endless-loop", message, None);
         }
         inside = caught;
@@ -150,13 +148,18 @@ pub(super) fn scopes(graph: &Graph<'_>, report: &mut Report<'_>) {
             continue;
         }
         if !Graph::is(&ended, at) {
-            let message = "no `ux` ends what this `sx` begins: it holds to the end of the routine".to_owned();
-            report.say(graph.span(at), "exception-scope", message, Some("put `ux` behind what may fail"));
+            let message = "no `ux` follows this `sx`: its scope extends to the end of the routine".to_owned();
+            report.say(
+                graph.span(at),
+                "exception-scope",
+                message,
+                Some("write `ux` after the instructions that may fail"),
+            );
         }
         if Graph::is(&graph.normal, target) && takes_exception(graph, target) {
             let message = "this exception handler is reached without an exception".to_owned();
             let help = "end or leave the code before it with `exit`, `ret` or `jmp`";
-            let notes = vec![("its `sx` stands at".to_owned(), graph.span(at))];
+            let notes = vec![("its `sx` is at".to_owned(), graph.span(at))];
             report.say_with(graph.span(target), "exception-scope", message, Some(help), notes);
         }
     }
@@ -168,10 +171,10 @@ pub(super) fn scopes(graph: &Graph<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// Instructions of an exception handler that are looked at.
+/// How many instructions of an exception handler are examined.
 const LOOKED_AT: usize = 64;
 
-/// Whether the code at `at` reads elements that it did not push, as a handler that looks at the exception does.
+/// Whether the code at `at` reads elements that it did not push, like a handler that reads the exception.
 fn takes_exception(graph: &Graph<'_>, at: usize) -> bool {
     let mut depth = 0u32;
     for at in at..graph.len().min(at + LOOKED_AT) {

@@ -1,7 +1,7 @@
-//! Warnings on programs that compile and probably do not mean what they say.
+//! Warnings about programs that compile but are probably not what their author meant.
 //!
-//! Only what is certain is said: code that no path reaches, or what holds in every run that comes to an
-//! instruction. It changes nothing and finds no errors; those are found by the parser.
+//! Only certain findings are reported: unreachable code, and what holds for every hit that reaches an
+//! instruction. The parser finds the errors.
 
 mod certain;
 mod effect;
@@ -21,7 +21,7 @@ pub(crate) struct Subject<'a> {
     pub probes: &'a [ProbePoint],
     pub procs: &'a [Routine],
     pub sources: &'a Sources,
-    /// Whether some instruction takes logged bytes back.
+    /// Whether any instruction takes back logged bytes.
     pub takes_back: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn lint(subject: &Subject<'_>, sink: &mut Sink) {
     certain::check(subject, &mut report);
 }
 
-/// Collects findings; each is said once for each place.
+/// Collects findings; each is reported once for each place.
 pub(super) struct Report<'a> {
     sources: &'a Sources,
     sink: &'a mut Sink,
@@ -66,7 +66,7 @@ impl Report<'_> {
         self.say_with(span, code, message, help, Vec::new());
     }
 
-    /// Whether a code was said of anything in this program.
+    /// Whether a finding with this code was reported in this program.
     pub fn has_said(&self, code: &str) -> bool {
         self.said.iter().any(|(said, ..)| *said == code)
     }
@@ -116,7 +116,7 @@ fn unused_labels(routine: &Routine, report: &mut Report<'_>) {
     }
 }
 
-/// Procedures of included files need no user: a library is more than one program needs.
+/// Unused procedures of included files are not reported: a program rarely uses all of a library.
 fn unused_procedures(subject: &Subject<'_>, report: &mut Report<'_>) {
     let by_name: BTreeMap<String, &Routine> =
         subject.procs.iter().map(|p| (p.name.to_ascii_lowercase(), p)).collect();

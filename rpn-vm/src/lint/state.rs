@@ -1,7 +1,7 @@
 //! Stack depth and log size at each instruction of a routine, over all paths: least and most.
 //!
-//! What is reported holds on every path to the instruction. A procedure's arguments, a call's effect and
-//! an exception's stack are not known; then nothing is said.
+//! A finding holds on every path to the instruction. A procedure's arguments, a call's effect and
+//! an exception's stack are unknown; after them nothing is reported.
 
 use super::effect::{constant, effect, number, reads};
 use super::flow::Graph;
@@ -9,9 +9,9 @@ use super::{Report, Subject};
 use crate::ast::Instr;
 use crate::instructions::Op;
 
-/// More elements than the stack has: any number.
+/// An unknown number of elements: more than the stack has.
 const MANY: u32 = 1025;
-/// Visits of an instruction after which what still grows is given up.
+/// Visits of an instruction after which a value that still grows becomes unknown.
 const VISITS: u32 = 40;
 /// Bytes before a counted log item.
 const PREFIX: u32 = 3;
@@ -19,7 +19,7 @@ const PREFIX: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     least: u32,
-    /// [`MANY`]: any number.
+    /// [`MANY`]: unknown.
     most: u32,
     log_least: u32,
     log_most: u32,
@@ -46,13 +46,13 @@ impl State {
 struct Flow<'a> {
     graph: &'a Graph<'a>,
     logmax: u32,
-    /// Whether some instruction of the program takes logged bytes back.
+    /// Whether any instruction of the program takes back logged bytes.
     takes_back: bool,
-    /// Instructions that a jump or an exception may reach: what stands before them may not have been executed.
+    /// Instructions that a jump or an exception may reach: the instruction before may not have been executed.
     targets: Vec<bool>,
 }
 
-/// Reports what holds at each instruction.
+/// Reports the findings at each instruction.
 pub(super) fn check(graph: &Graph<'_>, subject: &Subject<'_>, is_handler: bool, report: &mut Report<'_>) {
     let logmax = subject.header.logmax;
     let mut targets: Vec<bool> = graph.routine.body.iter().map(|i| !i.labels.is_empty()).collect();
@@ -94,7 +94,7 @@ impl Flow<'_> {
         states
     }
 
-    /// The constant that the instruction `back` places before pushed, if nothing came in between.
+    /// The constant pushed by the instruction `back` places before, if no jump comes in between.
     fn pushed_before(&self, at: usize, back: usize) -> Option<u64> {
         let from = at.checked_sub(back)?;
         let straight = (from + 1..=at).all(|n| !self.targets.get(n).copied().unwrap_or(true));
@@ -106,7 +106,7 @@ impl Flow<'_> {
         constant(self.graph.routine.body.get(from)?)
     }
 
-    /// Whether `push plp` stands right before.
+    /// Whether `push plp` comes right before.
     fn plp_before(&self, at: usize) -> bool {
         let before = at.checked_sub(1).and_then(|n| self.graph.routine.body.get(n));
         before.is_some_and(|i| i.op == Op::PushPlp) && !self.targets.get(at).copied().unwrap_or(true)
@@ -118,7 +118,7 @@ impl Flow<'_> {
             Some(e) => {
                 let most = if s.most == MANY { MANY } else { s.most.saturating_sub(e.pops) + e.pushes.1 };
                 s.least = (s.least.saturating_sub(e.pops) + e.pushes.0).min(1024);
-                // What was never pushed was taken: the depth is not known any more.
+                // It popped elements that were never pushed: the depth is unknown from here on.
                 s.most = if s.most < e.reads { MANY } else { most.min(MANY) };
             }
             None => (s.least, s.most) = (0, MANY),
@@ -158,7 +158,7 @@ impl Flow<'_> {
                 n => format!("at most {n} elements are on the stack"),
             };
             let takes = if wanted == 1 { "the top".to_owned() } else { format!("{wanted} elements") };
-            let message = format!("this reads {takes} and {has}: zeroes are read");
+            let message = format!("this reads {takes}, but {has}: it reads zeroes");
             report.say(instr.span, "stack-underflow", message, None);
         }
         if let Some(e) = effect(instr)
@@ -198,7 +198,7 @@ impl Flow<'_> {
             && (value & 0xffff_ffff) > u64::from(s.log_most)
         {
             let message = format!(
-                "LP is at most {} here and cannot be set to {}: this is INVALID_OPERAND",
+                "LP is at most {} here and cannot be set to {}: this throws INVALID_OPERAND",
                 s.log_most,
                 value & 0xffff_ffff
             );

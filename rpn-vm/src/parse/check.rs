@@ -10,7 +10,7 @@ use crate::instructions::OperandKind;
 use crate::source::{Sources, Span};
 
 impl Parser<'_> {
-    /// Closes what is open and checks the file as a whole. `main` is the main file.
+    /// Closes open definitions and checks the file as a whole. `main` is the main file.
     pub(super) fn finish(&mut self, main: u32) {
         self.dangling_label();
         if let Some(open) = self.in_proc.take() {
@@ -21,7 +21,11 @@ impl Parser<'_> {
         let start = Span { file: main, ..Span::default() };
         if !self.header_seen.contains(&"name") {
             let at = if self.header_span.line > 0 { self.header_span } else { start };
-            self.error(at, "missing-statement", "the file header has no `name =`: it is mandatory");
+            self.error(
+                at,
+                "missing-statement",
+                "the file header has no `name =`: add the name of the module",
+            );
         }
         if self.probes.is_empty() {
             self.error(
@@ -35,8 +39,7 @@ impl Parser<'_> {
         let missing: Vec<Span> =
             own.filter(|p| p.opcode.is_none() && p.watch.is_none()).map(|p| p.span).collect();
         for span in missing {
-            let message =
-                "the probe point has no `opcode =`: it is mandatory, so that a wrong offset is noticed";
+            let message = "the probe point has no `opcode =`: add the first byte of the instruction, so that a wrong offset is noticed";
             self.error(span, "missing-statement", message);
         }
         let ranges: Vec<Span> = self
@@ -46,12 +49,11 @@ impl Parser<'_> {
             .filter_map(|p| p.address.as_ref()?.1.as_ref().map(|e| e.span))
             .collect();
         for span in ranges {
-            let message =
-                "the second address has no meaning for a breakpoint probe: the probe is at the first";
+            let message = "the second address has no effect on a breakpoint probe: the probe is at the first";
             self.sink.warning(self.sources, span, "useless", message.to_owned());
         }
         for span in self.probes.iter().filter_map(|p| p.opcode_span.filter(|_| p.watch.is_some())) {
-            let message = "`opcode =` has no meaning for a watchpoint: nothing is compared with it";
+            let message = "`opcode =` has no effect on a watchpoint";
             self.sink.warning(self.sources, span, "useless", message.to_owned());
         }
         self.check_procs();

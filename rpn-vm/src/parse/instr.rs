@@ -1,7 +1,7 @@
 //! Instructions and expressions: tokens to an operation and its operand.
 //!
-//! It is a view of the instruction table: forms, old forms and removed forms
-//! are matched against it, nothing is restated here.
+//! It is a view of the instruction table: the text is matched against its forms,
+//! old forms and removed forms.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -63,7 +63,7 @@ impl Form {
 }
 
 impl Parser<'_> {
-    /// Parses one instruction; reports and answers `None` when it is none.
+    /// Parses one instruction; reports anything else and answers `None`.
     pub(super) fn instruction(&mut self, tokens: &[Token]) -> Option<(Op, Operand)> {
         let (first, rest) = tokens.split_first()?;
         let Some(word) = first.ident() else {
@@ -123,14 +123,14 @@ impl Parser<'_> {
                     first.span,
                     "unknown-instruction",
                     message,
-                    "one statement a line: `keyword = value`",
+                    "write one statement per line: `keyword = value`",
                 );
             }
             None => self.error(first.span, "unknown-instruction", message),
         }
     }
 
-    /// The mnemonic is known, its operands match no form.
+    /// Reports operands that match no form of a known mnemonic.
     fn bad_operands(&mut self, mnemonic: &str, operands: &[&[Token]], whole: Span) {
         let candidates = &forms()[mnemonic];
         if let Some(empty) = operands.iter().position(|o| o.is_empty()) {
@@ -154,9 +154,9 @@ impl Parser<'_> {
                     "bad-operand",
                     format!("`{mnemonic} {near}` does not take `{text}`"),
                     if list.is_empty() {
-                        format!("`{mnemonic} {near}` takes no such operand")
+                        format!("`{mnemonic} {near}` does not accept this operand")
                     } else {
-                        format!("there are {}", list.join(", "))
+                        format!("use {}", list.join(", "))
                     },
                 );
                 return;
@@ -186,7 +186,7 @@ impl Parser<'_> {
     fn finish_instruction(&mut self, op: Op, value: Option<&[Token]>, whole: Span) -> Option<(Op, Operand)> {
         let row = op.row();
         let tokens = value.unwrap_or_default();
-        // A register standing alone is `push r` or `pop r` (docs/probe-language.md, "Registers"); a keyword wins over a symbol.
+        // A register alone means `push r` or `pop r` (docs/probe-language.md, "Registers"); a keyword takes precedence over a symbol.
         if op == Op::Push
             && let [one] = tokens
             && let Some(name) = one.ident()
@@ -209,7 +209,7 @@ impl Parser<'_> {
             [one] if one.kind == Kind::Ident => Some(Operand::Name(one.text.clone())),
             _ => {
                 let what = if kind == OperandKind::Proc { "a procedure name" } else { "a label" };
-                self.error(span_of(tokens, whole), "bad-operand", format!("{what} must stand here"));
+                self.error(span_of(tokens, whole), "bad-operand", format!("write {what} here"));
                 None
             }
         }

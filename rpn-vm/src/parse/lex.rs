@@ -1,27 +1,27 @@
 //! The scanner: source lines to tokens, as C's translation phases 2 and 3 do it.
 //!
-//! A backslash at the end joins lines, a comment is a space. It knows numbers, names, strings and
-//! punctuation, not meaning. A malformed number or a stray character is a token too; whoever meets it
-//! reports it, so that one line gives one error.
+//! A backslash at the end joins lines; a comment counts as a space. It knows numbers, names, strings and
+//! punctuation, not their meaning. A malformed number or a stray character is a token too; the parser
+//! reports it, so that a line gives one error.
 
 use std::sync::Arc;
 
 use crate::source::Span;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A name; dots and `$` may follow the first character, for compiler-made symbols.
     Ident,
     /// A number that fits 64 bits.
     Num(u64),
-    /// Starts like a number and is none, or does not fit 64 bits.
+    /// A malformed number, or one that does not fit 64 bits.
     BadNum,
     /// Text in double quotes, without them.
     Str,
     /// A double quote that is not closed on its line.
     OpenStr,
-    /// A character constant, which only `#if` knows.
+    /// A character constant, valid only in `#if`.
     Char(u32),
     /// One character of anything else.
     Punct(char),
@@ -34,9 +34,9 @@ pub(crate) struct Token {
     /// Its text; for strings, without the quotes.
     pub text: String,
     pub span: Span,
-    /// Whether white space or a comment stands before it.
+    /// Whether white space or a comment precedes it.
     pub space: bool,
-    /// Whether it must not be read as one with the token before it: the text of a macro begins or ends between them.
+    /// Whether it must not be joined with the token before it, because the text of a macro begins or ends between them.
     /// Unlike `space` it does not show in a string that `#` makes.
     pub apart: bool,
     /// Whether it was met while its macro was being replaced: it is never replaced again.
@@ -52,7 +52,7 @@ impl Token {
         (self.kind == Kind::Ident).then_some(self.text.as_str())
     }
 
-    /// As it stands in a source text.
+    /// Its source text.
     pub fn source(&self) -> String {
         match self.kind {
             Kind::Str => format!("\"{}\"", self.text),
@@ -76,7 +76,7 @@ fn number(text: &str) -> Kind {
 /// Most characters of a line, continuation lines included.
 pub(crate) const MAX_LINE: usize = 65_536;
 
-/// What is wrong with the text of a line before any meaning is looked for.
+/// Errors in the text of a line that are found before parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// More than [`MAX_LINE`] characters; the line has no tokens.
@@ -87,7 +87,7 @@ pub(crate) enum Trouble {
     ContinuedComment,
 }
 
-/// A line with what continues it.
+/// A logical line.
 #[derive(Debug, Default)]
 pub(crate) struct Logical {
     pub tokens: Vec<Token>,
@@ -151,7 +151,7 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Scans one text that is no file, such as a pasted token. `file` and `line` go into the spans.
+/// Scans a text that is not from a file, such as a pasted token. `file` and `line` go into the spans.
 pub(crate) fn scan(text: &str) -> Vec<Token> {
     let mut reader = Reader::new(Arc::from([text.to_owned()]), 0);
     reader.logical().map(|l| l.tokens).unwrap_or_default()
@@ -211,7 +211,7 @@ impl Scanner {
         self.at = self.chars.len();
     }
 
-    /// Passes a comment, and reads lines until it ends. Answers whether it ended.
+    /// Skips a comment, and reads lines until it ends. Answers whether it ended.
     fn block_comment(&mut self, reader: &mut Reader) -> bool {
         let span = self.span(self.at, self.at + 2);
         self.at += 2;
@@ -246,7 +246,7 @@ impl Scanner {
         self.chars.get(from..to).unwrap_or_default().iter().map(|(c, ..)| *c).collect()
     }
 
-    /// The end of the word that goes on at `from`.
+    /// The end of the word that continues at `from`.
     fn word(&self, from: usize) -> usize {
         let rest = self.chars.get(from..).unwrap_or_default();
         from + rest.iter().take_while(|(c, ..)| c.is_alphanumeric() || matches!(c, '_' | '.' | '$')).count()

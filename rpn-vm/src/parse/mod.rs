@@ -22,7 +22,7 @@ use crate::source::{Sources, Span};
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
 
-/// What the caller may set for a compilation.
+/// Options of a compilation.
 #[derive(Debug, Clone, Default)]
 pub struct ParseOptions {
     /// `-D key=value` substitutions.
@@ -67,12 +67,12 @@ pub fn parse_with(
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
 }
 
-/// What preprocessing gives (`check -E`).
+/// The result of preprocessing (`check -E`).
 #[derive(Debug, Clone)]
 pub struct Preprocessed {
-    /// The text, with a mark `# line "file"` wherever the place does not follow from the line before.
+    /// The text, with a marker `# line "file"` wherever the line does not follow on the one before.
     pub text: String,
-    /// What is wrong, if anything is.
+    /// The findings.
     pub found: Diagnostics,
 }
 
@@ -100,7 +100,7 @@ fn lines(
     pre.run(name, text)
 }
 
-/// Where the parser stands in the file.
+/// The part of the file that the parser is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Section {
     Header,
@@ -114,7 +114,7 @@ struct Draft {
     address: Option<(Expr, Option<Expr>)>,
     watch: Option<Watch>,
     opcode: Option<u8>,
-    /// Where `opcode =` stands.
+    /// Location of `opcode =`.
     opcode_span: Option<Span>,
     minor: u32,
     ignore: u32,
@@ -228,7 +228,11 @@ impl<'a> Parser<'a> {
             }
             [label, colon, rest @ ..] if label.kind == Kind::Ident && colon.is(':') => {
                 if label.text.contains(['.', '$']) {
-                    self.error(label.span, "bad-label", "a label has letters, digits and underscores only");
+                    self.error(
+                        label.span,
+                        "bad-label",
+                        "a label consists of letters, digits and underscores",
+                    );
                 } else {
                     self.pending.push((label.text.clone(), label.span));
                 }
@@ -281,7 +285,7 @@ impl<'a> Parser<'a> {
         let parsed = self.instruction(tokens);
         let labels: Vec<String> =
             std::mem::take(&mut self.pending).into_iter().map(|(name, _)| name).collect();
-        // An instruction with an error keeps its labels, so that what jumps to them is not an error too.
+        // An instruction with an error keeps its labels, so that jumps to them are not errors too.
         let failed = parsed.is_none();
         if failed && labels.is_empty() {
             return;

@@ -8,7 +8,7 @@ use super::{Draft, Parser, Section, span_of};
 use crate::ast::{ModType, Watch};
 use crate::source::Span;
 
-/// Where a statement may stand.
+/// The part of a file in which a statement is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     File,
@@ -16,7 +16,7 @@ enum Place {
     Both,
 }
 
-/// The statements of the man page; an old name maps to the present one.
+/// The statements of the man page; an old name maps to the current one.
 const STATEMENTS: &[(&str, &str, Place)] = &[
     ("name", "name", Place::File),
     ("modtype", "modtype", Place::File),
@@ -76,7 +76,7 @@ impl Parser<'_> {
                 self.error(
                     key.span,
                     "misplaced",
-                    "`offset =` and `address =` exclude each other: give one of them",
+                    "`offset =` and `address =` exclude each other: write one of them",
                 );
                 return;
             }
@@ -96,7 +96,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Checks that the statement may stand here and was not given before.
+    /// Checks that the statement is allowed here and was not given before.
     fn placed(&mut self, key: &Token, name: &'static str, place: Place) -> bool {
         let in_probe = self.section == Section::Probe;
         match (place, in_probe) {
@@ -193,7 +193,7 @@ impl Parser<'_> {
                 self.error(at, "open-string", "the closing quote is missing")
             }
             _ => {
-                let message = "a module name with anything but letters and digits must be in quotes";
+                let message = "a module name must be in quotes unless it consists of letters and digits";
                 self.error_help(at, "bad-name", message, "for example: name = \"/home/user/testapp\"");
             }
         }
@@ -230,7 +230,7 @@ impl Parser<'_> {
                         at,
                         "bad-opcode",
                         "an opcode of more than one byte is an S/390 form; Trapline probes IA32 and x86-64",
-                        "give the first byte of the instruction, prefixes included",
+                        "write the first byte of the instruction, which may be a prefix",
                     ),
                     Some(Ok(byte)) => self.probes[index].opcode = Some(byte),
                     None => {}
@@ -261,7 +261,7 @@ impl Parser<'_> {
                            `modtype = kernel`";
             self.error(at, "misplaced", message);
         } else if self.probes[index].address.is_none() {
-            let message = "a watchpoint is on an address: say `address =` instead of `offset =`";
+            let message = "a watchpoint needs an address: write `address =` instead of `offset =`";
             self.error(at, "misplaced", message);
         }
         self.probes[index].watch = Some(kind.unwrap_or(Watch::Write));
@@ -270,7 +270,7 @@ impl Parser<'_> {
     fn address(&mut self, index: usize, value: &[Token], at: Span) {
         if !self.header.modtype.is_kernel() {
             let message =
-                "`address =` is for kernel-mode programs only; say `modtype = kernel`, or use `offset =`";
+                "`address =` is for kernel-mode programs only; write `modtype = kernel`, or use `offset =`";
             self.error(at, "misplaced", message);
         }
         let (low, high) = match value.iter().position(|t| t.is(':')) {

@@ -25,13 +25,13 @@ pub(super) fn expressions(section: Section<'_>) -> Result<Relocations, PpdfError
         let offset = at.offset();
         let number = at.u32("the instruction of an operand")? as usize;
         if number < next {
-            let right = format!("at least {next} would be right");
+            let right = format!("it must be at least {next}");
             return Err(wrong(offset, "the instruction of an operand", number, right));
         }
         next = number + 1;
         let expr = at.expr("an operand")?;
         if let Some(n) = expr.constant().filter(|n| *n < i128::from(i64::MIN) || *n > i128::from(u64::MAX)) {
-            return Err(wrong(offset, "an operand", n, "a value of 64 bits would be right".to_owned()));
+            return Err(wrong(offset, "an operand", n, "it must fit into 64 bits".to_owned()));
         }
         list.push((number, expr, offset));
     }
@@ -77,7 +77,7 @@ impl Code<'_> {
             bodies.push(body);
         }
         if let Some((instruction, _, offset)) = relocations.next() {
-            let right = format!("less than {number} would be right");
+            let right = format!("it must be less than {number}");
             return Err(wrong(offset, "the instruction of an operand", instruction, right));
         }
         match self.code.bytes.len() - at {
@@ -97,7 +97,7 @@ impl Code<'_> {
             })),
             Err(CodeError::Truncated { .. }) => Err(ends("an instruction".to_owned())),
             Err(CodeError::Opcode { code, .. }) => {
-                let right = "an opcode of this version would be right".to_owned();
+                let right = "this version has no such opcode".to_owned();
                 Err(wrong(self.code.offset + at, "an opcode", format!("{code:#04x}"), right))
             }
         }
@@ -115,10 +115,10 @@ impl Code<'_> {
         let arg = insn.arg;
         let below = |what: &str, limit: u64| match arg < limit {
             true => Ok(()),
-            false => Err(wrong(offset, what, arg, format!("less than {limit} would be right"))),
+            false => Err(wrong(offset, what, arg, format!("it must be less than {limit}"))),
         };
         if let (Some((_, _, offset)), false) = (&expr, kind == OperandKind::Value) {
-            let right = "one that takes an expression would be right".to_owned();
+            let right = "it must be an instruction whose operand is a `value`".to_owned();
             return Err(wrong(
                 *offset,
                 "the instruction of an operand",
@@ -152,7 +152,7 @@ impl Code<'_> {
             }
             OperandKind::PushR | OperandKind::PushU | OperandKind::PopR | OperandKind::PopU => {
                 let row = u8::try_from(arg).ok().and_then(regs::by_index).ok_or_else(|| {
-                    let right = "an index of Appendix A would be right".to_owned();
+                    let right = "it must be the index of a register".to_owned();
                     wrong(offset, "a register", format!("{arg:#04x}"), right)
                 })?;
                 row.permits(kind).map_err(|why| wrong(offset, "a register", format!("{arg:#04x}"), why))?;

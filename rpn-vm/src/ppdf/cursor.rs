@@ -63,7 +63,7 @@ impl<'a> Cursor<'a> {
     pub fn at_most(&mut self, what: &str, max: u32) -> Result<u32, PpdfError> {
         let offset = self.offset();
         let n = self.u32(what)?;
-        if n > max { Err(wrong(offset, what, n, format!("at most {max} would be right"))) } else { Ok(n) }
+        if n > max { Err(wrong(offset, what, n, format!("it must be at most {max}"))) } else { Ok(n) }
     }
 
     /// A count of things of at least `size` bytes each that follow.
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         let fits = usize::try_from(n).ok().filter(|n| *n <= max && *n <= self.left() / size);
         fits.ok_or_else(|| {
             let room = (self.left() / size).min(max);
-            wrong(offset, what, n, format!("at most {room} would fit"))
+            wrong(offset, what, n, format!("it must be at most {room} here"))
         })
     }
 
@@ -86,7 +86,12 @@ impl<'a> Cursor<'a> {
         let text = std::str::from_utf8(raw).map_err(|error| {
             let at = error.valid_up_to();
             let byte = raw.get(at).copied().unwrap_or_default();
-            wrong(offset + at, what, format!("{byte:#04x} at this place"), "UTF-8 would be right".to_owned())
+            wrong(
+                offset + at,
+                what,
+                format!("not UTF-8 at this byte ({byte:#04x})"),
+                "write it as UTF-8".to_owned(),
+            )
         })?;
         Ok(text.to_owned())
     }
@@ -110,7 +115,7 @@ impl<'a> Cursor<'a> {
             let offset = self.offset();
             let name = self.name(what)?;
             if !seen.insert(name.to_ascii_lowercase()) {
-                return Err(wrong(offset, what, format!("{name:?}"), "it is there already".to_owned()));
+                return Err(wrong(offset, what, format!("{name:?}"), "each name must be unique".to_owned()));
             }
             names.push(name);
         }
@@ -122,7 +127,7 @@ impl<'a> Cursor<'a> {
         let offset = self.offset();
         let count = self.count(&format!("the number of terms of {what}"), MAX_LIST, 5)?;
         if count == 0 {
-            let right = "at least 1 would be right".to_owned();
+            let right = "it must be at least 1".to_owned();
             return Err(wrong(offset, &format!("the number of terms of {what}"), 0, right));
         }
         let mut terms = Vec::with_capacity(count);
@@ -133,7 +138,7 @@ impl<'a> Cursor<'a> {
                 0 | 1 => Atom::Number(self.u64(&format!("a number of {what}"))?),
                 2 | 3 => Atom::Symbol(self.name(&format!("a symbol of {what}"))?),
                 _ => {
-                    let right = "0 to 3 would be right".to_owned();
+                    let right = "it must be 0 to 3".to_owned();
                     return Err(wrong(offset, &format!("the kind of a term of {what}"), kind, right));
                 }
             };

@@ -1,8 +1,8 @@
-//! The disassembler: a program as source that builds to the same file, and the marks by which its lines keep the
-//! places that they had in the first source.
+//! The disassembler: a program as source that builds to the same file, with marks that keep the lines
+//! of the original source.
 //!
-//! A mark is a comment, `//@ LINE FILE`, with the file left out when it is that of the mark before. Marks count only
-//! in a text whose first line is [`HEADING`], and only when a PPDF file is written from it.
+//! A mark is a comment, `//@ LINE FILE`; the file is left out if it is that of the mark before. Marks are read only
+//! in a text whose first line is [`HEADING`], and only when it is built to a PPDF file.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::source::{Sources, Span};
 /// The first line of every disassembly.
 pub(super) const HEADING: &str = "// PPDF 1, disassembled. `//@ LINE FILE` says what it was built from; \
                                   a line without it counts as one of this file.";
-/// What a mark begins with.
+/// The start of a mark.
 const MARK: &str = "//@ ";
 
 /// A program that was read from a PPDF file as source text with marks; `remark` is put under its first line.
 ///
-/// Built again it becomes the same file.
+/// Building it gives the same file.
 #[must_use]
 pub fn disassemble(program: &Program, remark: Option<&str>) -> String {
     let mut file = None;
@@ -70,7 +70,7 @@ impl Marks {
         found
     }
 
-    /// File and line of a place: of its mark, or its own.
+    /// File and line of a place: those of its mark if it has one.
     pub fn position<'a>(&'a self, sources: &'a Sources, span: Span) -> (&'a str, u32) {
         let mark = self.files.get(span.file as usize).and_then(|lines| lines.get(&span.line));
         match mark.and_then(|(name, line)| Some((self.names.get(*name)?, *line))) {

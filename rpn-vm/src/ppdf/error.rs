@@ -5,21 +5,21 @@ use thiserror::Error;
 
 use super::sign::VerifyingKey;
 
-/// Why a file is no PPDF file that can be used.
+/// Why a PPDF file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PpdfError {
-    /// Something else.
-    #[error("it is no PPDF file: its first 8 bytes are not 89 50 50 44 46 0d 0a 1a")]
+    /// The magic bytes are missing.
+    #[error("this is not a PPDF file: its first 8 bytes are not 89 50 50 44 46 0d 0a 1a")]
     Magic,
-    /// Less than a header.
+    /// The file is shorter than its header.
     #[error("the file ends at byte {0}, inside its header of 16 bytes")]
     NoHeader(usize),
-    /// Of a version that this reader does not know.
-    #[error("the file has PPDF version {major}.{minor}, and this Trapline reads version 1: {}", if *.major > 1 {
-        "a newer Trapline would be right"
+    /// The file's version is unknown to this reader.
+    #[error("the file has PPDF version {major}.{minor}, but this Trapline reads version 1: {}", if *.major > 1 {
+        "use a newer Trapline"
     } else {
-        "building it again from source would be right"
+        "build it again from source"
     })]
     Version {
         /// Major version.
@@ -27,86 +27,86 @@ pub enum PpdfError {
         /// Minor version.
         minor: u16,
     },
-    /// More than is read.
-    #[error("the file has {0} bytes; at most 67108864 would be right")]
+    /// The file is too large.
+    #[error("the file has {0} bytes; a PPDF file has at most 67108864")]
     TooLarge(usize),
-    /// Cut short, or with something behind it.
+    /// The file is cut short, or bytes follow it.
     #[error("byte 12 says that the file has {stated} bytes, but it has {actual}")]
     Length {
-        /// By its header.
+        /// The length in the header.
         stated: u32,
-        /// Really.
+        /// The length of the file.
         actual: usize,
     },
-    /// Damaged.
+    /// The checksum is wrong.
     #[error(
-        "the checksum at byte {offset} is {stated:#010x}, but {actual:#010x} would be right: the file is damaged"
+        "the checksum at byte {offset} is {stated:#010x}, but that of the content is {actual:#010x}: the file is damaged"
     )]
     Checksum {
-        /// Where it stands.
+        /// Offset of the checksum.
         offset: usize,
-        /// By the file.
+        /// The checksum in the file.
         stated: u32,
-        /// Of the bytes before it.
+        /// The checksum of the bytes before it.
         actual: u32,
     },
-    /// A section is missing, or comes where another should.
-    #[error("byte {offset} holds {found}; section `{wanted}` would be right")]
+    /// A section is missing or out of order.
+    #[error("section `{wanted}` must begin at byte {offset}, but the bytes there are {found}")]
     Section {
         /// Where.
         offset: usize,
         /// The bytes there.
         found: String,
-        /// The section that belongs there.
+        /// The section that must begin there.
         wanted: &'static str,
     },
     /// A section is longer than the file.
     #[error("byte {offset}: section `{section}` has {length} bytes, but only {left} are left")]
     SectionLength {
-        /// Where the length stands.
+        /// Offset of the length.
         offset: usize,
         /// The section.
         section: &'static str,
-        /// By the file.
+        /// The length in the file.
         length: u32,
-        /// What there is.
+        /// The bytes left in the file.
         left: usize,
     },
-    /// A section is shorter than what it holds.
+    /// A section is too short for its content.
     #[error("byte {offset}: section `{section}` ends inside {what}")]
     Ends {
-        /// Where what does not fit begins.
+        /// Where the incomplete item begins.
         offset: usize,
         /// The section.
         section: &'static str,
-        /// What does not fit.
+        /// The incomplete item.
         what: String,
     },
-    /// A section is longer than what it holds.
-    #[error("byte {offset}: section `{section}` goes on for {left} bytes behind its end")]
+    /// A section is longer than its content.
+    #[error("byte {offset}: section `{section}` has {left} bytes more than its content")]
     Behind {
         /// Where it should end.
         offset: usize,
         /// The section.
         section: &'static str,
-        /// Bytes too many.
+        /// Number of the extra bytes.
         left: usize,
     },
-    /// Something has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("byte {offset}: {what} is {value}; {right}")]
     Value {
         /// Where.
         offset: usize,
-        /// What.
+        /// The field.
         what: String,
         /// The value.
         value: String,
-        /// What would be right.
+        /// The valid values, or why this one is invalid.
         right: String,
     },
-    /// It means something, but the writer does not write it so.
+    /// The encoding is valid, but not the one that the writer produces.
     #[error(
-        "byte {offset} is {found:#04x}; {wanted:#04x} would be right, the one form in which this program is written"
+        "byte {offset} is {found:#04x}; it must be {wanted:#04x}, because each program has only one encoding"
     )]
     Form {
         /// Where.
@@ -116,12 +116,12 @@ pub enum PpdfError {
         /// The byte that is written there.
         wanted: u8,
     },
-    /// The signature is not that of the content.
+    /// The signature does not match the content.
     #[error(
-        "byte {offset}: the signature by {key} is not that of this file: it was changed after it was signed"
+        "byte {offset}: the signature by {key} does not match the file: the file was changed after it was signed"
     )]
     Signature {
-        /// Where it stands.
+        /// Offset of the signature.
         offset: usize,
         /// The key that the file names.
         key: VerifyingKey,
@@ -132,32 +132,32 @@ pub enum PpdfError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UnwritableError {
-    /// A name that could not be printed.
+    /// A name cannot be printed as source.
     #[error("{place}the name {name:?} cannot be in a PPDF file: {why}")]
     Name {
-        /// Where it is used, with `: ` behind it.
+        /// Where it is used, followed by `: `.
         place: String,
         /// The name.
         name: String,
         /// Why not.
         why: String,
     },
-    /// More than the format takes.
-    #[error("{place}{what} is {value}; a PPDF file takes at most {limit}")]
+    /// A limit of the format is exceeded.
+    #[error("{place}{what} is {value}; the limit of a PPDF file is {limit}")]
     Limit {
-        /// Where, with `: ` behind it.
+        /// Where, followed by `: `.
         place: String,
-        /// Of what.
+        /// What is limited.
         what: &'static str,
-        /// How many.
+        /// Its value.
         value: usize,
-        /// The most.
+        /// The limit.
         limit: usize,
     },
-    /// A program that was not made by the parser.
+    /// A name is undefined. The parser never makes such a program.
     #[error("{place}there is no label or procedure `{name}`")]
     Undefined {
-        /// Where, with `: ` behind it.
+        /// Where, followed by `: `.
         place: String,
         /// The name.
         name: String,

@@ -26,7 +26,7 @@ impl<'a> Lines<'a> {
             let offset = at.offset();
             let name = at.text("the name of a source file", MAX_FILE_NAME)?;
             if name.contains(char::is_control) {
-                let right = "one without control characters would be right".to_owned();
+                let right = "it must not contain control characters".to_owned();
                 return Err(wrong(offset, "the name of a source file", format!("{name:?}"), right));
             }
             names.push(name);
@@ -35,13 +35,13 @@ impl<'a> Lines<'a> {
         Ok(Self { at, names, known })
     }
 
-    /// The next place, for something that prints as `text` with what is named at `col`.
+    /// The next place. The item prints as `text`, and its name begins at `col`.
     fn next(&mut self, text: &str, col: usize) -> Result<Span, PpdfError> {
         let offset = self.at.offset();
         let file = self.at.u32("a file's number")?;
         let line = self.at.u32("a line")?;
         let Some(known) = self.known.get_mut(file as usize) else {
-            let right = format!("less than {} would be right", self.names.len());
+            let right = format!("it must be less than {}", self.names.len());
             return Err(wrong(offset, "a file's number", file, right));
         };
         known.entry(line).or_insert_with(|| text.to_owned());
@@ -101,7 +101,7 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Puts an expression and its terms where they stand in the printed line, from column `col`, counted from 0.
+/// Gives an expression and its terms their spans in the printed line, from column `col`, counted from 0.
 fn place(expr: &mut Expr, line: Span, col: usize) {
     let mut at = col;
     let mut spans = Vec::with_capacity(expr.terms.len());

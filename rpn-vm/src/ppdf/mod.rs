@@ -1,9 +1,9 @@
 //! PPDF: a probe program in compiled form, with its symbols still symbolic (docs/ppdf.md has every byte).
 //!
-//! [`write()`] makes a file of a [`crate::Program`], [`Ppdf::read`] a program of a file; what is done with it then,
-//! linking for a width and verifying, is what is done with a program from source. A file has one form only: the
-//! reader refuses what the writer would have written otherwise, so what [`disassemble()`] prints builds to the same
-//! bytes. Not here: files on disk, and whose key is to be trusted.
+//! [`write()`] turns a [`crate::Program`] into a file, and [`Ppdf::read`] turns a file into a program, which is then
+//! linked and verified like a program from source. Each program has exactly one encoding: the
+//! reader refuses any other, so the output of [`disassemble()`] builds to the same
+//! bytes. The caller reads the files and decides which keys to trust.
 
 mod bodies;
 mod cursor;
@@ -21,11 +21,11 @@ pub use read::Ppdf;
 pub use sign::{KeyError, SigningKey, VerifyingKey};
 pub use write::write;
 
-/// The first bytes of a PPDF file. The first is no text, the others show what a transfer as text has done.
+/// The first bytes of a PPDF file. The first is not ASCII, and a transfer that converts line ends damages the others.
 pub const MAGIC: [u8; 8] = [0x89, b'P', b'P', b'D', b'F', b'\r', b'\n', 0x1a];
 
-/// The version that is written. Another major version is refused. A higher minor one has new values in places that
-/// there are, and is read as far as none of them is met.
+/// The version that is written. Another major version is refused. A higher minor version has new values in existing
+/// fields; such a file is accepted if it contains none of them.
 pub const VERSION: (u16, u16) = (1, 0);
 
 /// Whether these are the first bytes of a PPDF file.
@@ -45,10 +45,10 @@ const SIGNATURE: &str = "SIGN";
 /// The section of the checksum, the last.
 const CHECKSUM: &str = "CRC ";
 
-/// The kind of a probe point that is no watchpoint; 1 to 4 are `watchpoint = x`, `w`, `rw` and `io`.
+/// The kind of a breakpoint; 1 to 4 are `watchpoint = x`, `w`, `rw` and `io`.
 const BREAKPOINT: u8 = 0;
 
-// Limits. A program within them prints as fewer lines, and shorter ones, than the preprocessor takes.
+// Limits. A program within them prints within the limits of the preprocessor on lines and their length.
 /// Most bytes of a file.
 pub const MAX_FILE: usize = 64 << 20;
 /// Most probe points.
@@ -66,8 +66,8 @@ const MAX_FILE_NAME: usize = 4096;
 /// Most bytes of a statement or an instruction when it is printed.
 const MAX_PRINTED: usize = 60_000;
 
-/// Why a name cannot be in a file, if it cannot: it could not be printed as source.
+/// Why a name cannot be in a file, if so: it cannot be printed as source.
 fn unprintable(name: &str) -> Option<String> {
     let bad = name.chars().find(|c| c.is_control() || *c == '"')?;
-    Some(format!("it has the character {:#04x}, which no name in quotes may have", u32::from(bad)))
+    Some(format!("it contains the character {:#04x}, which a quoted name cannot contain", u32::from(bad)))
 }

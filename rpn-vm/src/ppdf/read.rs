@@ -1,8 +1,8 @@
-//! The reader: the bytes of a PPDF file to a program like one from source, with nothing in them trusted.
+//! The reader: turns the bytes of a PPDF file, which are not trusted, into a program like one from source.
 //!
-//! It checks what the parser checks of a source, so that the linker and the verifier, which come next as for any
-//! program, meet nothing that a source could not have given them. This file reads headers; `bodies` reads the code
-//! and `lines` the places.
+//! It checks everything that the parser checks, so that the linker and the verifier see no program that the parser
+//! could not have made. This file reads headers; `bodies` reads the code
+//! and `lines` the source locations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::source::Span;
 /// A PPDF file.
 #[derive(Debug, Clone)]
 pub struct Ppdf {
-    /// What it holds.
+    /// Its program.
     pub program: Program,
     /// Its version.
     pub version: (u16, u16),
-    /// The key that it is signed with; its signature is that of the content. Whether the key is to be trusted is
-    /// not known here.
+    /// The key that it is signed with, if any. The signature matches the content; the caller decides whether to trust
+    /// the key.
     pub signer: Option<VerifyingKey>,
 }
 
@@ -36,7 +36,7 @@ impl Ppdf {
     /// Reads a file.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the file.
     pub fn read(bytes: &[u8]) -> Result<Self, PpdfError> {
         let frame = split(bytes)?;
         let program = program(&frame)?;
@@ -45,14 +45,14 @@ impl Ppdf {
     }
 }
 
-/// Checks that the program would be written as it stands in the file.
+/// Checks that writing the program gives the bytes of the file.
 fn one_form(bytes: &[u8], frame: &Frame<'_>, program: &Program) -> Result<(), PpdfError> {
     let again = sections(program).map_err(|error| {
-        let right = "a program that can be written would be right".to_owned();
+        let right = "it must be within the format's limits".to_owned();
         wrong(HEADER, "the program", error, right)
     })?;
     for (section, wanted) in frame.sections.iter().zip(&again) {
-        // Of different lengths, the first different byte may be the length itself.
+        // If the lengths differ, the first difference may be in the length field.
         let length = u32::try_from(wanted.len()).unwrap_or(u32::MAX).to_le_bytes();
         let from = section.offset - SECTION_HEAD + 4;
         let found = bytes.get(from..section.offset + section.bytes.len()).unwrap_or_default();
@@ -89,12 +89,12 @@ fn program(frame: &Frame<'_>) -> Result<Program, PpdfError> {
     Ok(Program { header, probes, procs, warnings: Diagnostics::default(), sources })
 }
 
-/// Checks that there may be so many instructions before anything is made of them: each has its place in section LINE.
+/// Checks the number of instructions before memory is allocated for them: each needs an entry in section LINE.
 fn fits(counts: &[usize], routines: usize, lines: Section<'_>) -> Result<(), PpdfError> {
     let total: usize = counts.iter().sum();
     let room = (lines.bytes.len() / 8).saturating_sub(routines).min(MAX_INSTRUCTIONS);
     if total > room {
-        let right = format!("at most {room} would fit, with the lines that are here");
+        let right = format!("section `LINE` has room for at most {room}");
         return Err(wrong(lines.offset, "the number of all instructions", total, right));
     }
     Ok(())
@@ -107,18 +107,18 @@ fn header(section: Section<'_>) -> Result<FileHeader, PpdfError> {
         0 => ModType::Kernel,
         1 => ModType::Kmod,
         2 => ModType::User,
-        other => return Err(wrong(offset, "`modtype`", other, "0, 1 or 2 would be right".to_owned())),
+        other => return Err(wrong(offset, "`modtype`", other, "it must be 0, 1 or 2".to_owned())),
     };
     let offset = at.offset();
     let flags = at.u8("the flag byte of the file header")?;
     if flags > 3 {
-        let right = "0 to 3 would be right".to_owned();
+        let right = "it must be 0 to 3".to_owned();
         return Err(wrong(offset, "the flag byte of the file header", flags, right));
     }
     let offset = at.offset();
     let zero = at.u16("the file header")?;
     if zero != 0 {
-        return Err(wrong(offset, "what is kept free", zero, "0 would be right".to_owned()));
+        return Err(wrong(offset, "the reserved field", zero, "it must be 0".to_owned()));
     }
     let mut header = FileHeader {
         modtype,
@@ -137,7 +137,7 @@ fn header(section: Section<'_>) -> Result<FileHeader, PpdfError> {
     let offset = at.offset();
     header.name = at.name("`name`")?;
     if header.name.is_empty() {
-        return Err(wrong(offset, "`name`", "empty", "the name of a module would be right".to_owned()));
+        return Err(wrong(offset, "`name`", "empty", "it must be the name of a module".to_owned()));
     }
     header.groups = at.names("`groupdef`")?;
     header.types = at.names("`typedef`")?;
@@ -145,7 +145,7 @@ fn header(section: Section<'_>) -> Result<FileHeader, PpdfError> {
     Ok(header)
 }
 
-/// The probe points, with handlers yet empty, and how many instructions each has.
+/// The probe points with empty handlers, and the number of instructions of each.
 fn probe_points(
     section: Section<'_>,
     header: &FileHeader,
@@ -154,7 +154,7 @@ fn probe_points(
     let offset = at.offset();
     let count = at.count("the number of probe points", MAX_PROBES, 33)?;
     if count == 0 {
-        return Err(wrong(offset, "the number of probe points", 0, "at least 1 would be right".to_owned()));
+        return Err(wrong(offset, "the number of probe points", 0, "it must be at least 1".to_owned()));
     }
     let mut points = Vec::with_capacity(count);
     let mut counts = Vec::with_capacity(count);
@@ -186,21 +186,24 @@ fn leading(at: &mut Cursor<'_>, header: &FileHeader) -> Result<Leading, PpdfErro
     match form {
         0 => {}
         1 | 2 if header.modtype.is_kernel() => {}
-        1 | 2 => return bad(0, "form", form, "0 would be right: `address =` is for kernel-mode programs"),
-        _ => return bad(0, "form", form, "0, 1 or 2 would be right"),
+        1 | 2 => {
+            return bad(0, "form", form, "it must be 0, because `address =` is for kernel-mode programs");
+        }
+        _ => return bad(0, "form", form, "it must be 0, 1 or 2"),
     }
     let watch = match kind {
         BREAKPOINT => None,
         1..=4 if form != 0 => Watch::ALL.get(usize::from(kind) - 1).copied(),
-        1..=4 => return bad(1, "kind", kind, "0 would be right: a watchpoint has an `address =`"),
-        _ => return bad(1, "kind", kind, "0 to 4 would be right"),
+        1..=4 => return bad(1, "kind", kind, "it must be 0, because a watchpoint has an `address =`"),
+        _ => return bad(1, "kind", kind, "it must be 0 to 4"),
     };
     if flags & 1 == 0 && watch.is_none() || flags > 0x3f || flags & 6 == 4 {
-        let right = "bit 0 set but for a watchpoint, bit 2 only with bit 1, no bit above 5 would be right";
+        let right =
+            "bit 0 must be set except for a watchpoint, bit 2 needs bit 1, and bits 6 and 7 must be 0";
         return bad(2, "flag byte", flags, right);
     }
     if flags & 1 == 0 && opcode != 0 {
-        return bad(3, "opcode", opcode, "0 would be right without bit 0 of the flags");
+        return bad(3, "opcode", opcode, "it must be 0 if bit 0 of the flags is 0");
     }
     Ok(Leading { form, watch, flags, opcode })
 }
@@ -212,7 +215,7 @@ fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, 
     let maxhits_at = at.offset();
     let maxhits = at.u32("`maxhits`")?;
     if maxhits == 0 {
-        return Err(wrong(maxhits_at, "`maxhits`", maxhits, "1 or more would be right".to_owned()));
+        return Err(wrong(maxhits_at, "`maxhits`", maxhits, "it must be 1 or more".to_owned()));
     }
     let mask = at.u32("`excpt_mask`")?;
     let instructions = at.at_most("the number of instructions", MAX_INSTRUCTIONS as u32)? as usize;
@@ -241,7 +244,7 @@ fn probe_point(at: &mut Cursor<'_>, header: &FileHeader) -> Result<(ProbePoint, 
     Ok((point, instructions))
 }
 
-/// The name of a group or type, if there is one.
+/// The name of a group or type, if present.
 fn defined(
     at: &mut Cursor<'_>,
     given: bool,
@@ -255,12 +258,12 @@ fn defined(
     let offset = at.offset();
     let name = at.name(what)?;
     if !names.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
-        return Err(wrong(offset, what, format!("{name:?}"), format!("a name of {by} would be right")));
+        return Err(wrong(offset, what, format!("{name:?}"), format!("it must be a name of {by}")));
     }
     Ok(Some(name))
 }
 
-/// The procedures, with bodies yet empty, and how many instructions each has.
+/// The procedures with empty bodies, and the number of instructions of each.
 fn procedures(section: Section<'_>) -> Result<(Vec<Routine>, Vec<usize>), PpdfError> {
     let mut at = Cursor::new(section);
     let count = at.count("the number of procedures", MAX_PROCS, 8)?;
@@ -274,10 +277,10 @@ fn procedures(section: Section<'_>) -> Result<(Vec<Routine>, Vec<usize>), PpdfEr
             Err(wrong(offset, "the name of a procedure", format!("{name:?}"), right.to_owned()))
         };
         if !crate::parse::is_name(&name) {
-            return bad("letters, digits and underscores would be right");
+            return bad("it must consist of letters, digits and underscores");
         }
         if !seen.insert(name.to_ascii_lowercase()) {
-            return bad("it is there already");
+            return bad("each name must be unique");
         }
         counts.push(at.at_most("the number of instructions", MAX_INSTRUCTIONS as u32)? as usize);
         routines.push(Routine { name, ..Routine::default() });

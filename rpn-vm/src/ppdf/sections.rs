@@ -1,10 +1,10 @@
-//! The frame of a PPDF file: header, sections, signature and checksum. What a section holds is not looked at here.
+//! The container of a PPDF file: header, sections, signature and checksum. Other files read the content of sections.
 
 use super::error::PpdfError;
 use super::sign::{ED25519, SIGNATURE_BYTES, SigningKey, VerifyingKey};
 use super::{CHECKSUM, HEADER, MAGIC, MAX_FILE, SECTION_HEAD, SECTIONS, SIGNATURE, VERSION};
 
-/// One section: its content and where that begins.
+/// One section: its content and the offset of the content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Section<'a> {
     pub name: &'static str,
@@ -29,7 +29,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|raw| u32::from_le_bytes(*raw))
 }
 
-/// The section that should begin at `at`, and where the next one does.
+/// The section that must begin at `at`, and the offset of the next one.
 fn section<'a>(bytes: &'a [u8], at: usize, name: &'static str) -> Result<(Section<'a>, usize), PpdfError> {
     let tag = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
     if tag.map(<[u8; 4]>::as_slice) != Some(name.as_bytes()) {
@@ -87,15 +87,16 @@ fn check_signature(bytes: &[u8], section: Section<'_>) -> Result<VerifyingKey, P
         right: right.to_owned(),
     };
     let content: &[u8; SIGNATURE_BYTES] = section.bytes.try_into().map_err(|_| {
-        wrong(0, "the length of section `SIGN`", section.bytes.len().to_string(), "100 would be right")
+        wrong(0, "the length of section `SIGN`", section.bytes.len().to_string(), "it must be 100")
     })?;
     let algorithm = u32_at(content, 0).unwrap_or_default();
     if algorithm != ED25519 {
-        return Err(wrong(0, "the kind of signature", algorithm.to_string(), "1, Ed25519, would be right"));
+        return Err(wrong(0, "the kind of signature", algorithm.to_string(), "it must be 1 (Ed25519)"));
     }
     let key = content[4..].first_chunk().and_then(VerifyingKey::from_bytes);
     let hex: String = content[4..36].iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = key.ok_or_else(|| wrong(4, "the public key", hex, "a point of Ed25519 would be right"))?;
+    let key =
+        key.ok_or_else(|| wrong(4, "the public key", hex, "it must be a point of the Ed25519 curve"))?;
     let message = bytes.get(..section.offset - SECTION_HEAD).unwrap_or_default();
     match content[36..].first_chunk() {
         Some(signature) if key.checks(message, signature) => Ok(key),

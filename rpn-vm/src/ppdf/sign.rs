@@ -1,7 +1,7 @@
 //! Ed25519 keys and signatures (RFC 8032), and keys as PEM text (RFC 8410), which OpenSSL makes and reads too.
 //!
-//! A signature follows from key and content alone: nothing is drawn when a file is signed. Whose key is to be
-//! trusted is the caller's business.
+//! Signing is deterministic: a signature depends on key and content alone. The caller decides which keys to
+//! trust.
 
 use std::fmt;
 
@@ -16,20 +16,20 @@ pub(super) const SIGNATURE_BYTES: usize = 4 + 32 + 64;
 /// The number of Ed25519.
 pub(super) const ED25519: u32 = 1;
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// No private key.
-    #[error("it holds no Ed25519 private key in PEM form (-----BEGIN PRIVATE KEY-----)")]
+    /// The text contains no private key.
+    #[error("it contains no Ed25519 private key in PEM form (-----BEGIN PRIVATE KEY-----)")]
     Private,
     /// A public key where the private one is needed.
-    #[error("it holds a public key, and only the private one can sign")]
+    #[error("it contains a public key; signing needs the private key")]
     PublicGiven,
-    /// No public key.
-    #[error("it holds no Ed25519 public key in PEM form (-----BEGIN PUBLIC KEY-----)")]
+    /// The text contains no public key.
+    #[error("it contains no Ed25519 public key in PEM form (-----BEGIN PUBLIC KEY-----)")]
     Public,
-    /// A private key where the public one is enough.
-    #[error("it holds a private key, and checking takes the public one")]
+    /// A private key where the public one is needed.
+    #[error("it contains a private key; checking needs the public key")]
     PrivateGiven,
     /// A key that the library cannot write.
     #[error("the key cannot be written as PEM")]
@@ -56,7 +56,7 @@ impl SigningKey {
     /// The key in a PEM text.
     ///
     /// # Errors
-    /// It holds none.
+    /// It contains none.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(text) {
             return Ok(Self(key));
@@ -70,7 +70,7 @@ impl SigningKey {
     /// # Errors
     /// The library cannot write it.
     pub fn to_pem(&self) -> Result<String, KeyError> {
-        // Without the public half: the form that every reader of RFC 8410 knows.
+        // Without the public key: every reader of RFC 8410 accepts this form.
         let pair = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
         let text = pair.to_pkcs8_pem(LineEnding::LF).map_err(|_| KeyError::Encode)?;
         Ok(text.to_string())
@@ -91,12 +91,12 @@ impl SigningKey {
     }
 }
 
-/// A key that checks signatures: 32 bytes that are one.
+/// A key that checks signatures: 32 bytes that encode a point of the curve.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct VerifyingKey([u8; 32]);
 
 impl VerifyingKey {
-    /// The key of 32 bytes, if they are one.
+    /// The key of 32 bytes, if they encode one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
         ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(|key| Self(key.to_bytes()))
@@ -105,7 +105,7 @@ impl VerifyingKey {
     /// The key in a PEM text.
     ///
     /// # Errors
-    /// It holds none.
+    /// It contains none.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if let Ok(key) = ed25519_dalek::VerifyingKey::from_public_key_pem(text) {
             return Ok(Self(key.to_bytes()));
@@ -123,7 +123,7 @@ impl VerifyingKey {
         key.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
     }
 
-    /// Whether `signature` is this key's for `message`, with none of the forms that RFC 8032 leaves open.
+    /// Whether `signature` is a signature of `message` by this key, by the strict rules: nothing that RFC 8032 leaves open.
     pub(super) fn checks(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0);
         key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())

@@ -1,6 +1,6 @@
-//! The writer: a program to the bytes of a PPDF file, the same ones for the same program.
+//! The writer: turns a program into the bytes of a PPDF file. The same program gives the same bytes.
 //!
-//! It checks only what the format cannot hold; whether the program may run is the verifier's business, later.
+//! It refuses only what the format cannot represent. The verifier decides later whether the program may run.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::source::Span;
 /// Writes a program as a PPDF file, signed if there is a key.
 ///
 /// # Errors
-/// The first thing in the program that the format cannot hold.
+/// The first part of the program that the format cannot represent.
 pub fn write(program: &Program, key: Option<&SigningKey>) -> Result<Vec<u8>, UnwritableError> {
     let bytes = join(Writer::new(program).sections()?, key);
     limit(String::new(), "the size of the file", bytes.len(), MAX_FILE)?;
@@ -39,7 +39,7 @@ fn limit(place: String, what: &'static str, value: usize, limit: usize) -> Resul
     if value > limit { Err(UnwritableError::Limit { place, what, value, limit }) } else { Ok(()) }
 }
 
-/// A number in the file's form. What is longer than 32 bits is over some limit and never gets here.
+/// A number as in the file. Larger numbers never get here, because they exceed a limit.
 fn put(out: &mut Vec<u8>, n: usize) {
     put32(out, u32::try_from(n).unwrap_or(u32::MAX));
 }
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         Ok([head, probes, procs, encode(&self.code), relocations, lines])
     }
 
-    /// Where something stands, as the start of a message.
+    /// A place in the source, as the start of a message.
     fn place(&self, span: Span) -> String {
         match span.line {
             0 => String::new(),
@@ -209,8 +209,8 @@ impl<'a> Writer<'a> {
 
     /// The number of a file in the line table.
     fn file(&mut self, name: &str, span: Span) -> Result<usize, UnwritableError> {
-        // What cannot stand in a mark behind a line is replaced there and here; a backslash at its end would be taken
-        // for a line that goes on.
+        // Characters that a mark cannot contain are replaced there and here; a backslash at the end would continue
+        // the line.
         let last = name.len().saturating_sub(1);
         let bad = |at: usize, c: char| c.is_control() || (c == '\\' && at == last);
         let name: String =
@@ -246,7 +246,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The operand as it stands in the code: a label's instruction in its routine, a procedure's number.
+    /// The operand as encoded: for a label the number of its instruction, for a procedure its number.
     fn operand(&mut self, instr: &Instr, labels: &BTreeMap<String, usize>) -> Result<u64, UnwritableError> {
         Ok(match &instr.operand {
             Operand::None => 0,

@@ -1,4 +1,4 @@
-//! Arithmetic and Logic Group (dprobes.lang(8); what it leaves open is in docs/probe-language.md, "Arithmetic and logic").
+//! Arithmetic and Logic Group (dprobes.lang(8); docs/probe-language.md, "Arithmetic and logic").
 
 use super::exception;
 use super::run::{Run, Step};
@@ -92,8 +92,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// Sets the bits to the left (or right) of bit n-1 to that bit, n in 1..=width. The operand is popped first, as a
-    /// divisor of 0 is.
+    /// Sets the bits to the left (or right) of bit n-1 to that bit, n in 1..=width. The operand is popped even if n is
+    /// invalid, like a divisor of 0.
     fn propagate(&mut self, left: bool, n: u64) -> Step {
         let value = self.pop();
         if n == 0 || n > u64::from(Self::BITS) {

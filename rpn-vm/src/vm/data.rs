@@ -210,7 +210,7 @@ fn write_wrapping<H: Host, const W64: bool>(host: &mut H, addr: u64, data: &[u8]
     let Some((low, high)) = bytes_to_top::<W64>(addr).and_then(|n| data.split_at_checked(n)) else {
         return host.write_mem(addr, data);
     };
-    // The part behind the end must not fail when the part before it is written.
+    // Check the wrapped part first, so that it cannot fail after the first part is written.
     if let Some(bad) = (0..high.len() as u64).find(|&at| !host.can_write(at)) {
         let before = (0..low.len() as u64).map(|n| addr + n).find(|&at| !host.can_write(at));
         return Err(Fault(before.unwrap_or(bad)));

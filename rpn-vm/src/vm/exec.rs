@@ -1,6 +1,6 @@
-//! One instruction at a time: the way to the file of its group, and the RPN Execution Group itself.
+//! Executes one instruction: dispatches to the file of its group, and implements the RPN Execution Group.
 //!
-//! The loop in `hot` has the common case of common instructions; everything else comes here.
+//! The loop in `hot` handles the common case of common instructions; all others come here.
 
 use super::run::{Run, Step, Stop};
 use super::{Frame, MAX_CALLS, exception};
@@ -9,7 +9,7 @@ use crate::instructions::{Group, Op};
 use crate::verify::Fast;
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
-    /// Any instruction but a jump, a call or a return, which the loop does itself.
+    /// Executes any instruction except jumps, calls and returns, which the loop executes.
     #[inline(never)]
     pub fn general(&mut self, insn: Fast) -> Step {
         match insn.op.group() {
@@ -39,7 +39,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// For an instruction that is not implemented where its group says: verified code has none.
+    /// An instruction that its group does not implement. Verified code contains none.
     #[cold]
     pub fn impossible(&mut self, insn: Fast) -> Step {
         Err(self.fault(exception::INVALID_OPCODE, u64::from(insn.op.code()), 0))

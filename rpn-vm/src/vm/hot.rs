@@ -1,10 +1,10 @@
 //! The dispatch loop, with the common case of the common instructions.
 //!
-//! A [`Hot`] run of instructions keeps what each of them needs in locals: TSP, the place in the code, the
-//! budgets as countdowns. It ends at whatever is not so common: an instruction without an arm here, the
-//! end of the window, a full log, a call, an exception. Then [`Run::general`], which is complete, does one
-//! instruction, so each arm may give up. Steps are counted by stretches: from a jump's target to the next jump.
-//! The slice of code that may run ends where the step budget does, so one check is both.
+//! A [`Hot`] run of instructions keeps its state in locals: TSP, the place in the code, the
+//! budgets as countdowns. It ends at everything uncommon: an instruction without an arm here, the
+//! end of the window, a full log, a call, an exception. Then [`Run::general`], which is complete, executes one
+//! instruction; so each arm here may decline. Steps are counted per stretch, from a jump's target to the next jump.
+//! The slice of code that may run ends at the step budget, so one check covers both.
 
 use super::logging::read_wrapping;
 use super::run::{Run, Stop};
@@ -13,16 +13,16 @@ use crate::host::{Argument, Context, Host};
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
-/// Where the run is, and what it may still do.
+/// Position and remaining budgets of the run.
 struct Flow<'c> {
     code: &'c [Fast],
     /// The instructions from here to the end of the code or of the step budget.
     ahead: Iter<'c, Fast>,
-    /// How many they were where this stretch of instructions, which run one after the other, began.
+    /// Their number at the start of the current stretch of consecutive instructions.
     ahead_then: usize,
-    /// Where it began.
+    /// Index of the first instruction of the stretch.
     start: usize,
-    /// Steps left there.
+    /// Steps left at the start of the stretch.
     steps: u32,
     jumps: u32,
 }
@@ -60,7 +60,7 @@ impl<'c> Flow<'c> {
         self.start + self.taken()
     }
 
-    /// Goes on elsewhere.
+    /// Continues at another instruction.
     #[inline(always)]
     fn turn(&mut self, target: usize) {
         self.steps = self.steps_left();
@@ -68,13 +68,13 @@ impl<'c> Flow<'c> {
     }
 }
 
-/// How the loop goes on after the common case of an instruction.
+/// How the loop continues after the common case of an instruction.
 enum Next {
-    /// With the instruction behind it.
+    /// With the next instruction.
     On,
-    /// At its target; a jump that counts.
+    /// At its target, with a jump that counts.
     Taken,
-    /// It was not the common case, and nothing has happened.
+    /// Not the common case; nothing was changed.
     General,
     Call,
     Ret,
@@ -95,7 +95,7 @@ impl Next {
 
 /// Why the loop stopped.
 enum Event<'c> {
-    /// This instruction is to be done in full.
+    /// [`Run::general`] must execute this instruction.
     General(&'c Fast),
     /// This procedure is called.
     Call(u64),
@@ -107,8 +107,8 @@ enum Event<'c> {
     Steps,
 }
 
-/// How a handler ends that does nothing else: many only say that they were hit. For these even the loop's
-/// set-up would be much.
+/// The result of a handler that only ends. Many handlers only record that they were hit, and for these even the loop's
+/// set-up would be noticeable.
 #[inline(always)]
 pub(super) fn ends_at_once(program: &Verified, budget: u32) -> Option<Outcome> {
     let termination = match program.fast.first()?.quick {
@@ -176,7 +176,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         event
     }
 
-    /// The end of the run, or the handler that goes on after an exception of the instruction `at`.
+    /// The end of the run, or the exception handler to continue with after an exception of the instruction `at`.
     #[inline(always)]
     fn stopped(&mut self, stop: Stop, at: u32) -> Result<u32, Termination> {
         Err(match stop {
@@ -196,7 +196,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.fault(exception::JMP_MAX, u64::from(self.program.limits().jmpmax), 0)
     }
 
-    /// No instruction may run at this index: the step budget is used up, or verified code ends, which it does not.
+    /// Ends a run at this index because the step budget is used up. (Verified code never runs past its end.)
     #[cold]
     #[inline(never)]
     fn out_of_steps(&mut self, pc: usize) -> Termination {
@@ -209,13 +209,13 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 }
 
-/// What common instructions work on, by itself, so that it can stay in registers.
+/// The operands of common instructions, in a separate struct so that they can stay in registers.
 struct Hot<'a, H, const W64: bool> {
     vm: &'a mut Vm,
     host: &'a mut H,
     lv: &'a mut [u64],
     program: &'a Verified,
-    /// TSP; the stack's own is behind until the loop stops.
+    /// TSP; that of the stack is updated when the loop stops.
     at: u32,
 }
 
@@ -253,7 +253,7 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
             Quick::Xor => self.hot_binary(|a, b| a ^ b),
             Quick::Neg => self.vm.stack.can_pop(self.at, 1) && self.hot_change(|v| !v),
             Quick::Xchg => self.hot_xchg(),
-            // No pop: TOS is changed in place, be the stack empty.
+            // Not a pop: the top is changed in place, even if the stack is empty.
             Quick::ShlN => self.hot_change(|v| v << (arg & 63)),
             Quick::ShrN => self.hot_change(|v| v >> (arg & 63)),
             Quick::PushLv => match self.lv.get(arg as usize) {
@@ -281,7 +281,7 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
         Run::<H, W64>::signed(self.top())
     }
 
-    /// Pushes a value that is already cut.
+    /// Pushes a value that is already cut to the width.
     #[inline(always)]
     fn hot_push(&mut self, value: u64) -> bool {
         if !self.vm.stack.can_push(self.at) {

@@ -30,7 +30,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.fault(exception::LOG_OVERFLOW, u64::from(self.program.limits().logmax), 0)
     }
 
-    /// What fitted is logged; the rest raises LOG_OVERFLOW where that is not masked, else the run goes on.
+    /// Called when only part of the data fitted: throws LOG_OVERFLOW unless it is masked, and then the run continues.
     #[cold]
     fn partial(&mut self) -> Step {
         if self.generated(u64::from(exception::LOG_OVERFLOW)) { Err(self.overflow()) } else { Ok(()) }
@@ -54,7 +54,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// A log instruction begins: `push plp; pop lp` behind it takes back what it has logged, whole or in part.
+    /// Starts a log instruction: a later `push plp; pop lp` takes back everything that it logs, even if it fails halfway.
     fn begin_log(&mut self) -> usize {
         self.vm.run.plp = self.vm.run.lp;
         self.vm.run.lp
@@ -100,7 +100,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Ok(())
     }
 
-    /// `log`: pops the count, then logs that many elements behind a prefix.
+    /// `log`: pops the count, then logs that many elements after a prefix.
     fn log_counted(&mut self) -> Step {
         let count = self.pop();
         self.begin_log();
@@ -146,7 +146,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Ok(())
     }
 
-    /// The fault record, then INVALID_ADDR. A record that does not fit is left out.
+    /// Logs the fault, if it fits, and throws INVALID_ADDR.
     #[cold]
     fn memory_fault(&mut self, addr: u64) -> Stop {
         let addr = Self::cut(addr);
@@ -157,7 +157,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.fault(exception::INVALID_ADDR, addr, 0)
     }
 
-    /// `log mrf`: address on top, length under it; whole or not at all.
+    /// `log mrf`: address on top, length below it; logs all bytes or none.
     fn log_mrf(&mut self) -> Step {
         let (addr, length) = (self.pop(), self.pop());
         let start = self.begin_log();
@@ -177,7 +177,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Ok(())
     }
 
-    /// `log str`: address on top, greatest length under it; up to a NUL, whole or not at all.
+    /// `log str`: address on top, greatest length below it; logs all bytes up to a NUL, or none.
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
         let start = self.begin_log();
@@ -187,7 +187,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let room = self.room() - PREFIX;
         let from = start + PREFIX;
         let mut length = 0usize;
-        // Pieces end at multiples of 64, so that none crosses into a page that the string does not reach.
+        // Pieces end at multiples of 64, so that no read touches a page that the string does not reach.
         while (length as u64) < most {
             let at = Self::cut(addr.wrapping_add(length as u64));
             let left = usize::try_from(most - length as u64).unwrap_or(usize::MAX);
@@ -216,14 +216,14 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 }
 
-/// How many bytes lie from an address to the end of the address space; `None` when they do not fit a `usize`.
+/// Number of bytes from an address to the end of the address space; `None` if it does not fit a `usize`.
 #[inline(always)]
 pub(super) fn bytes_to_top<const W64: bool>(addr: u64) -> Option<usize> {
     let to_top = if W64 { u64::MAX - addr } else { 0xffff_ffff - addr };
     usize::try_from(to_top).ok()?.checked_add(1)
 }
 
-/// Reads bytes; on IA32 addresses wrap at 4 GiB, as the CPU's do.
+/// Reads bytes; on IA32 addresses wrap at 4 GiB, as in the CPU.
 pub(super) fn read_wrapping<H: Host, const W64: bool>(
     host: &mut H,
     addr: u64,
@@ -239,7 +239,7 @@ pub(super) fn read_wrapping<H: Host, const W64: bool>(
     }
 }
 
-/// Reads as much as can be read; answers how much, and the address that failed.
+/// Reads up to the first unreadable byte; answers the number of bytes, and the address that failed.
 fn read_prefix<H: Host>(host: &mut H, addr: u64, buf: &mut [u8]) -> (usize, Option<u64>) {
     if host.read_mem(addr, buf).is_ok() {
         return (buf.len(), None);

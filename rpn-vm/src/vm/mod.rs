@@ -24,7 +24,7 @@ use std::num::NonZeroU32;
 pub use tracing::StackTrace;
 use tracing::Tracing;
 
-/// Instructions a handler may execute in one run unless set otherwise (docs/probe-language.md, "Execution").
+/// Default limit of instructions in one run of a handler (docs/probe-language.md, "Execution").
 pub const DEFAULT_MAX_STEPS: u32 = 65_536;
 /// Most nested calls; one more raises CALL_MAX.
 pub const MAX_CALLS: usize = 32;
@@ -79,12 +79,12 @@ pub mod exception {
 /// How a handler ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Termination {
-    /// `exit`, or off the end: the log is kept.
+    /// `exit`, or the end of the handler: the log is kept.
     Exit,
     /// `abort`: the log is dropped.
     Abort,
-    /// `exit 1`, `exit 2` (kernel probes) or `exit 3` (user probes): the log is kept, and the debugger,
-    /// the crash dump or the core dump is asked for.
+    /// `exit 1`, `exit 2` (kernel probes) or `exit 3` (user probes): the log is kept, and the program requests the
+    /// debugger, a crash dump or a core dump.
     ExitTo(u8),
     /// An exception that nothing handled, [`Vm::unhandled`]: the log is kept.
     Exception,
@@ -111,7 +111,7 @@ impl Unhandled {
     }
 }
 
-/// What a run left besides the log: small enough to be answered in registers.
+/// The result of a run besides the log; small enough to be returned in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
@@ -125,7 +125,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the hit is to be recorded: anything but `abort`.
+    /// Whether the hit is to be recorded: always, except after `abort`.
     #[must_use]
     pub const fn recorded(&self) -> bool {
         !matches!(self.termination, Termination::Abort)
@@ -152,7 +152,7 @@ struct Frame {
     tsp: stack::Top,
     /// Exception handler of the caller.
     handler: Handler,
-    /// Whether what was called has asked for entries in its frame of a stack trace.
+    /// Whether the called procedure chose values for its frame of a stack trace.
     traced: bool,
 }
 
@@ -164,10 +164,10 @@ struct Thrown {
     parm2: u64,
 }
 
-/// Where exceptions go: the index of an instruction, plus one so that none is all zeroes.
+/// Where exceptions go: the index of an instruction plus one; 0 for none.
 type Handler = Option<NonZeroU32>;
 
-/// What a run begins with: all zeroes.
+/// The state that is zeroed at the start of a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     sbp: u32,
@@ -182,11 +182,11 @@ struct State {
     /// Set by `setmaj` and `setmin`.
     major: Option<u32>,
     minor: Option<u32>,
-    /// Whether `tracing` is of this run.
+    /// Whether `tracing` belongs to this run.
     tracing: bool,
 }
 
-// Cleared at each run.
+// Zeroed at the start of each run.
 const _: () = assert!(size_of::<State>() == 72);
 
 /// The interpreter's memory, reused between runs.
@@ -257,14 +257,14 @@ impl Vm {
         (self.run.major, self.run.minor)
     }
 
-    /// What the last run logged. After `abort` it is what was dropped.
+    /// The data that the last run logged; after `abort`, the dropped data.
     #[must_use]
     pub fn log(&self) -> &[u8] {
         self.log.get(..self.run.lp).unwrap_or_default()
     }
 
-    /// The stack trace records that the last run left; `None` when it traced nothing. After `abort` it is what was
-    /// dropped.
+    /// The stack trace records of the last run; `None` if there are none. After `abort`, the dropped
+    /// records.
     #[inline]
     #[must_use]
     pub fn stack_trace(&self) -> Option<StackTrace<'_>> {

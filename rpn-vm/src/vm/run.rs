@@ -4,7 +4,7 @@ use super::{Vars, Vm};
 use crate::host::Host;
 use crate::verify::Verified;
 
-/// Why the flow stops. One byte, so that a step's answer fits a register; what was thrown is in `Vm::raised`.
+/// Why execution stops. One byte, so that the result of a step fits a register; the exception is in `Vm::raised`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// `exit 1`, `exit 2`, `exit 3`.
@@ -25,7 +25,7 @@ pub(super) struct Run<'a, H, const W64: bool> {
     pub remove: bool,
 }
 
-/// What an instruction does to the flow: nothing, or it stops it.
+/// The result of an instruction: execution continues or stops.
 pub(super) type Step = Result<(), Stop>;
 
 impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
@@ -34,7 +34,7 @@ impl<'a, H: Host, const W64: bool> Run<'a, H, W64> {
         Self { vm, program, host, lv: vars.lv, gv: vars.gv, remove: false }
     }
 
-    /// The variables that the program has, however many the machine keeps.
+    /// The variables of the program; the machine may have more.
     pub fn vars(&mut self, global: bool) -> &mut [u64] {
         let limits = self.program.limits();
         let (all, count) = if global { (&mut *self.gv, limits.gvars) } else { (&mut *self.lv, limits.vars) };

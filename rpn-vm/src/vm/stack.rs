@@ -1,9 +1,9 @@
 //! The circular RPN stack: 1024 elements, zeroed at each run.
 //!
-//! Two costs are kept off the single push and pop. Zeroing 8 KiB at each hit: the stack remembers which pieces
-//! of sixteen elements were written and clears only those. Looking for its ends: a `Window` is a stretch of
-//! elements in which TSP moves by a compare and an add; at its ends it is fitted anew, out of line. It knows
-//! nothing of width; values come in already cut.
+//! Two costs are avoided in push and pop. Zeroing 8 KiB at each hit: the stack remembers which pieces
+//! of sixteen elements were written and clears only those. Checking for the ends: a `Window` is a range of
+//! elements in which TSP moves by a compare and an add; at its ends a new window is chosen, out of line. The stack
+//! does not know the width: values are already cut to it.
 
 /// Elements of the stack.
 pub(super) const SIZE: usize = 1024;
@@ -11,7 +11,7 @@ const MASK: u32 = SIZE as u32 - 1;
 /// Elements that share one dirty bit.
 const CHUNK: u32 = SIZE as u32 / 64;
 
-/// TSP with the number of elements that it stands on.
+/// TSP and the number of elements on the stack.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Top {
     /// Index of the top element.
@@ -20,8 +20,8 @@ pub(super) struct Top {
     held: u32,
 }
 
-/// TSP, and how far it may move before the stack has to be looked at: `low <= top <= high < 1024`; between
-/// the ends every piece is marked as written, the index does not come round, and no wrap is to be counted.
+/// TSP, and how far it may move before the window ends: `low <= top <= high < 1024`. Inside it
+/// every piece is marked as written, the index does not wrap, and no wrap has to be counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     top: u32,
@@ -44,7 +44,7 @@ impl Stack {
         Self { cells: [0; SIZE], window: Window::default(), below: 0, dirty: 0, wraps: 0 }
     }
 
-    /// Clears what the last run wrote. `writes` says whether the next one may push at all; if not, its first
+    /// Clears the elements that the last run wrote. `writes` says whether the next one may push; if not, its first
     /// piece need not be cleared after it.
     #[inline(always)]
     pub fn reset(&mut self, writes: bool) {
@@ -78,7 +78,7 @@ impl Stack {
         top < self.window.high
     }
 
-    /// Whether so many elements can be popped by moving TSP alone.
+    /// Whether this number of elements can be popped by moving TSP alone.
     #[inline(always)]
     pub fn can_pop(&self, top: u32, count: u32) -> bool {
         top - self.window.low >= count
@@ -119,7 +119,7 @@ impl Stack {
         self.put(self.window.top, value);
     }
 
-    /// One more element, where the window ends.
+    /// Pushes an element at the end of the window.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -142,7 +142,7 @@ impl Stack {
         self.wraps = self.wraps.saturating_add(u32::try_from(count - pushes).unwrap_or(u32::MAX));
     }
 
-    /// Popping never faults: below the bottom it goes round.
+    /// Popping never fails: below the bottom it wraps.
     #[inline(always)]
     pub fn pop(&mut self) -> u64 {
         let value = self.get(self.window.top);
@@ -150,7 +150,7 @@ impl Stack {
         value
     }
 
-    /// Pops elements without looking at them.
+    /// Pops elements without reading them.
     #[inline(always)]
     pub fn drop(&mut self, count: u64) {
         if u64::from(self.window.top - self.window.low) >= count {
@@ -195,8 +195,8 @@ impl Stack {
         Top { index: self.window.top, held: self.below + (self.window.top - self.window.low) }
     }
 
-    /// Sets TSP, marks its piece as written and fits the window round it: as far as the marked pieces go, the
-    /// index does not come round, and the elements are neither none nor all.
+    /// Sets TSP, marks its piece as written and chooses the window around it: as far as pieces are marked, the
+    /// index does not wrap, and the stack is neither empty nor full.
     pub fn set_top(&mut self, top: Top) {
         let Top { index, held } = top;
         let chunk = index / CHUNK;

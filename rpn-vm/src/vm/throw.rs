@@ -32,7 +32,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Stop::Throw
     }
 
-    /// Raises what no handler can get: there is nothing left to run it with.
+    /// Raises an exception that cannot be caught, because no instructions are left for a handler.
     #[cold]
     pub fn fatal(&mut self, x_field: u32, parm1: u64, parm2: u64) {
         let _ = self.fault(x_field, parm1, parm2);
@@ -42,14 +42,14 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// How the run ends when nothing handles what was raised by the instruction `at`.
+    /// How the run ends if no handler catches the exception of the instruction `at`.
     #[cold]
     pub fn unhandled(&mut self, at: u32) -> Termination {
         self.vm.ended_at = at;
         Termination::Exception
     }
 
-    /// Whether the mask lets this exception be generated.
+    /// Whether the mask allows this exception to be caught.
     pub fn generated(&self, code: u64) -> bool {
         self.program.limits().excpt_mask & exception::lowest(code) != 0
     }
@@ -74,7 +74,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.run.sbp = frame.sbp;
             self.vm.run.handler = frame.handler;
         }
-        // What pushes nothing else does not mark the stack as written.
+        // A program that pushes nothing else does not mark the stack as written.
         self.vm.stack.set_top(self.vm.stack.top());
         self.push(parm2);
         self.push(parm1);

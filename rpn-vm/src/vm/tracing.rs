@@ -1,9 +1,9 @@
-//! Stack tracing: the stack trace buffer, its records, and what of each call scope goes into them (man page, STACK
+//! Stack tracing: the stack trace buffer, its records, and the values of each call scope in them (man page, STACK
 //! TRACING; docs/probe-language.md, "Stack traces").
 //!
-//! It is not the trace's header, which names the probe point: who commits the trace puts that in front. What stands
-//! here belongs to a run only while `State::tracing` is set, so that a run that traces nothing clears nothing. The
-//! buffer holds whole records only.
+//! The trace's header, which names the probe point, is added when the trace is committed. The data
+//! here is valid only while `State::tracing` is set, so that a run without traces has nothing to clear. The
+//! buffer holds complete records only.
 
 use super::exception;
 use super::run::{Run, Step, Stop};
@@ -30,7 +30,7 @@ struct Range {
     count: u32,
 }
 
-/// What a call scope asked to have logged with its frame.
+/// The values that a call scope chose for its frame.
 #[derive(Debug, Clone, Copy, Default)]
 struct Scope {
     pv: Range,
@@ -44,7 +44,7 @@ impl Scope {
     }
 }
 
-/// The stack trace buffer and what belongs to it.
+/// The stack trace buffer and its state.
 #[derive(Debug)]
 pub(super) struct Tracing {
     /// Records, one after the other; STP is its length.
@@ -55,7 +55,7 @@ pub(super) struct Tracing {
     dropped: u32,
     /// By nested calls; the first is the handler's own. The others count only while their frame is `traced`.
     scopes: [Scope; MAX_CALLS + 1],
-    /// Where the last exception of the run went. Only of this run if it had one.
+    /// The handler of the last exception. Valid only if this run had an exception.
     handler: Handler,
 }
 
@@ -88,7 +88,7 @@ impl Tracing {
         Some(StackTrace { records: &self.buffer, count, dropped: self.dropped })
     }
 
-    /// Takes STP back to the start of the record that holds `stp`, so that only whole records stay.
+    /// Moves STP back to the start of the record that contains `stp`, so that only complete records remain.
     fn back_to(&mut self, stp: usize) {
         if stp < self.buffer.len() {
             let whole = self.starts.partition_point(|&start| start <= stp).saturating_sub(1);
@@ -98,12 +98,12 @@ impl Tracing {
     }
 }
 
-/// The stack trace records that a run left.
+/// The stack trace records of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackTrace<'a> {
-    /// The records as docs/probe-language.md, "Stack traces" has them, without header and record count.
+    /// The records in the format of docs/records.md, "Stack traces", without header and record count.
     pub records: &'a [u8],
-    /// How many they are.
+    /// Their number.
     pub count: u16,
     /// Records that did not fit `excpt_log`.
     pub dropped: u32,
@@ -116,7 +116,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             Op::LogSt => self.log_st(),
             Op::PurgeSt => self.vm.tracing.purge(),
             Op::TracePv => {
-                // Any index does: the stack is a ring.
+                // Any index is valid, because the stack is a ring.
                 let (range, index) = (self.pop(), self.pop());
                 let count = u32::try_from(range).unwrap_or(u32::MAX);
                 self.scope().pv = Range { index: index as u32, count };
@@ -142,7 +142,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         Ok(())
     }
 
-    /// Makes the buffer that of this run.
+    /// Clears the buffer at its first use in this run.
     fn begin_tracing(&mut self) {
         if !std::mem::replace(&mut self.vm.run.tracing, true) {
             self.vm.tracing.begin();
@@ -164,7 +164,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         (self.vm.run.depth as usize).min(MAX_CALLS)
     }
 
-    /// What the scope that runs asks for, to be changed.
+    /// The choice of the running scope, mutable.
     fn scope(&mut self) -> &mut Scope {
         let depth = self.depth();
         let scope = &mut self.vm.tracing.scopes[depth];
@@ -176,7 +176,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         scope
     }
 
-    /// What a scope asked for.
+    /// The choice of a scope.
     fn asked(&self, depth: usize) -> Scope {
         let frame = depth.checked_sub(1).and_then(|n| self.vm.frames.get(n));
         if frame.is_none_or(|frame| frame.traced) { self.vm.tracing.scopes[depth] } else { Scope::default() }
@@ -217,14 +217,14 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// The frame of a scope: what was called, where it returns to, and the entries it asked for.
+    /// The frame of a scope: the called procedure, the return index, and the chosen values.
     fn log_frame(&mut self, depth: usize) {
         let (called, ret) = match depth.checked_sub(1).and_then(|n| self.vm.frames.get(n)) {
             Some(&Frame { ret, .. }) => {
                 let call = ret.checked_sub(1).and_then(|at| self.program.fast.get(at as usize));
                 (call.map_or(0, |insn| insn.arg), u64::from(ret))
             }
-            // The handler itself, which nothing called.
+            // The handler, which was not called.
             None => (0, u64::MAX),
         };
         let Scope { pv, lv, gv } = self.asked(depth);

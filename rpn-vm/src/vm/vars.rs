@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::instructions::{Group, Op};
 use crate::verify::Fast;
 
-/// What is done to a variable.
+/// An operation on a variable.
 #[derive(Clone, Copy)]
 enum Use {
     Push,

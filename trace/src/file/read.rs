@@ -100,7 +100,7 @@ impl<R: Read> TraceReader<R> {
         &self.raw
     }
 
-    /// Reads the next piece; answers `None` behind the end record of an undamaged file.
+    /// Reads the next piece; answers `None` after the end record of an undamaged file.
     ///
     /// # Errors
     /// The file is damaged here. Nothing more can be read.
@@ -134,7 +134,7 @@ impl<R: Read> TraceReader<R> {
         Ok(Some(piece))
     }
 
-    /// The length of the next record; `None` behind the end record.
+    /// The length of the next record; `None` after the end record.
     fn length(&mut self, at: u64) -> Result<Option<u32>, TraceFileError> {
         self.raw.clear();
         self.input.by_ref().take(4).read_to_end(&mut self.raw)?;

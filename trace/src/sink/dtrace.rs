@@ -57,7 +57,7 @@ impl<W: Write> Sink for DtraceSink<W> {
     }
 }
 
-/// Appends the data as words of the guest. Bytes behind the last whole word follow as one shorter number, padded to its
+/// Appends the data as words of the guest. Bytes after the last whole word follow as one shorter number, padded to its
 /// full width so that the number of bytes shows.
 fn push_words(record: &RecordView<'_>, line: &mut String) {
     let size = usize::from(record.header.width / 8).max(1);

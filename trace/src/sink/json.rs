@@ -1,4 +1,4 @@
-//! JSON lines: a header line, a line a record, an end line.
+//! JSON lines: a header line, a line per record, an end line.
 //!
 //! The format is versioned and stable: fields are added, never changed.
 
@@ -30,7 +30,7 @@ impl<W: Write> JsonSink<W> {
         Self { out, items, templates: None }
     }
 
-    /// Adds what these templates, if there are any, say of each record.
+    /// Adds to each record its text by these templates, if any.
     #[must_use]
     pub fn with_templates(self, templates: Option<Formatter>) -> Self {
         Self { templates, ..self }

@@ -18,7 +18,7 @@ pub use dtrace::DtraceSink;
 pub use json::JsonSink;
 pub use text::TextSink;
 
-/// What is known when a run starts.
+/// Facts about a run at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunInfo {
     /// The image or guest that runs.
@@ -29,7 +29,7 @@ pub struct RunInfo {
     pub extra: Vec<(String, serde_json::Value)>,
 }
 
-/// What is known when a run has ended.
+/// Facts about a run at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct End {
     /// Instructions retired.
@@ -50,10 +50,10 @@ pub struct End {
     pub counters: Vec<(String, serde_json::Value)>,
 }
 
-/// The answer to something that was asked or done from outside while the run went on.
+/// The answer to a command that was given during the run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
-    /// For text: lines without their ends; none when there is nothing that was asked for.
+    /// For text: lines without their ends; empty if there is nothing to show.
     pub lines: Vec<String>,
     /// For JSON: one object.
     pub object: serde_json::Value,
@@ -110,14 +110,14 @@ pub fn hex(bytes: &[u8], style: HexStyle) -> String {
     out
 }
 
-/// The lines of a record that is a stack of the guest's, innermost frame first.
+/// The lines of a record that is a stack of the guest, innermost frame first.
 fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<String>> {
     let (kind, width) = (record.header.kind, record.header.width);
     let stack = GuestStack::decode(record.data, width).ok().filter(|_| kind.is_guest_stack())?;
     Some(stack.lines(kind, width, symbols))
 }
 
-/// What a record's data says, when it has a form of its own: a stack trace.
+/// The data of a stack trace record, decoded; `None` for other records.
 fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
     let wanted = record.header.kind == Kind::StackTrace;
     StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)

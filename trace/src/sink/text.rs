@@ -9,7 +9,7 @@ use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
 
-/// Writes one line a record, or with templates what they say; nothing else, so that two runs can be compared.
+/// Writes one line per record, or its text by templates. It writes nothing else, so that two runs can be compared.
 #[derive(Debug)]
 pub struct TextSink<W> {
     out: W,
@@ -135,7 +135,7 @@ fn header(items: HeaderItems, record: &RecordView<'_>, line: &mut String) {
     }
 }
 
-/// The template's `desc` behind the header, and the data below it.
+/// The template's `desc` after the header, and the data below it.
 fn by_template(templates: &Formatter, record: &RecordView<'_>, text: &mut String) {
     let formatted = templates.format(record);
     if let Some(desc) = formatted.desc {

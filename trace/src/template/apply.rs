@@ -144,16 +144,16 @@ impl<'d> Cursor<'d> {
         self.at += length.map_or(rest.len(), |length| length + 1);
     }
 
-    /// The prefix here. A fault is shown, its address used up, and there is nothing to format: `None`.
+    /// The prefix at this offset. For a fault, prints it, skips its address and answers `None`: there is nothing to format.
     fn prefix(&mut self, op: &Op, end: usize) -> Result<Option<Prefix>, Misfit> {
         let start = self.at;
         let raw = self.take(Prefix::SIZE, op, end)?;
         let Some(prefix) = Prefix::parse(raw) else {
             self.at = start;
             let token = raw.first().copied().unwrap_or_default();
-            let known = "0 to 7, ff or fe would be right";
+            let known = "a prefix begins with 0 to 7, fe or ff";
             return Err(Misfit(format!(
-                "the template does not fit at +{start:08x}: the prefix is {token:02x}; {known}"
+                "the template does not fit at +{start:08x}: {token:02x} begins no prefix; {known}"
             )));
         };
         let what = match prefix.token {
@@ -165,9 +165,9 @@ impl<'d> Cursor<'d> {
         let left = end.saturating_sub(self.at);
         if !(1..=MAX_ADDRESS).contains(&count) || count > left {
             self.at = start;
-            let right = format!("1 to {MAX_ADDRESS} bytes that are there would be right");
+            let right = format!("it must have 1 to {MAX_ADDRESS}, all within the record");
             let text = format!(
-                "the template does not fit at +{start:08x}: the {what} of a fault has {} of {left}; {right}",
+                "the template does not fit at +{start:08x}: the {what} of a fault has {}, {left} are left; {right}",
                 bytes(count)
             );
             return Err(Misfit(text));
@@ -195,7 +195,7 @@ impl<'d> Cursor<'d> {
         let Some(prefix) = self.prefix(op, end)? else { return Ok(()) };
         let length = prefix.bytes(self.word);
         match (inner, length) {
-            // A string's count is the most it may have; it may end sooner, and its bytes with it.
+            // The count of a string is a maximum: a NUL ends both the string and its bytes earlier.
             (Some(Op::Text), Some(length)) if prefix.token == Token::Text => {
                 let left = self.data.get(self.at..end).unwrap_or_default();
                 let capped = left.get(..length.min(left.len())).unwrap_or_default();
@@ -219,8 +219,7 @@ impl<'d> Cursor<'d> {
         Ok(())
     }
 
-    /// The nodes again and again, until the bytes that the prefix counts are used up; for what it counts in records,
-    /// so many times.
+    /// Applies the nodes until the bytes that the prefix counts are consumed; when it counts records, once for each.
     fn repeat(&mut self, nodes: &[Node], op: &Op, end: usize) -> Result<(), Misfit> {
         let Some(prefix) = self.prefix(op, end)? else { return Ok(()) };
         let Some(length) = prefix.bytes(self.word) else {
@@ -268,7 +267,7 @@ fn extended(raw: u128) -> String {
     let mantissa = raw as u64;
     let exponent = (raw >> 64) as i32 & 0x7fff;
     let sign = if raw >> 79 & 1 == 1 { -1.0 } else { 1.0 };
-    // Bit 63 is the integer bit: without it the CPU takes the number for none, but for zero and the denormals.
+    // Bit 63 is the integer bit: without it, only zero and denormals are valid numbers for the CPU.
     let normal = mantissa >> 63 == 1;
     match (exponent, mantissa) {
         (0, 0) => return format!("{:?}", 0.0 * sign),
@@ -284,7 +283,7 @@ fn extended(raw: u128) -> String {
     if value.is_normal() { format!("{value:?}") } else { format!("0x{raw:020x}") }
 }
 
-/// Exactly; `power` from -1022 to 1023.
+/// 2 to the power of `power`, exactly; `power` is -1022 to 1023.
 fn power_of_two(power: i32) -> f64 {
     f64::from_bits(((1023 + power) as u64) << 52)
 }

@@ -23,7 +23,7 @@ pub struct TemplateError {
     pub line: u32,
     /// Column from 1, in characters.
     pub col: u32,
-    /// A sentence with the text and what would be right.
+    /// A sentence with the offending text and what to write instead.
     pub message: String,
 }
 

@@ -1,9 +1,9 @@
 //! The template formatter of the paper, section 6: binary records to text by templates.
 //!
 //! A *template directory* names a template file for each major code, a template file holds a template for each minor
-//! code. [`Formatter::initialise`] reads all of them, so that what is wrong is said before anything runs; formatting
-//! itself reads nothing and cannot fail: what does not fit its template is shown as a marked dump. A record's text is
-//! bounded ([`MAX_TEXT`]). Not here: the header line of a record, which the sinks write.
+//! code. [`Formatter::initialise`] reads all of them, so that errors are reported before the run; formatting
+//! itself reads nothing and cannot fail: data that does not fit its template is shown as a marked dump. A record's text is
+//! bounded ([`MAX_TEXT`]). The sinks write the header line of a record.
 
 mod apply;
 mod error;
@@ -32,7 +32,7 @@ const MAX_FILE: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Template {
     desc: String,
-    /// What the `fmt` statements say together; `None` when there is none, which means a dump.
+    /// All `fmt` statements together; `None` without any, which means a dump.
     nodes: Option<Vec<Node>>,
 }
 
@@ -41,7 +41,7 @@ struct Template {
 pub struct Formatted<'a> {
     /// The `desc` of its template; `None` when it has no template.
     pub desc: Option<&'a str>,
-    /// Its data. A line end is to follow.
+    /// Its data, without a line end after it.
     pub text: String,
 }
 
@@ -52,22 +52,22 @@ pub struct Formatter {
     majors: BTreeMap<u32, BTreeMap<u32, Template>>,
 }
 
-/// How files are read, so that tests need none.
+/// Reads a file. Tests give their own.
 type Load<'l> = &'l mut dyn FnMut(&Path) -> io::Result<Vec<u8>>;
 
 impl Formatter {
     /// Reads a template directory and every file that it names.
     ///
     /// # Errors
-    /// All that is wrong with the files, with its places.
+    /// All errors in the files, with their places.
     pub fn initialise(directory: &Path) -> Result<Self, TemplateErrors> {
         Self::initialise_with(directory, &mut read)
     }
 
-    /// The same with files that `load` gives.
+    /// Like [`Formatter::initialise`], with files that `load` reads.
     ///
     /// # Errors
-    /// All that is wrong with the files, with its places.
+    /// All errors in the files, with their places.
     pub fn initialise_with(directory: &Path, load: Load<'_>) -> Result<Self, TemplateErrors> {
         let mut errors = Errors::default();
         let mut majors = BTreeMap::new();
@@ -95,7 +95,7 @@ impl Formatter {
     /// Terminates and initialises: templates as they are on disk now.
     ///
     /// # Errors
-    /// What is wrong with the files; the templates stay as they were.
+    /// The errors in the files; the templates stay as they were.
     pub fn reread(&mut self) -> Result<(), TemplateErrors> {
         *self = Self::initialise(&self.directory)?;
         Ok(())
@@ -131,7 +131,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file as text. What is wrong with it as a whole is said at the place that names it, if there is one.
+/// A file as text. An error in the file as a whole is reported at the place that names it, if there is one.
 fn load_text(
     path: &Path,
     load: Load<'_>,
@@ -150,7 +150,7 @@ fn load_text(
         }
     };
     if bytes.len() as u64 > MAX_FILE {
-        errors.add(whole, format!("the file has more than {MAX_FILE} bytes, which no template file needs"));
+        errors.add(whole, format!("the file has more than {MAX_FILE} bytes, the most for a template file"));
         return None;
     }
     match String::from_utf8(bytes) {

@@ -25,19 +25,19 @@ pub(super) struct Entry {
     pub named_at: Place,
 }
 
-/// The next statement, the comma behind it included; what is none is reported and passed over.
+/// The next statement, with the comma after it. Anything else is reported and skipped.
 fn statement(scanner: &mut Scanner<'_>, keywords: &[&str], errors: &mut Errors) -> Option<Statement> {
     loop {
         let (at, token) = scanner.next(errors)?;
-        let right = || format!("one of {} and `=` would be right", keywords.join(", "));
+        let right = || format!("write one of {}, then `=`", keywords.join(", "));
         let Token::Word(word) = &token else {
-            errors.add(at, format!("{} stands where a statement begins; {}", token.shown(), right()));
+            errors.add(at, format!("a statement cannot begin with {}; {}", token.shown(), right()));
             skip_to_word(scanner, errors);
             continue;
         };
         let keyword = word.to_ascii_lowercase();
         if !keywords.contains(&keyword.as_str()) {
-            errors.add(at, format!("{} is no keyword here; {}", token.shown(), right()));
+            errors.add(at, format!("{} is not a keyword here; {}", token.shown(), right()));
             skip_to_word(scanner, errors);
             continue;
         }
@@ -46,15 +46,15 @@ fn statement(scanner: &mut Scanner<'_>, keywords: &[&str], errors: &mut Errors) 
         };
         if !matches!(scanner.peek(errors), Some((_, Token::Equals))) {
             let shown = shown(scanner, errors);
-            errors.add(at.clone(), format!("behind `{keyword}` stands {shown}; `=` would be right"));
+            errors.add(at.clone(), format!("`{keyword}` is followed by {shown}; write `=` after it"));
             skip_to_word(scanner, errors);
             return broken(keyword, at);
         }
         scanner.next(errors);
         if !matches!(scanner.peek(errors), Some((_, Token::Number(_) | Token::Text(_) | Token::Broken))) {
             let shown = shown(scanner, errors);
-            let right = "a number or a \"string\" would be right";
-            errors.add(at.clone(), format!("behind `{keyword}=` stands {shown}; {right}"));
+            let right = "write a number or a \"string\"";
+            errors.add(at.clone(), format!("`{keyword}=` is followed by {shown}; {right}"));
             if matches!(scanner.peek(errors), Some((_, Token::Word(word))) if !keywords.contains(&word.as_str()))
             {
                 scanner.next(errors);
@@ -89,7 +89,7 @@ impl Statement {
             Token::Broken => return None,
             _ => {}
         }
-        let message = format!("`{}` is {}; a number would be right", self.keyword, self.value.shown());
+        let message = format!("`{}` is {}; write a number", self.keyword, self.value.shown());
         errors.add(self.value_at.clone(), message);
         None
     }
@@ -100,7 +100,7 @@ impl Statement {
             Token::Broken => return None,
             _ => {}
         }
-        let message = format!("`{}` is {}; a \"string\" would be right", self.keyword, self.value.shown());
+        let message = format!("`{}` is {}; write a \"string\"", self.keyword, self.value.shown());
         errors.add(self.value_at.clone(), message);
         None
     }
@@ -117,7 +117,7 @@ pub(super) fn directory(scanner: &mut Scanner<'_>, errors: &mut Errors) -> Vec<E
     while let Some(found) = statement(scanner, &["major", "file"], errors) {
         if found.keyword == "major" {
             if let Some((at, n)) = major.take() {
-                errors.add(at, format!("`major={n}` names no file; `file=\"..\"` would be right behind it"));
+                errors.add(at, format!("`major={n}` names no file; write `file=\"..\"` after it"));
             }
             major = found.number(errors).map(|n| (found.at, n));
             continue;
@@ -125,25 +125,17 @@ pub(super) fn directory(scanner: &mut Scanner<'_>, errors: &mut Errors) -> Vec<E
         let Some(letters) = found.text(errors) else { continue };
         let file = plain(letters);
         let Some((at, n)) = major.take() else {
-            errors.add(
-                found.at,
-                format!("`file` {file:?} has no major code; `major=<n>` would be right before it"),
-            );
+            errors.add(found.at, format!("`file` {file:?} has no major code; write `major=<n>` before it"));
             continue;
         };
         if entries.iter().any(|entry| entry.major == n) {
-            errors.add(
-                at,
-                format!(
-                    "`major={n}` is here for the second time; one template file a major code would be right"
-                ),
-            );
+            errors.add(at, format!("`major={n}` occurs twice; name one template file for each major code"));
             continue;
         }
         entries.push(Entry { major: n, file, named_at: found.value_at });
     }
     if let Some((at, n)) = major {
-        errors.add(at, format!("`major={n}` names no file; `file=\"..\"` would be right behind it"));
+        errors.add(at, format!("`major={n}` names no file; write `file=\"..\"` after it"));
     }
     entries
 }
@@ -163,17 +155,13 @@ impl Open {
     fn close(self, templates: &mut BTreeMap<u32, Template>, errors: &mut Errors) {
         let Some(minor) = self.minor else { return };
         let Some(desc) = self.desc else {
-            errors.add(
-                self.at,
-                format!("`minor={minor}` has no `desc`; `desc=\"..\"` would be right behind it"),
-            );
+            errors.add(self.at, format!("`minor={minor}` has no `desc`; write `desc=\"..\"` after it"));
             return;
         };
         let nodes = self.fmt.map(|letters| syntax::template(&letters, &self.end, errors));
         let template = Template { desc: desc.unwrap_or_default(), nodes };
         if templates.insert(minor, template).is_some() {
-            let message =
-                format!("`minor={minor}` is here for the second time; each minor code once would be right");
+            let message = format!("`minor={minor}` occurs twice; define each minor code once");
             errors.add(self.at, message);
         }
     }
@@ -197,7 +185,7 @@ pub(super) fn templates(
         }
         if !seen_major {
             let message =
-                format!("`{}` stands before `major`; `major={major}` would be right first", found.keyword);
+                format!("`{}` comes before `major`; begin the file with `major={major}`", found.keyword);
             errors.add(found.at.clone(), message);
             seen_major = true;
         }
@@ -212,7 +200,7 @@ pub(super) fn templates(
         let Some(current) = &mut open else {
             errors.add(
                 found.at,
-                format!("`{}` stands before any `minor`; `minor=<n>` would be right first", found.keyword),
+                format!("`{}` comes before the first `minor`; write `minor=<n>` before it", found.keyword),
             );
             continue;
         };
@@ -222,7 +210,7 @@ pub(super) fn templates(
             current.end = found.end;
         } else if current.desc.is_some() {
             let of = current.minor.unwrap_or_default();
-            errors.add(found.at, format!("`minor={of}` has a second `desc`; one would be right"));
+            errors.add(found.at, format!("`minor={of}` has a second `desc`; write one"));
         } else {
             current.desc = Some(letters.map(plain));
         }
@@ -231,7 +219,7 @@ pub(super) fn templates(
         done.close(&mut templates, errors);
     }
     if !seen_major {
-        errors.add(start, format!("the file says no major code; `major={major}` would be right first"));
+        errors.add(start, format!("the file has no major code; begin it with `major={major}`"));
     }
     templates
 }
@@ -241,11 +229,11 @@ fn check_major(found: &Statement, major: u32, again: bool, errors: &mut Errors) 
     if again {
         errors.add(
             found.at.clone(),
-            format!("`major={n}` is not the first statement; one, the first, would be right"),
+            format!("`major={n}` is not the first statement; write `major` once, at the beginning"),
         );
     } else if n != major {
         let message =
-            format!("the major code is {n}; {major}, as the template directory says, would be right");
+            format!("the major code is {n}; the template directory says {major}, so write `major={major}`");
         errors.add(found.value_at.clone(), message);
     }
 }

@@ -9,7 +9,7 @@ use super::error::{Errors, Place};
 pub(super) struct Letter {
     /// What it stands for.
     pub char: char,
-    /// It was written behind a backslash, so it is text whatever it is.
+    /// It was written after a backslash, so it is always text.
     pub escaped: bool,
     pub line: u32,
     pub col: u32,
@@ -104,7 +104,7 @@ impl<'t> Scanner<'t> {
         Some(c)
     }
 
-    /// The next whole token; what is none is reported and passed over.
+    /// The next whole token. Anything else is reported and skipped.
     fn scan(&mut self, errors: &mut Errors) -> Option<(Place, Token)> {
         loop {
             let at = self.here();
@@ -120,8 +120,7 @@ impl<'t> Scanner<'t> {
                 '"' => self.string(at.clone(), errors),
                 c if c.is_ascii_alphanumeric() || c == '_' => self.word(c, at.clone(), errors),
                 c => {
-                    let message =
-                        format!("{c:?} starts nothing; a keyword, a number or a \"string\" would be right");
+                    let message = format!("{c:?} is unexpected; write a keyword, a number or a \"string\"");
                     errors.add(at.clone(), message);
                     None
                 }
@@ -132,7 +131,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Behind a `/`.
+    /// Skips the comment that a `/` began.
     fn comment(&mut self, at: Place, errors: &mut Errors) {
         match self.rest.peek() {
             Some('/') => while self.rest.peek().is_some_and(|&c| c != '\n') && self.bump().is_some() {},
@@ -145,9 +144,9 @@ impl<'t> Scanner<'t> {
                     }
                     last = c;
                 }
-                errors.add(at, "the comment `/*` has no end; `*/` would be right".to_owned());
+                errors.add(at, "the comment `/*` has no end; close it with `*/`".to_owned());
             }
-            _ => errors.add(at, "'/' starts nothing; a comment, `/* */` or `//`, would be right".to_owned()),
+            _ => errors.add(at, "'/' is unexpected; a comment begins with `/*` or `//`".to_owned()),
         }
     }
 
@@ -170,15 +169,14 @@ impl<'t> Scanner<'t> {
             Ok(n) if !octal => return Some(Token::Number(n)),
             _ => {
                 let shown = short(&word);
-                let right =
-                    "a decimal number or 0x and hexadecimal digits, at most 0xffffffff, would be right";
-                errors.add(at, format!("`{shown}` is no number; {right}"));
+                let right = "write a decimal number, or 0x and hexadecimal digits, at most 0xffffffff";
+                errors.add(at, format!("`{shown}` is not a number; {right}"));
             }
         }
         Some(Token::Broken)
     }
 
-    /// Behind the opening quote.
+    /// The string after its opening quote.
     fn string(&mut self, at: Place, errors: &mut Errors) -> Option<Token> {
         let mut letters = Vec::new();
         loop {
@@ -187,7 +185,8 @@ impl<'t> Scanner<'t> {
             match self.rest.peek().copied() {
                 None | Some('\n') => {
                     let text: String = letters.iter().map(|l: &Letter| l.char).collect();
-                    let message = format!("the string {:?} has no closing \" on its line", short(&text));
+                    let message =
+                        format!("the string {:?} does not end on its line; close it with \"", short(&text));
                     errors.add(at, message);
                     return Some(Token::Broken);
                 }
@@ -209,7 +208,7 @@ impl<'t> Scanner<'t> {
                         continue;
                     }
                     let next: String = self.rest.peek().filter(|c| **c != '\n').iter().copied().collect();
-                    let message = format!("`\\{next}` is no escape; \\n, \\t, \\\\ or \\\" would be right");
+                    let message = format!("`\\{next}` is not an escape; use \\n, \\t, \\\\ or \\\"");
                     errors.add(self.place(line, col), message);
                 }
                 Some(c) => {

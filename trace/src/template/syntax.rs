@@ -1,7 +1,7 @@
 //! The text of a template, as `fmt` statements give it, to nodes.
 //!
-//! A control is `%`, perhaps `r` or `p`, a count where one is allowed, a letter. The parser refuses what could not do
-//! anything sensible: unknown controls, counts where none belongs, a repetition that would use up no data.
+//! A control is `%`, optionally `r` or `p`, a count where one is allowed, and a letter. The parser refuses what cannot do
+//! anything sensible: unknown controls, counts where none is allowed, a repetition that consumes no data.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ const MAX_COUNT: u32 = 65_535;
 const MAX_INTEGER: u32 = 16;
 /// Deepest nesting of `%r( .. )`.
 const MAX_DEPTH: usize = 16;
-/// What may stand behind `%`.
-const RIGHT: &str = "c d f i p r s u x z, or %% %( %), would be right";
+/// The controls, for messages about an unknown one.
+const CONTROLS: &str = "after `%` write one of c d f i p r s u x z, or %% %( %) for the character itself";
 
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Parser<'_> {
         self.letters.get(self.at).copied()
     }
 
-    /// The next character if it is not an escaped one: only such a one controls.
+    /// The next character, unless it is escaped: an escaped character is always text.
     fn control_char(&self) -> Option<char> {
         self.peek().filter(|letter| !letter.escaped).map(|letter| letter.char)
     }
@@ -127,7 +127,7 @@ impl Parser<'_> {
             let control = self.control_char();
             let Some(letter) = self.peek() else {
                 if let Some(open) = open {
-                    return self.wrong(open, "`%r(` has no end; `)` would be right".to_owned());
+                    return self.wrong(open, "`%r(` has no end; close the group with `)`".to_owned());
                 }
                 break;
             };
@@ -135,8 +135,9 @@ impl Parser<'_> {
             match control {
                 Some(')') if open.is_some() => break,
                 Some(c @ ('(' | ')')) => {
-                    let message =
-                        format!("`{c}` stands here alone; `%{c}` is the character, `%r( .. )` a group");
+                    let message = format!(
+                        "`{c}` is outside a group; write `%{c}` for the character, `%r( .. )` for a group"
+                    );
                     return self.wrong(start, message);
                 }
                 Some('%') => match self.control_char() {
@@ -167,16 +168,18 @@ impl Parser<'_> {
         let Some(letter) = self.control_char() else {
             self.at += usize::from(self.peek().is_some());
             return self
-                .wrong(start, format!("`{}` is no control; {RIGHT}", self.text(start).escape_debug()));
+                .wrong(start, format!("`{}` is not a control; {CONTROLS}", self.text(start).escape_debug()));
         };
         self.at += 1;
         let shown = self.text(start);
         if count.is_some() && matches!(letter, 'p' | 'r' | 's' | 'z') {
-            return self
-                .wrong(start, format!("`{shown}` has a count; `%{letter}` without one would be right"));
+            return self.wrong(start, format!("`{shown}` has a count; write `%{letter}` without one"));
         }
         if prefixed && matches!(letter, 'r' | 'u') {
-            return self.wrong(start, format!("`{shown}`: %p goes with c d f i s x z, not with {letter}"));
+            return self.wrong(
+                start,
+                format!("`{shown}`: %p can be combined with c d f i s x z, not with {letter}"),
+            );
         }
         let n = count.unwrap_or(1);
         let bytes = n as usize;
@@ -185,13 +188,14 @@ impl Parser<'_> {
             'i' => Op::Skip(bytes),
             'x' => Op::Hex(bytes),
             'd' | 'u' if n > MAX_INTEGER => {
-                let message = format!("`{shown}` is an integer of {n} bytes; {MAX_INTEGER} is the most");
+                let message =
+                    format!("`{shown}` is an integer of {n} bytes; at most {MAX_INTEGER} are allowed");
                 return self.wrong(start, message);
             }
             'd' => Op::Signed(bytes),
             'u' => Op::Unsigned(bytes),
             'f' if !matches!(n, 4 | 8 | 10) => {
-                let message = format!("`{shown}` has the size {n}; %4f, %8f or %10f would be right");
+                let message = format!("`{shown}` has the size {n}; use %4f, %8f or %10f");
                 return self.wrong(start, message);
             }
             'f' => Op::Float(bytes),
@@ -200,7 +204,7 @@ impl Parser<'_> {
             'p' => Op::Prefixed(self.behind_p(start, depth)?),
             'r' => Op::Repeat(self.behind_r(start, depth)?),
             _ => {
-                return self.wrong(start, format!("`{}` is no control; {RIGHT}", shown.escape_debug()));
+                return self.wrong(start, format!("`{}` is not a control; {CONTROLS}", shown.escape_debug()));
             }
         })
     }
@@ -213,10 +217,9 @@ impl Parser<'_> {
             count = Some(count.unwrap_or(0).saturating_mul(10).saturating_add(digit));
         }
         match count {
-            Some(n) if n == 0 || n > MAX_COUNT => self.wrong(
-                start,
-                format!("`{}` has the count {n}; 1 to {MAX_COUNT} would be right", self.text(start)),
-            ),
+            Some(n) if n == 0 || n > MAX_COUNT => {
+                self.wrong(start, format!("`{}` has the count {n}; use 1 to {MAX_COUNT}", self.text(start)))
+            }
             count => Ok(count),
         }
     }
@@ -227,7 +230,7 @@ impl Parser<'_> {
         match self.control_char() {
             Some('p') => {
                 self.at += 1;
-                self.wrong(start, format!("`{}`: one prefix is skipped by one p", self.text(start)))
+                self.wrong(start, format!("`{}`: each p skips one prefix; write one p", self.text(start)))
             }
             Some(c) if combined(c) => Ok(Some(Box::new(self.op(start, depth, true)?))),
             _ => Ok(None),
@@ -237,7 +240,7 @@ impl Parser<'_> {
     /// What a `%r` repeats.
     fn behind_r(&mut self, start: usize, depth: usize) -> Result<Vec<Node>, Wrong> {
         if depth == MAX_DEPTH {
-            return self.wrong(start, format!("`%r` is nested deeper than {MAX_DEPTH}, which is the most"));
+            return self.wrong(start, format!("`%r` is nested more than {MAX_DEPTH} deep; use fewer levels"));
         }
         let nodes = match self.control_char() {
             Some('(') => {
@@ -249,15 +252,13 @@ impl Parser<'_> {
             }
             _ => {
                 let message =
-                    "`%r` repeats nothing; a control, as in %r4x, or a group, %r( .. ), would be right";
+                    "`%r` repeats nothing; write a control after it, as in %r4x, or a group, as in %r( .. )";
                 return self.wrong(start, message.to_owned());
             }
         };
         if !nodes.iter().any(|node| matches!(node, Node::Do(_))) {
-            let message = format!(
-                "`{}` would use up no data; a control inside it would be right",
-                self.text(start).escape_debug()
-            );
+            let message =
+                format!("`{}` consumes no data; write a control inside it", self.text(start).escape_debug());
             return self.wrong(start, message);
         }
         Ok(nodes)

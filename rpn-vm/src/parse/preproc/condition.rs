@@ -1,7 +1,7 @@
 //! Constant expressions of `#if` and `#elif`, as in C: 64-bit numbers, signed unless one is unsigned.
 //!
-//! It gets tokens whose macros and `defined` are already replaced. What is not evaluated (`0 && 1 / 0`)
-//! is parsed and not judged. Nesting is bounded.
+//! Its input are tokens in which macros and `defined` are already replaced. Operands that are not evaluated
+//! (`0 && 1 / 0`) are parsed but cannot fail. Nesting is bounded.
 
 use super::super::lex::{Kind, Token};
 use crate::source::Span;
@@ -9,7 +9,7 @@ use crate::source::Span;
 /// Deepest nesting of parentheses, signs and `?:`.
 const MAX_DEPTH: usize = 200;
 
-/// What is wrong, and where.
+/// An error and its place.
 pub(super) type Wrong = (Span, String);
 
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ impl Value {
     }
 }
 
-/// Operators with two operands, the loosest first; those of one level have one number.
+/// Binary operators, those that bind loosest first; operators of the same precedence have the same number.
 const BINARY: &[(&str, u8)] = &[
     ("||", 1),
     ("&&", 2),
@@ -108,7 +108,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// The operator with two operands that stands here.
+    /// The binary operator here.
     fn operator(&self) -> Option<(&'static str, u8)> {
         let fits = |text: &str| text.chars().enumerate().all(|(n, c)| self.is(n, c));
         BINARY.iter().filter(|(text, _)| fits(text)).max_by_key(|(text, _)| text.len()).copied()
@@ -169,7 +169,7 @@ fn number(token: &Token) -> Result<Value, Wrong> {
         Kind::Char(c) => return Ok(Value::signed(c.into())),
         Kind::Num(_) | Kind::BadNum => {}
         Kind::Str | Kind::OpenStr => {
-            return Err((token.span, "a string cannot stand in a condition".to_owned()));
+            return Err((token.span, "a condition cannot contain a string".to_owned()));
         }
         Kind::Punct(c) => return Err((token.span, format!("unexpected `{c}` in the condition"))),
     }
@@ -177,7 +177,7 @@ fn number(token: &Token) -> Result<Value, Wrong> {
     let bare = text.trim_end_matches(['u', 'l']);
     let suffix = &text[bare.len()..];
     if !["", "u", "l", "ul", "lu", "ll", "ull", "llu"].contains(&suffix) {
-        return Err((token.span, format!("`{}` is not a number of a condition", token.text)));
+        return Err((token.span, format!("`{}` is not a valid number in a condition", token.text)));
     }
     if bare.len() > 1 && bare.starts_with('0') && bare.bytes().all(|b| b.is_ascii_digit()) {
         let message =
@@ -189,7 +189,7 @@ fn number(token: &Token) -> Result<Value, Wrong> {
         _ if bare.bytes().all(|b| b.is_ascii_digit()) => bare.parse().ok(),
         _ => None,
     };
-    let message = || format!("`{}` is not a number of a condition", token.text);
+    let message = || format!("`{}` is not a valid number in a condition", token.text);
     let bits = parsed.ok_or_else(|| (token.span, message()))?;
     Ok(Value { bits, unsigned: suffix.contains('u') || bits > i64::MAX as u64 })
 }
@@ -218,7 +218,7 @@ fn apply(operator: &str, a: Value, b: Value, live: bool) -> Result<Value, String
         "<<" | ">>" => {
             if y >= 64 && live {
                 let by = if b.unsigned { y.to_string() } else { sy.to_string() };
-                return Err(format!("a shift by {by}; 0 to 63 would be right"));
+                return Err(format!("a shift by {by}; shift by 0 to 63"));
             }
             let by = (y & 63) as u32;
             let bits = match (operator, a.unsigned) {

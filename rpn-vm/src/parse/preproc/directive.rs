@@ -1,4 +1,4 @@
-//! The directives: `#define` to `#pragma`. Each answers what is wrong with it in one sentence.
+//! The directives: `#define` to `#pragma`.
 
 use std::rc::Rc;
 
@@ -75,22 +75,22 @@ impl Preprocessor<'_> {
             self.report(Finding {
                 span: made.span,
                 code: "macro-redefined",
-                message: format!("macro `{key}` is defined again, with another text"),
-                help: Some(format!("say `#undef {key}` before")),
+                message: format!("macro `{key}` is redefined with another text"),
+                help: Some(format!("write `#undef {key}` first")),
                 notes: vec![("first defined at".to_owned(), before)],
             });
         }
         self.macros.defined.insert(key, Rc::new(made));
     }
 
-    /// The one name behind `#undef`, `#ifdef` and kin.
+    /// The name after `#undef`, `#ifdef` and similar directives.
     fn one_name(&mut self, directive: &Token, rest: &[Token]) -> Option<String> {
         let wrong = match rest {
             [] => Some((directive.span, format!("`#{}` needs the name of a macro", directive.text))),
             [name, more @ ..] => match (macro_name(name), more.first()) {
                 (Err(wrong), _) => Some(wrong),
                 (Ok(()), Some(extra)) => {
-                    let message = format!("`#{}` takes one name; this is too much", directive.text);
+                    let message = format!("`#{}` takes one name; remove the rest", directive.text);
                     Some((span_of(more, extra.span), message))
                 }
                 (Ok(()), None) => None,
@@ -102,7 +102,7 @@ impl Preprocessor<'_> {
                 let help = directive
                     .text
                     .starts_with("if")
-                    .then(|| "`#if defined(A) || defined(B)` takes several".to_owned());
+                    .then(|| "for several names write `#if defined(A) || defined(B)`".to_owned());
                 self.report(Finding { span, code: "bad-directive", message, help, ..Finding::default() });
                 None
             }
@@ -148,20 +148,20 @@ impl Preprocessor<'_> {
                 code: "unbalanced-condition",
                 message: format!("`#{word}` after `#else`"),
                 notes: vec![
-                    ("the `#if` stands at".to_owned(), opened),
-                    ("its `#else` at".to_owned(), otherwise),
+                    ("the `#if` is at".to_owned(), opened),
+                    ("its `#else` is at".to_owned(), otherwise),
                 ],
                 ..Finding::default()
             });
             return;
         }
         if let ("else", Some(extra)) = (word, rest.first()) {
-            let message = "`#else` takes nothing behind it".to_owned();
+            let message = "`#else` takes no operand".to_owned();
             let help = Some("for a condition write `#elif`".to_owned());
             let span = extra.span;
             self.report(Finding { span, code: "bad-directive", message, help, ..Finding::default() });
         }
-        // As in C, what cannot be chosen is not evaluated.
+        // As in C, the condition of a branch that cannot be chosen is not evaluated.
         let truth = !done && (word == "else" || self.condition(name, rest));
         if let Some(open) = self.conditions.last_mut() {
             open.active = truth;
@@ -278,8 +278,7 @@ impl Preprocessor<'_> {
         let present = self.open.last();
         let times = self.open.iter().filter(|f| Some(*f) == present).count();
         if times > 1 {
-            let message =
-                format!("\"{path}\" includes itself without end: {MAX_INCLUDES} includes are nested");
+            let message = format!("\"{path}\" includes itself endlessly: {MAX_INCLUDES} includes are nested");
             self.stop(span, "include-cycle", message);
         } else {
             self.stop(span, "include-depth", format!("more than {MAX_INCLUDES} nested includes"));
@@ -308,7 +307,7 @@ impl Preprocessor<'_> {
             }
             _ => {
                 let message =
-                    "`#line` needs a line number from 1 to 2147483647 and, if any, a file name in quotes";
+                    "`#line` needs a line number from 1 to 2147483647, and optionally a file name in quotes";
                 self.error(span_of(rest, name.span), "bad-directive", message.to_owned());
             }
         }

@@ -40,7 +40,7 @@ impl Loader for FileLoader {
     }
 }
 
-/// What the system says, without its error number.
+/// The system's message without its error number.
 fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -1,8 +1,8 @@
 //! Macro definitions and their replacement, as in C: parameters, `#`, `##`, `__VA_ARGS__`, rescanning.
 //!
 //! Replacement works on a stack of token lists. A macro whose list is on the stack is not replaced again,
-//! so self-reference ends; what a line may cost in work, words and depth is bounded, so nothing else runs
-//! away either.
+//! so self-reference ends. Work, words and depth are bounded for each line, so no other input runs
+//! endlessly either.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,9 +31,9 @@ pub(in crate::parse) const BUILT_IN: &[&str] = &["__FILE__", "__LINE__", "__COUN
 pub(super) struct Macro {
     /// Its number in [`Sources`].
     id: u32,
-    /// Where its name stands.
+    /// Location of its name.
     pub span: Span,
-    /// Its parameters, if it has a list of them.
+    /// Its parameters, if it has a parameter list.
     params: Option<Vec<String>>,
     variadic: bool,
     body: Rc<[Token]>,
@@ -44,16 +44,16 @@ pub(super) struct Macro {
 pub(super) enum Stop {
     /// The arguments do not end on the line.
     Unclosed(Token),
-    /// The call of a macro is wrong.
+    /// The macro call is wrong.
     Call(Span, String),
-    /// `##` or `#` made something that is no word.
+    /// The result of `##` or `#` is not one word.
     Paste(Span, String),
-    /// A bound was reached.
+    /// A limit was reached.
     Limit(Span, String),
 }
 
 impl Macro {
-    /// Reads what follows `#define`. `Err`: where it is wrong, and why.
+    /// Parses the definition after `#define`. `Err`: the place and the reason of an error.
     pub fn parse(rest: &[Token], sources: &mut Sources) -> Result<(String, Self), (Span, String)> {
         let [name, after @ ..] = rest else {
             return Err((Span::default(), "`#define` needs a name and a value".to_owned()));
@@ -100,7 +100,7 @@ impl Macro {
         Ok(())
     }
 
-    /// The index of a parameter named by a token; `__VA_ARGS__` is the one behind the named ones.
+    /// The index of a parameter named by a token; `__VA_ARGS__` comes after the named ones.
     fn param(&self, token: &Token) -> Option<usize> {
         let params = self.params.as_ref()?;
         let name = token.ident()?;
@@ -124,16 +124,16 @@ pub(super) fn macro_name(token: &Token) -> Result<(), (Span, String)> {
     let plain = token.ident().is_some_and(|n| n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
     if !plain {
         let message =
-            format!("`{}` cannot name a macro: letters, digits and underscores can", token.source());
+            format!("`{}` cannot name a macro: use letters, digits and underscores", token.source());
         return Err((token.span, message));
     }
     if token.text == "defined" {
-        return Err((token.span, "`defined` is an operator of `#if` and no name of a macro".to_owned()));
+        return Err((token.span, "`defined` is an operator of `#if` and cannot name a macro".to_owned()));
     }
     Ok(())
 }
 
-/// Names, whether `...` follows them, and what stands behind the list.
+/// The parameter names, whether `...` follows them, and the tokens after the list.
 type Parameters<'t> = (Vec<String>, bool, &'t [Token]);
 
 fn parameters(tokens: &[Token], open: Span) -> Result<Parameters<'_>, (Span, String)> {
@@ -195,7 +195,7 @@ struct Arguments {
     rest_omitted: bool,
 }
 
-/// What the replacement of a compilation's lines shares.
+/// State that the replacement shares between the lines of a compilation.
 #[derive(Debug, Default)]
 pub(super) struct Macros {
     pub defined: BTreeMap<String, Rc<Macro>>,
@@ -209,18 +209,18 @@ impl Macros {
         self.defined.contains_key(name) || BUILT_IN.contains(&name)
     }
 
-    /// Whether a line needs to be looked at.
+    /// Whether a line may contain macros.
     pub fn touches(&self, tokens: &[Token]) -> bool {
         tokens.iter().any(|t| t.ident().is_some_and(|name| self.is_defined(name)))
     }
 
-    /// Whether the arguments of a call may stand on the line behind this one, which is replaced and ends with the name.
+    /// Whether the arguments of a call may be on the next line: this line is replaced and ends with the macro's name.
     pub fn may_be_called(&self, line: &[Token]) -> bool {
         let name = line.last().filter(|last| !last.painted).and_then(Token::ident);
         name.and_then(|name| self.defined.get(name)).is_some_and(|made| made.params.is_some())
     }
 
-    /// The value that `__COUNTER__` has next: it goes back when a line is replaced again.
+    /// The next value of `__COUNTER__`. It is put back when a line is replaced again.
     pub fn counter(&mut self) -> &mut u64 {
         &mut self.counter
     }
@@ -256,7 +256,7 @@ impl Run<'_> {
         self.macros.work = self.macros.work.saturating_add(tokens);
         if self.line_work > MAX_LINE_WORK {
             return self.limit(format!(
-                "the macros of this line expand to more than {MAX_LINE_WORK} words in between"
+                "the macros of this line expand to more than {MAX_LINE_WORK} words in intermediate steps"
             ));
         }
         if self.macros.work > MAX_WORK {
@@ -375,7 +375,7 @@ impl Run<'_> {
             let Some((mut token, ended)) = self.next(lists) else { return Err(Stop::Unclosed(name.clone())) };
             self.work(1)?;
             token.apart |= ended && current.last().is_some_and(|last| joins(last, &token));
-            // Met while its macro is being replaced, it stays as it is wherever it goes.
+            // A name that was met while its macro is being replaced is never replaced again.
             let _ = self.lookup(&mut token);
             let rest = made.variadic && args.len() == named;
             match token.kind {
@@ -533,7 +533,7 @@ impl Building {
         Ok(())
     }
 
-    /// `, ## __VA_ARGS__`, as GNU C has it: without an argument the comma goes, else nothing is pasted.
+    /// `, ## __VA_ARGS__` as in GNU C: without an argument the comma is removed, otherwise nothing is pasted.
     fn rest(&mut self, mut piece: Vec<Token>, omitted: bool) {
         if omitted {
             self.tokens.pop();
@@ -541,7 +541,7 @@ impl Building {
         self.tokens.append(&mut piece);
     }
 
-    /// The text behind a name with white space before it or without.
+    /// Appends the text of a name, with or without white space before it.
     fn finish(mut self, space: bool) -> Text {
         match self.tokens.first_mut() {
             Some(first) => first.space = space || (self.first_follows && first.space),
@@ -562,7 +562,7 @@ fn stringify(arg: &[Token], at: &Token) -> Result<Token, Stop> {
     let mut text = String::new();
     for (n, token) in arg.iter().enumerate() {
         if matches!(token.kind, Kind::Str | Kind::OpenStr) {
-            let message = "`#` cannot make a string of a string: there is no way to write a quote in one";
+            let message = "`#` cannot be applied to a string, because quoted text cannot contain a quote";
             return Err(Stop::Paste(token.span, message.to_owned()));
         }
         if token.space && n > 0 {

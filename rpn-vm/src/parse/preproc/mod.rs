@@ -1,8 +1,8 @@
 //! The preprocessor: that of C (dprobes.lang(8), PREPROCESSOR DIRECTIVES), with the man page's `#elseif`.
 //!
-//! It turns a file and what it includes into lines of tokens. Lines stay lines: the language ends an
-//! instruction with its line. Includes, macros, lines and bytes are bounded, so no input makes it run
-//! away. What C does and this does not: `__VA_OPT__`, `#embed`, trigraphs, dates.
+//! It turns a file and its includes into lines of tokens. Lines are kept: the language ends an
+//! instruction with its line. Includes, macros, lines and bytes are bounded, so that no input makes it run
+//! endlessly. Not supported: `__VA_OPT__`, `#embed`, trigraphs, dates.
 
 mod condition;
 mod directive;
@@ -23,7 +23,7 @@ pub(super) use output::text;
 
 /// Deepest nesting of `#include`.
 const MAX_INCLUDES: usize = 32;
-/// Most files that one compilation may include, repetitions counted.
+/// Most files that one compilation may include; a file that is included again counts again.
 const MAX_FILES: usize = 1000;
 /// Most bytes of all files of a compilation.
 const MAX_BYTES: usize = 64 << 20;
@@ -44,9 +44,9 @@ struct Condition {
     opened: Span,
     /// The directive that opened it, for messages.
     name: String,
-    /// Whether lines of the present branch count.
+    /// Whether lines of the current branch are used.
     active: bool,
-    /// Whether a branch was chosen, or none may be.
+    /// Whether no further branch may be chosen.
     done: bool,
     otherwise: Option<Span>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Preprocessor<'a> {
     conditions: Vec<Condition>,
     included: usize,
     bytes: usize,
-    /// A bound was reached: nothing more is read.
+    /// A limit was reached: nothing more is read.
     stopped: bool,
     lines: Vec<Line>,
 }
@@ -103,8 +103,8 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Preprocesses one text and what it includes. Without lines: a bound was reached, and what was read
-    /// until then is not worth compiling.
+    /// Preprocesses a text and its includes. If a limit is reached it gives no lines: an incomplete program is not
+    /// worth compiling.
     pub fn run(mut self, name: &str, text: &str) -> Option<Vec<Line>> {
         let file = self.sources.add(name, text);
         self.sources.set_main(file);
@@ -122,7 +122,7 @@ impl<'a> Preprocessor<'a> {
         self.sink.report(self.sources, finding);
     }
 
-    /// Reports a bound that was reached, once, and ends the preprocessing.
+    /// Reports a limit that was reached, once, and ends the preprocessing.
     fn stop(&mut self, span: Span, code: &'static str, message: String) {
         if !self.stopped {
             self.error(span, code, message);
@@ -174,7 +174,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Replaces the macros of a line that is no directive; the call of a macro may go on over lines.
+    /// Replaces the macros of a line that is not a directive. A macro call may span lines.
     fn text_line(&mut self, mut tokens: Vec<Token>, reader: &mut Reader) {
         if !self.macros.touches(&tokens) {
             self.lines.push(Line { tokens });

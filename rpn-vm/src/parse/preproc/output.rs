@@ -1,6 +1,6 @@
-//! Preprocessed lines as text, with marks that say where each came from: `# line "file"`.
+//! Preprocessed lines as text, with markers of their source locations: `# line "file"`.
 //!
-//! Compiling that text gives the program that compiling the source gives, with the same positions.
+//! Compiling that text gives the same program as compiling the source, with the same locations.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::super::lex::{Kind, Token};
 use super::Line;
 use crate::source::Sources;
 
-/// Blank lines that stand for a mark.
+/// Most blank lines that are printed instead of a marker.
 const MAX_BLANKS: u32 = 8;
 
 /// The text of preprocessed lines.
@@ -40,7 +40,7 @@ fn is_word(token: &Token) -> bool {
     matches!(token.kind, Kind::Ident | Kind::Num(_) | Kind::BadNum)
 }
 
-/// A line, indented as its first word is, with spaces where words would run together.
+/// A line, indented like its first word, with spaces where words would run together.
 fn push_line(out: &mut String, tokens: &[Token]) {
     let mut before: Option<&Token> = None;
     for token in tokens {
