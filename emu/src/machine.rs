@@ -5,7 +5,7 @@ use crate::cpu::{BootState, CpuMode, SentByte};
 use crate::digest::{Digest, StagedDigest, StateHasher};
 use crate::engine::{EngineError, Model};
 use crate::firmware;
-use crate::load::linux::{self, Layout};
+use crate::load::linux_params::{self, Layout};
 use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
@@ -150,7 +150,7 @@ impl Machine {
         if plan.linux.is_some() {
             let rsdp = self.rsdp;
             let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp };
-            let found = linux::build(plan, &layout).map_err(LoadError::from)?;
+            let found = linux_params::build(plan, &layout).map_err(LoadError::from)?;
             for (paddr, bytes) in &found.writes {
                 self.core.cpu.write_phys(*paddr, bytes);
             }

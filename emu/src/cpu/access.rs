@@ -5,8 +5,8 @@
 //! are what a probe handler does: no side effect on the guest but the bytes `poke` writes, never MMIO.
 
 use super::Cpu;
-use super::deliver::Fault;
-use super::sensitive::Accesses;
+use super::fault::Fault;
+use super::outcome::Accesses;
 use crate::engine::in_slots;
 use crate::mmu::{self, Access, Translation, UserPages};
 use crate::ram::{PAGE, PageState};

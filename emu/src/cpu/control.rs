@@ -5,8 +5,8 @@
 //! architectural TLB decides what a translation is; the engine's is a cache of that one, however much it keeps.
 
 use super::Cpu;
-use super::deliver::Fault;
-use super::sensitive::{Done, Then};
+use super::fault::Fault;
+use super::outcome::{Done, Then};
 use crate::mmu::Paging;
 use crate::ram::PAGE;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};

@@ -10,11 +10,11 @@
 //! Invariant: outside of a write to a debug register, the watches have the breakpoints that DR0 to DR3 and DR7 enable.
 
 use super::Cpu;
-use super::deliver::Fault;
+use super::fault::Fault;
 use super::flags::RF;
 use super::operands::Operand;
 use super::ranges::{Watch, WatchKind, first_watched};
-use super::sensitive::Done;
+use super::outcome::Done;
 use iced_x86::Instruction;
 
 /// DR6.BS: the #DB is a single step's.

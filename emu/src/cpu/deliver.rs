@@ -7,69 +7,10 @@
 use super::Cpu;
 use super::access::canonical;
 use super::descriptor::{ACCESSED, Descriptor};
+use super::fault::{Fault, Vector};
 use super::flags::{IF, NT, RF, TF, VM};
 use super::stack::StackShape;
 use crate::engine::{Seg, Segment};
-
-/// Exception vectors the machine itself raises.
-#[allow(missing_docs)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Vector {
-    Divide = 0,
-    Debug = 1,
-    Nmi = 2,
-    Breakpoint = 3,
-    InvalidOpcode = 6,
-    DoubleFault = 8,
-    InvalidTss = 10,
-    NotPresent = 11,
-    Stack = 12,
-    GeneralProtection = 13,
-    Page = 14,
-}
-
-/// A fault to deliver: the instruction at EIP has not happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
-    /// Exception vector.
-    pub vector: u8,
-    /// Error code, for vectors that have one.
-    pub error: Option<u32>,
-    /// CR2's new value, for #PF.
-    pub cr2: Option<u64>,
-}
-
-impl Fault {
-    /// #GP with an error code.
-    pub fn gp(error: u32) -> Self {
-        Fault { vector: Vector::GeneralProtection as u8, error: Some(error), cr2: None }
-    }
-    /// #PF.
-    pub fn page(error: u32, address: u64) -> Self {
-        Fault { vector: Vector::Page as u8, error: Some(error), cr2: Some(address) }
-    }
-    /// What an access that raised this fault raises when it is one to the stack: a non-canonical address there is #SS(0).
-    #[must_use]
-    pub fn on_stack(self) -> Self {
-        let stack = Vector::Stack as u8;
-        Fault {
-            vector: if self.vector == Vector::GeneralProtection as u8 { stack } else { self.vector },
-            ..self
-        }
-    }
-    /// #UD.
-    pub fn ud() -> Self {
-        Fault { vector: Vector::InvalidOpcode as u8, error: None, cr2: None }
-    }
-    /// #DB in place of an instruction.
-    pub(crate) fn debug() -> Self {
-        Fault { vector: Vector::Debug as u8, error: None, cr2: None }
-    }
-    fn with(vector: Vector, error: u32) -> Self {
-        Fault { vector: vector as u8, error: Some(error), cr2: None }
-    }
-}
 
 /// How an event came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

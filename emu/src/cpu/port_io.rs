@@ -1,8 +1,8 @@
 //! Port instructions: IOPL and the TSS's I/O bitmap, IN, OUT, INS, OUTS, and the console they drive.
 
 use super::Cpu;
-use super::deliver::Fault;
-use super::sensitive::{Accesses, Done};
+use super::fault::Fault;
+use super::outcome::{Accesses, Done};
 use crate::isa::decode;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -8,45 +8,12 @@ use super::Cpu;
 use super::access::canonical;
 use super::control::{CR0_PE, CR0_PG};
 use super::cpuid::cpuid;
-use super::deliver::Fault;
+use super::fault::Fault;
 use super::flags::{IF, RF, VM};
+use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind};
-use crate::mmu::Paging;
 use iced_x86::{Code, Instruction, Mnemonic, Register};
-
-/// How an instruction ended.
-pub(crate) enum Done {
-    /// It retired; EIP moves past it.
-    Next,
-    /// It retired and has changed the breakpoints of the guest; EIP moves past it.
-    Breakpoints,
-    /// It retired and has set EIP.
-    Jumped,
-    /// It is INT1, which raises #DB behind itself and leaves DR6 as it is.
-    Int1,
-    /// Nothing has happened yet: the engine is to execute it, and this comes after.
-    ByEngine(Then),
-}
-
-/// What comes after an instruction that the engine has executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// Nothing.
-    Nothing,
-    /// If it faults, the engine loses these flags.
-    FlagsBack(u64),
-    /// If paging is another than this, what is cached of the tables goes.
-    Follow(Paging),
-}
-
-/// Is told of what the machine accesses for an instruction, before it does. The state is that before the instruction.
-pub(crate) trait Accesses {
-    /// An access to linear memory.
-    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool);
-    /// A value has been moved through a port.
-    fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool);
-}
 
 /// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
 const MISC_ENABLE: u64 = 1;

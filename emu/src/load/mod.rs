@@ -10,13 +10,17 @@ use std::sync::Arc;
 pub mod elf;
 mod initramfs;
 pub mod linux;
+pub(crate) mod linux_params;
 pub mod multiboot;
+mod multiboot_info;
 mod plan;
+mod planning;
 
 pub use elf::{ElfError, ElfView, Width};
 pub use initramfs::{Files, InitramfsError};
 pub use linux::{LinuxError, LinuxPlan};
-pub use multiboot::{BootImage, MultibootError, MultibootHeader, build_multiboot};
+pub use multiboot::{MultibootError, MultibootHeader};
+pub use multiboot_info::{BootImage, build_multiboot};
 pub use plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
 
 /// Largest image after decompression, in bytes (1 GiB).
@@ -169,14 +173,14 @@ impl Image {
 
 fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
     if linux::recognises(bytes) {
-        return linux::from_bzimage(bytes, name);
+        return planning::from_bzimage(bytes, name);
     }
     let is_elf = ElfView::recognises(bytes);
     match multiboot::find_header(bytes) {
-        Ok(Some(header)) if header.addresses.is_some() || !is_elf => plan::from_kludge(bytes, header, name),
-        Ok(Some(header)) => plan::from_elf(bytes, Some(header), None, name),
-        Ok(None) if is_elf && linux::is_vmlinux(bytes) => linux::from_vmlinux(bytes),
-        Ok(None) if is_elf => plan::from_elf(bytes, None, None, name),
+        Ok(Some(header)) if header.addresses.is_some() || !is_elf => planning::from_kludge(bytes, header, name),
+        Ok(Some(header)) => planning::from_elf(bytes, Some(header), None, name),
+        Ok(None) if is_elf && linux::is_vmlinux(bytes) => planning::from_vmlinux(bytes),
+        Ok(None) if is_elf => planning::from_elf(bytes, None, None, name),
         Ok(None) => Err(unknown(bytes)),
         Err(error) => {
             // A truncated or foreign ELF is said to be that first.

@@ -1,7 +1,7 @@
 //! What interposers and profiles may do with a machine that runs: look at it, and change what a handler may change.
 
 use super::Core;
-use crate::cpu::deliver::Fault;
+use crate::cpu::fault::Fault;
 use crate::cpu::{StackShape, UserContext};
 use crate::engine::{Env, Seg};
 use crate::mmu::{Access, Paging, Translation, UserPages};

@@ -1,7 +1,8 @@
 //! Exceptions and interrupts: offered to the interposer, then delivered through the guest's IDT.
 
 use super::{Core, Stop};
-use crate::cpu::deliver::{Fault, Origin, Undeliverable};
+use crate::cpu::deliver::{Origin, Undeliverable};
+use crate::cpu::fault::Fault;
 use crate::cpu::state::CrashReport;
 
 impl Core {

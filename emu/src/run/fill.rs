@@ -7,7 +7,7 @@
 
 use super::{Core, Mode, Refusal};
 use crate::cpu::access::canonical;
-use crate::cpu::deliver::Fault;
+use crate::cpu::fault::Fault;
 use crate::cpu::operands::Operand;
 use crate::engine::cell::CellRef;
 use crate::engine::{SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};

@@ -4,7 +4,8 @@
 //! that fetches see instead of the guest's), not probes: who patched, and why, is the interposer's business.
 
 use crate::cpu::Fault;
-use crate::run::{Core, WatchHit};
+use crate::run::Core;
+use crate::run::watch_hit::WatchHit;
 use crate::views::Slot;
 
 /// A trap or fault about to be delivered to the guest.

@@ -9,9 +9,9 @@
 //! Invariant: no read of a device changes its state but by an error bit that a second read sets again, so that an
 //! instruction that is begun anew reads the same.
 
-use crate::cpu::deliver::Fault;
+use crate::cpu::fault::Fault;
 use crate::cpu::flags::TF;
-use crate::cpu::sensitive::Done;
+use crate::cpu::outcome::Done;
 use crate::mmu::{Access, Translation};
 use crate::ram::PAGE;
 use crate::run::{Core, Refusal, VOID_PADDR};

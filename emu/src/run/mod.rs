@@ -22,14 +22,15 @@ mod stub;
 mod trap;
 pub(crate) mod turns;
 pub(crate) mod watch;
+mod watch_hit;
 
 pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use turns::Stop;
-pub use watch::{WATCH_VALUE, WatchAccess, WatchHit};
+pub use watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 
 use crate::clock::Moment;
 use crate::cpu::Cpu;
-use crate::cpu::deliver::Fault;
+use crate::cpu::fault::Fault;
 use crate::digest::PageHashes;
 use crate::engine::cell::{CellArena, CellRef, HotBox};
 use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};

@@ -1,9 +1,10 @@
 //! Instructions that the machine executes itself, and what follows from them.
 
 use super::{Core, Mode};
-use crate::cpu::deliver::{Fault, Origin, Vector};
+use crate::cpu::deliver::Origin;
+use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::TF;
-use crate::cpu::sensitive::{Done, Then};
+use crate::cpu::outcome::{Done, Then};
 use crate::isa::decode::{LONGEST, undefined, vex_prefix};
 use iced_x86::Instruction;
 

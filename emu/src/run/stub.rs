@@ -6,7 +6,7 @@
 //! 32-bit code lie in the last page of the linear address space, which no code can fall into, and which
 //! kernels keep free (Linux ends its fixed maps below it); once a stub is there, 32-bit code cannot be fetched from it.
 
-use crate::cpu::deliver::Fault;
+use crate::cpu::fault::Fault;
 use crate::cpu::flags::TF;
 use crate::mmu::error_code;
 use crate::ram::PAGE;

@@ -1,7 +1,8 @@
 //! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
 
 use crate::cpu::debug::BS;
-use crate::cpu::deliver::{Origin, Vector};
+use crate::cpu::deliver::Origin;
+use crate::cpu::fault::Vector;
 use crate::cpu::flags::TF;
 use crate::engine::cell::{BlockCell, CellRef};
 use crate::engine::hflags;

@@ -11,54 +11,16 @@
 
 use super::Core;
 use super::interpose::{Trap, Verdict};
+use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 use crate::cpu::operands::Operand;
-use crate::cpu::sensitive::Accesses;
+use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
 use crate::isa::decode::{self, Kind};
 use crate::mmu::Access;
 use crate::ram::PAGE;
 
-/// Longest value of a watched range that a hit carries, bytes.
-pub const WATCH_VALUE: usize = 16;
 /// A watch over more pages than this flushes the engine's TLB instead of dropping entries.
 const FEW_PAGES: u64 = 16;
-
-/// What an instruction did to a watched range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchAccess {
-    /// Read memory.
-    Read,
-    /// Wrote memory.
-    Write,
-    /// Read memory and wrote it back: `inc`, `xchg`, `cmpxchg`.
-    ReadWrite,
-    /// Read a port.
-    In,
-    /// Wrote a port.
-    Out,
-}
-
-/// An instruction has accessed a watched range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WatchHit {
-    /// The identifier given to [`Core::watch`].
-    pub id: u32,
-    /// What it did. Of several accesses to one range the first write counts, else the first read.
-    pub access: WatchAccess,
-    /// Offset in CS of the instruction.
-    pub ip: u64,
-    /// Linear address of the access, or port.
-    pub address: u64,
-    /// Bytes accessed.
-    pub size: u16,
-    /// The watched range before the instruction, little-endian; of a longer one than [`WATCH_VALUE`] what begins at
-    /// the first watched byte of the access. For a port the value that was moved.
-    pub old: [u8; WATCH_VALUE],
-    /// The same after it.
-    pub new: [u8; WATCH_VALUE],
-    /// Bytes of `old` and `new`.
-    pub len: u8,
-}
 
 /// All that is watched.
 #[derive(Default)]

@@ -16,7 +16,7 @@ const RESIDUE: u32 = 0xffff_ffff;
 ///
 /// # Errors
 /// The checksum is another, or cut off.
-pub(super) fn check(file: &[u8], header: &SetupHeader) -> Result<(), LinuxError> {
+pub(in crate::load) fn check(file: &[u8], header: &SetupHeader) -> Result<(), LinuxError> {
     if header.version() < 0x208 || release(file).is_none_or(|release| release >= DROPPED) {
         return Ok(());
     }

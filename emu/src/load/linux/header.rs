@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::LinuxError;
 
 /// Offset of the header in the file and in the boot parameters.
-pub(super) const HEADER_AT: usize = 0x1f1;
+pub(in crate::load) const HEADER_AT: usize = 0x1f1;
 /// The header ends at most here: 0x202 and the largest value of the jump's displacement byte at 0x201.
 const HEADER_END: usize = 0x202 + 0xff;
 const SECTOR: u64 = 512;
@@ -66,7 +66,7 @@ impl SetupHeader {
     }
 
     /// Reads the header of a file that has one.
-    pub(super) fn parse(file: &[u8]) -> Result<Self, LinuxError> {
+    pub(in crate::load) fn parse(file: &[u8]) -> Result<Self, LinuxError> {
         let len = file.len() as u64;
         let truncated = |what, end: usize| LinuxError::Truncated { what, end: end as u64, len };
         let version = file.get(0x206..0x208).and_then(|raw| raw.try_into().ok()).map(u16::from_le_bytes);
@@ -87,7 +87,7 @@ impl SetupHeader {
     }
 
     /// What a loader that has only the ELF file says: protocol 2.12.
-    pub(super) fn for_vmlinux(wide: bool) -> Self {
+    pub(in crate::load) fn for_vmlinux(wide: bool) -> Self {
         let mut bytes = vec![0; 0x268 - HEADER_AT];
         let mut put = |at: usize, value: &[u8]| {
             if let Some(field) = bytes.get_mut(at - HEADER_AT..at - HEADER_AT + value.len()) {
@@ -121,12 +121,12 @@ impl SetupHeader {
     }
 
     /// Where the file ends that the header was built with: what comes later was appended to it.
-    pub(super) fn built_end(&self) -> u64 {
+    pub(in crate::load) fn built_end(&self) -> u64 {
         self.protected_mode_start() + u64::from(self.syssize()) * 16
     }
 
     /// Where the protected-mode code lies in the file.
-    pub(super) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
+    pub(in crate::load) fn protected_mode(&self, file: &[u8]) -> Result<Range<usize>, LinuxError> {
         let start = self.protected_mode_start();
         let len = file.len() as u64;
         match usize::try_from(start) {
@@ -136,7 +136,7 @@ impl SetupHeader {
     }
 
     /// The payload's bytes; `None` if the image has none.
-    pub(super) fn payload<'a>(&self, file: &'a [u8]) -> Result<Option<&'a [u8]>, LinuxError> {
+    pub(in crate::load) fn payload<'a>(&self, file: &'a [u8]) -> Result<Option<&'a [u8]>, LinuxError> {
         if self.payload_length() == 0 {
             return Ok(None);
         }
@@ -151,7 +151,7 @@ impl SetupHeader {
 
     /// The header as a loader hands it on: with its own type, and the command line, initrd and list of
     /// `setup_data` that it has placed.
-    pub(super) fn filled(&self, cmdline: u32, initrd: u32, initrd_len: u32, data: u64) -> Vec<u8> {
+    pub(in crate::load) fn filled(&self, cmdline: u32, initrd: u32, initrd_len: u32, data: u64) -> Vec<u8> {
         const UNDEFINED_LOADER: u8 = 0xff;
         const WITH_SETUP_DATA: u16 = 0x209;
         let mut bytes = self.bytes.clone();

@@ -1,22 +1,19 @@
-//! Images that speak the Linux x86 boot protocol: bzImage, and a bare `vmlinux`.
+//! Files that speak the Linux x86 boot protocol: bzImage, and a bare `vmlinux`. Their plans are made in `planning.rs`, and what
+//! the kernel is given at entry in `linux_params.rs`.
 //!
 //! A bzImage is not run from its own decompressor: the kernel inside it is unpacked here and loaded where it was linked
 //! to run, which is what the decompressor would do when KASLR is off, only some hundred million instructions sooner. An
 //! image without such a payload (memtest86+) is entered at its protected-mode code. Source: the kernel's
 //! Documentation/x86/boot.rst, of which section numbers are given below.
 
-use std::sync::Arc;
-
-use super::plan::{self, EntryMode, LoadPlan, Perms, Segment};
-use super::{ElfView, LoadError, Width};
-
-mod boot_params;
 mod checksum;
 mod header;
 mod payload;
 
-pub(crate) use boot_params::{Layout, build};
+pub(super) use checksum::check;
+pub(super) use header::HEADER_AT;
 pub use header::SetupHeader;
+pub(super) use payload::unpack;
 
 /// Why an image of the boot protocol cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,9 +147,6 @@ pub const DEFAULT_CMDLINE: &str =
 /// And on a platform that has neither APIC nor ACPI nor PCI.
 pub const CMDLINE_ON_MINIMAL: &str = "nolapic noapic acpi=off nosmp pci=off";
 
-/// What Linux's kernel is called as a module, whatever its file is called.
-const KERNEL: &str = "vmlinux";
-
 /// True if the file has a setup header.
 pub(super) fn recognises(bytes: &[u8]) -> bool {
     bytes.get(0x202..0x206) == Some(b"HdrS")
@@ -163,57 +157,6 @@ pub(super) fn is_vmlinux(bytes: &[u8]) -> bool {
     const BANNER: &[u8] = b"Linux version ";
     memchr::memmem::find_iter(bytes, BANNER)
         .any(|at| bytes.get(at + BANNER.len()).is_some_and(u8::is_ascii_digit))
-}
-
-/// A plan for a bzImage: that of the kernel inside, or the protected-mode code itself.
-pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
-    let header = SetupHeader::parse(bytes)?;
-    match header.payload(bytes)? {
-        Some(packed) => {
-            let (format, kernel) = payload::unpack(packed)?;
-            if !ElfView::recognises(&kernel) {
-                return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
-            }
-            let linux = LinuxPlan { header: header.clone(), payload: Some(format) };
-            let plan = plan::from_elf(&kernel.into(), None, Some(linux), KERNEL)?;
-            // Last, since every other check says more of what is wrong.
-            checksum::check(bytes, &header)?;
-            Ok(plan)
-        }
-        None => protected_mode(bytes, header, name),
-    }
-}
-
-/// A plan for a bare `vmlinux`.
-pub(super) fn from_vmlinux(bytes: &Arc<[u8]>) -> Result<LoadPlan, LoadError> {
-    let wide = ElfView::parse(bytes)?.width() == Width::Bits64;
-    let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None };
-    plan::from_elf(bytes, None, Some(linux), KERNEL)
-}
-
-/// The image's own protected-mode code at `code32_start` (1.1.4), with its 64-bit entry at 0x200 where it has one.
-fn protected_mode(bytes: &Arc<[u8]>, header: SetupHeader, name: &str) -> Result<LoadPlan, LoadError> {
-    const ENTRY_64: u64 = 0x200;
-    let file = header.protected_mode(bytes)?;
-    let start = u64::from(header.code32_start());
-    let (width, mode, entry) = if header.has_64_bit_entry() {
-        (Width::Bits64, EntryMode::Long64, start + ENTRY_64)
-    } else {
-        (Width::Bits32, EntryMode::Flat32, start)
-    };
-    let mem_size = (file.len() as u64).max(header.init_size().into());
-    let segment = Segment { paddr: start, vaddr: start, file, mem_size, perms: Perms::all() };
-    plan::finish(LoadPlan {
-        name: name.to_owned(),
-        image: Arc::clone(bytes),
-        segments: vec![segment],
-        entry,
-        mode,
-        width,
-        multiboot: None,
-        linux: Some(LinuxPlan { header, payload: None }),
-        sections: Vec::new(),
-    })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ const FORMATS: [Format; 4] = [
 ];
 
 /// Unpacks a payload; tells which format it had.
-pub(super) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>), LinuxError> {
+pub(in crate::load) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>), LinuxError> {
     if payload.starts_with(b"\x7fELF") {
         return Ok(("plain", payload.to_vec()));
     }

@@ -1,8 +1,8 @@
-//! What a boot loader leaves in memory for the kernel: the "zero page" with the memory map, the command line, the initrd.
+//! What a boot loader leaves in memory for a Linux kernel: the "zero page" with the memory map, the command line, the initrd.
 
-use super::{LinuxError, header::HEADER_AT};
+use super::linux::{HEADER_AT, LinuxError};
+use super::plan::LoadPlan;
 use crate::firmware::CONVENTIONAL_END;
-use crate::load::LoadPlan;
 
 /// Where the boot parameters lie: below the extended BIOS data, above what a BIOS uses.
 const PARAMS_AT: u64 = 0x1_0000;
