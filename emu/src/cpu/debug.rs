@@ -13,8 +13,8 @@ use super::Cpu;
 use super::fault::Fault;
 use super::flags::RF;
 use super::operands::Operand;
-use super::ranges::{Watch, WatchKind, first_watched};
 use super::outcome::Done;
+use super::ranges::{Watch, WatchKind, first_watched};
 use iced_x86::Instruction;
 
 /// DR6.BS: the #DB is a single step's.

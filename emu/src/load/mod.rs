@@ -177,7 +177,9 @@ fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
     }
     let is_elf = ElfView::recognises(bytes);
     match multiboot::find_header(bytes) {
-        Ok(Some(header)) if header.addresses.is_some() || !is_elf => planning::from_kludge(bytes, header, name),
+        Ok(Some(header)) if header.addresses.is_some() || !is_elf => {
+            planning::from_kludge(bytes, header, name)
+        }
         Ok(Some(header)) => planning::from_elf(bytes, Some(header), None, name),
         Ok(None) if is_elf && linux::is_vmlinux(bytes) => planning::from_vmlinux(bytes),
         Ok(None) if is_elf => planning::from_elf(bytes, None, None, name),

@@ -6,11 +6,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bitflags::bitflags;
 use super::LoadError;
 use super::elf::Width;
 use super::linux::LinuxPlan;
 use super::multiboot::MultibootHeader;
+use bitflags::bitflags;
 
 bitflags! {
     /// What a segment may be used for.
