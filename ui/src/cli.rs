@@ -1,11 +1,18 @@
 //! The command line. DProbes' own option names are accepted, unlisted, where they mean the same.
 
+mod output;
+mod probes;
+mod recording;
+
+pub use output::OutputArgs;
+pub use probes::ProbeArgs;
+pub use recording::{RecordingArgs, ReplayArgs};
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trapline_providers::{Abi, TargetProcess};
 use trapline_session::numbers::{self, NumberError};
-use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::devices::DeviceArgs;
 use crate::talk::Color;
@@ -14,7 +21,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0 done   1 a handler ended by an exception (--fail-on-exception)   2 usage
   3 a probe program does not compile, verify or fit   4 the guest crashed
-  6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
+  5 a replay is not the recorded run   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
 
 Data goes to standard output, messages go to standard error.";
 
@@ -67,6 +74,18 @@ Examples:
 
 IMAGE, and each FILE of a probe program or script, may be - for standard input.";
 
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  A boot             trapline record bzImage --initrd initrd.gz --until '/ # ' -o boot.tlr
+  With probes        trapline record embedded:ia32 -n 'fbt::do_fork:entry' -o forks.tlr";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  The same run       trapline replay boot.tlr --verify
+  New probes         trapline replay boot.tlr -n 'fbt::do_exit:entry'
+  A position         echo query | trapline replay boot.tlr --at end-1000
+  What it holds      trapline replay boot.tlr --info";
+
 const LIST_EXAMPLES: &str = "\
 Examples:
   Functions          trapline list embedded:ia32 'do_*' --opcode
@@ -103,6 +122,14 @@ pub enum Command {
     /// Run an image with probes and print their records
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Run an image as `run` does, and record the run into a file
+    #[command(after_help = RECORD_EXAMPLES)]
+    #[command(mut_arg("output", |arg| arg.short(None)))]
+    #[command(mut_arg("record", |arg| arg.short('o').required(true)))]
+    Record(Box<RunArgs>),
+    /// Run a recording again, or ask it what no probe has asked before
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(Box<ReplayArgs>),
     /// List functions, or with a SPEC the probes of providers
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
@@ -216,7 +243,7 @@ pub struct CmdlineArgs {
     pub append: Vec<String>,
 }
 
-/// `run`.
+/// `run`, and `record`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The guest.
@@ -231,45 +258,15 @@ pub struct RunArgs {
     /// Devices.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Probe program to insert, source or PPDF file; may be repeated
-    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn", help_heading = "Probes")]
-    pub probe: Vec<PathBuf>,
-    /// Put a handler on probes by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is
-    /// provider:module:function:name; logs the arguments without a handler; may be repeated (docs/providers.md)
-    #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
-    pub clauses: Vec<String>,
+    /// Probes, and what they record.
+    #[command(flatten)]
+    pub probes: ProbeArgs,
     /// End the run, exit 0, after this many hits
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
-    /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
-    pub stack: Option<usize>,
-    /// Record the program's stack with each hit, this many frames at most
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
-    pub ustack: Option<usize>,
-    /// Enable only probe points of these groups; the others can be enabled by a script
-    #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
-    pub group: Vec<String>,
-    /// Enable only probe points of these types
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
-    pub kind: Vec<String>,
-    /// Print the programs and their probe points at the end, as `query` in a script does
-    #[arg(long, help_heading = "Output")]
-    pub query: bool,
-    /// Print the variables at the end, as `getvars` in a script does
-    #[arg(long, short_alias = 'g', help_heading = "Output")]
-    pub getvars: bool,
     /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub script: Option<PathBuf>,
-    /// The preprocessor.
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes or with
-    /// --log-to com1, else none].
-    /// stdio is standard output unless records go there, then standard error
-    #[arg(long, value_name = "WHERE", help_heading = "Output")]
-    pub console: Option<String>,
     /// End the run, exit 0, when the console shows this text
     #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub until: Vec<String>,
@@ -279,69 +276,24 @@ pub struct RunArgs {
     /// End the run, exit 124, after this many instructions
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub limit_insns: Option<u64>,
-    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
-    #[arg(long, value_name = "ITEMS", help_heading = "Output")]
-    pub header: Option<HeaderItems>,
-    /// How to print records
-    #[arg(
-        short,
-        long,
-        visible_alias = "output",
-        value_enum,
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    pub format: RecordFormat,
-    /// Put instruction count and symbol before each text record
-    #[arg(long, help_heading = "Output")]
-    pub symbols: bool,
-    /// Show data by the templates of this template directory (docs/records.md)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub templates: Option<PathBuf>,
-    /// Write records to this file instead of standard output
-    #[arg(short, long = "output-file", value_name = "FILE", help_heading = "Output")]
-    pub output: Option<PathBuf>,
-    /// Where records go: file (with -o), stdout, or out of a serial port of the guest, com1 or com2
-    /// [default: file with -o, else stdout]
-    #[arg(long, value_name = "WHERE", help_heading = "Output")]
-    pub log_to: Option<String>,
-    /// Where the output of the guest's second serial port goes: stdio, none or a file
-    /// [default: stdio with --log-to com2, else none]
-    #[arg(long, value_name = "WHERE", help_heading = "Output")]
-    pub com2: Option<String>,
-    /// Print the digest of the machine at the end
-    #[arg(long, help_heading = "Output")]
-    pub digest: bool,
-    /// Print counters at the end
-    #[arg(long, help_heading = "Output")]
-    pub stats: bool,
     /// Exit 1 if an exception ended a handler
     #[arg(long, help_heading = "Course of the run")]
     pub fail_on_exception: bool,
     /// Exit 6 if records were lost
     #[arg(long, help_heading = "Course of the run")]
     pub fail_on_loss: bool,
-    /// Size and number of the sub-buffers of the channel [default: 64Kx16, growing]
-    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
-    pub channel: Option<ChannelConfig>,
-    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on [default: .]
-    #[arg(long, value_name = "DIR", help_heading = "Probes")]
-    pub core_dir: Option<PathBuf>,
-    /// Core files to take at most [default: 16]
-    #[arg(long, value_name = "N", value_parser = numbers::count, help_heading = "Probes")]
-    pub max_cores: Option<u64>,
-    /// Instructions a handler may execute in one run
-    #[arg(long, value_name = "N", value_parser = steps, help_heading = "Probes")]
-    pub max_steps: Option<u32>,
-    /// Watch any number of ranges of any size, not only what four debug registers can hold
-    #[arg(long, help_heading = "Probes")]
-    pub watch_unlimited: bool,
+    /// What is written, and where.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The recording of the run.
+    #[command(flatten)]
+    pub recording: RecordingArgs,
 }
 
 impl RunArgs {
     /// Whether there may be probes.
     pub fn is_probed(&self) -> bool {
-        !self.probe.is_empty() || !self.clauses.is_empty() || self.script.is_some()
+        self.probes.any() || self.script.is_some()
     }
 }
 

@@ -9,7 +9,8 @@ use trapline_providers::{ArgumentRefused, GlobError, MatchError};
 use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, UnwritableError};
 use trapline_session::{
-    CommandError, Ending, FileError, GuestError, ListError, ProgramError, ScriptError, io_sentence,
+    CommandError, Ending, FileError, GuestError, ListError, ProgramError, RecordingError, ReplayError,
+    ScriptError, io_sentence,
 };
 use trapline_trace::{TemplateErrors, TraceFileError};
 
@@ -26,6 +27,8 @@ pub enum Exit {
     Compile,
     /// The guest crashed or cannot go on.
     Crashed,
+    /// A replay is not the run that was recorded.
+    Diverged,
     /// Records were lost and `--fail-on-loss` was given.
     Lost,
     /// A file cannot be read or written or is not what it should be.
@@ -45,6 +48,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Compile => 3,
             Self::Crashed => 4,
+            Self::Diverged => 5,
             Self::Lost => 6,
             Self::BadFile => 7,
             Self::Limit => 124,
@@ -136,6 +140,15 @@ pub enum Failure {
         /// Why.
         error: TraceFileError,
     },
+    /// A recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// A replay is not the run that was recorded.
+    #[error("{0}")]
+    Diverged(String),
+    /// A recording cannot be replayed here.
+    #[error(transparent)]
+    Replay(ReplayError),
     /// A pattern is not a glob.
     #[error(transparent)]
     Glob(#[from] GlobError),
@@ -186,6 +199,15 @@ impl From<GuestError> for Failure {
     }
 }
 
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Guest(error) => error.into(),
+            other => Self::Replay(other),
+        }
+    }
+}
+
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
         match error {
@@ -210,6 +232,7 @@ impl Failure {
             Self::Probes(_) => Exit::Usage,
             Self::Usage(_) | Self::Glob(_) | Self::Script(_) => Exit::Usage,
             Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
+            Self::Diverged(_) => Exit::Diverged,
             Self::Guest(error) => exit_of(error),
             _ => Exit::BadFile,
         }

@@ -58,7 +58,8 @@ fn main() -> ExitCode {
     let talk = Talk::new(cli.color, cli.quiet);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match &cli.command {
-        Command::Run(args) => cmd::run::run(args, &mut out, &talk),
+        Command::Run(args) | Command::Record(args) => cmd::run::run(args, &mut out, &talk),
+        Command::Replay(args) => cmd::replay::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),

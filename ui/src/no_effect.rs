@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use trapline_rpn::{Atom, Expr, Location, Program};
 
-use crate::cli::{CheckArgs, DisArgs, Format, GuestArgs, ListArgs, RecordFormat, RunArgs, SourceArgs};
+use crate::cli::{
+    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs,
+};
 use crate::failure::Failure;
 
 /// What a description of probes calls the process of `--target`.
@@ -32,44 +34,81 @@ fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
 /// # Errors
 /// The first option without effect.
 pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
-    stdin(&args.guest, &args.probe, args.script.as_deref())?;
+    stdin(&args.guest, &args.probes.probe, args.script.as_deref())?;
     let of_probes = [
         (args.stop_after.is_some(), "--stop-after"),
-        (args.stack.is_some(), "--stack"),
-        (args.ustack.is_some(), "--ustack"),
-        (!args.group.is_empty(), "--group"),
-        (!args.kind.is_empty(), "--type"),
-        (args.header.is_some(), "--header"),
-        (args.symbols, "--symbols"),
-        (args.templates.is_some(), "--templates"),
-        (args.channel.is_some(), "--channel"),
-        (args.core_dir.is_some(), "--core-dir"),
-        (args.max_cores.is_some(), "--max-cores"),
-        (args.max_steps.is_some(), "--max-steps"),
-        (args.watch_unlimited, "--watch-unlimited"),
+        (args.probes.stack.is_some(), "--stack"),
+        (args.probes.ustack.is_some(), "--ustack"),
+        (!args.probes.group.is_empty(), "--group"),
+        (!args.probes.kind.is_empty(), "--type"),
+        (args.probes.header.is_some(), "--header"),
+        (args.output.symbols, "--symbols"),
+        (args.output.templates.is_some(), "--templates"),
+        (args.probes.channel.is_some(), "--channel"),
+        (args.probes.core_dir.is_some(), "--core-dir"),
+        (args.probes.max_cores.is_some(), "--max-cores"),
+        (args.probes.max_steps.is_some(), "--max-steps"),
+        (args.probes.watch_unlimited, "--watch-unlimited"),
         (args.fail_on_exception, "--fail-on-exception"),
         (args.fail_on_loss, "--fail-on-loss"),
         (args.guest.target.is_some(), "--target"),
     ];
     if !args.is_probed() {
-        let given = first(&of_probes).or_else(|| first(&source_options(&args.source)));
+        let given = first(&of_probes).or_else(|| first(&source_options(&args.probes.source)));
         return given.map_or(Ok(()), |option| {
             Err(refused(option, "without probes; add -p FILE.rpn, -n CLAUSE or --script FILE"))
         });
     }
-    if args.format == RecordFormat::Dtrace && args.header.is_some() {
+    if args.output.format == RecordFormat::Dtrace && args.probes.header.is_some() {
         return Err(refused("--header", "with -f dtrace, which has columns of its own"));
     }
     let empty =
         |names: &[String]| !names.is_empty() && names.iter().all(|name| name.is_empty() || name == "=");
-    if let Some(option) = first(&[(empty(&args.group), "--group"), (empty(&args.kind), "--type")]) {
+    if let Some(option) =
+        first(&[(empty(&args.probes.group), "--group"), (empty(&args.probes.kind), "--type")])
+    {
         return Err(refused(option, "without a name"));
     }
-    let sources = !args.probe.is_empty() || args.script.is_some();
-    match first(&source_options(&args.source)).filter(|_| !sources) {
+    let sources = !args.probes.probe.is_empty() || args.script.is_some();
+    match first(&source_options(&args.probes.source)).filter(|_| !sources) {
         Some(option) => Err(refused(option, "without a probe program; -n takes its handler as it is")),
         None => Ok(()),
     }
+}
+
+/// Checks the options of `replay`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let probes = &args.probes;
+    let of_probes = [
+        (args.from.is_some(), "--from"),
+        (probes.stack.is_some(), "--stack"),
+        (probes.ustack.is_some(), "--ustack"),
+        (!probes.group.is_empty(), "--group"),
+        (!probes.kind.is_empty(), "--type"),
+        (probes.header.is_some(), "--header"),
+        (probes.channel.is_some(), "--channel"),
+        (probes.max_cores.is_some(), "--max-cores"),
+        (probes.max_steps.is_some(), "--max-steps"),
+        (probes.watch_unlimited, "--watch-unlimited"),
+    ];
+    if let Some(option) = first(&of_probes).filter(|_| !probes.any()) {
+        return Err(refused(option, "without probes; add -p FILE.rpn or -n CLAUSE"));
+    }
+    if args.branch.is_some() && args.verify {
+        return Err(refused("--verify", "with --branch, which makes another run"));
+    }
+    if args.branch.is_some() && !probes.any() && args.at.is_none() {
+        return Err(refused("--branch", "without something that makes another run: -n, -p or --at"));
+    }
+    if let Some(option) =
+        first(&source_options(&probes.source)).filter(|_| probes.probe.is_empty() && args.at.is_none())
+    {
+        return Err(refused(option, "without a probe program; add -p FILE.rpn"));
+    }
+    Ok(())
 }
 
 /// Checks the options of `list`.

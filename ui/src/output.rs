@@ -12,7 +12,7 @@ use trapline_trace::{
     RawSink, RecordView, Sink, TextSink, WriterDestination,
 };
 
-use crate::cli::{RecordFormat, RunArgs};
+use crate::cli::{OutputArgs, RecordFormat};
 use crate::errors;
 use crate::failure::Failure;
 use crate::outlet::Outlet;
@@ -209,7 +209,7 @@ impl Observer for Outputs<'_> {
 }
 
 /// Where records go by the options, with what cannot be said together refused.
-fn log_to(args: &RunArgs) -> Result<&str, Failure> {
+fn log_to(args: &OutputArgs) -> Result<&str, Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
     let name = args.log_to.as_deref().unwrap_or(if args.output.is_some() { "file" } else { "stdout" });
     if name == "file" && args.output.is_none() {
@@ -241,10 +241,14 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 ///
 /// # Errors
 /// A file cannot be made or is wrong, or the options do not go together.
-pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<Outputs<'a>, Failure> {
-    let probed = args.is_probed();
-    let form =
-        Form::new(args.format, args.header.unwrap_or_default(), args.symbols, args.templates.as_deref())?;
+pub fn choose<'a>(
+    args: &OutputArgs,
+    (items, core_dir): (HeaderItems, Option<&Path>),
+    probed: bool,
+    out: &'a mut dyn Write,
+    talk: Talk,
+) -> Result<Outputs<'a>, Failure> {
+    let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
     let to = log_to(args)?;
     no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);
@@ -282,7 +286,7 @@ pub fn choose<'a>(args: &RunArgs, out: &'a mut dyn Write, talk: Talk) -> Result<
     }
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
     let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
-    let core_dir = args.core_dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    let core_dir = core_dir.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
     Ok(Outputs { sink, records, console, talk, core_dir, cores: 0 })
 }
 

@@ -52,6 +52,11 @@ impl Talk {
         Self { color, quiet }
     }
 
+    /// The same, as with `-q`.
+    pub fn silenced(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
     /// A line that `-q` silences.
     pub fn note(&self, text: &str) {
         if !self.quiet {

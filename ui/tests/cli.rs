@@ -45,7 +45,8 @@ fn probe(location: &str, opcode: &str) -> String {
 #[test]
 fn help() {
     let folder = folder(&[]);
-    let commands = ["run", "list", "dis", "check", "build", "demo", "trace"].map(|command| [command, "-h"]);
+    let commands = ["run", "record", "replay", "list", "dis", "check", "build", "demo", "trace"]
+        .map(|command| [command, "-h"]);
     let mut cases: Vec<&[&str]> = vec![&["-h"]];
     cases.extend(commands.iter().map(<[&str; 2]>::as_slice));
     insta::assert_snapshot!(session(&folder, &cases));

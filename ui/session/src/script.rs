@@ -84,6 +84,22 @@ fn names(name: &str, program: &str) -> bool {
     name == program || name == short_name(program)
 }
 
+impl Command {
+    /// Reads an action as a line of a script has it behind its point of execution, such as `insert FILE` or `query`. A blank
+    /// line and a comment are none.
+    ///
+    /// # Errors
+    /// The line is wrong, or the program that it inserts.
+    pub fn parse(
+        name: &str,
+        line: u32,
+        text: &str,
+        source: &SourceOptions,
+    ) -> Result<Option<Self>, ScriptError> {
+        parse::command(name, line, text, source)
+    }
+}
+
 impl Script {
     /// Reads and checks a script, with the programs that its lines insert. `-` is standard input. `inserted` are the
     /// programs that are there from the start.

@@ -1,24 +1,24 @@
 //! `trapline run`: boot an image, insert probe programs, print their records.
 
+use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 
-use serde_json::{Value, json};
-use trapline_interposer::Stats;
+use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
-    Command, CommandError, Condition, Ending, Guest, InputLine, Limits, Probing, Reply, Script, Selection,
-    Session, SourceOptions, console_tail, counted, read_program,
+    CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
+    Recorder, Script, Session, SourceOptions,
 };
-use trapline_trace::{ChannelConfig, End, RunInfo};
+use trapline_trace::RunInfo;
 
-use crate::cli::{RecordFormat, RunArgs};
+use super::insert::{insert_all, names_of, probing};
+use super::report::{self, Ended};
+use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
-use crate::{ctrl_c, errors, no_effect, options};
-
-/// Most reasons that are given for a run without hits.
-const REASONS: usize = 5;
+use crate::{ctrl_c, no_effect, options};
 
 /// Runs the command.
 ///
@@ -26,17 +26,23 @@ const REASONS: usize = 5;
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_run(args)?;
-    let source = options::source(&args.source)?;
-    let guest = options::open(&options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?, talk)?;
-    let mut session = guest.start(probing(args))?;
-    insert_all(args, &source, &mut session, talk)?;
-    let mut script = script(args, &source, &session)?;
-    let observe_only = check_script(&script, &guest, talk)?;
-    let mut outputs = choose(args, out, *talk)?;
+    let source = options::source(&args.probes.source)?;
+    let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
+    let (builder, recorder) = recorder(args, builder)?;
+    let run = || prepared(args, &source, &builder, recorder, talk);
+    let prepared = run().inspect_err(|_| {
+        // Nothing has run, so there is nothing recorded.
+        if let Some(path) = &args.recording.record {
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
+    let Prepared { guest, mut session, mut script, observe_only } = prepared;
+    let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
+    let mut outputs = choose(&args.output, items, args.is_probed(), out, *talk)?;
     let info = RunInfo {
         image: guest.name().to_owned(),
         width: bits(&guest),
-        extra: header_fields(args, observe_only && session.observe_only()),
+        extra: header_fields(args).into_iter().map(|field| with_observe_only(field, observe_only)).collect(),
     };
     outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(ctrl_c::listen());
@@ -44,22 +50,71 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     for line in script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
         talk.note(&format!("{} never came due", script.place(line)));
     }
-    ask(args, &mut session, &mut outputs)?;
+    ask(&args.output, &mut session, &mut outputs)?;
     session.apply(Command::Silence)?;
-    finish(args, &mut session, &ending, outputs, talk)
+    let recorded = session.finish_recording();
+    let exit = exit(args, &ending, session.stats().exceptions, session.counts().lost());
+    report::finish(&args.output, &mut session, &Ended::by(&ending, exit), outputs, talk)?;
+    recorded.map_err(|error| Failure::writing(args.recording.record.as_deref(), error))?;
+    Ok(exit)
 }
 
-/// What probes record.
-fn probing(args: &RunArgs) -> Probing {
-    Probing {
-        header: args.header.unwrap_or_default(),
-        channel: args.channel.unwrap_or_else(ChannelConfig::growing),
-        max_steps: args.max_steps,
-        max_cores: args.max_cores.unwrap_or(Probing::default().max_cores),
-        watch_unlimited: args.watch_unlimited,
-        stack: args.stack.unwrap_or_default(),
-        user_stack: args.ustack.unwrap_or_default(),
+/// What a run begins with.
+struct Prepared {
+    guest: Guest,
+    session: Session,
+    script: Script,
+    observe_only: bool,
+}
+
+fn prepared(
+    args: &RunArgs,
+    source: &SourceOptions,
+    builder: &GuestBuilder,
+    recorder: Option<Recorder>,
+    talk: &Talk,
+) -> Result<Prepared, Failure> {
+    let guest = options::open(builder, talk)?;
+    let mut session = guest.start(probing(&args.probes))?;
+    if let Some(recorder) = recorder {
+        session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
     }
+    let needs_target = args.guest.target.is_some() && args.script.is_none();
+    insert_all(&args.probes, source, needs_target, &mut session, talk)?;
+    let script = script(args, source, &session)?;
+    let observe_only = check_script(&script, &guest, talk)? && session.observe_only();
+    Ok(Prepared { guest, session, script, observe_only })
+}
+
+/// What records the run, if that is asked for, and a guest of the files as they were read for it.
+fn recorder(args: &RunArgs, builder: GuestBuilder) -> Result<(GuestBuilder, Option<Recorder>), Failure> {
+    let Some(path) = &args.recording.record else { return Ok((builder, None)) };
+    let header: Map<String, Value> = header_fields(args).into_iter().collect();
+    let about = [("header", header.into()), ("probed", args.is_probed().into())];
+    let (builder, recorder) = begin_recording(&builder, path, &args.recording, |config| {
+        config.probing = probing(&args.probes);
+        config.about = about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    })?;
+    Ok((builder, Some(recorder)))
+}
+
+/// Begins a recording of a guest in this file.
+///
+/// # Errors
+/// The guest's files cannot be read, or the file cannot be written.
+pub fn begin_recording(
+    builder: &GuestBuilder,
+    path: &Path,
+    args: &RecordingArgs,
+    set: impl FnOnce(&mut trapline_session::RunConfig),
+) -> Result<(GuestBuilder, Recorder), Failure> {
+    let (builder, mut config, blobs) = builder.recorded(args.embed)?;
+    config.checkpoint_insns = args.checkpoint_insns.unwrap_or(CHECKPOINT_INSNS);
+    set(&mut config);
+    let writing = |error| Failure::writing(Some(path), error);
+    let file = File::create(path).map_err(writing)?;
+    let recorder = Recorder::begin(Box::new(file), &config, &blobs).map_err(writing)?;
+    Ok((builder, if args.pages { recorder.with_pages() } else { recorder }))
 }
 
 /// What ends the run.
@@ -70,7 +125,10 @@ fn condition(args: &RunArgs) -> Condition {
 }
 
 /// What `--query` and `--getvars` ask at the end.
-fn ask(args: &RunArgs, session: &mut Session, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+///
+/// # Errors
+/// An output that cannot be written.
+pub fn ask(args: &OutputArgs, session: &mut Session, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
     let asked = [(args.query, Command::Query), (args.getvars, Command::GetVars { name: None })];
     for (_, command) in asked.into_iter().filter(|(wanted, _)| *wanted) {
         let reply = session.apply(command)?;
@@ -115,65 +173,25 @@ fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Fai
     Ok(observe_only)
 }
 
-/// The names of an option, which may stand behind a `=` of their own, as DProbes' manual has it.
-fn names(values: &[String]) -> Vec<String> {
-    let bare = values.iter().map(|value| value.strip_prefix('=').unwrap_or(value));
-    bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()
-}
-
-/// Inserts all programs; without any the machine runs alone.
-fn insert_all(
-    args: &RunArgs,
-    source: &SourceOptions,
-    session: &mut Session,
-    talk: &Talk,
-) -> Result<(), Failure> {
-    let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
-    let mut targeted = args.clauses.iter().any(|text| text.contains(no_effect::TARGET));
-    for path in &args.probe {
-        let program = Box::new(read_program(path, source)?);
-        talk.remarks(&program.warnings);
-        targeted |= no_effect::names_target(&program);
-        let name = path.display().to_string();
-        said(&session.apply(Command::Insert { name, program, only: only.clone() })?, talk);
-    }
-    for text in &args.clauses {
-        let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
-        said(&reply, talk);
-    }
-    if args.guest.target.is_some() && !targeted && args.script.is_none() {
-        return Err(no_effect::unused_target());
-    }
-    let selects = only != Selection::default() && args.is_probed();
-    if selects && !any_enabled(session)? {
-        return Err(Failure::Usage(format!("no probe point of the programs has {}", only.words())));
-    }
-    Ok(())
-}
-
-/// Says what the descriptions of a program matched, and by which convention its handlers find arguments.
-fn said(reply: &Reply, talk: &Talk) {
-    let Reply::Action { matched, convention, .. } = reply else { return };
-    matched.iter().for_each(|matched| talk.note(&matched.sentence()));
-    if let Some(abi) = convention {
-        talk.note(&format!("by its code the kernel takes arguments as {abi} (--abi overrides this)"));
-    }
-}
-
-fn any_enabled(session: &mut Session) -> Result<bool, Failure> {
-    let Reply::Query { programs, .. } = session.apply(Command::Query)? else { return Ok(false) };
-    Ok(programs.iter().flat_map(|program| &program.points).any(|point| point.enabled))
-}
-
-/// Fields of the JSON header line beyond those that every run has.
-fn header_fields(args: &RunArgs, observe_only: bool) -> Vec<(String, Value)> {
-    let files = args.probe.iter().map(|path| path.display().to_string());
-    let programs: Vec<String> = files.chain(args.clauses.iter().map(|text| format!("-n {text}"))).collect();
-    let mut fields =
-        vec![("programs", json!(programs)), ("observe_only", json!(observe_only)), ("mem", json!(args.mem))];
+/// Fields of the JSON header line beyond those that every run has. Whether the programs only observe is not known before they
+/// are inserted.
+fn header_fields(args: &RunArgs) -> Vec<(String, Value)> {
+    let mut fields = vec![
+        ("programs", json!(names_of(&args.probes))),
+        (OBSERVE_ONLY, Value::Null),
+        ("mem", json!(args.mem)),
+    ];
     fields.extend(args.devices.header_fields());
     fields.extend(args.script.iter().map(|path| ("script", json!(path.display().to_string()))));
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+const OBSERVE_ONLY: &str = "observe_only";
+
+/// A field of the header line, now that it is known whether the programs only observe.
+pub fn with_observe_only((name, value): (String, Value), observe_only: bool) -> (String, Value) {
+    let value = if name == OBSERVE_ONLY { observe_only.into() } else { value };
+    (name, value)
 }
 
 /// The exit code: a crash, Ctrl-C or a script that failed first, then what was asked to fail, then how the run ended.
@@ -184,141 +202,4 @@ fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
         _ if args.fail_on_loss && lost > 0 => Exit::Lost,
         exit => exit,
     }
-}
-
-fn finish(
-    args: &RunArgs,
-    session: &mut Session,
-    ending: &Ending,
-    mut outputs: Outputs<'_>,
-    talk: &Talk,
-) -> Result<Exit, Failure> {
-    let (stats, lost) = (session.stats(), session.counts().lost());
-    let exit = exit(args, ending, stats.exceptions, lost);
-    let wanted = args.digest || args.format != RecordFormat::Text;
-    let digest = wanted.then(|| session.digest().to_string());
-    let mut extra = vec![("reason".to_owned(), json!(ending.to_string()))];
-    let counters = counters(session, &stats);
-    if args.stats {
-        let stats: serde_json::Map<_, _> = counters.iter().cloned().collect();
-        extra.push(("stats".to_owned(), stats.into()));
-    }
-    let end = End {
-        insns: session.icount(),
-        hits: stats.hits,
-        lost,
-        counts: session.counts(),
-        digest: digest.clone(),
-        exit: exit.code().into(),
-        extra,
-        counters,
-    };
-    outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
-    // What stands on the console before the talk must have got there before it.
-    outputs.console.write(b"")?;
-    drop(outputs);
-    report(args, session, ending, &end, talk);
-    Ok(exit)
-}
-
-fn report(args: &RunArgs, session: &mut Session, ending: &Ending, end: &End, talk: &Talk) {
-    let stats = session.stats();
-    let summary = format!("{} after {} instructions", ending, end.insns);
-    if let Ending::ScriptFailed(why) = ending {
-        talk.error(why);
-    } else if Exit::from(ending) == Exit::Crashed {
-        talk.line(&format!("trapline: {summary}"));
-        talk.line(session.core().dump_registers().trim_end());
-        show_tail(session, ending, talk);
-    } else {
-        talk.note(&summary);
-    }
-    if session.interposer().is_some() {
-        let mut text = format!("{}, {} lost", counted(end.hits, "hit"), counted(end.lost, "record"));
-        if stats.exceptions > 0 {
-            text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
-        }
-        if stats.traces_dropped > 0 {
-            let many = counted(stats.traces_dropped, "stack trace record");
-            text.push_str(&format!(", {many} did not fit excpt_log"));
-        }
-        if end.lost > 0 {
-            talk.warn(&text)
-        } else {
-            talk.note(&text)
-        }
-        session.why_no_hits().iter().take(REASONS).for_each(|why| talk.note(&why.to_string()));
-        if let Some(interposer) = session.interposer() {
-            errors::totals(interposer, talk);
-            if let Some(damage) = interposer.modules_damage(session.core()) {
-                talk.note(&damage);
-            }
-        }
-        unanswered(&stats, talk);
-    }
-    if matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace) {
-        if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
-            talk.line(&format!("digest {digest}"));
-        }
-        if args.stats {
-            end.counters.iter().for_each(|(name, value)| talk.counter(name, value));
-        }
-    }
-}
-
-/// The console's last lines, of a guest that crashed in its own way.
-fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
-    let tail = console_tail(session.console());
-    if tail.is_empty() || !matches!(ending, Ending::KernelCrashed(_) | Ending::TripleFault(_)) {
-        return;
-    }
-    talk.line("trapline: the console's last lines:");
-    tail.iter().for_each(|line| talk.line(&format!("  {line}")));
-}
-
-/// What handlers asked for and did not get.
-fn unanswered(stats: &Stats, talk: &Talk) {
-    let asked = |count: u64, sentence: &str| {
-        if count > 0 {
-            talk.note(&format!("{sentence} ({})", counted(count, "time")));
-        }
-    };
-    asked(stats.debugger_exits, "`exit 1` asked for the debugger, which is not there yet: it was as `exit`");
-    asked(stats.dump_exits, "`exit 2` asked for a crash dump, which is not there yet: it was as `exit`");
-    asked(stats.cores_left_out, "`exit 3` left no core file, --max-cores had been reached");
-    asked(stats.frozen, "a frozen channel took no record");
-}
-
-/// Counters by name, in the order in which they are shown. How many instructions the engine executed one at a time is left
-/// out: that depends on when the engine resizes its TLB, which it decides by the host's clock.
-fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
-    let machine = session.counters();
-    let unknown = session.core().platform().unknown_ports().len() as u64;
-    [
-        ("instructions", session.icount()),
-        ("virtual_ns", session.core().virtual_ns()),
-        ("sites", stats.sites),
-        ("traps", stats.traps),
-        ("hits", stats.hits),
-        ("ignored", stats.ignored),
-        ("exceptions", stats.exceptions),
-        ("emulated", stats.emulated),
-        ("out_of_line", stats.out_of_line),
-        ("stepped", stats.stepped),
-        ("faulted", stats.faulted),
-        ("dropped", stats.dropped),
-        ("traces_dropped", stats.traces_dropped),
-        ("rewritten", stats.rewritten),
-        ("pages_by_mapping", stats.by_mapping),
-        ("pages_by_content", stats.by_content),
-        ("words_raised", stats.words_raised),
-        ("words_left", stats.words_left),
-        ("stack_wraps", stats.wraps),
-        ("no_user_context", stats.no_user_context),
-        ("frozen", stats.frozen),
-        ("void_accesses", machine.void_accesses),
-        ("unknown_ports", unknown),
-    ]
-    .map(|(name, value)| (name.to_owned(), json!(value)))
-    .to_vec()
 }

@@ -97,6 +97,32 @@ pub fn parse(
     Err(ScriptError::Lines(found))
 }
 
+/// See [`Command::parse`].
+pub fn command(
+    name: &str,
+    line: u32,
+    content: &str,
+    source: &SourceOptions,
+) -> Result<Option<Command>, ScriptError> {
+    let parsed = || -> Result<Option<Command>, Bad> {
+        let mut words = split(content)?;
+        if words.words.is_empty() {
+            return Ok(None);
+        }
+        let command = action(&mut words, &When::At(0), source)?;
+        words.done()?;
+        Ok(Some(command))
+    };
+    parsed().map_err(|bad| match bad {
+        Bad::Program(error) => ScriptError::Program(error),
+        Bad::Line(wrong) => {
+            let mut found = Diagnostics::default();
+            push(&mut found, name, line, content, wrong);
+            ScriptError::Lines(found)
+        }
+    })
+}
+
 fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wrong) {
     if found.list.len() >= Diagnostics::LIMIT {
         found.more += 1;

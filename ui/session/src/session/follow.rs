@@ -58,6 +58,8 @@ pub struct Course<'a> {
     end: Moment,
     whole: bool,
     way: Way,
+    /// Whether other programs are in the run, which may end it.
+    others: bool,
     inside: bool,
     ending: Option<Ending>,
 }
@@ -83,9 +85,17 @@ impl<'a> Course<'a> {
             end: recording.end(),
             whole: recording.is_whole(),
             way,
+            others: false,
             inside: false,
             ending: None,
         }
+    }
+
+    /// Other programs than those of the recording are inserted: one of them may end the run.
+    #[must_use]
+    pub fn with_others(mut self) -> Self {
+        self.others = true;
+        self
     }
 
     fn next(&self) -> Option<&'a Logged> {
@@ -129,6 +139,19 @@ impl Session {
     /// other probes are inserted.
     pub fn verify(&mut self, recording: &Recording, records: bool) {
         self.verify_with(Verifier::new(recording, records));
+    }
+
+    /// Has come in what came in before the recorded run began: the programs of its command line.
+    ///
+    /// # Errors
+    /// What cannot be done again.
+    pub fn begin_as(&mut self, course: &mut Course<'_>) -> Result<(), Divergence> {
+        let first = |logged: &&Logged| logged.at.icount == 0 && matches!(logged.event, Event::Command(_));
+        while course.next().filter(first).is_some() {
+            let Ok(diverged) = self.come_in(course, None, &mut super::run::Keep::default());
+            diverged.map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
     /// Goes along a recording, to a position or its end. The observer is told as that of the recorded run was.
@@ -201,6 +224,9 @@ impl Session {
         if let Some(found) = self.course.divergence() {
             return Some(Followed::Diverged(found.clone()));
         }
+        if course.others && *stop == Stop::Requested && self.stopped_by_handler() {
+            return Some(Followed::End(Some(self.ended(stop.clone()))));
+        }
         let enough = self.interposer.as_ref().and_then(trapline_interposer::Interposer::enough_hits);
         if enough.is_some() && *stop == Stop::Requested {
             return Some(Followed::Reached);
@@ -220,6 +246,11 @@ impl Session {
             }
             _ => None,
         }
+    }
+
+    fn stopped_by_handler(&self) -> bool {
+        let interposer = self.interposer.as_ref();
+        interposer.is_some_and(|i| i.stopped_by_handler() && i.enough_hits().is_none())
     }
 
     fn ended(&mut self, stop: Stop) -> Ending {
@@ -270,6 +301,8 @@ impl Session {
             Event::Drain => {}
             Event::End(ending) => {
                 course.inside = false;
+                // Another run has come as far as the recorded one went, and no further.
+                let ending = if course.way == Way::Branch { &Ending::Limit } else { ending };
                 course.ending = Some(ending.clone());
                 self.take_stop();
                 if let Some(diverged) =

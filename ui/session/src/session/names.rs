@@ -11,6 +11,11 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
+    /// The program of a probe, by the number that its records carry.
+    pub fn program(&self, probe: u32) -> Option<&str> {
+        self.probes.as_ref()?.program(probe).map(|(program, ..)| program)
+    }
+
     pub(super) fn new(target: &'a Target, probes: Option<ProbeNames<'a>>) -> Self {
         Self { target, probes }
     }

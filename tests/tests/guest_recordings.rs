@@ -1,0 +1,62 @@
+//! Recordings of fetched guests: GNU Mach and Linux, replayed and asked.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+
+use crate::cli::trapline;
+use crate::recordings::asked_later_is_as_asked_live;
+use tempfile::TempDir;
+use trapline_tests::root;
+
+fn guest(name: &str) -> String {
+    root().join(".guests").join(name).display().to_string()
+}
+
+fn record(folder: &Path, run: &[&str], more: &[&str]) {
+    let ran = trapline(folder, &[&["record", "-o", "r.tlr", "-q", "--console", "live"], run, more].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
+/// Replays `r.tlr`, with every checkpoint and the console the same.
+fn replays(folder: &Path) {
+    let again = trapline(folder, &["replay", "r.tlr", "--verify", "--console", "later"]);
+    assert_eq!(again.code, 0, "{}", again.err);
+    let console = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    assert!(console("live") == console("later") && !console("live").is_empty());
+}
+
+#[test]
+fn guest_gnumach_is_replayed_and_asked() {
+    let folder = TempDir::new().unwrap();
+    let (folder, kernel) = (folder.path(), guest("gnumach"));
+    let run = [kernel.as_str(), "--cmdline", "console=com0", "--until", "db>", "--limit-insns", "3G"];
+    record(folder, &run, &["-n", "fbt::kalloc:entry"]);
+    replays(folder);
+    for asked in
+        [&["-n", "fbt::vm_map_enter:", "--stack"][..], &["-n", "fbt::cnputc:entry { push arg, 0; log 1 }"]]
+    {
+        asked_later_is_as_asked_live(folder, &run, asked, &["json"]);
+    }
+}
+
+#[test]
+fn guest_linux_with_typed_commands_is_replayed_and_asked() {
+    let folder = TempDir::new().unwrap();
+    let (folder, kernel, initrd) =
+        (folder.path(), guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
+    let script = "on console \"/ # \" 1 type \"echo $((6*7))\\n\"\non console \"/ # \" 2 type \"exit\\n\"\n";
+    std::fs::write(folder.join("type.script"), script).unwrap();
+    let run = [kernel.as_str(), "--initrd", initrd.as_str()];
+    record(folder, &run, &["--script", "type.script"]);
+    replays(folder);
+    let size = std::fs::metadata(folder.join("r.tlr")).unwrap().len();
+    assert!(size <= 64 << 10, "the recording has {size} bytes");
+    let run = [&run[..], &["--script", "type.script"]].concat();
+    for asked in [
+        &["-n", "fbt::do_exit:entry"][..],
+        &["-n", "fbt::kernel_clone:entry", "--header", "pid,name", "--stack", "4"],
+    ] {
+        asked_later_is_as_asked_live(folder, &run, asked, &["json"]);
+    }
+}

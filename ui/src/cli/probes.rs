@@ -1,0 +1,61 @@
+//! The options that put probes into a run, and say what they record.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use trapline_session::numbers;
+use trapline_trace::{ChannelConfig, HeaderItems};
+
+use super::{SourceArgs, depth, steps};
+
+/// Probes, and what they record.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// Probe program to insert, source or PPDF file; may be repeated
+    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn", help_heading = "Probes")]
+    pub probe: Vec<PathBuf>,
+    /// Put a handler on probes by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is
+    /// provider:module:function:name; logs the arguments without a handler; may be repeated (docs/providers.md)
+    #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
+    pub clauses: Vec<String>,
+    /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
+    pub stack: Option<usize>,
+    /// Record the program's stack with each hit, this many frames at most
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
+    pub ustack: Option<usize>,
+    /// Enable only probe points of these groups; the others can be enabled by a script
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
+    pub group: Vec<String>,
+    /// Enable only probe points of these types
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
+    pub kind: Vec<String>,
+    /// The preprocessor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
+    #[arg(long, value_name = "ITEMS", help_heading = "Output")]
+    pub header: Option<HeaderItems>,
+    /// Size and number of the sub-buffers of the channel [default: 64Kx16, growing]
+    #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
+    pub channel: Option<ChannelConfig>,
+    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on [default: .]
+    #[arg(long, value_name = "DIR", help_heading = "Probes")]
+    pub core_dir: Option<PathBuf>,
+    /// Core files to take at most [default: 16]
+    #[arg(long, value_name = "N", value_parser = numbers::count, help_heading = "Probes")]
+    pub max_cores: Option<u64>,
+    /// Instructions a handler may execute in one run
+    #[arg(long, value_name = "N", value_parser = steps, help_heading = "Probes")]
+    pub max_steps: Option<u32>,
+    /// Watch any number of ranges of any size, not only what four debug registers can hold
+    #[arg(long, help_heading = "Probes")]
+    pub watch_unlimited: bool,
+}
+
+impl ProbeArgs {
+    /// Whether any probe is named.
+    pub fn any(&self) -> bool {
+        !self.probe.is_empty() || !self.clauses.is_empty()
+    }
+}

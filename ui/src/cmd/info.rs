@@ -1,0 +1,125 @@
+//! `replay --info`: what a recording holds, without running it.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use trapline_session::{Command, Event, Recording, counted};
+
+use crate::cli::{OutputArgs, RecordFormat};
+use crate::failure::Failure;
+
+/// Most commands that text shows.
+const COMMANDS: usize = 20;
+
+/// Prints what a recording holds, as lines of text or as one JSON object.
+///
+/// # Errors
+/// Another form was asked for, or standard output cannot be written.
+pub fn print(
+    path: &Path,
+    recording: &Recording,
+    args: &OutputArgs,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    match args.format {
+        RecordFormat::Json => writeln!(out, "{}", object(recording)).map_err(Failure::Output),
+        RecordFormat::Text => {
+            let mut lines = lines(recording);
+            lines.insert(0, ("recording", path.display().to_string()));
+            lines
+                .iter()
+                .try_for_each(|(key, value)| writeln!(out, "{key:17} {value}"))
+                .map_err(Failure::Output)
+        }
+        _ => Err(Failure::Usage("--info is printed with -f text or json".to_owned())),
+    }
+}
+
+/// When a command came in, and which it is.
+fn commands(recording: &Recording) -> impl Iterator<Item = (u64, &Command)> {
+    recording.log().iter().filter_map(|logged| match &logged.event {
+        Event::Command(command) => Some((logged.at.icount, command)),
+        _ => None,
+    })
+}
+
+fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
+    let config = recording.config();
+    let mut lines = vec![("made by", format!("Trapline {}", config.made_by))];
+    for (what, file) in config.all_files() {
+        lines.push((what, format!("{}, {}, {}", file.name, counted(file.bytes, "byte"), file.hash)));
+    }
+    let (files, bytes) = recording.brought();
+    if files > 0 {
+        lines.push(("embedded", format!("{}, {}", counted(files as u64, "file"), counted(bytes, "byte"))));
+    }
+    lines.push(("memory", counted(config.memory, "byte")));
+    let end = counted(recording.end().icount, "instruction");
+    let ending = recording.ending().map(ToString::to_string).unwrap_or_default();
+    lines.push(match recording.is_whole() {
+        true => ("end", format!("{ending} after {end}")),
+        false => {
+            ("end", format!("the recording breaks off after {end}: its recorder was ended before the run"))
+        }
+    });
+    let every = counted(config.checkpoint_insns, "instruction");
+    lines.push(("checkpoints", format!("{}, one every {every}", recording.checkpoints().len())));
+    if let Some(last) = recording.checkpoints().last() {
+        lines.push(("last digest", last.digest.to_string()));
+        lines.push(("records", last.records.count.to_string()));
+    }
+    lines.push(("console", counted(recording.console().len() as u64, "byte")));
+    lines.push(("commands", commands(recording).count().to_string()));
+    for (icount, command) in commands(recording).take(COMMANDS) {
+        lines.push(("", format!("{icount} {}", words(command))));
+    }
+    lines
+}
+
+/// A command as a script or the command line has it.
+fn words(command: &Command) -> String {
+    match command {
+        Command::Insert { name, .. } => format!("insert {name}"),
+        Command::Clause { text, .. } => format!("-n '{text}'"),
+        Command::Remove { name } => format!("remove {name}"),
+        Command::Switch { points, on } => {
+            format!("{} {}", if *on { "enable" } else { "disable" }, points.words())
+        }
+        Command::Query => "query".to_owned(),
+        Command::GetVars { name } => format!("getvars {}", name.as_deref().unwrap_or_default()),
+        Command::List { .. } => "list".to_owned(),
+        Command::Snapshot { label } => format!("snapshot {label}"),
+        Command::Restore { label } => format!("restore {label}"),
+        Command::Type { bytes, .. } => format!("type \"{}\"", bytes.escape_ascii()),
+        Command::Silence => "silence".to_owned(),
+        Command::Stop => "stop".to_owned(),
+    }
+    .trim_end()
+    .to_owned()
+}
+
+fn object(recording: &Recording) -> Value {
+    let checkpoint = |point: &trapline_session::Checkpoint| {
+        let digest = &point.digest;
+        json!({
+            "icount": point.at.icount,
+            "digest": digest.to_string(),
+            "registers": digest.registers.to_string(),
+            "devices": digest.devices.to_string(),
+            "memory": digest.memory.to_string(),
+            "records": point.records.count,
+        })
+    };
+    let commands = commands(recording).map(|(icount, command)| json!({"icount": icount, "command": command}));
+    json!({
+        "type": "recording",
+        "whole": recording.is_whole(),
+        "insns": recording.end().icount,
+        "ending": recording.ending().map(ToString::to_string),
+        "config": recording.config(),
+        "commands": commands.collect::<Vec<_>>(),
+        "checkpoints": recording.checkpoints().iter().map(checkpoint).collect::<Vec<_>>(),
+        "console": String::from_utf8_lossy(recording.console()),
+    })
+}

@@ -1,0 +1,172 @@
+//! The end of a run: the end of its data, and what is said of it.
+
+use serde_json::{Value, json};
+use trapline_interposer::Stats;
+use trapline_session::{Ending, Session, console_tail, counted};
+use trapline_trace::End;
+
+use crate::cli::{OutputArgs, RecordFormat};
+use crate::errors;
+use crate::failure::{Exit, Failure};
+use crate::output::Outputs;
+use crate::talk::Talk;
+
+/// Most reasons that are given for a run without hits.
+const REASONS: usize = 5;
+
+/// How a run ended.
+pub struct Ended<'a> {
+    /// Why, if it has come to an end.
+    pub ending: Option<&'a Ending>,
+    /// The same as the beginning of a sentence.
+    pub reason: String,
+    /// The exit code that its data says.
+    pub exit: Exit,
+}
+
+impl<'a> Ended<'a> {
+    /// By itself, or by what it waited for.
+    pub fn by(ending: &'a Ending, exit: Exit) -> Self {
+        Self { ending: Some(ending), reason: ending.to_string(), exit }
+    }
+}
+
+/// Writes the end of a run, and says how it ended.
+///
+/// # Errors
+/// An output that cannot be written.
+pub fn finish(
+    args: &OutputArgs,
+    session: &mut Session,
+    ended: &Ended<'_>,
+    mut outputs: Outputs<'_>,
+    talk: &Talk,
+) -> Result<(), Failure> {
+    let (stats, lost) = (session.stats(), session.counts().lost());
+    let wanted = args.digest || args.format != RecordFormat::Text;
+    let digest = wanted.then(|| session.digest().to_string());
+    let mut extra = vec![("reason".to_owned(), json!(ended.reason))];
+    let counters = counters(session, &stats);
+    if args.stats {
+        let stats: serde_json::Map<_, _> = counters.iter().cloned().collect();
+        extra.push(("stats".to_owned(), stats.into()));
+    }
+    let end = End {
+        insns: session.icount(),
+        hits: stats.hits,
+        lost,
+        counts: session.counts(),
+        digest: digest.clone(),
+        exit: ended.exit.code().into(),
+        extra,
+        counters,
+    };
+    outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+    // What stands on the console before the talk must have got there before it.
+    outputs.console.write(b"")?;
+    drop(outputs);
+    report(args, session, ended, &end, talk);
+    Ok(())
+}
+
+fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End, talk: &Talk) {
+    let stats = session.stats();
+    let summary = format!("{} after {} instructions", ended.reason, end.insns);
+    if let Some(Ending::ScriptFailed(why)) = ended.ending {
+        talk.error(why);
+    } else if let Some(ending) = ended.ending.filter(|ending| Exit::from(*ending) == Exit::Crashed) {
+        talk.line(&format!("trapline: {summary}"));
+        talk.line(session.core().dump_registers().trim_end());
+        show_tail(session, ending, talk);
+    } else {
+        talk.note(&summary);
+    }
+    if session.interposer().is_some() {
+        let mut text = format!("{}, {} lost", counted(end.hits, "hit"), counted(end.lost, "record"));
+        if stats.exceptions > 0 {
+            text.push_str(&format!(", {} ended by an exception", counted(stats.exceptions, "handler")));
+        }
+        if stats.traces_dropped > 0 {
+            let many = counted(stats.traces_dropped, "stack trace record");
+            text.push_str(&format!(", {many} did not fit excpt_log"));
+        }
+        if end.lost > 0 {
+            talk.warn(&text)
+        } else {
+            talk.note(&text)
+        }
+        session.why_no_hits().iter().take(REASONS).for_each(|why| talk.note(&why.to_string()));
+        if let Some(interposer) = session.interposer() {
+            errors::totals(interposer, talk);
+            if let Some(damage) = interposer.modules_damage(session.core()) {
+                talk.note(&damage);
+            }
+        }
+        unanswered(&stats, talk);
+    }
+    if matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace) {
+        if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
+            talk.line(&format!("digest {digest}"));
+        }
+        if args.stats {
+            end.counters.iter().for_each(|(name, value)| talk.counter(name, value));
+        }
+    }
+}
+
+/// The console's last lines, of a guest that crashed in its own way.
+fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
+    let tail = console_tail(session.console());
+    if tail.is_empty() || !matches!(ending, Ending::KernelCrashed(_) | Ending::TripleFault(_)) {
+        return;
+    }
+    talk.line("trapline: the console's last lines:");
+    tail.iter().for_each(|line| talk.line(&format!("  {line}")));
+}
+
+/// What handlers asked for and did not get.
+fn unanswered(stats: &Stats, talk: &Talk) {
+    let asked = |count: u64, sentence: &str| {
+        if count > 0 {
+            talk.note(&format!("{sentence} ({})", counted(count, "time")));
+        }
+    };
+    asked(stats.debugger_exits, "`exit 1` asked for the debugger, which is not there yet: it was as `exit`");
+    asked(stats.dump_exits, "`exit 2` asked for a crash dump, which is not there yet: it was as `exit`");
+    asked(stats.cores_left_out, "`exit 3` left no core file, --max-cores had been reached");
+    asked(stats.frozen, "a frozen channel took no record");
+}
+
+/// Counters by name, in the order in which they are shown. How many instructions the engine executed one at a time is left
+/// out: that depends on when the engine resizes its TLB, which it decides by the host's clock.
+fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
+    let machine = session.counters();
+    let unknown = session.core().platform().unknown_ports().len() as u64;
+    [
+        ("instructions", session.icount()),
+        ("virtual_ns", session.core().virtual_ns()),
+        ("sites", stats.sites),
+        ("traps", stats.traps),
+        ("hits", stats.hits),
+        ("ignored", stats.ignored),
+        ("exceptions", stats.exceptions),
+        ("emulated", stats.emulated),
+        ("out_of_line", stats.out_of_line),
+        ("stepped", stats.stepped),
+        ("faulted", stats.faulted),
+        ("dropped", stats.dropped),
+        ("traces_dropped", stats.traces_dropped),
+        ("rewritten", stats.rewritten),
+        ("pages_by_mapping", stats.by_mapping),
+        ("pages_by_content", stats.by_content),
+        ("words_raised", stats.words_raised),
+        ("words_left", stats.words_left),
+        ("stack_wraps", stats.wraps),
+        ("no_user_context", stats.no_user_context),
+        ("frozen", stats.frozen),
+        ("void_accesses", machine.void_accesses),
+        ("unknown_ports", unknown),
+    ]
+    .map(|(name, value)| (name.to_owned(), json!(value)))
+    .to_vec()
+}
