@@ -28,6 +28,7 @@ mod parse;
 pub mod ppdf;
 mod print;
 mod regs;
+mod routines;
 pub mod services;
 mod source;
 mod verify;
@@ -46,7 +47,7 @@ pub use instructions::{
 };
 pub use library::LIBRARY;
 pub use link::{
-    AnySymbol, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
+    AnySymbol, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};

@@ -1,9 +1,11 @@
 //! The linker: symbols to values, labels to instruction indices, one verified
-//! handler for each probe point.
+//! handler for each probe point. The procedures that handlers call are linked
+//! once and shared.
 //!
 //! Symbols come from a [`SymbolResolver`]. The caller converts a location's value
 //! to an address (docs/providers.md, "Kernel and user").
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::diag::{Diagnostics, Sink};
 use crate::instructions::{Op, OperandKind};
 use crate::near::near_miss;
 use crate::source::{Sources, Span};
-use crate::verify::{Limits, Unverified, Verified, VerifyError, Width, verify};
+use crate::verify::{Limits, UnverifiedProgram, Verified, VerifyError, Width, verify_program};
 
 /// Where symbols come from.
 pub trait SymbolResolver {
@@ -121,11 +123,30 @@ pub struct LinkedProbe {
     /// The handler, shared by all probe points with the same code.
     pub handler: Arc<Verified>,
     /// Source line of each of its instructions.
-    pub lines: Box<[u32]>,
+    pub lines: Lines,
     /// File name and line of the definition.
     pub origin: (String, u32),
     /// Location of the expression in the source, for diagnostics of the caller.
     pub span: Span,
+}
+
+/// The source lines of a handler's instructions.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    /// Of its own.
+    own: Arc<[u32]>,
+    /// Of all instructions of the program, for those of its procedures.
+    program: Arc<[u32]>,
+    handler: Arc<Verified>,
+}
+
+impl Lines {
+    /// The line of an instruction, 0 if there is no such instruction.
+    #[must_use]
+    pub fn line(&self, at: u32) -> u32 {
+        let of_procedure = || self.program.get(self.handler.of_program(at)? as usize);
+        self.own.get(at as usize).or_else(of_procedure).copied().unwrap_or(0)
+    }
 }
 
 /// A program ready to be applied.
@@ -147,24 +168,52 @@ impl Program {
     /// # Errors
     /// Unknown symbols, values that do not fit the width, registers that this width does not have.
     pub fn link(&self, width: Width, resolver: &dyn SymbolResolver) -> Result<LinkedProgram, Diagnostics> {
-        let mut linker = Linker {
-            program: self,
-            width,
-            resolver,
-            sink: Sink::default(),
-            procs: self.procs.iter().enumerate().map(|(i, p)| (p.name.to_ascii_lowercase(), i)).collect(),
-            verified: HashMap::new(),
-        };
-        let probes: Vec<Option<LinkedProbe>> = self.probes.iter().map(|p| linker.probe(p)).collect();
+        let mut linker = Linker::new(self, width, resolver);
+        let points: Vec<Option<(LinkedLocation, OwnCode)>> =
+            self.probes.iter().map(|point| linker.point(point)).collect();
+        let handlers = linker.verified();
         if linker.sink.failed() {
             return Err(linker.sink.finish());
         }
+        let program: Arc<[u32]> = linker.lines(&linker.spans).into();
+        let linked = self.probes.iter().zip(points).filter_map(|(point, linked)| {
+            let (location, own) = linked?;
+            let handler = Arc::clone(handlers.get(own.handler)?);
+            let lines = Lines { own: own.lines, program: Arc::clone(&program), handler: Arc::clone(&handler) };
+            Some(self.linked_probe(point, location, handler, lines))
+        });
         Ok(LinkedProgram {
             header: self.header.clone(),
             width,
-            probes: probes.into_iter().flatten().collect(),
+            probes: linked.collect(),
             sources: Arc::clone(&self.sources),
         })
+    }
+
+    fn linked_probe(
+        &self,
+        point: &ProbePoint,
+        location: LinkedLocation,
+        handler: Arc<Verified>,
+        lines: Lines,
+    ) -> LinkedProbe {
+        let (file, line) = self.sources.presumed(point.span);
+        LinkedProbe {
+            location,
+            watch: point.watch,
+            opcode: point.opcode,
+            major: self.header.major,
+            minor: point.minor,
+            ignore: point.ignore,
+            maxhits: point.maxhits,
+            logonfault: point.logonfault.unwrap_or(self.header.logonfault),
+            group: point.group.clone(),
+            kind: point.kind.clone(),
+            handler,
+            lines,
+            origin: (file.to_owned(), line),
+            span: point.location.expr().span,
+        }
     }
 }
 
@@ -187,17 +236,54 @@ impl LinkedProgram {
     }
 }
 
+/// What [`Linker::point`] has put into the program for a probe point.
+struct OwnCode {
+    /// Which of the handlers is its.
+    handler: usize,
+    /// The lines of the handler's own instructions.
+    lines: Arc<[u32]>,
+}
+
 struct Linker<'a> {
     program: &'a Program,
     width: Width,
     resolver: &'a dyn SymbolResolver,
     sink: Sink,
     procs: BTreeMap<String, usize>,
-    /// The handlers so far. Probes in their thousands often share one, and a hit then finds it in the cache.
-    verified: HashMap<(Vec<Insn>, Vec<u32>, Limits), Arc<Verified>>,
+    /// The code of the program so far: each handler, and each procedure behind the first handler that reaches it.
+    code: Vec<Insn>,
+    spans: Vec<Span>,
+    /// Where each routine begins.
+    starts: Vec<u32>,
+    /// Where each procedure begins that is in the code.
+    placed: BTreeMap<usize, u32>,
+    /// The routines that are handlers, with their exception masks.
+    handlers: BTreeMap<usize, u32>,
+    /// The handlers by their own code, as if it began at 0, and mask. Probes in their thousands often share one, and a hit
+    /// then finds it in the cache.
+    known: HashMap<(Vec<Insn>, u32), usize>,
+    /// Whether a handler or procedure could not be linked, so that others may call what is not there.
+    incomplete: bool,
 }
 
-impl Linker<'_> {
+impl<'a> Linker<'a> {
+    fn new(program: &'a Program, width: Width, resolver: &'a dyn SymbolResolver) -> Self {
+        Self {
+            program,
+            width,
+            resolver,
+            sink: Sink::default(),
+            procs: program.procs.iter().enumerate().map(|(i, p)| (p.name.to_ascii_lowercase(), i)).collect(),
+            code: Vec::new(),
+            spans: Vec::new(),
+            starts: Vec::new(),
+            placed: BTreeMap::new(),
+            handlers: BTreeMap::new(),
+            known: HashMap::new(),
+            incomplete: false,
+        }
+    }
+
     fn error(&mut self, span: Span, code: &'static str, message: String) {
         self.sink.error(&self.program.sources, span, code, message);
     }
@@ -287,102 +373,115 @@ impl Linker<'_> {
         })
     }
 
-    fn probe(&mut self, point: &ProbePoint) -> Option<LinkedProbe> {
-        let header = &self.program.header;
+    fn point(&mut self, point: &ProbePoint) -> Option<(LinkedLocation, OwnCode)> {
         let location = self.location(&point.location);
-        let handler = self.handler(point);
-        let location = location?;
-        let (handler, lines) = handler?;
-        let (file, line) = self.program.sources.presumed(point.span);
-        Some(LinkedProbe {
-            location,
-            watch: point.watch,
-            opcode: point.opcode,
-            major: header.major,
-            minor: point.minor,
-            ignore: point.ignore,
-            maxhits: point.maxhits,
-            logonfault: point.logonfault.unwrap_or(header.logonfault),
-            group: point.group.clone(),
-            kind: point.kind.clone(),
-            handler,
-            lines,
-            origin: (file.to_owned(), line),
-            span: point.location.expr().span,
-        })
+        let own = self.handler(point);
+        self.incomplete |= own.is_none();
+        Some((location?, own?))
     }
 
-    /// The handler and the procedures it can reach, one after the other, and the line of each instruction.
-    fn handler(&mut self, point: &ProbePoint) -> Option<(Arc<Verified>, Box<[u32]>)> {
-        let program = self.program;
-        let header = &program.header;
-        let mut routines: Vec<&Routine> = vec![&point.handler];
-        let mut starts = vec![0u32];
-        let mut reached: BTreeMap<usize, u32> = BTreeMap::new();
-        let mut next = 0;
-        while let Some(routine) = routines.get(next) {
-            let end = starts[next] + u32::try_from(routine.body.len()).ok()? + 1;
-            starts.push(end);
-            next += 1;
+    /// Puts a probe point's handler into the code, and the procedures that it is the first to reach.
+    fn handler(&mut self, point: &ProbePoint) -> Option<OwnCode> {
+        let start = u32::try_from(self.code.len()).ok()?;
+        let reached = self.reach(&point.handler, start)?;
+        let (mut code, spans) = self.routine(&point.handler, 0, Op::Exit)?;
+        let lines = self.lines(&spans).into();
+        let key = (code, point.excpt_mask.unwrap_or(self.program.header.excpt_mask));
+        if let Some(&handler) = self.known.get(&key) {
+            return Some(OwnCode { handler, lines });
+        }
+        let (handler, mask) = (self.handlers.len(), key.1);
+        code = key.0.clone();
+        self.known.insert(key, handler);
+        for insn in code.iter_mut().filter(|insn| insn.op.row().operand == OperandKind::Label) {
+            insn.arg = insn.arg.wrapping_add(start.into());
+        }
+        self.handlers.insert(self.starts.len(), mask);
+        self.append((code, spans), start);
+        for index in reached {
+            let start = *self.placed.get(&index)?;
+            let routine = self.routine(self.program.procs.get(index)?, start, Op::Ret)?;
+            self.append(routine, start);
+        }
+        Some(OwnCode { handler, lines })
+    }
+
+    /// Gives each procedure that a handler at `start` is the first to reach its place, in this order, behind the handler.
+    fn reach(&mut self, handler: &Routine, start: u32) -> Option<Vec<usize>> {
+        let mut end = start.checked_add(length(handler)?)?;
+        let mut reached = Vec::new();
+        let (mut routine, mut next) = (handler, 0);
+        loop {
             for instr in routine.body.iter().filter(|i| i.op == Op::Call) {
                 let Operand::Name(name) = &instr.operand else { continue };
                 let index = *self.procs.get(&name.to_ascii_lowercase())?;
-                if let std::collections::btree_map::Entry::Vacant(slot) = reached.entry(index) {
-                    slot.insert(u32::try_from(routines.len()).ok()?);
-                    routines.push(&program.procs[index]);
+                if let Entry::Vacant(place) = self.placed.entry(index) {
+                    place.insert(end);
+                    end = end.checked_add(length(self.program.procs.get(index)?)?)?;
+                    reached.push(index);
                 }
             }
+            let Some(&index) = reached.get(next) else { return Some(reached) };
+            routine = self.program.procs.get(index)?;
+            next += 1;
         }
-        starts.pop();
-        let mut code = Vec::new();
-        let mut spans = Vec::new();
-        for (n, routine) in routines.iter().enumerate() {
-            let start = starts[n];
-            let labels = label_indices(routine, start);
-            for instr in &routine.body {
-                code.push(self.instr(instr, &labels, &reached, &starts)?);
-                spans.push(instr.span);
-            }
-            code.push(Insn { op: if n == 0 { Op::Exit } else { Op::Ret }, arg: 0 });
-            spans.push(routine.body.last().map_or(routine.span, |i| i.span));
+    }
+
+    /// The instructions of a routine that begins at `start`, and where each stands in the sources.
+    fn routine(&mut self, routine: &Routine, start: u32, last: Op) -> Option<(Vec<Insn>, Vec<Span>)> {
+        let labels = label_indices(routine, start);
+        let mut code = Vec::with_capacity(routine.body.len() + 1);
+        for instr in &routine.body {
+            code.push(self.instr(instr, &labels)?);
         }
+        code.push(Insn { op: last, arg: 0 });
+        let end = routine.body.last().map_or(routine.span, |instr| instr.span);
+        let spans = routine.body.iter().map(|instr| instr.span).chain([end]).collect();
+        Some((code, spans))
+    }
+
+    fn append(&mut self, (code, spans): (Vec<Insn>, Vec<Span>), start: u32) {
+        self.starts.push(start);
+        self.code.extend(code);
+        self.spans.extend(spans);
+    }
+
+    fn lines(&self, spans: &[Span]) -> Vec<u32> {
+        spans.iter().map(|span| self.program.sources.presumed(*span).1).collect()
+    }
+
+    /// The handlers, all of which passed the verifier. What did not is an error.
+    fn verified(&mut self) -> Vec<Arc<Verified>> {
+        if self.incomplete || self.handlers.is_empty() {
+            return Vec::new();
+        }
+        let header = &self.program.header;
         let limits = Limits {
             width: self.width,
             logmax: header.logmax,
             jmpmax: header.jmpmax,
             vars: header.vars,
             gvars: header.gvars,
-            excpt_mask: point.excpt_mask.unwrap_or(header.excpt_mask),
+            excpt_mask: header.excpt_mask,
             kernel: header.modtype.is_kernel(),
             excpt_log: header.excpt_log,
             autostacktrace: header.autostacktrace,
         };
-        let lines = spans.iter().map(|s| program.sources.presumed(*s).1).collect();
-        let key = (code, starts, limits);
-        if let Some(same) = self.verified.get(&key) {
-            return Some((same.clone(), lines));
-        }
-        match verify(Unverified { code: key.0.clone(), routines: key.1.clone(), limits }) {
-            Ok(verified) => {
-                let verified = Arc::new(verified);
-                self.verified.insert(key, verified.clone());
-                Some((verified, lines))
-            }
-            Err(VerifyError { index, reason }) => {
-                let span = spans.get(index).copied().unwrap_or(point.span);
-                self.error(span, "not-verified", reason);
-                None
+        let (code, routines) = (std::mem::take(&mut self.code), std::mem::take(&mut self.starts));
+        let handlers = std::mem::take(&mut self.handlers);
+        match verify_program(UnverifiedProgram { code, routines, handlers, limits }) {
+            Ok(verified) => verified.into_iter().map(Arc::new).collect(),
+            Err(errors) => {
+                for VerifyError { index, reason } in errors {
+                    let span = self.spans.get(index).copied().unwrap_or_default();
+                    self.error(span, "not-verified", reason);
+                }
+                Vec::new()
             }
         }
     }
 
-    fn instr(
-        &mut self,
-        instr: &Instr,
-        labels: &BTreeMap<String, u32>,
-        reached: &BTreeMap<usize, u32>,
-        starts: &[u32],
-    ) -> Option<Insn> {
+    fn instr(&mut self, instr: &Instr, labels: &BTreeMap<String, u32>) -> Option<Insn> {
         let arg = match &instr.operand {
             Operand::None => 0,
             Operand::Register(index) => u64::from(*index),
@@ -394,8 +493,7 @@ impl Linker<'_> {
             Operand::Name(name) => {
                 let name = name.to_ascii_lowercase();
                 if instr.op.row().operand == OperandKind::Proc {
-                    let routine = reached.get(self.procs.get(&name)?)?;
-                    u64::from(*starts.get(*routine as usize)?)
+                    u64::from(*self.placed.get(self.procs.get(&name)?)?)
                 } else {
                     u64::from(*labels.get(&name)?)
                 }
@@ -403,6 +501,11 @@ impl Linker<'_> {
         };
         Some(Insn { op: instr.op, arg })
     }
+}
+
+/// Instructions of a routine, with the one that ends it.
+fn length(routine: &Routine) -> Option<u32> {
+    u32::try_from(routine.body.len()).ok()?.checked_add(1)
 }
 
 fn label_indices(routine: &Routine, start: u32) -> BTreeMap<String, u32> {

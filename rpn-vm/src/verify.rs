@@ -6,13 +6,16 @@
 //! cannot find before the run (variable indices from the stack, addresses) are
 //! exceptions at run time.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
 use crate::code::Insn;
 use crate::instructions::{Effect, Op, OperandKind};
 use crate::regs::{self, Reg, Shape};
+use crate::routines::{Piece, Routines, Traits};
 use crate::services;
 
 /// The guest's word: the width of stack elements, variables and parameters.
@@ -87,6 +90,19 @@ pub struct Unverified {
     /// Index of the first instruction of each routine, ascending; the first is the handler, at 0.
     pub routines: Vec<u32>,
     /// Limits.
+    pub limits: Limits,
+}
+
+/// The same of several handlers, which share their procedures.
+#[derive(Debug, Clone)]
+pub(crate) struct UnverifiedProgram {
+    /// Instructions of all routines, one after the other; a handler ends with `exit`, a procedure with `ret`.
+    pub code: Vec<Insn>,
+    /// Index of the first instruction of each routine, ascending from 0.
+    pub routines: Vec<u32>,
+    /// Which routines are handlers, and the exceptions that are generated in each ([`Limits::excpt_mask`]).
+    pub handlers: BTreeMap<usize, u32>,
+    /// What else limits them.
     pub limits: Limits,
 }
 
@@ -192,12 +208,6 @@ impl Quick {
     }
 }
 
-/// Whether an instruction can never push, nor change an element of the stack.
-fn leaves_stack(op: Op) -> bool {
-    use Op::{Abort, DecLvN, Exit, IncLvN, Nop, Remove, SetMajN, SetMinN};
-    matches!(op, Abort | DecLvN | Exit | IncLvN | Nop | Remove | SetMajN | SetMinN)
-}
-
 /// A pre-decoded instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fast {
@@ -208,16 +218,25 @@ pub(crate) struct Fast {
     pub arg: u64,
 }
 
-/// A program that may run: checked, pre-decoded, immutable.
+/// A handler that may run, with the procedures that it calls: checked, pre-decoded, immutable. Handlers of one program
+/// share its code.
 #[derive(Debug)]
 pub struct Verified {
-    pub(crate) fast: Box<[Fast]>,
+    /// The program's code.
+    pub(crate) fast: Arc<[Fast]>,
+    /// Where the handler begins in it.
+    pub(crate) entry: u32,
     /// Whether a run may write to the stack, except by throwing an exception.
     pub(crate) writes_stack: bool,
-    code: Box<[Insn]>,
-    routines: Box<[u32]>,
-    limits: Limits,
     observe_only: bool,
+    limits: Limits,
+    /// The instructions that ask for an argument.
+    arguments: Box<[Insn]>,
+    routines: Arc<Routines>,
+    /// Which routine the handler is.
+    routine: usize,
+    /// The code as the handler sees it, once somebody has asked.
+    pieces: OnceLock<Box<[Piece]>>,
 }
 
 impl Verified {
@@ -233,23 +252,75 @@ impl Verified {
         &self.limits
     }
 
-    /// The instructions.
+    /// The different instructions that ask for an argument or the value returned.
     #[must_use]
-    pub fn code(&self) -> &[Insn] {
-        &self.code
+    pub fn arguments(&self) -> &[Insn] {
+        &self.arguments
+    }
+
+    fn pieces(&self) -> &[Piece] {
+        self.pieces.get_or_init(|| self.routines.pieces(self.routine).into())
+    }
+
+    /// How many instructions the handler and its procedures have.
+    #[must_use]
+    pub fn instructions(&self) -> usize {
+        self.pieces().iter().map(|piece| piece.len as usize).sum()
+    }
+
+    /// The instructions of the handler, then those of its procedures; indices count in this way.
+    #[must_use]
+    pub fn code(&self) -> Vec<Insn> {
+        let mut code = Vec::with_capacity(self.instructions());
+        for piece in self.pieces() {
+            let body = self.fast.get(piece.start as usize..).into_iter().flatten().take(piece.len as usize);
+            code.extend(body.map(|insn| Insn {
+                op: insn.op,
+                arg: match insn.op.row().operand {
+                    OperandKind::Label => insn.arg.wrapping_sub(piece.start.into()).wrapping_add(piece.own.into()),
+                    OperandKind::Proc => self.own(insn.arg as u32).into(),
+                    _ => insn.arg,
+                },
+            }));
+        }
+        code
     }
 
     /// Index of the first instruction of each routine; the handler is the first.
     #[must_use]
-    pub fn routines(&self) -> &[u32] {
-        &self.routines
+    pub fn routines(&self) -> Vec<u32> {
+        self.pieces().iter().map(|piece| piece.own).collect()
+    }
+
+    /// The handler's index for an instruction of the program.
+    pub(crate) fn own(&self, at: u32) -> u32 {
+        let within = |piece: &&Piece| (piece.start..piece.start + piece.len).contains(&at);
+        self.pieces().iter().find(within).map_or(at, |piece| at - piece.start + piece.own)
+    }
+
+    /// The program's index for an instruction of the handler.
+    pub(crate) fn of_program(&self, own: u32) -> Option<u32> {
+        let within = |piece: &&Piece| (piece.own..piece.own + piece.len).contains(&own);
+        self.pieces().iter().find(within).map(|piece| own - piece.own + piece.start)
+    }
+
+    /// How many instructions are stored for the program that it is of.
+    #[must_use]
+    pub fn program_instructions(&self) -> usize {
+        self.fast.len()
+    }
+
+    /// Whether another handler is of the same program, so that their code is stored once.
+    #[must_use]
+    pub fn shares_code(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.fast, &other.fast)
     }
 
     /// A disassembly, one instruction per line.
     #[must_use]
     pub fn disassemble(&self) -> String {
         let mut out = String::new();
-        for (i, insn) in self.code.iter().enumerate() {
+        for (i, insn) in self.code().iter().enumerate() {
             out.push_str(&format!("{i:5}  {}\n", insn.to_text()));
         }
         out
@@ -262,48 +333,104 @@ impl Verified {
 /// The first instruction that may not run, and why.
 pub fn verify(program: Unverified) -> Result<Verified, VerifyError> {
     let Unverified { code, routines, limits } = program;
-    let fail = |index: usize, reason: &str| VerifyError { index, reason: reason.to_owned() };
+    let handlers = BTreeMap::from([(0, limits.excpt_mask)]);
+    let program = UnverifiedProgram { code, routines, handlers, limits };
+    let mut verified = verify_program(program).map_err(|mut errors| errors.swap_remove(0))?;
+    verified.pop().ok_or_else(|| fail(0, NO_HANDLER))
+}
+
+const NO_HANDLER: &str = "the handler is missing";
+
+fn fail(index: usize, reason: &str) -> VerifyError {
+    VerifyError { index, reason: reason.to_owned() }
+}
+
+/// Checks the code of a whole program. The answer has a handler for each of [`UnverifiedProgram::handlers`].
+///
+/// # Errors
+/// The first instruction of each routine that may not run, and why; at least one.
+pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>, Vec<VerifyError>> {
+    let UnverifiedProgram { code, routines, handlers, limits } = program;
     if code.is_empty() || routines.first() != Some(&0) {
-        return Err(fail(0, "the handler is missing"));
+        return Err(vec![fail(0, NO_HANDLER)]);
     }
     if limits.logmax > 65_535 || limits.excpt_log > 65_535 || limits.vars > 65_536 || limits.gvars > 65_536 {
-        return Err(fail(0, "a limit of the file header is out of range"));
+        return Err(vec![fail(0, "a limit of the file header is out of range")]);
     }
+    let targets = jump_targets(&code);
+    let is_procedure = |at: u64| {
+        let routine = u32::try_from(at).ok().and_then(|at| routines.binary_search(&at).ok());
+        routine.is_some_and(|routine| !handlers.contains_key(&routine))
+    };
     let mut fast = Vec::with_capacity(code.len());
-    let mut observe_only = true;
+    let (mut traits, mut errors) = (Vec::with_capacity(routines.len()), Vec::new());
     for (n, &start) in routines.iter().enumerate() {
-        let end = routines.get(n + 1).map_or(code.len(), |&e| e as usize);
-        let start = start as usize;
-        if end > code.len() || start >= end {
-            return Err(fail(start, "a routine is empty or out of order"));
+        let (start, end) = (start as usize, routines.get(n + 1).map_or(code.len(), |&e| e as usize));
+        let Some(body) = code.get(start..end).filter(|body| !body.is_empty()) else {
+            return Err(vec![fail(start, "a routine is empty or out of order")]);
+        };
+        let last = if handlers.contains_key(&n) { Op::Exit } else { Op::Ret };
+        if body.last().is_none_or(|insn| insn.op != last) {
+            errors.push(fail(end - 1, "a handler must end with `exit`, a procedure with `ret`"));
+            continue;
         }
-        let last = code[end - 1].op;
-        if last != if n == 0 { Op::Exit } else { Op::Ret } {
-            return Err(fail(end - 1, "a handler must end with `exit`, a procedure with `ret`"));
+        let mut may = Traits::default();
+        for (index, insn) in (start..).zip(body) {
+            match check(insn, start..end, &is_procedure, &limits) {
+                Ok(checked) => fast.push(checked),
+                Err(reason) => {
+                    errors.push(VerifyError { index, reason });
+                    break;
+                }
+            }
+            may.add(*insn, observes(&code, &targets, index));
         }
-        for (index, insn) in code.iter().enumerate().take(end).skip(start) {
-            let decoded = check(insn, start..end, &routines, &limits);
-            fast.push(decoded.map_err(|reason| VerifyError { index, reason })?);
-            observe_only &= observes(&code, index);
+        traits.push(may);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let (fast, routines): (Arc<[Fast]>, _) = (fast.into(), Arc::new(Routines::new(&code, &routines)));
+    routines.spread(&mut traits);
+    let handler = |(routine, excpt_mask): (usize, u32)| {
+        let may = traits.get(routine)?;
+        let asks = may.arguments.iter().filter_map(|(op, arg)| Some(Insn { op: Op::from_code(*op)?, arg: *arg }));
+        Some(Verified {
+            fast: Arc::clone(&fast),
+            entry: routines.start(routine)?,
+            writes_stack: may.writes_stack,
+            observe_only: !may.changes_guest,
+            limits: Limits { excpt_mask, ..limits },
+            arguments: asks.collect(),
+            routines: Arc::clone(&routines),
+            routine,
+            pieces: OnceLock::new(),
+        })
+    };
+    Ok(handlers.into_iter().filter_map(handler).collect())
+}
+
+/// Which instructions a jump leads to.
+fn jump_targets(code: &[Insn]) -> Vec<bool> {
+    let mut targets = vec![false; code.len()];
+    for insn in code.iter().filter(|insn| insn.op.row().operand == OperandKind::Label) {
+        if let Some(target) = usize::try_from(insn.arg).ok().and_then(|at| targets.get_mut(at)) {
+            *target = true;
         }
     }
-    let writes_stack = !code.iter().all(|i| leaves_stack(i.op));
-    let (fast, code, routines) = (fast.into(), code.into(), routines.into());
-    Ok(Verified { fast, writes_stack, code, routines, limits, observe_only })
+    targets
 }
 
 /// Whether an instruction does not change the guest. For a service that is known if its number is pushed right before
 /// it and no jump goes between the two.
-fn observes(code: &[Insn], index: usize) -> bool {
+fn observes(code: &[Insn], targets: &[bool], index: usize) -> bool {
     let Some(insn) = code.get(index) else { return false };
     match insn.op.row().effect {
         Effect::Pure => true,
         Effect::Service => {
             let before = index.checked_sub(1).and_then(|n| code.get(n)).filter(|i| i.op == Op::Push);
             let named = before.and_then(|i| services::service(i.arg)).is_some_and(|s| s.observes);
-            let target =
-                |i: &Insn| i.op.row().operand == OperandKind::Label && usize::try_from(i.arg) == Ok(index);
-            named && !code.iter().any(target)
+            named && targets.get(index) == Some(&false)
         }
         _ => false,
     }
@@ -312,7 +439,7 @@ fn observes(code: &[Insn], index: usize) -> bool {
 fn check(
     insn: &Insn,
     routine: std::ops::Range<usize>,
-    routines: &[u32],
+    is_procedure: &dyn Fn(u64) -> bool,
     limits: &Limits,
 ) -> Result<Fast, String> {
     let row = insn.op.row();
@@ -327,7 +454,7 @@ fn check(
             }
         }
         OperandKind::Proc => {
-            if !routines.iter().skip(1).any(|&r| u64::from(r) == arg) {
+            if !is_procedure(arg) {
                 return Err(format!("{arg} is not the start of a procedure"));
             }
         }

@@ -111,7 +111,7 @@ fn an_exception_names_the_line_of_the_source() {
     let mut vm = Vm::new();
     let out = vm.run(&probe.handler, &mut TestHost::default(), Vars::default());
     assert_eq!(out.termination, Termination::Exception);
-    assert_eq!(probe.lines[vm.unhandled().at as usize], 9);
+    assert_eq!(probe.lines.line(vm.unhandled().at), 9);
     assert_eq!(probe.origin, ("div.rpn".to_owned(), 3));
 }
 

@@ -119,8 +119,84 @@ fn an_exception_names_its_source_line() {
     let out = vm.run(&linked.probes[0].handler, &mut TestHost::default(), Vars::default());
     assert_eq!(out.termination, Termination::Exception);
     assert_eq!(vm.unhandled(), Unhandled { code: 0x20, at: 2, ..Unhandled::default() });
-    assert_eq!(linked.probes[0].lines[2], 6);
+    assert_eq!(linked.probes[0].lines.line(2), 6);
     assert_eq!(vm.unhandled().x_field(), 0x20);
+}
+
+#[test]
+fn handlers_share_the_procedures_that_they_call() {
+    const HANDLERS: usize = 2_000;
+    const LENGTH: usize = 50_000;
+    let mut text = "name = t\nvars = 1\n".to_owned();
+    for n in 0..HANDLERS {
+        text.push_str(&format!("offset = {n}\nopcode = 0x55\npush {n}\ncall long\n"));
+    }
+    text.push_str("proc long\n");
+    text.push_str(&"nop\n".repeat(LENGTH - 4));
+    text.push_str("call short\npush 0\nlog 2\nendproc\nproc short\ninc lv, 0\nendproc\n");
+    let linked = parse("t", &text).unwrap().link(Width::W32, &AnySymbol).unwrap();
+    let first = &linked.probes[0].handler;
+    assert_eq!(linked.probes.len(), HANDLERS);
+    assert!(linked.probes.iter().all(|probe| probe.handler.shares_code(first)));
+    assert_eq!(first.program_instructions(), HANDLERS * 3 + LENGTH + 2);
+    // Each looks as if the procedures were its own.
+    let alone = |n: usize| {
+        let tail = &text[text.find("proc long").unwrap()..];
+        let text = format!("name = t\nvars = 1\noffset = {n}\nopcode = 0x55\npush {n}\ncall long\n{tail}");
+        parse("t", &text).unwrap().link(Width::W32, &AnySymbol).unwrap()
+    };
+    for n in [0, 1, 777, HANDLERS - 1] {
+        let (alone, shared) = (&alone(n).probes[0], &linked.probes[n]);
+        assert_eq!(shared.handler.code(), alone.handler.code());
+        assert_eq!(shared.handler.routines(), alone.handler.routines());
+        assert_eq!(shared.handler.instructions(), 3 + LENGTH + 2);
+        let line = |at: usize| shared.lines.line(at as u32) as usize;
+        assert_eq!(line(1), 2 + n * 4 + 4);
+        let long = 2 + HANDLERS * 4 + 1;
+        assert_eq!((line(3), line(3 + LENGTH)), (long + 1, long + LENGTH + 1 + 1));
+        let mut log = Vec::new();
+        for handler in [&alone.handler, &shared.handler] {
+            let (mut vm, mut lv) = (Vm::new(), [0u64; 1]);
+            let vars = Vars { lv: &mut lv, gv: &mut [] };
+            let out = vm.run(handler, &mut TestHost::default(), vars);
+            assert_eq!((out.termination, out.steps as usize, lv), (Termination::Exit, 3 + LENGTH + 2, [1]));
+            log.push(vm.log().to_vec());
+        }
+        assert_eq!(log[0], log[1]);
+        assert!(log[0].ends_with(&(n as u32).to_le_bytes()), "{:?}", log[0]);
+    }
+}
+
+#[test]
+fn exceptions_and_traces_of_a_shared_procedure_count_from_their_own_handler() {
+    let procedures = "proc p\nsx caught\npush 1\npush 0\ncall q\ncaught: nop\nendproc\n\
+                      proc q\nlog st\ndiv\nendproc\nproc r\ncall q\npush 1\npush 0\ndiv\nendproc\n";
+    let header = "name = t\nexcpt_mask = 0xffff\nautostacktrace = yes\nexcpt_log = 4000\n";
+    let handlers = ["call p\nexit", "push 7\nnop\ncall r", "push 1\ncall r\ncall p", "call q"];
+    let point = |body: &str| format!("offset = 0\nopcode = 0x55\n{body}\n");
+    let link = |bodies: &[&str]| {
+        let points: String = bodies.iter().map(|body| point(body)).collect();
+        parse("t", &format!("{header}{points}{procedures}")).unwrap().link(Width::W64, &AnySymbol).unwrap()
+    };
+    let together = link(&handlers);
+    for (body, shared) in handlers.iter().zip(&together.probes) {
+        let alone = link(&[body]);
+        let run = |handler: &trapline_rpn::Verified| {
+            let mut vm = Vm::new();
+            let outcome = vm.run(handler, &mut TestHost::default(), Vars::default());
+            let traced = vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped));
+            assert!(traced.is_some());
+            (outcome, vm.unhandled(), traced)
+        };
+        let (wanted, found) = (run(&alone.probes[0].handler), run(&shared.handler));
+        assert_eq!(found, wanted, "{body}");
+        let at = wanted.1.at;
+        let text = |probe: &trapline_rpn::LinkedProbe, program: &trapline_rpn::LinkedProgram| {
+            let sources = &program.sources;
+            sources.line(sources.main(), probe.lines.line(at)).to_owned()
+        };
+        assert_eq!(text(shared, &together), text(&alone.probes[0], &alone), "{body}");
+    }
 }
 
 #[test]

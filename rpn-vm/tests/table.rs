@@ -68,7 +68,7 @@ fn every_row_parses_and_prints_as_itself() {
         assert_eq!((instr.op, instr.to_source()), (row.op, line.clone()));
         let linked = parsed.link(Width::W32, &NoSymbols).unwrap_or_else(|d| panic!("{line}\n{d}"));
         let code = linked.probes[0].handler.code();
-        assert_eq!(decode(&encode(code)).unwrap(), code);
+        assert_eq!(decode(&encode(&code)).unwrap(), code);
     }
 }
 

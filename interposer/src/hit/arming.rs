@@ -84,7 +84,6 @@ impl Interposer {
         let mut probe = Probe {
             program,
             handler: linked.handler.clone(),
-            lines: linked.lines.clone(),
             answers: matches!(point.place, Place::Question { .. }),
             place: point.place,
             at_call: point.provided.as_ref().is_some_and(|provided| provided.at_call),
@@ -100,6 +99,7 @@ impl Interposer {
                 kind: linked.kind.clone(),
                 provided: point.provided,
                 errors: 0,
+                lines: linked.lines.clone(),
             }),
             logonfault: linked.logonfault,
             filter,

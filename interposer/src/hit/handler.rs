@@ -215,9 +215,9 @@ impl Interposer {
             return;
         }
         let thrown = self.runner.vm.unhandled();
-        let before = probe.handler.code().iter().take(thrown.at as usize);
+        let before = probe.handler.code().into_iter().take(thrown.at as usize);
         let offset = before.map(|insn| 1 + insn.op.row().operand.size()).sum();
-        let line = probe.lines.get(thrown.at as usize).copied().unwrap_or(0);
+        let line = probe.rest.lines.line(thrown.at);
         let (at, code, parm1) = (thrown.at, thrown.code, thrown.parm1);
         self.runner.errors.push(HandlerError { probe: index, at, offset, line, code, parm1 });
     }

@@ -96,7 +96,7 @@ impl Interposer {
                 code: t.code,
                 parm1: t.parm1,
                 parm2: t.parm2,
-                line: probe.lines.get(t.at as usize).copied().unwrap_or(0),
+                line: probe.rest.lines.line(t.at),
             }),
         };
         let record = RecordView { header, name: &self.recorder.name, watch, data: self.runner.vm.log() };

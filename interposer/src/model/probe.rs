@@ -3,7 +3,7 @@
 use super::place::Place;
 use super::provided::{Arguments, Provided};
 use std::sync::Arc;
-use trapline_rpn::Verified;
+use trapline_rpn::{Lines, Verified};
 
 /// A program that was inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,8 +56,6 @@ pub(crate) struct Probe {
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
     pub rest: Box<Rest>,
-    /// Source line of each instruction of the handler.
-    pub lines: Box<[u32]>,
 }
 
 /// What of a probe point no hit but the last touches.
@@ -72,6 +70,8 @@ pub(crate) struct Rest {
     pub provided: Option<Provided>,
     /// Handlers that an exception ended.
     pub errors: u64,
+    /// Source line of each instruction of the handler.
+    pub lines: Lines,
 }
 
 impl Probe {

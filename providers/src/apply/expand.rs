@@ -85,7 +85,7 @@ pub(crate) fn expand<'a>(
 
 /// Whether a handler asks for arguments.
 fn pushes_arguments(handler: &LinkedProbe) -> bool {
-    handler.handler.code().iter().any(|insn| insn.op == Op::PushArg)
+    handler.handler.arguments().iter().any(|insn| insn.op == Op::PushArg)
 }
 
 /// The offset of a place in the code of a user module.
@@ -101,7 +101,7 @@ fn in_user_code(place: &Place) -> Option<u64> {
 /// Whether the probe has every argument that the handler pushes. A tail call lacks only the value that the probe's other
 /// sites have: asked for there, it ends the handler by an exception.
 fn check_arguments(template: &LinkedProbe, probe: &Probe, site: &Site) -> Result<(), ArgumentRefused> {
-    for insn in template.handler.code() {
+    for insn in template.handler.arguments() {
         let which = match insn.op {
             Op::PushArg => Argument::Number(insn.arg as u8),
             Op::PushRet => Argument::Returned,

@@ -19,6 +19,8 @@ use crate::target::{Abi, Target};
 pub const MOST_BYTES: u64 = 4096;
 /// Functions that decide about a kernel, spread over all of it.
 const SAMPLED: usize = 500;
+/// Bytes of each of them that are looked at: functions read their arguments early.
+const SAMPLED_BYTES: u64 = 128;
 /// Instructions of a function that are looked at, with each set of registers not yet written.
 const MOST_INSTRUCTIONS: usize = 1024;
 /// The registers of `regparm`: EAX, EDX, ECX.
@@ -106,7 +108,7 @@ fn is_regparm(target: &Target) -> bool {
     let functions: Vec<&Symbol> = target.symbols().functions().filter(code).collect();
     let (mut registers, mut stack) = (0u32, 0u32);
     for symbol in functions.iter().step_by(functions.len().div_ceil(SAMPLED).max(1)) {
-        let size = usize::try_from(symbol.size.clamp(1, MOST_BYTES)).unwrap_or_default();
+        let size = usize::try_from(symbol.size.clamp(1, SAMPLED_BYTES)).unwrap_or_default();
         let Some(bytes) = plan.bytes_at(symbol.addr, size) else { continue };
         match evidence(&bytes, symbol.addr) {
             Evidence::Registers => registers += 1,

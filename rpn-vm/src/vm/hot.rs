@@ -29,9 +29,10 @@ struct Flow<'c> {
 
 impl<'c> Flow<'c> {
     #[inline(always)]
-    fn new(code: &'c [Fast], steps: u32, jumps: u32) -> Self {
+    fn new(program: &'c Verified, steps: u32) -> Self {
+        let (code, jumps) = (&*program.fast, program.limits().jmpmax);
         let mut new = Self { code, ahead: code.iter(), ahead_then: 0, start: 0, steps, jumps };
-        new.begin(0);
+        new.begin(program.entry as usize);
         new
     }
 
@@ -111,7 +112,7 @@ enum Event<'c> {
 /// set-up would be noticeable.
 #[inline(always)]
 pub(super) fn ends_at_once(program: &Verified, budget: u32) -> Option<Outcome> {
-    let termination = match program.fast.first()?.quick {
+    let termination = match program.fast.get(program.entry as usize)?.quick {
         Quick::Exit => Termination::Exit,
         Quick::Abort => Termination::Abort,
         _ => return None,
@@ -125,7 +126,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     pub fn run(mut self) -> Outcome {
         let program = self.program;
         let budget = self.vm.max_steps;
-        let mut flow = Flow::new(&program.fast, budget, program.limits().jmpmax);
+        let mut flow = Flow::new(program, budget);
         let termination = loop {
             let turn = match self.hot(&mut flow) {
                 Event::End(termination) => break termination,

@@ -45,7 +45,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// How the run ends if no handler catches the exception of the instruction `at`.
     #[cold]
     pub fn unhandled(&mut self, at: u32) -> Termination {
-        self.vm.ended_at = at;
+        self.vm.ended_at = self.program.own(at);
         Termination::Exception
     }
 

@@ -207,7 +207,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.vm.tracing.starts.push(start);
         let last = self.vm.run.last;
         let handler = if last.code == 0 { None } else { self.vm.tracing.handler };
-        let handler = handler.map_or(u64::MAX, |h| u64::from(h.get() - 1));
+        let handler = handler.map_or(u64::MAX, |h| u64::from(self.program.own(h.get() - 1)));
         for value in [last.code, handler, last.parm1, last.parm2] {
             self.trace_word(value);
         }
@@ -222,7 +222,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let (called, ret) = match depth.checked_sub(1).and_then(|n| self.vm.frames.get(n)) {
             Some(&Frame { ret, .. }) => {
                 let call = ret.checked_sub(1).and_then(|at| self.program.fast.get(at as usize));
-                (call.map_or(0, |insn| insn.arg), u64::from(ret))
+                let own = |at: u32| u64::from(self.program.own(at));
+                (call.map_or(0, |insn| own(insn.arg as u32)), own(ret))
             }
             // The handler, which was not called.
             None => (0, u64::MAX),

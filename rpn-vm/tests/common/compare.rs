@@ -62,7 +62,7 @@ fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Host
 
 fn on_the_oracle(program: &Verified, seed: u64, mut host: Hostile) -> Left {
     let (lv, gv) = variables(program, seed);
-    let ended = naive::run(program.code(), *program.limits(), &mut host, (&lv, &gv), budget(seed));
+    let ended = naive::run(&program.code(), *program.limits(), &mut host, (&lv, &gv), budget(seed));
     (ended, host)
 }
 

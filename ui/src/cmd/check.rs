@@ -232,7 +232,7 @@ fn point(probe: &LinkedProbe, out: &mut dyn Write) -> std::io::Result<()> {
             probe.location.text,
             watch.word(),
             probe.minor,
-            probe.handler.code().len(),
+            probe.handler.instructions(),
             if probe.handler.observe_only() { "observe-only" } else { "may change the guest" },
         );
     }
@@ -242,7 +242,7 @@ fn point(probe: &LinkedProbe, out: &mut dyn Write) -> std::io::Result<()> {
         probe.location.text,
         probe.opcode,
         probe.minor,
-        probe.handler.code().len(),
+        probe.handler.instructions(),
         if probe.handler.observe_only() { "observe-only" } else { "may change the guest" },
     )
 }
