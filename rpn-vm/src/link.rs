@@ -179,7 +179,8 @@ impl Program {
         let linked = self.probes.iter().zip(points).filter_map(|(point, linked)| {
             let (location, own) = linked?;
             let handler = Arc::clone(handlers.get(own.handler)?);
-            let lines = Lines { own: own.lines, program: Arc::clone(&program), handler: Arc::clone(&handler) };
+            let lines =
+                Lines { own: own.lines, program: Arc::clone(&program), handler: Arc::clone(&handler) };
             Some(self.linked_probe(point, location, handler, lines))
         });
         Ok(LinkedProgram {

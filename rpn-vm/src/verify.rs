@@ -277,7 +277,9 @@ impl Verified {
             code.extend(body.map(|insn| Insn {
                 op: insn.op,
                 arg: match insn.op.row().operand {
-                    OperandKind::Label => insn.arg.wrapping_sub(piece.start.into()).wrapping_add(piece.own.into()),
+                    OperandKind::Label => {
+                        insn.arg.wrapping_sub(piece.start.into()).wrapping_add(piece.own.into())
+                    }
                     OperandKind::Proc => self.own(insn.arg as u32).into(),
                     _ => insn.arg,
                 },
@@ -394,7 +396,8 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
     routines.spread(&mut traits);
     let handler = |(routine, excpt_mask): (usize, u32)| {
         let may = traits.get(routine)?;
-        let asks = may.arguments.iter().filter_map(|(op, arg)| Some(Insn { op: Op::from_code(*op)?, arg: *arg }));
+        let asks =
+            may.arguments.iter().filter_map(|(op, arg)| Some(Insn { op: Op::from_code(*op)?, arg: *arg }));
         Some(Verified {
             fast: Arc::clone(&fast),
             entry: routines.start(routine)?,
