@@ -6,6 +6,7 @@
 
 use memmap2::MmapMut;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -121,6 +122,8 @@ pub struct Ram {
     pub(crate) dirty: Vec<u32>,
     /// Pages written since their hashes were last worked out.
     pub(crate) unhashed: Vec<u32>,
+    /// A bit for each page that is `CODE`, which snapshots share.
+    code: Arc<Vec<u64>>,
     /// Code pages written by Rust since the machine last looked.
     pub(crate) touched_code: Vec<u32>,
 }
@@ -147,6 +150,7 @@ impl Ram {
             pages: vec![PageState::default(); (size / PAGE) as usize],
             dirty: Vec::new(),
             unhashed: Vec::new(),
+            code: Arc::new(vec![0; (size / PAGE).div_ceil(64) as usize]),
             touched_code: Vec::new(),
         })
     }
@@ -284,6 +288,36 @@ impl Ram {
                 self.unhashed.push(page);
             }
         }
+    }
+
+    /// Notes whether code has been fetched from a page since it was last written.
+    pub(crate) fn set_code(&mut self, page: u32, code: bool) {
+        let Some(state) = self.pages.get_mut(page as usize).filter(|state| state.is(PageState::CODE) != code)
+        else {
+            return;
+        };
+        state.flags ^= PageState::CODE;
+        if let Some(word) = Arc::make_mut(&mut self.code).get_mut(page as usize / 64) {
+            *word ^= 1 << (page % 64);
+        }
+    }
+
+    /// The pages that are `CODE`, a bit each.
+    pub(crate) fn code(&self) -> &Arc<Vec<u64>> {
+        &self.code
+    }
+
+    /// The pages that are `CODE` here or in `other`, and not in both.
+    pub(crate) fn other_code(&self, other: &Arc<Vec<u64>>) -> Vec<u32> {
+        if Arc::ptr_eq(&self.code, other) {
+            return Vec::new();
+        }
+        let words = (0..).zip(self.code.iter().zip(other.iter()));
+        let differing = words.map(|(n, (a, b))| (n, a ^ b)).filter(|(_, bits)| *bits != 0);
+        let pages = differing.flat_map(|(n, bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| 64 * n + bit)
+        });
+        pages.filter(|page| (*page as usize) < self.pages.len()).collect()
     }
 
     /// Notes a write by the host.

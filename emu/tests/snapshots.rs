@@ -379,12 +379,12 @@ fn a_state_that_no_machine_can_have_is_refused() {
     let mut g = writer(32).boot();
     let mut archive = Archive::new();
     g.m.snapshot().store(&mut archive).unwrap();
-    let machine = archive.bytes("machine", 1).unwrap().to_vec();
+    let machine = archive.bytes("machine", 2).unwrap().to_vec();
     let mut refused = 0;
     for at in 0..machine.len() {
         let mut changed = machine.clone();
         changed[at] ^= 0x80;
-        archive.put_bytes("machine", 1, changed);
+        archive.put_bytes("machine", 2, changed);
         // Either an error or a state: no panic, whatever the bytes.
         match Snapshot::load(&archive) {
             Err(error) => {
@@ -396,9 +396,9 @@ fn a_state_that_no_machine_can_have_is_refused() {
         }
     }
     assert!(refused > 20, "{refused}");
-    archive.put_bytes("machine", 2, machine);
+    archive.put_bytes("machine", 3, machine);
     assert_eq!(
         Snapshot::load(&archive).unwrap_err().to_string(),
-        "part `machine` of the snapshot has version 2, and this build reads version 1"
+        "part `machine` of the snapshot has version 3, and this build reads version 2"
     );
 }

@@ -20,10 +20,11 @@ mod sites;
 mod sources;
 
 pub use hit::{
-    CoreFile, Interposer, InterposerConfig, PointView, ProbeNames, ProgramView, SavedTable, SymbolNames,
+    CoreFile, Interposer, InterposerConfig, Output, PointView, ProbeNames, ProgramView, SavedInterposer,
+    StoredInterposer, StoredInterposerError, SymbolNames,
 };
 pub use model::{
-    Arguments, Clock, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes, ProgramId,
-    Provided, Stats, Timer, Who,
+    Arguments, Clock, Definition, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,
+    ProgramId, Provided, Stats, Timer, Who,
 };
 pub use sites::{Way, way_of, why};

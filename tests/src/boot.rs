@@ -67,6 +67,11 @@ impl LinuxBoot {
         &self.initrd
     }
 
+    /// The guest.
+    pub fn into_guest(self) -> Guest {
+        self.guest
+    }
+
     /// What the kernel is told.
     pub fn cmdline(&self) -> String {
         self.guest.cmdline()

@@ -1,4 +1,5 @@
-//! Snapshots in files: a new process that goes on from one ends as the run that was never left.
+//! Sessions in files: a new process that goes on from one ends as the run that was never left, with the same digest,
+//! records, statistics and console. The guests are probed in every way (`src/resume.rs`).
 //!
 //! `TRAPLINE_SNAPSHOTS=1000` takes so many of each guest instead of a few.
 
@@ -29,5 +30,5 @@ fn an_embedded_guest_goes_on_from_a_file_in_a_new_process() {
 #[test]
 fn guest_linux_goes_on_from_a_file_in_a_new_process() {
     resumes("linux:cloud-amd64", 3);
-    resumes("linux:686", 3);
+    resumes("linux:686", 1);
 }

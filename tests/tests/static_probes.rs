@@ -11,7 +11,7 @@ use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_emu::{
     BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Stop, Trap, TrapInterposer, Verdict, WatchHit,
 };
-use trapline_interposer::{InsertErrorKind, Interposer, Place, ProgramId};
+use trapline_interposer::{InsertErrorKind, Interposer, Output, Place, ProgramId};
 use trapline_providers::sdt::{CallSites, Domain, GuestScene, Letter, MacroProbe, MacroProbes, Purpose};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::{interposer, root};
@@ -209,10 +209,10 @@ fn two_runs_with_a_macro_probe_end_alike_and_a_snapshot_leads_back() {
             guest.insert(&mut machine, &mut probes, guest.place(&probe), LOG_IP).unwrap();
             if let Some(limit) = limit {
                 assert_eq!(machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Limit);
-                let (saved, table) = (machine.snapshot(), probes.save());
+                let (saved, table) = (machine.snapshot(), probes.save(machine.core()));
                 run(&mut machine, &mut probes);
                 machine.restore(&saved).unwrap();
-                probes.restore(machine.core_mut(), &table);
+                probes.restore(machine.core_mut(), &table, Output::GoesOn);
             }
             run(&mut machine, &mut probes);
             (machine.digest(), machine.icount())
@@ -421,10 +421,10 @@ fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings()
             }
             if let Some(limit) = back {
                 machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit);
-                let (saved, table) = (machine.snapshot(), probes.save());
+                let (saved, table) = (machine.snapshot(), probes.save(machine.core()));
                 machine.run(Some(&mut probes as &mut dyn TrapInterposer), limit + limit / 2);
                 machine.restore(&saved).unwrap();
-                probes.restore(machine.core_mut(), &table);
+                probes.restore(machine.core_mut(), &table, Output::GoesOn);
             }
             machine.run(Some(&mut probes as &mut dyn TrapInterposer), 100_000_000);
             let console = String::from_utf8_lossy(machine.console()).into_owned();

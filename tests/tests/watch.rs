@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::cli::{Ran, trapline};
 use serde_json::Value;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, WatchKind};
-use trapline_interposer::{Interposer, Place};
+use trapline_interposer::{Interposer, Output, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::{interposer, root};
 use trapline_trace::Accessed;
@@ -370,14 +370,14 @@ fn a_saved_table_brings_its_watches_back() {
     );
     let places = vec![place(WatchKind::Write, DATA, DATA + 3), place(WatchKind::Execute, AT + 5, AT + 5)];
     let id = insert(&mut m, &mut probes, &text, places);
-    let (start, table) = (m.snapshot(), probes.save());
+    let (start, table) = (m.snapshot(), probes.save(m.core()));
     for _ in 0..3 {
         assert_eq!(m.run(Some(&mut probes), u64::MAX), Stop::Halted);
         assert_eq!((probes.locals(id)[..2].to_vec(), probes.stats().sites), (vec![3, 10], 1));
         probes.remove(m.core_mut(), id);
         assert_eq!(probes.stats().sites, 0);
         m.restore(&start).unwrap();
-        probes.restore(m.core_mut(), &table);
+        probes.restore(m.core_mut(), &table, Output::GoesOn);
         assert_eq!(probes.stats().sites, 2);
     }
 }

@@ -121,6 +121,8 @@ impl SubBuffer {
 pub struct Channel {
     ring: Vec<SubBuffer>,
     size: usize,
+    /// Sub-buffers that the ring had at first.
+    least: usize,
     /// Most sub-buffers that the ring may have.
     most: usize,
     /// The sub-buffer that is written; those before it in the ring are older.
@@ -178,9 +180,10 @@ impl Channel {
     #[must_use]
     pub fn new(config: ChannelConfig) -> Self {
         let size = config.sub_buffer_size.clamp(1, u32::MAX as usize);
-        let ring = std::iter::repeat_with(|| SubBuffer::new(size)).take(config.sub_buffers.max(1)).collect();
+        let least = config.sub_buffers.max(1);
+        let ring = std::iter::repeat_with(|| SubBuffer::new(size)).take(least).collect();
         let counts = Counts::default();
-        Self { ring, size, most: config.most_sub_buffers, write: 0, counts, lost: Vec::new() }
+        Self { ring, size, least, most: config.most_sub_buffers, write: 0, counts, lost: Vec::new() }
     }
 
     /// Bytes of a sub-buffer that a record with this much name and data occupies.

@@ -1,7 +1,9 @@
 //! Ranges of addresses that are watched, as a debug register has them.
 
+use serde::{Deserialize, Serialize};
+
 /// What a watch waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchKind {
     /// Execution of an instruction that begins in the range.
     Execute,
@@ -14,7 +16,7 @@ pub enum WatchKind {
 }
 
 /// A range of linear addresses, or of ports; both ends belong to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// What it waits for.
     pub kind: WatchKind,

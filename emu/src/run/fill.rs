@@ -272,8 +272,8 @@ impl Core {
         if !state.is(PageState::CODE) && self.watch_code_pages {
             self.announce_code_page(paddr);
         }
-        let page = &mut self.cpu.ram.pages[index as usize];
-        page.flags |= PageState::CODE;
+        self.cpu.ram.set_code(index, true);
+        let page = &self.cpu.ram.pages[index as usize];
         if page.is(PageState::ARMED) {
             if page.is(PageState::STALE) {
                 self.resync(index);
@@ -334,8 +334,8 @@ impl Core {
             } else {
                 self.cpu.drop_page_blocks(index);
                 self.cpu.forget_mappings(index);
+                self.cpu.ram.set_code(index, false);
                 let state = &mut self.cpu.ram.pages[index as usize];
-                state.flags &= !PageState::CODE;
                 state.flips = state.flips.saturating_add(1);
             }
         }
@@ -347,7 +347,8 @@ impl Core {
                 // A writable alias without execute rights cannot use the precise path.
                 self.cpu.drop_page_blocks(index);
                 self.cpu.forget_mappings(index);
-                self.cpu.ram.pages[index as usize].flags &= !(PageState::BOTH | PageState::CODE);
+                self.cpu.ram.pages[index as usize].flags &= !PageState::BOTH;
+                self.cpu.ram.set_code(index, false);
             }
         }
         self.cpu.ram.mark_dirty(index);

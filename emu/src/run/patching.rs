@@ -77,7 +77,10 @@ impl Core {
 
     /// Physical pages that code has been fetched from since they were last written, ascending.
     pub fn code_pages(&self) -> Vec<u64> {
-        let pages = self.cpu.ram.pages.iter().enumerate();
-        pages.filter(|(_, p)| p.is(PageState::CODE)).map(|(n, _)| n as u64 * PAGE).collect()
+        let words = (0..).zip(self.cpu.ram.code().iter()).filter(|(_, bits)| **bits != 0);
+        let pages = words.flat_map(|(n, bits): (u64, _)| {
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| 64 * n + bit)
+        });
+        pages.map(|page| page * PAGE).collect()
     }
 }

@@ -68,6 +68,7 @@ impl Core {
             user_contexts: self.cpu.user_contexts.clone(),
             narrow_stubs: self.narrow_stubs,
             console: self.saved_console.clone(),
+            code: self.cpu.ram.code().clone(),
         };
         Snapshot::new(self.identity.clone(), state, self.saved_pages.clone(), new_pages)
     }
@@ -92,6 +93,7 @@ impl Core {
         }
         self.restore_pages(s.pages());
         let state = s.state();
+        self.restore_code(&state.code);
         self.restore_cpu(state);
         self.cpu.user_exit_epoch += 1;
         self.cpu.hot.clock.icount = state.icount;
@@ -142,6 +144,20 @@ impl Core {
             self.restore_page(page, to);
         }
         self.saved_pages = to.clone();
+    }
+
+    /// Makes those pages `CODE` from which code had been fetched, so that the interposer is told of the others
+    /// ([`crate::TrapInterposer::code_page`]) when it would have been.
+    fn restore_code(&mut self, code: &Arc<Vec<u64>>) {
+        for page in self.cpu.ram.other_code(code) {
+            let state = self.cpu.ram.pages[page as usize];
+            if state.is(PageState::CODE) {
+                self.cpu.drop_page_blocks(page);
+            }
+            // The engine's TLB is emptied: nothing maps the page writable.
+            self.cpu.ram.pages[page as usize].flags &= !(PageState::BOTH | PageState::WRITABLE);
+            self.cpu.ram.set_code(page, !state.is(PageState::CODE));
+        }
     }
 
     fn restore_page(&mut self, page: u32, from: &PageTable) {

@@ -209,6 +209,24 @@ impl Core {
         self.watch_changed(&watch);
     }
 
+    /// The watches of [`Core::watch`] in their order, in which hits of one instruction are told: those of memory, of
+    /// ports and of execution.
+    pub fn watched(&self) -> [&[(u32, Watch)]; 3] {
+        [&self.watches.data, &self.watches.ports, &self.watches.code]
+    }
+
+    /// Makes the watches of a kind of [`Core::watched`] these.
+    pub fn set_watched(&mut self, kinds: [&[(u32, Watch)]; 3]) {
+        for (now, was) in kinds.into_iter().zip(self.watched().map(<[_]>::to_vec)) {
+            if now != was.as_slice() {
+                for (id, watch) in was {
+                    self.unwatch(id, watch.kind);
+                }
+                now.iter().for_each(|(id, watch)| self.watch(*id, *watch));
+            }
+        }
+    }
+
     /// Ends a watch; false when there is none such.
     pub fn unwatch(&mut self, id: u32, kind: WatchKind) -> bool {
         let list = self.watches.list(kind);

@@ -45,6 +45,9 @@ pub(crate) struct MachineState {
     /// Whether 32-bit code may call stubs: the guest may hold the address of one.
     pub narrow_stubs: bool,
     pub console: SavedConsole,
+    /// Pages from which code has been fetched since they were last written, a bit each. The guest cannot tell them;
+    /// the interposer is told of a page when it becomes one.
+    pub code: Arc<Vec<u64>>,
 }
 
 #[derive(Debug)]

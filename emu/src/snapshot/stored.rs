@@ -12,7 +12,7 @@ const VERSIONS: &str = "versions";
 const MACHINE: &str = "machine";
 const PAGES: &str = "pages";
 /// The version of the parts above, and of the CPU's and the TLB's state in them.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Pages that are compressed together.
 const RUN: usize = 64;
 /// No machine has more RAM: 3 GiB.
@@ -57,6 +57,9 @@ impl Snapshot {
         state.check().map_err(|what| wrong(MACHINE, format!("{what} is in no possible state")))?;
         if !identity.ram.is_multiple_of(PAGE) || identity.ram / PAGE > MOST_PAGES {
             return Err(wrong(IDENTITY, format!("no machine has {} bytes of memory", identity.ram)));
+        }
+        if state.code.len() as u64 != (identity.ram / PAGE).div_ceil(64) {
+            return Err(wrong(MACHINE, "its list of code pages is of another size than its memory"));
         }
         let mut pages = PageTable::zeroed((identity.ram / PAGE) as u32);
         expand(from.bytes(PAGES, VERSION)?, &mut pages).ok_or_else(|| wrong(PAGES, "bad page data"))?;

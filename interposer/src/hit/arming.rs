@@ -2,14 +2,14 @@
 
 use super::Interposer;
 use crate::model::{
-    Address, INT3, InsertError, InsertErrorKind, Place, Point, Probe, Program, ProgramId, Provided, Rest, Who,
+    Address, Definition, INT3, InsertError, InsertErrorKind, Place, Point, Program, ProgramId, Provided, Who,
 };
 use crate::sources::disable_watch;
 use std::borrow::Borrow;
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_emu::symbols::UserModule;
-use trapline_rpn::{LinkedProbe, LinkedProgram};
+use trapline_rpn::LinkedProgram;
 
 /// What stands at a `lock nop` site: where a call was, and where a tail call was.
 const FIVE_NOPS: [u8; 5] = [0x90; 5];
@@ -28,36 +28,16 @@ impl Interposer {
         places: Vec<P>,
     ) -> Result<ProgramId, InsertError> {
         let program = program.borrow();
-        let points: Vec<Point> = places.into_iter().map(P::into).collect();
-        if points.len() != program.probes.len() {
-            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: points.len() };
-            return Err(InsertError { probe: 0, kind });
-        }
-        for (probe, (linked, Point { place, provided })) in program.probes.iter().zip(&points).enumerate() {
-            let checked =
-                self.sources.watches.check(place).and_then(|()| check_opcode(core, place, linked.opcode));
-            let checked = checked.and_then(|()| self.check_processes(provided.as_ref()));
+        let definition = Definition::new(name, program, places)?;
+        for (probe, (linked, own)) in program.probes.iter().zip(&definition.probes).enumerate() {
+            let checked = self.sources.watches.check(&own.place);
+            let checked = checked.and_then(|()| check_opcode(core, &own.place, linked.opcode));
+            let checked = checked.and_then(|()| self.check_processes(own.rest.provided.as_ref()));
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
-        let id = self.inserted.programs.len();
         let first = self.inserted.probes.len();
-        self.inserted.gv.resize(self.inserted.gv.len().max(program.header.gvars as usize), 0);
-        for (linked, point) in program.probes.iter().zip(points) {
-            let probe = self.new_probe(id as u32, linked, point);
-            self.inserted.probes.push(probe);
-        }
-        let own = first..self.inserted.probes.len();
-        self.inserted.programs.push(Program {
-            name: name.to_string(),
-            module: program.header.name.clone(),
-            id: program.header.id,
-            lv: vec![0; program.header.vars as usize],
-            tellers: own.clone().filter(|&probe| self.inserted.probes[probe].place.only_tells()).collect(),
-            probes: own.collect(),
-            removed: false,
-            stop_at: None,
-            counted: 0,
-        });
+        let awaited = self.stops.after.is_some();
+        let id = self.inserted.push(Arc::new(definition), &mut self.filters, awaited);
         self.sources.modules.note_points(first, &self.inserted.probes);
         let mut users = Vec::new();
         for probe in first..self.inserted.probes.len() {
@@ -74,44 +54,6 @@ impl Interposer {
         self.enable_user(core, &users);
         self.arm_modules(core);
         Ok(ProgramId(id))
-    }
-
-    /// A probe point that is not enabled yet.
-    fn new_probe(&mut self, program: u32, linked: &LinkedProbe, point: Point) -> Probe {
-        let processes = point.provided.as_ref().and_then(|provided| provided.processes.as_ref());
-        let filter = processes.map(|processes| self.filters.add(processes));
-        let maxhits = u64::from(linked.maxhits);
-        let mut probe = Probe {
-            program,
-            handler: linked.handler.clone(),
-            answers: matches!(point.place, Place::Question { .. }),
-            place: point.place,
-            at_call: point.provided.as_ref().is_some_and(|provided| provided.at_call),
-            arguments: point.provided.as_ref().map(|provided| Arc::clone(&provided.arguments)),
-            major: linked.major,
-            minor: linked.minor,
-            ignore: linked.ignore,
-            limit: if self.stops.after.is_some() { 0 } else { maxhits },
-            rest: Box::new(Rest {
-                maxhits,
-                offset: linked.location.offset,
-                group: linked.group.clone(),
-                kind: linked.kind.clone(),
-                provided: point.provided,
-                errors: 0,
-                lines: linked.lines.clone(),
-            }),
-            logonfault: linked.logonfault,
-            filter,
-            guarded: false,
-            spent: false,
-            enabled: false,
-            seen: 0,
-            run: 0,
-            hit: 0,
-        };
-        probe.guarded = probe.is_guarded();
-        probe
     }
 
     /// Whether it can be told whose process is running, where that matters.
@@ -142,7 +84,7 @@ impl Interposer {
         on: bool,
     ) -> Result<(), InsertErrorKind> {
         let Some(program) = self.inserted.programs.get(id.0).filter(|p| !p.removed) else { return Ok(()) };
-        let Some(&index) = program.probes.get(probe) else { return Ok(()) };
+        let Some(index) = program.probes.clone().nth(probe) else { return Ok(()) };
         if !on {
             self.disable(core, index);
             return Ok(());
@@ -222,16 +164,16 @@ impl Interposer {
         let Some(id) = self.inserted.probes[probe].rest.provided.as_ref().map(|provided| provided.id) else {
             return;
         };
-        let same = |&&other: &&usize| {
+        let same = |&other: &usize| {
             let other = &self.inserted.probes[other];
             other.enabled && other.rest.provided.as_ref().is_some_and(|provided| provided.id == id)
         };
-        let tellers: Vec<usize> = program.tellers.iter().filter(same).copied().collect();
+        let tellers: Vec<usize> = program.tellers().filter(same).collect();
         if tellers.is_empty() {
             return;
         }
-        let mut others = program.probes.iter().filter(same);
-        if !others.any(|&other| !self.inserted.probes[other].place.only_tells()) {
+        let mut others = program.probes.clone().filter(same);
+        if !others.any(|other| !self.inserted.probes[other].place.only_tells()) {
             tellers.into_iter().for_each(|teller| self.disable(core, teller));
         }
     }
@@ -254,7 +196,7 @@ impl Interposer {
         self.sources.watches.selecting = false;
         match self.sources.watches.one_too_many(&self.inserted.probes) {
             Some((program, kind)) => {
-                Err((self.inserted.programs.get(program as usize).map_or("", |p| &p.name), kind))
+                Err((self.inserted.programs.get(program as usize).map_or("", Program::name), kind))
             }
             None => Ok(()),
         }
@@ -275,24 +217,28 @@ impl Interposer {
         }
     }
 
-    /// The instruction count at which the next timer that counts instructions is due: a run must stop there, and
+    /// The instruction count at which the next timer that counts instructions is due, or kernel modules are to be looked
+    /// for: a run must stop there, and
     /// [`Interposer::tick`] must follow each stop.
     pub fn next_tick(&self) -> Option<u64> {
-        self.sources.timers.next_tick()
+        self.sources.timers.next_tick().into_iter().chain(self.sources.modules.next_look()).min()
     }
 
-    /// Runs the handlers of timers that are due. The machine stands between two instructions.
-    pub fn tick(&mut self, core: &mut Core) {
+    /// Runs the handlers of timers that are due, and answers whether any was. The machine stands between two instructions.
+    pub fn tick(&mut self, core: &mut Core) -> bool {
         let probes = self.sources.timers.probes();
         if probes.is_empty() {
-            return;
+            return false;
         }
+        let mut any = false;
         for number in probes {
             if self.sources.timers.take_due(core, number) {
+                any = true;
                 self.hit_without_site(core, number, None, None);
             }
         }
         self.sources.timers.set_alarm(core);
+        any
     }
 }
 

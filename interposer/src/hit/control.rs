@@ -1,13 +1,8 @@
-//! Control from outside, between runs: what there is, and the whole table saved and put back.
-//!
-//! Nothing here runs while the guest does.
+//! What there is, seen from outside between runs.
 
 use super::Interposer;
-use super::life::ParkedHits;
-use crate::model::{Place, Probe, Program, ProgramId};
-use crate::sites::SavedSites;
-use crate::sources::{SavedModules, UserProbes, Words, data_watches};
-use trapline_emu::Core;
+use crate::model::{Place, Program, ProgramId};
+use crate::sources::data_watches;
 
 /// A program as it is now.
 #[derive(Debug)]
@@ -47,21 +42,6 @@ pub struct PointView<'a> {
     pub ignored: u64,
 }
 
-/// The probe table at one moment: programs, what is enabled and armed, variables and counters of each probe point.
-/// Not in it: records, their sequence numbers, statistics.
-#[derive(Clone)]
-pub struct SavedTable {
-    gv: Vec<u64>,
-    programs: Vec<Program>,
-    probes: Vec<Probe>,
-    modules: SavedModules,
-    sites: SavedSites,
-    words: Words,
-    user: UserProbes,
-    parked: ParkedHits,
-    frozen: bool,
-}
-
 impl Interposer {
     /// The programs that are there, in order of insertion.
     pub fn programs(&self) -> Vec<ProgramView<'_>> {
@@ -81,7 +61,7 @@ impl Interposer {
     }
 
     fn view<'a>(&'a self, id: ProgramId, program: &'a Program, sites: &[usize]) -> ProgramView<'a> {
-        let point = |&index: &usize| {
+        let point = |index: usize| {
             let probe = self.inserted.probes.get(index)?;
             Some(PointView {
                 place: &probe.place,
@@ -97,58 +77,14 @@ impl Interposer {
         };
         ProgramView {
             id,
-            name: &program.name,
+            name: program.name(),
             hits: self.hits_of(program),
             locals: &program.lv,
-            points: program.probes.iter().filter_map(point).collect(),
+            points: program.probes.clone().filter_map(point).collect(),
         }
     }
 
     pub(super) fn hits_of(&self, program: &Program) -> u64 {
-        program.probes.iter().filter_map(|&p| self.inserted.probes.get(p)).map(|p| p.run).sum()
-    }
-
-    /// Saves the table.
-    pub fn save(&self) -> SavedTable {
-        SavedTable {
-            gv: self.inserted.gv.clone(),
-            programs: self.inserted.programs.clone(),
-            probes: self.inserted.probes.clone(),
-            modules: self.sources.modules.save(),
-            sites: self.sites.save(),
-            words: self.sources.words.clone(),
-            user: self.sources.user.clone(),
-            parked: self.parked.clone(),
-            frozen: self.runner.asked.frozen_after.is_some(),
-        }
-    }
-
-    /// Puts a saved table back, when guest memory has already been. What is armed is then what was.
-    pub fn restore(&mut self, core: &mut Core, saved: &SavedTable) {
-        for (probe, watch) in data_watches(&self.inserted.probes) {
-            core.unwatch(probe, watch.kind);
-        }
-        self.sites.restore(core, &saved.sites);
-        self.inserted.gv.clone_from(&saved.gv);
-        self.inserted.programs.clone_from(&saved.programs);
-        self.inserted.probes.clone_from(&saved.probes);
-        self.sources.modules.restore(&saved.modules);
-        self.sources.words.clone_from(&saved.words);
-        self.sources.user.clone_from(&saved.user);
-        for (probe, watch) in data_watches(&self.inserted.probes) {
-            core.watch(probe, watch);
-        }
-        self.parked.clone_from(&saved.parked);
-        self.hit.clear();
-        self.runner.asked.frozen_after = saved.frozen.then_some(self.stats.hits);
-        self.stops.fired.clear();
-        self.stops.by = None;
-        let (sources, mut reach) = self.reach();
-        sources.timers.restart(core, reach.probes);
-        // The machine may still know a page as one that code was fetched from, and would not announce it again.
-        for page in core.code_pages() {
-            sources.user.arm_page(core, page, &mut reach);
-        }
-        sources.modules.arm(core, &mut reach);
+        program.probes.clone().filter_map(|p| self.inserted.probes.get(p)).map(|p| p.run).sum()
     }
 }

@@ -200,9 +200,7 @@ impl Interposer {
         }
         if std::mem::take(&mut self.runner.asked.wrote) && at_site {
             // It may have written the very instruction: what runs is what stands there now.
-            if let Some(site) = self.sites.get_mut(self.hit.site).filter(|site| site.is_rewritten(core)) {
-                site.forget_way(core);
-            }
+            self.sites.displace_anew(core, self.hit.site);
         }
     }
 
@@ -210,8 +208,8 @@ impl Interposer {
     fn failed(&mut self, index: u32) {
         self.stats.exceptions += 1;
         let probe = &mut self.inserted.probes[index as usize];
-        probe.rest.errors += 1;
-        if probe.rest.errors > 1 {
+        probe.errors += 1;
+        if probe.errors > 1 {
             return;
         }
         let thrown = self.runner.vm.unhandled();

@@ -9,14 +9,18 @@
 //! Invariant: no two parked hits have the same task and stack pointer.
 
 use crate::model::ProgramId;
+use serde::{Deserialize, Serialize};
 use trapline_emu::{Access, Core, Seg};
 use trapline_trace::TakenOut;
 
 /// Hits that may be parked. Past this the oldest goes first: its task has died, as a rule.
 const MOST_PARKED: usize = 1024;
 
+/// No count comes so far.
+pub(crate) const MOST_COUNTED: u64 = 1 << 62;
+
 /// A program whose hit in progress is to stop the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Due {
     pub program: ProgramId,
     /// A handler asked for it, for good.
@@ -24,7 +28,7 @@ pub(crate) struct Due {
 }
 
 /// A probe that waits for the completion of the instruction before it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Awaiting {
     pub probe: u32,
     /// Offset in CS of the site.
@@ -32,7 +36,7 @@ pub(crate) struct Awaiting {
 }
 
 /// A probe's part in a hit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub probe: u32,
     /// Which of the probe's runs it was, from 1; `None` if `ignore` passed over the hit.
@@ -40,7 +44,7 @@ pub(crate) struct Part {
 }
 
 /// How far the hit in progress has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// It is over, or its handlers run.
     #[default]
@@ -50,7 +54,7 @@ pub(crate) enum Stage {
 }
 
 /// The hit in progress. Most hits touch the first three fields only.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Hit {
     pub site: usize,
     pub stage: Stage,
@@ -86,7 +90,7 @@ impl Hit {
 }
 
 /// Where a task stands: what a hit is told by.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// EIP.
     ip: u64,
@@ -103,7 +107,7 @@ impl Origin {
 }
 
 /// Whose code runs: a task, as far as the CPU shows it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Task {
     user: bool,
     cr3: u64,
@@ -131,7 +135,7 @@ impl PartialEq for Task {
 }
 
 /// Why a hit is parked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Why {
     /// Its instruction faulted: it is tried again, with its handlers.
     Faulted,
@@ -140,7 +144,7 @@ pub(crate) enum Why {
 }
 
 /// A hit whose instruction has not completed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Parked {
     pub why: Why,
     pub site: usize,
@@ -156,7 +160,7 @@ pub(crate) struct Parked {
 }
 
 /// All parked hits, the oldest first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ParkedHits {
     list: Vec<Parked>,
 }
@@ -226,6 +230,11 @@ impl ParkedHits {
     /// Takes out the hits of a site, whose instruction is another now.
     pub fn take_site(&mut self, site: usize) -> Vec<Parked> {
         self.list.extract_if(.., |parked| parked.site == site).collect()
+    }
+
+    /// Whether they can be parked hits: not more than there can be.
+    pub fn is_sound(&self) -> bool {
+        self.list.len() <= MOST_PARKED && self.list.iter().all(|parked| parked.counted < MOST_COUNTED)
     }
 
     /// A probe is disabled: it has no part in any of them any more.

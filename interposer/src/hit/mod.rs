@@ -9,28 +9,33 @@ mod arming;
 mod asked;
 mod control;
 mod core_file;
+mod digest;
 mod handler;
 mod host;
+mod inserted;
 mod life;
 mod names;
 mod process;
 mod record;
 mod resume;
 mod return_probes;
+mod saved;
 mod service;
 mod stacks;
 mod stops;
 mod stub;
 
 pub use asked::SymbolNames;
-pub use control::{PointView, ProgramView, SavedTable};
+pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
 pub use names::ProbeNames;
+pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 
-use crate::model::{HandlerError, Probe, Program, ProgramId, Stats};
+use crate::model::{HandlerError, ProgramId, Stats};
 use crate::sites::{Site, SiteTable};
 use crate::sources::{Reach, Sources, data_watches, stays_on};
 use handler::Runner;
+use inserted::Inserted;
 use life::{Hit, Origin, ParkedHits, Stage, Why};
 use process::Filters;
 use record::{Recorder, accessed};
@@ -53,28 +58,34 @@ pub struct InterposerConfig {
     pub max_steps: Option<u32>,
 }
 
-/// The programs that were inserted, their probe points and variables.
-#[derive(Default)]
-struct Inserted {
-    gv: Vec<u64>,
-    programs: Vec<Program>,
-    probes: Vec<Probe>,
-}
-
 /// The probe table, and the state of the hit in progress.
+///
+/// Of each part it is said what becomes of it when the interposer is saved ([`Interposer::save`]): *state* is saved and put
+/// back, *configuration* is the same in whatever a saved state is restored to, and a *cache* follows from the rest.
 pub struct Interposer {
+    /// Configuration. It reads guest memory, and keeps nothing.
     profile: Option<Box<dyn OsProfile>>,
+    /// State, but for what programs are, which never changes and is shared.
     inserted: Inserted,
+    /// State: which sites there are, in which order, armed or not, with which bytes. Cache: how they are displaced. The
+    /// machine's own view of them, hits in line included, is a cache too.
     sites: SiteTable,
+    /// State: where modules, pages, words were found, when timers are due. Configuration: which watches are taken.
     sources: Sources,
+    /// Cache: the answers hold until ring 3 is left, and are asked again.
     filters: Filters,
-    /// The hit in progress.
+    /// State. The hit in progress.
     hit: Hit,
-    /// Hits whose instruction faulted or was interrupted.
+    /// State. Hits whose instruction faulted or was interrupted.
     parked: ParkedHits,
+    /// State: a frozen channel, core files and errors that were not fetched. Configuration: the budget of handlers, names
+    /// of symbols. The interpreter keeps nothing from one run to the next.
     runner: Runner,
+    /// State: the channels. Configuration: items of records, depth of stacks. Cache: what the unwinder has read.
     recorder: Recorder,
+    /// State.
     stops: Stops,
+    /// State.
     stats: Stats,
 }
 
@@ -155,7 +166,8 @@ impl TrapInterposer for Interposer {
         }
         self.hit.awaiting.clear();
         self.hit.due.clear();
-        self.stops.counted -= std::mem::take(&mut self.hit.counted);
+        let counted = std::mem::take(&mut self.hit.counted);
+        self.stops.counted = self.stops.counted.saturating_sub(counted);
         let mut records = std::mem::take(&mut self.hit.held);
         records.append(self.recorder.channels.take_out());
         let probes = &self.inserted.probes;
@@ -181,8 +193,7 @@ impl TrapInterposer for Interposer {
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
         let mut of_modules = false;
         for index in self.sites.on_page(page) {
-            let Some(site) = self.sites.get_mut(index).filter(|site| site.armed) else { continue };
-            if site.look_again(core) {
+            if self.sites.look_again(core, index) {
                 self.leave_parked(core, index);
                 self.stats.rewritten += 1;
                 of_modules |= self.has_module_probe(index);
@@ -345,13 +356,13 @@ impl Interposer {
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.
     pub fn probe(&self, id: u32) -> Option<(&str, u32, u32, u64)> {
         let p = self.inserted.probes.get(id as usize)?;
-        Some((&self.inserted.programs.get(p.program as usize)?.name, p.major, p.minor, p.run))
+        Some((self.inserted.programs.get(p.program as usize)?.name(), p.major, p.minor, p.run))
     }
 
     /// Runs of each probe of a program, in the order of its probe points.
     pub fn runs(&self, id: ProgramId) -> Vec<u64> {
-        let ids = self.inserted.programs.get(id.0).map(|p| p.probes.as_slice()).unwrap_or_default();
-        ids.iter().filter_map(|&p| self.inserted.probes.get(p)).map(|p| p.run).collect()
+        let own = self.inserted.programs.get(id.0).map(|p| p.probes.clone()).unwrap_or_default();
+        self.inserted.probes.get(own).unwrap_or_default().iter().map(|p| p.run).collect()
     }
 
     /// Local variables of a program.

@@ -20,7 +20,7 @@ impl<'a> ProbeNames<'a> {
     /// The program that a probe point belongs to, with the codes of the probe point.
     pub fn program(&self, number: u32) -> Option<(&'a str, u32, u32)> {
         let probe = self.probes.get(number as usize)?;
-        Some((&self.programs.get(probe.program as usize)?.name, probe.major, probe.minor))
+        Some((self.programs.get(probe.program as usize)?.name(), probe.major, probe.minor))
     }
 
     /// The symbol that holds a byte of a kernel module that a recorded stack goes through, and how far into it.
@@ -30,7 +30,7 @@ impl<'a> ProbeNames<'a> {
 
     /// Handlers that exceptions ended, of each probe where there were any: its number and how many.
     pub fn errors(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
-        let counts = (0..).zip(self.probes.iter().map(|probe| probe.rest.errors));
+        let counts = (0..).zip(self.probes.iter().map(|probe| probe.errors));
         counts.filter(|(_, errors)| *errors > 0)
     }
 }

@@ -120,9 +120,9 @@ impl Interposer {
         let probe = &self.inserted.probes[index as usize];
         let program = &self.inserted.programs[probe.program as usize];
         let head = TraceHead {
-            module: program.module.as_bytes(),
+            module: program.definition.module.as_bytes(),
             offset: probe.rest.offset,
-            id: program.id,
+            id: program.definition.id,
             major: probe.major,
             minor: probe.minor,
         };

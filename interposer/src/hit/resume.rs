@@ -2,7 +2,7 @@
 
 use super::Interposer;
 use super::life::{Parked, Part, Stage, Why};
-use crate::sites::{Displaced, emulate};
+use crate::sites::{Displaced, Site, emulate};
 use trapline_emu::{Core, Trap, Verdict};
 
 impl Interposer {
@@ -73,7 +73,7 @@ impl Interposer {
     #[cold]
     pub(super) fn give_up(&mut self, core: &mut Core, parked: Parked) {
         self.stats.dropped += parked.held.len() as u64;
-        self.stops.counted -= parked.counted;
+        self.stops.counted = self.stops.counted.saturating_sub(parked.counted);
         for probe in parked.expired {
             self.disable(core, probe as usize);
         }
@@ -109,16 +109,18 @@ impl Interposer {
         let sequel = self.hit.rare && self.hit.has_sequel();
         let at_once = trap.in_line && !sequel;
         self.hit.stage = Stage::Displaced;
+        // Whether a hit with a sequel is stepped is not to depend on whether the site was hit before.
+        let lacks_way = |site: &Site| site.wide != core.env().code64() || sequel && site.displaced.is_none();
+        if self.sites.get(self.hit.site).is_some_and(lacks_way) {
+            self.sites.displace(core, self.hit.site, trap.linear, trap.ip);
+        }
         if sequel && self.must_step() {
             // Its completion is known at once, between two instructions.
             self.stats.stepped += 1;
             return Verdict::Step;
         }
-        let Some(site) = self.sites.get_mut(self.hit.site) else { return Verdict::Step };
-        if site.wide != core.env().code64() {
-            site.displace(core, trap.linear, trap.ip);
-        }
         loop {
+            let Some(site) = self.sites.get(self.hit.site) else { return Verdict::Step };
             match &site.displaced {
                 Some(Displaced::Emulated(_)) if at_once => {
                     self.stats.emulated += 1;
@@ -149,7 +151,7 @@ impl Interposer {
                     self.stats.stepped += 1;
                     return Verdict::Step;
                 }
-                _ => site.displace(core, trap.linear, trap.ip),
+                _ => self.sites.displace(core, self.hit.site, trap.linear, trap.ip),
             }
         }
     }

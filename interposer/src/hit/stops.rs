@@ -2,12 +2,13 @@
 
 use super::Interposer;
 use super::life::Due;
-use crate::model::ProgramId;
+use crate::model::{Program, ProgramId};
+use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, Stop};
 use trapline_rpn::Outcome;
 
 /// Stops that are asked for, and that have happened.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Stops {
     /// Programs whose awaited hit has completed.
     pub fired: Vec<ProgramId>,
@@ -36,7 +37,7 @@ impl Interposer {
     pub fn stop_at_hit(&mut self, id: ProgramId, at: Option<u64>) {
         let Some(program) = self.inserted.programs.get(id.0) else { return };
         let counted = self.hits_of(program);
-        for &index in &program.probes {
+        for index in program.probes.clone() {
             if let Some(probe) = self.inserted.probes.get_mut(index) {
                 // A limit of 0 sends each hit to `last_hit`.
                 let awaited = at.is_some() || self.stops.after.is_some();
@@ -133,6 +134,6 @@ impl Interposer {
     /// The name of the program whose handler has ended the run, once.
     pub fn take_stopped_by(&mut self) -> Option<&str> {
         let id = self.stops.by.take()?;
-        self.inserted.programs.get(id.0).map(|program| program.name.as_str())
+        self.inserted.programs.get(id.0).map(Program::name)
     }
 }

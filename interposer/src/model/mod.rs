@@ -9,10 +9,10 @@ mod stats;
 
 pub use error::{InsertError, InsertErrorKind};
 pub use place::{Clock, Place, Timer};
-pub use probe::ProgramId;
+pub use probe::{Definition, ProgramId};
 pub use processes::{Processes, Who};
 pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use stats::Stats;
 
 pub(crate) use place::{Address, INT3};
-pub(crate) use probe::{Probe, Program, Rest};
+pub(crate) use probe::{Probe, Program};

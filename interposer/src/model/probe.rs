@@ -1,29 +1,85 @@
 //! Programs and their probe points.
 
+use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
-use super::provided::{Arguments, Provided};
+use super::provided::{Arguments, Point, Provided};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
-use trapline_rpn::{Lines, Verified};
+use trapline_rpn::{Lines, LinkedProbe, LinkedProgram, Verified};
 
 /// A program that was inserted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProgramId(pub(crate) usize);
+
+/// A program as it is inserted: what of it never changes. Whatever is saved shares it.
+pub struct Definition {
+    pub(crate) name: String,
+    /// `name =` and `id =`, for stack traces.
+    pub(crate) module: String,
+    pub(crate) id: u32,
+    /// Its local variables, and the global ones that it needs.
+    pub(crate) vars: usize,
+    pub(crate) gvars: usize,
+    /// Its probe points as they are before anything has happened. Their program and their filter are not known yet.
+    pub(crate) probes: Vec<Probe>,
+    /// Those that only tell a program that somebody listens.
+    pub(crate) tellers: Vec<usize>,
+}
+
+impl Definition {
+    /// A linked program with a place for each of its probe points, in order.
+    ///
+    /// # Errors
+    /// There are more places than probe points, or fewer.
+    pub fn new<P: Into<Point>>(
+        name: &str,
+        program: &LinkedProgram,
+        places: Vec<P>,
+    ) -> Result<Self, InsertError> {
+        if places.len() != program.probes.len() {
+            let kind = InsertErrorKind::Places { probes: program.probes.len(), places: places.len() };
+            return Err(InsertError { probe: 0, kind });
+        }
+        let points = program.probes.iter().zip(places.into_iter().map(P::into));
+        let probes: Vec<Probe> = points.map(|(linked, point)| Probe::new(linked, point)).collect();
+        let tellers =
+            (0..).zip(&probes).filter(|(_, probe)| probe.place.only_tells()).map(|(n, _)| n).collect();
+        Ok(Self {
+            name: name.to_owned(),
+            module: program.header.name.clone(),
+            id: program.header.id,
+            vars: program.header.vars as usize,
+            gvars: program.header.gvars as usize,
+            probes,
+            tellers,
+        })
+    }
+}
 
 /// An inserted program.
 #[derive(Clone)]
 pub(crate) struct Program {
-    pub name: String,
-    /// `name =` and `id =`, for stack traces.
-    pub module: String,
-    pub id: u32,
+    pub definition: Arc<Definition>,
     pub lv: Vec<u64>,
-    pub probes: Vec<usize>,
-    /// Those that only tell a program that somebody listens.
-    pub tellers: Vec<usize>,
+    /// The numbers of its probe points.
+    pub probes: Range<usize>,
     pub removed: bool,
     /// The hit after which the run is to stop, and hits counted towards it.
     pub stop_at: Option<u64>,
     pub counted: u64,
+}
+
+impl Program {
+    /// Its name as it was given.
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    /// The numbers of its probe points that only tell a program that somebody listens.
+    pub fn tellers(&self) -> impl Iterator<Item = usize> {
+        self.definition.tellers.iter().map(|teller| self.probes.start + teller)
+    }
 }
 
 /// One probe point. What every hit touches is in its first cache line.
@@ -55,11 +111,12 @@ pub(crate) struct Probe {
     pub filter: Option<u32>,
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
-    pub rest: Box<Rest>,
+    /// Handlers that an exception ended.
+    pub errors: u64,
+    pub rest: Arc<Rest>,
 }
 
-/// What of a probe point no hit but the last touches.
-#[derive(Clone)]
+/// What of a probe point never changes, and no hit but the last touches.
 pub(crate) struct Rest {
     pub maxhits: u64,
     /// How far it is from the start of its module, for stack traces.
@@ -68,13 +125,46 @@ pub(crate) struct Rest {
     pub kind: Option<String>,
     /// What its provider says of it.
     pub provided: Option<Provided>,
-    /// Handlers that an exception ended.
-    pub errors: u64,
     /// Source line of each instruction of the handler.
     pub lines: Lines,
 }
 
 impl Probe {
+    /// A probe point that is not enabled yet.
+    fn new(linked: &LinkedProbe, point: Point) -> Self {
+        let maxhits = u64::from(linked.maxhits);
+        let provided = point.provided.as_ref();
+        Self {
+            program: 0,
+            handler: linked.handler.clone(),
+            answers: matches!(point.place, Place::Question { .. }),
+            at_call: provided.is_some_and(|provided| provided.at_call),
+            arguments: provided.map(|provided| Arc::clone(&provided.arguments)),
+            place: point.place,
+            major: linked.major,
+            minor: linked.minor,
+            ignore: linked.ignore,
+            limit: maxhits,
+            rest: Arc::new(Rest {
+                maxhits,
+                offset: linked.location.offset,
+                group: linked.group.clone(),
+                kind: linked.kind.clone(),
+                provided: point.provided,
+                lines: linked.lines.clone(),
+            }),
+            logonfault: linked.logonfault,
+            filter: None,
+            guarded: false,
+            spent: false,
+            enabled: false,
+            seen: 0,
+            run: 0,
+            hit: 0,
+            errors: 0,
+        }
+    }
+
     /// Whether a hit is looked at more closely before its handler runs.
     pub fn is_guarded(&self) -> bool {
         self.filter.is_some() || self.place.is_behind() || self.spent

@@ -3,6 +3,7 @@
 //! The interposer arms places and runs handlers. What a `push arg, n` means at a place depends on conventions that only
 //! the provider knows; it hands them in here, behind a small trait that sees the guest without touching it.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use trapline_emu::Core;
@@ -55,7 +56,7 @@ impl From<Place> for Point {
 }
 
 /// The first failure of a probe's handler.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandlerError {
     /// Number of the probe, as its records have it.
     pub probe: u32,

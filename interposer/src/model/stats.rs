@@ -1,7 +1,9 @@
 //! Counters of what happened at probes.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters of everything that happened at probes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Sites and watches armed now.
     pub sites: u64,
@@ -47,4 +49,60 @@ pub struct Stats {
     pub dump_exits: u64,
     /// `exit 3` beyond the core files that may be taken.
     pub cores_left_out: u64,
+}
+
+impl Stats {
+    /// Whether they can be counts: none comes near the end of numbers.
+    pub(crate) fn is_sound(&self) -> bool {
+        const MOST: u64 = 1 << 62;
+        let Self {
+            sites,
+            traps,
+            hits,
+            exceptions,
+            emulated,
+            out_of_line,
+            stepped,
+            faulted,
+            traces_dropped,
+            dropped,
+            rewritten,
+            by_mapping,
+            by_content,
+            words_raised,
+            words_left,
+            ignored,
+            wraps,
+            no_user_context,
+            frozen,
+            debugger_exits,
+            dump_exits,
+            cores_left_out,
+        } = *self;
+        let all = [
+            sites,
+            traps,
+            hits,
+            exceptions,
+            emulated,
+            out_of_line,
+            stepped,
+            faulted,
+            traces_dropped,
+            dropped,
+            rewritten,
+            by_mapping,
+            by_content,
+            words_raised,
+            words_left,
+            ignored,
+            wraps,
+            no_user_context,
+            frozen,
+            debugger_exits,
+            dump_exits,
+            cores_left_out,
+        ];
+        all.iter().all(|count| *count < MOST)
+    }
 }

@@ -1,10 +1,11 @@
 //! One site: what is armed there, how its instruction is displaced, and which probes are on it.
 
 use super::displace::{self, Displaced};
+use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, PAGE, PatchError, Watch};
 
 /// A stub that calls through a pointer arrive at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stub {
     pub address: u64,
     /// Whether the pointer has 8 bytes.

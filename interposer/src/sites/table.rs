@@ -1,8 +1,13 @@
 //! The table: sites by physical address, by watched range and by stub.
 
+mod saved;
+
+pub(crate) use saved::SavedSites;
+
 use super::Way;
 use super::site::{Site, Stub, bytes_at};
 use crate::model::{InsertErrorKind, Probe};
+use saved::Pieces;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, PAGE, PatchError, Watch};
 
@@ -17,26 +22,8 @@ pub(crate) struct SiteTable {
     by_stub: Vec<usize>,
     /// Sites that the last probe has left since this was asked for.
     emptied: Vec<usize>,
-}
-
-/// The table at one moment.
-#[derive(Clone)]
-pub(crate) struct SavedSites {
-    list: Vec<SavedSite>,
-    by_paddr: BTreeMap<u64, usize>,
-    by_range: BTreeMap<(u64, u64), usize>,
-    by_stub: Vec<usize>,
-}
-
-#[derive(Clone)]
-struct SavedSite {
-    paddr: u64,
-    watch: Option<Watch>,
-    stub: Option<Stub>,
-    patch: u8,
-    behind: bool,
-    probes: Vec<u32>,
-    armed: bool,
+    /// What was saved of the sites, piece by piece, where that is what they are.
+    saved: Pieces,
 }
 
 impl SiteTable {
@@ -45,9 +32,32 @@ impl SiteTable {
         self.list.get(index)
     }
 
-    #[inline(always)]
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut Site> {
-        self.list.get_mut(index)
+    /// Finds out how a site is displaced.
+    #[cold]
+    pub fn displace(&mut self, core: &mut Core, index: usize, linear: u64, ip: u64) {
+        let Some(site) = self.list.get_mut(index) else { return };
+        site.displace(core, linear, ip);
+        if site.is_rewritten(core) {
+            // That holds only as long as memory has these bytes.
+            self.saved.forget(index);
+        }
+    }
+
+    /// How a site is displaced is to be found out anew, if its bytes are others than when it was last looked at.
+    pub fn displace_anew(&mut self, core: &mut Core, index: usize) {
+        if let Some(site) = self.list.get_mut(index).filter(|site| site.is_rewritten(core)) {
+            site.forget_way(core);
+        }
+    }
+
+    /// Reads the bytes of an armed site again; whether they are others.
+    pub fn look_again(&mut self, core: &mut Core, index: usize) -> bool {
+        let armed = self.list.get_mut(index).filter(|site| site.armed);
+        let changed = armed.is_some_and(|site| site.look_again(core));
+        if changed {
+            self.saved.forget(index);
+        }
+        changed
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Site> {
@@ -98,6 +108,7 @@ impl SiteTable {
             self.list.push(Site::new(paddr));
             self.list.len() - 1
         });
+        self.saved.forget(index);
         let site = &mut self.list[index];
         if site.stub.is_some() {
             return Err(PatchError::Taken(paddr).into());
@@ -162,6 +173,7 @@ impl SiteTable {
         let address = u32::try_from(number).ok().and_then(|number| core.stub(number, wide));
         let stub = Stub { address: address.ok_or(InsertErrorKind::NoStub(number))?, wide, user };
         let index = self.list.len();
+        self.saved.forget(index);
         self.list.push(Site { stub: Some(stub), ..Site::new(paddr) });
         self.by_stub.push(index);
         Ok((index, stub))
@@ -183,6 +195,7 @@ impl SiteTable {
         number: u32,
         behind: bool,
     ) -> Result<(), PatchError> {
+        self.saved.forget(index);
         let site = &mut self.list[index];
         if !site.armed {
             site.arm(core, index)?;
@@ -208,6 +221,7 @@ impl SiteTable {
         if site.probes.iter().all(|&probe| stays(probe)) {
             return;
         }
+        self.saved.forget(index);
         if site.change(|here| here.retain(|&probe| stays(probe))) {
             if site.armed {
                 site.disarm(core, index);
@@ -240,53 +254,5 @@ impl SiteTable {
         for at in 0..self.by_stub.len() {
             self.leave(core, self.by_stub[at], number);
         }
-    }
-
-    /// Saves the table.
-    pub fn save(&self) -> SavedSites {
-        let site = |s: &Site| SavedSite {
-            paddr: s.paddr,
-            watch: s.watch,
-            stub: s.stub,
-            patch: s.patch,
-            behind: s.behind,
-            probes: s.probes.clone(),
-            armed: s.armed,
-        };
-        SavedSites {
-            list: self.list.iter().map(site).collect(),
-            by_paddr: self.by_paddr.clone(),
-            by_range: self.by_range.clone(),
-            by_stub: self.by_stub.clone(),
-        }
-    }
-
-    /// Puts a saved table back, when guest memory has already been. What is armed is then what was.
-    pub fn restore(&mut self, core: &mut Core, saved: &SavedSites) {
-        self.list.iter_mut().for_each(|site| site.forget_way(core));
-        let stays = |index: usize, site: &Site| {
-            let same =
-                |s: &SavedSite| s.armed && (s.paddr, s.watch, s.stub) == (site.paddr, site.watch, site.stub);
-            saved.list.get(index).is_some_and(same)
-        };
-        for (index, site) in self.list.iter_mut().enumerate() {
-            if site.armed && !stays(index, site) {
-                site.disarm(core, index);
-            }
-        }
-        self.list.resize_with(saved.list.len(), || Site::new(0));
-        for (index, (site, was)) in self.list.iter_mut().zip(&saved.list).enumerate() {
-            let armed = site.armed;
-            *site = Site { watch: was.watch, stub: was.stub, behind: was.behind, ..Site::new(was.paddr) };
-            site.change(|probes| probes.clone_from(&was.probes));
-            site.patch = was.patch;
-            site.original = bytes_at(core, was.paddr);
-            // It was armed once: nothing else is there.
-            site.armed = was.armed && (armed || site.arm(core, index).is_ok());
-        }
-        self.by_paddr.clone_from(&saved.by_paddr);
-        self.by_range.clone_from(&saved.by_range);
-        self.by_stub.clone_from(&saved.by_stub);
-        self.emptied.clear();
     }
 }

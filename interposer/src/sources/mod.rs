@@ -6,14 +6,16 @@ mod changed;
 mod module;
 mod timer;
 mod user;
+mod user_modules;
 mod watch;
 mod word;
 
-pub(crate) use module::{KernelModules, SavedModules};
+pub(crate) use module::{KernelModules, StoredModules};
 pub(crate) use timer::Timers;
-pub(crate) use user::{UserProbes, stays_on};
+pub(crate) use user::{StoredPage, UserProbes, stays_on};
+pub(crate) use user_modules::UserModules;
 pub(crate) use watch::{WatchRules, data_watches, disable_watch};
-pub(crate) use word::Words;
+pub(crate) use word::{StoredWord, Words};
 
 use crate::model::{Probe, Stats};
 use crate::sites::SiteTable;

@@ -12,6 +12,7 @@
 use super::Reach;
 use crate::model::{INT3, Place, Probe};
 use crate::sites::SiteTable;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::symbols::KernelModule;
@@ -52,7 +53,7 @@ struct ModulePoint {
 }
 
 /// Where a part is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PlacedPart {
     /// Linear address of its section.
     address: u64,
@@ -120,9 +121,6 @@ impl ProbedModule {
 
     /// Takes its probes from where they are to where its parts are now.
     fn go_to(&mut self, core: &mut Core, placed: Vec<Option<PlacedPart>>, reach: &mut Reach<'_>) {
-        if self.seen.as_ref() == Some(&placed) {
-            return;
-        }
         let now = self.addresses(&placed, reach.probes);
         self.seen = Some(placed);
         let before = std::mem::replace(&mut self.armed, now.clone());
@@ -147,11 +145,11 @@ impl ProbedModule {
     }
 }
 
-/// The kernel modules that have probes.
-#[derive(Debug, Default)]
+/// The kernel modules that have probes. A clone shares them until either is changed.
+#[derive(Debug, Default, Clone)]
 pub(crate) struct KernelModules {
-    list: Vec<ProbedModule>,
-    /// The instruction count from which on they are looked for again at the end of a slice.
+    list: Arc<Vec<ProbedModule>>,
+    /// The instruction count from which on they are looked for again.
     next_look: u64,
 }
 
@@ -165,20 +163,26 @@ impl KernelModules {
     pub fn note_points(&mut self, first: usize, probes: &[Probe]) {
         for (number, probe) in (first as u32..).zip(probes.get(first..).unwrap_or_default()) {
             let Place::Module { module, offset } = &probe.place else { continue };
-            let known = self.list.iter().position(|known| Arc::ptr_eq(&known.module, module));
+            let list = Arc::make_mut(&mut self.list);
+            let known = list.iter().position(|known| Arc::ptr_eq(&known.module, module));
             let index = known.unwrap_or_else(|| {
-                self.list.push(ProbedModule::new(module));
-                self.list.len() - 1
+                list.push(ProbedModule::new(module));
+                list.len() - 1
             });
-            if let Some(known) = self.list.get_mut(index) {
+            if let Some(known) = list.get_mut(index) {
                 known.add(number, *offset);
             }
         }
     }
 
+    /// A module that has probes.
+    fn known(&mut self, module: &Arc<KernelModule>) -> Option<&mut ProbedModule> {
+        Arc::make_mut(&mut self.list).iter_mut().find(|known| Arc::ptr_eq(&known.module, module))
+    }
+
     /// A probe of a module was enabled: [`KernelModules::arm`] is to see to it.
     pub fn enable(&mut self, module: &Arc<KernelModule>) {
-        if let Some(known) = self.list.iter_mut().find(|known| Arc::ptr_eq(&known.module, module)) {
+        if let Some(known) = self.known(module) {
             known.enabled += 1;
             known.seen = None;
         }
@@ -192,8 +196,7 @@ impl KernelModules {
         probe: u32,
         sites: &mut SiteTable,
     ) {
-        let known = self.list.iter_mut().find(|known| Arc::ptr_eq(&known.module, module));
-        let armed = known.and_then(|known| {
+        let armed = self.known(module).and_then(|known| {
             known.enabled = known.enabled.saturating_sub(1);
             known.armed.remove(&probe)
         });
@@ -202,15 +205,15 @@ impl KernelModules {
         }
     }
 
-    /// All probes of modules are to be looked through: the guest is not where it was.
-    pub fn forget(&mut self) {
-        self.next_look = 0;
-        self.list.iter_mut().for_each(|module| module.seen = None);
+    /// The instruction count at which modules that have armed probes are to be looked for: a run that stops there finds
+    /// what it would have found without the other stops that it makes.
+    pub fn next_look(&self) -> Option<u64> {
+        self.list.iter().any(|module| !module.armed.is_empty()).then_some(self.next_look)
     }
 
-    /// A slice of the run has ended: looks whether armed modules are still there, if that was not done of late.
+    /// The run has stopped: looks whether armed modules are still there, if that was not done of late.
     pub fn look_after(&mut self, core: &mut Core, reach: &mut Reach<'_>) {
-        if core.icount() >= self.next_look && self.list.iter().any(|module| !module.armed.is_empty()) {
+        if self.next_look().is_some_and(|next| core.icount() >= next) {
             self.arm(core, reach);
         }
     }
@@ -220,24 +223,51 @@ impl KernelModules {
         self.next_look = core.icount().saturating_add(LOOK);
         let Some(profile) = reach.profile.filter(|_| !self.list.is_empty()) else { return };
         let loaded = profile.modules(core);
-        for module in &mut self.list {
+        for index in 0..self.list.len() {
+            let Some(module) = self.list.get(index) else { break };
             let placed = module.placed(core, profile, &loaded);
-            module.go_to(core, placed, reach);
+            if module.seen.as_ref() == Some(&placed) {
+                continue;
+            }
+            if let Some(module) = Arc::make_mut(&mut self.list).get_mut(index) {
+                module.go_to(core, placed, reach);
+            }
         }
     }
 
-    /// Saves them.
-    pub fn save(&self) -> SavedModules {
-        SavedModules(self.list.clone())
+    /// The form that is stored: what cannot be had from the probes.
+    pub fn to_stored(&self) -> StoredModules {
+        let of = |module: &ProbedModule| (module.seen.clone(), module.armed.clone());
+        StoredModules { list: self.list.iter().map(of).collect(), next_look: self.next_look }
     }
 
-    /// Puts saved ones back. Where they are is to be looked for.
-    pub fn restore(&mut self, saved: &SavedModules) {
-        self.list.clone_from(&saved.0);
-        self.forget();
+    /// Those of the probes, as they were stored; `None` if they are others, or can never have been so.
+    pub fn from_stored(stored: StoredModules, probes: &[Probe]) -> Option<Self> {
+        let mut modules = Self::default();
+        modules.note_points(0, probes);
+        let list = Arc::make_mut(&mut modules.list);
+        if list.len() != stored.list.len() {
+            return None;
+        }
+        for (known, (seen, armed)) in list.iter_mut().zip(stored.list) {
+            (known.seen, known.armed) = (seen, armed);
+        }
+        for probe in probes.iter().filter(|probe| probe.enabled) {
+            if let Place::Module { module, .. } = &probe.place
+                && let Some(known) = modules.known(module)
+            {
+                known.enabled += 1;
+            }
+        }
+        modules.next_look = stored.next_look;
+        Some(modules)
     }
 }
 
-/// The kernel modules that have probes, at one moment.
-#[derive(Debug, Clone)]
-pub(crate) struct SavedModules(Vec<ProbedModule>);
+/// The stored form of [`KernelModules`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StoredModules {
+    /// Of each module where its parts were seen, and where its probes are armed.
+    list: Vec<(Option<Vec<Option<PlacedPart>>>, BTreeMap<u32, u64>)>,
+    next_look: u64,
+}

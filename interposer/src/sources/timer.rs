@@ -18,7 +18,7 @@ fn next(timer: Timer, core: &Core) -> u64 {
 }
 
 /// The timers of the probes that are enabled, and when each is due.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Timers(BTreeMap<u32, (Timer, u64)>);
 
 impl Timers {
@@ -34,15 +34,18 @@ impl Timers {
         self.set_alarm(core);
     }
 
-    /// Starts all timers anew, when the clock has been set to another time.
-    pub fn restart(&mut self, core: &mut Core, probes: &[Probe]) {
-        let enabled = (0..).zip(probes).filter(|(_, probe)| probe.enabled);
-        let timers = enabled.filter_map(|(n, probe)| match probe.place {
-            Place::Timer(timer) => Some((n, (timer, next(timer, core)))),
+    /// When each is due.
+    pub fn to_stored(&self) -> BTreeMap<u32, u64> {
+        self.0.iter().map(|(probe, (_, due))| (*probe, *due)).collect()
+    }
+
+    /// The timers of probes, as they were stored; `None` if one is of another kind.
+    pub fn from_stored(stored: BTreeMap<u32, u64>, probes: &[Probe]) -> Option<Self> {
+        let timer = |(probe, due)| match probes.get(probe as usize)?.place {
+            Place::Timer(timer) => Some((probe, (timer, due))),
             _ => None,
-        });
-        self.0 = timers.collect();
-        self.set_alarm(core);
+        };
+        stored.into_iter().map(timer).collect::<Option<_>>().map(Self)
     }
 
     fn next_of(&self, clock: Clock) -> Option<u64> {

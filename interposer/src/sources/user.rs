@@ -8,10 +8,11 @@
 //! There may be a probe on every instruction of a program: probes are kept by page of their module, so that a page which
 //! is of no interest costs a comparison with each page that has probes, most of which differ in their first bytes.
 
-use super::Reach;
 use super::changed::{has_instruction, is_changed_page, is_mapped};
+use super::{Reach, UserModules};
 use crate::model::{INT3, Place, Probe};
 use crate::sites::SiteTable;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
@@ -35,18 +36,22 @@ impl FilePage {
     }
 }
 
-/// The enabled probes on user modules, by module and page.
+/// The enabled probes on user modules, by module and page. A clone shares them until either is changed.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct UserProbes {
-    pages: Vec<FilePage>,
-    /// Places in `pages` by the module's own and the page.
+pub(crate) struct UserProbes(Arc<Pages>);
+
+/// The pages that have or had probes.
+#[derive(Debug, Default, Clone)]
+struct Pages {
+    list: Vec<FilePage>,
+    /// Places in `list` by the module's own and the page.
     by_page: BTreeMap<(usize, u64), usize>,
     /// The modules whose places `by_page` has.
     modules: Vec<Arc<UserModule>>,
     enabled: usize,
 }
 
-impl UserProbes {
+impl Pages {
     fn page(&self, module: &Arc<UserModule>, number: u64) -> Option<usize> {
         let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module))?;
         self.by_page.get(&(own, number)).copied()
@@ -54,34 +59,33 @@ impl UserProbes {
 
     /// Keeps an enabled probe; answers which page it is on.
     fn add(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> usize {
-        let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module)).unwrap_or_else(|| {
-            self.modules.push(Arc::clone(module));
-            self.modules.len() - 1
-        });
-        let number = offset / PAGE;
-        let pages = &mut self.pages;
-        let page = *self.by_page.entry((own, number)).or_insert_with(|| {
-            let module = Arc::clone(module);
-            pages.push(FilePage { module, number, probes: BTreeSet::new(), frames: BTreeSet::new() });
-            pages.len() - 1
-        });
-        if let Some(page) = self.pages.get_mut(page) {
+        let page = self.add_page(module, offset / PAGE);
+        if let Some(page) = self.list.get_mut(page) {
             self.enabled += usize::from(page.probes.insert(probe));
         }
         page
     }
 
+    /// The place of a page, which is made if there is none.
+    fn add_page(&mut self, module: &Arc<UserModule>, number: u64) -> usize {
+        let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module)).unwrap_or_else(|| {
+            self.modules.push(Arc::clone(module));
+            self.modules.len() - 1
+        });
+        let pages = &mut self.list;
+        *self.by_page.entry((own, number)).or_insert_with(|| {
+            let module = Arc::clone(module);
+            pages.push(FilePage { module, number, probes: BTreeSet::new(), frames: BTreeSet::new() });
+            pages.len() - 1
+        })
+    }
+
     /// Forgets a probe; answers the physical pages that it may be on.
     fn remove(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<u64> {
         let page = self.page(module, offset / PAGE);
-        let Some(page) = page.and_then(|page| self.pages.get_mut(page)) else { return Vec::new() };
+        let Some(page) = page.and_then(|page| self.list.get_mut(page)) else { return Vec::new() };
         self.enabled -= usize::from(page.probes.remove(&probe));
         page.frames.iter().copied().collect()
-    }
-
-    /// Whether there is any.
-    pub fn any(&self) -> bool {
-        self.enabled > 0
     }
 }
 
@@ -122,16 +126,21 @@ fn may_be_changed(core: &Core, probes: &[Probe], file: &FilePage, page: u64) -> 
 }
 
 impl UserProbes {
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        self.0.enabled > 0
+    }
+
     /// A physical page is about to be executed: arms the user probes whose module page it holds.
     pub fn arm_page(&mut self, core: &mut Core, page: u64, reach: &mut Reach<'_>) {
-        for index in 0..self.pages.len() {
+        for index in 0..self.0.list.len() {
             self.arm_file_page(core, index, page, reach);
         }
     }
 
     /// Arms the probes of a module's page on a physical page, if that holds it or a changed copy of it.
     fn arm_file_page(&mut self, core: &mut Core, index: usize, page: u64, reach: &mut Reach<'_>) {
-        let Some(file) = self.pages.get_mut(index).filter(|file| !file.probes.is_empty()) else { return };
+        let Some(file) = self.0.list.get(index).filter(|file| !file.probes.is_empty()) else { return };
         let whole = holds(core, page, file.content());
         let its = whole
             || may_be_changed(core, reach.probes, file, page)
@@ -155,7 +164,11 @@ impl UserProbes {
         let by_mapping = fresh && (!whole || is_mapped_here(core, reach.profile, file, page));
         reach.stats.by_mapping += u64::from(by_mapping);
         reach.stats.by_content += u64::from(fresh && !by_mapping);
-        file.frames.insert(page);
+        if !file.frames.contains(&page)
+            && let Some(file) = Arc::make_mut(&mut self.0).list.get_mut(index)
+        {
+            file.frames.insert(page);
+        }
     }
 
     /// Enables probes on user modules, and arms them where their pages are executed already.
@@ -164,7 +177,7 @@ impl UserProbes {
         for &number in probes {
             let place = reach.probes.get(number as usize).map(|probe| &probe.place);
             if let Some((module, offset)) = place.and_then(Place::in_user_code) {
-                pages.insert(self.add(module, offset, number));
+                pages.insert(Arc::make_mut(&mut self.0).add(module, offset, number));
             }
         }
         if pages.is_empty() {
@@ -186,8 +199,42 @@ impl UserProbes {
         probe: u32,
         sites: &mut SiteTable,
     ) {
-        for frame in self.remove(module, offset, probe) {
+        for frame in Arc::make_mut(&mut self.0).remove(module, offset, probe) {
             sites.leave_address(core, frame + offset % PAGE, probe);
         }
     }
+
+    /// The form that is stored, which names modules by `modules`.
+    pub fn to_stored(&self, modules: &UserModules) -> Vec<StoredPage> {
+        let of = |page: &FilePage| StoredPage {
+            module: modules.number(&page.module),
+            number: page.number,
+            probes: page.probes.clone(),
+            frames: page.frames.clone(),
+        };
+        self.0.list.iter().map(of).collect()
+    }
+
+    /// Those of the probes, as they were stored; `None` if they can never have been so.
+    pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules) -> Option<Self> {
+        let mut pages = Pages::default();
+        for (at, StoredPage { module, number, probes, frames }) in stored.into_iter().enumerate() {
+            if pages.add_page(modules.get(module)?, number) != at {
+                return None;
+            }
+            let page = pages.list.get_mut(at)?;
+            (page.probes, page.frames) = (probes, frames);
+            pages.enabled += page.probes.len();
+        }
+        Some(Self(Arc::new(pages)))
+    }
+}
+
+/// The stored form of a page of a module that has probes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StoredPage {
+    module: u32,
+    number: u64,
+    probes: BTreeSet<u32>,
+    frames: BTreeSet<u64>,
 }

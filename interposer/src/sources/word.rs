@@ -15,8 +15,10 @@
 //!
 //! Words are the guest's to see, by design (docs/providers.md).
 
+use super::UserModules;
 use crate::model::{InsertErrorKind, Stats};
 use crate::sites::{SiteTable, Stub};
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +34,7 @@ const MOST_SEGMENTS: usize = 256;
 const MOST_FAULTS: u8 = 3;
 
 /// What a word is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     /// A u16 that counts who listens; what the file has there.
     Semaphore(u16),
@@ -56,7 +58,7 @@ struct Word {
 }
 
 /// A process's word that waits for a page of its own.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Awaited {
     linear: u64,
     /// Page faults that were given for it.
@@ -69,7 +71,7 @@ struct Awaited {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Words {
     list: Vec<Word>,
-    texts: Vec<Text>,
+    texts: Vec<Arc<Text>>,
 }
 
 /// How a module's pages of code are recognised.
@@ -321,7 +323,7 @@ impl Words {
             awaited: BTreeMap::new(),
         });
         if !self.texts.iter().any(|text| Arc::ptr_eq(&text.module, module)) {
-            self.texts.push(Text::of(module));
+            self.texts.push(Arc::new(Text::of(module)));
         }
         self.list.len() - 1
     }
@@ -375,7 +377,7 @@ impl Words {
                     Raised::Now => {
                         stats.words_raised += 1;
                         let left = word.awaited.remove(&paging.cr3).is_some_and(|awaited| awaited.left);
-                        // Statistics do not go back with a snapshot.
+                        // Statistics go on where a script goes back to a snapshot.
                         stats.words_left = stats.words_left.saturating_sub(u64::from(left));
                     }
                     Raised::Faults(code) => return Some(Fault::page(code, at.linear)),
@@ -394,10 +396,48 @@ impl Words {
         self.list.iter().any(|word| !word.probes.is_empty() || !word.raised.is_empty())
     }
 
+    /// The form that is stored, which names modules by `modules`.
+    pub fn to_stored(&self, modules: &UserModules) -> Vec<StoredWord> {
+        let of = |word: &Word| StoredWord {
+            module: modules.number(&word.module),
+            address: word.address,
+            kind: word.kind,
+            probes: word.probes.clone(),
+            raised: word.raised.clone(),
+            awaited: word.awaited.clone(),
+        };
+        self.list.iter().map(of).collect()
+    }
+
+    /// Words as they were stored; `None` if they can never have been so.
+    pub fn from_stored(stored: Vec<StoredWord>, modules: &UserModules) -> Option<Self> {
+        let mut words = Self::default();
+        for StoredWord { module, address, kind, probes, raised, awaited } in stored {
+            if awaited.values().any(|awaited| awaited.faults > MOST_FAULTS) {
+                return None;
+            }
+            let index = words.add(modules.get(module)?, address, kind);
+            let word = words.list.get_mut(index)?;
+            (word.probes, word.raised, word.awaited) = (probes, raised, awaited);
+        }
+        Some(words)
+    }
+
     /// The enabled probes that need a word raised.
     pub fn listening(&self) -> BTreeSet<u32> {
         self.list.iter().flat_map(|word| &word.probes).copied().collect()
     }
+}
+
+/// The stored form of a word.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StoredWord {
+    module: u32,
+    address: u64,
+    kind: Kind,
+    probes: BTreeSet<u32>,
+    raised: BTreeMap<u64, u64>,
+    awaited: BTreeMap<u64, Awaited>,
 }
 
 /// The address spaces of the guest's processes, each once, with what is mapped there.

@@ -60,8 +60,8 @@ pub fn snapshot(bytes: &[u8], checks: Checks) {
     let part = PARTS[usize::from(*number) % PARTS.len()];
     GUEST.with_borrow_mut(|(machine, archive)| {
         let mut archive = archive.clone();
-        let now = changed(archive.bytes(part, 1).unwrap(), rest);
-        archive.put_bytes(part, 1, now);
+        let now = changed(archive.bytes(part, 2).unwrap(), rest);
+        archive.put_bytes(part, 2, now);
         let snapshot = match Snapshot::load(&archive) {
             Err(error) => return assert!(!error.to_string().is_empty()),
             Ok(snapshot) => snapshot,

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use trapline_tests::resume::{finish, guest, resume, save};
+use trapline_tests::resume::Course;
 
 /// Random counts below `end`, ascending.
 fn counts(n: usize, mut seed: u64, end: u64) -> Vec<u64> {
@@ -23,11 +23,12 @@ fn counts(n: usize, mut seed: u64, end: u64) -> Vec<u64> {
 }
 
 fn all(name: &str, n: usize, seed: u64) -> Result<(), Box<dyn Error>> {
-    let expected = finish(&mut guest(name)?);
+    let course = Course::new(name)?;
+    let expected = course.finish(&mut course.start()?)?;
     let file = std::env::temp_dir().join(format!("trapline-resume-{}", std::process::id()));
-    let mut machine = guest(name)?;
+    let mut session = course.start()?;
     for (done, at) in counts(n, seed, expected.icount).into_iter().enumerate() {
-        save(&mut machine, at, &file)?;
+        course.save(&mut session, at, &file)?;
         let found = child(name, &file)?;
         if found != expected.to_string() {
             let kept = file.display();
@@ -38,10 +39,11 @@ fn all(name: &str, n: usize, seed: u64) -> Result<(), Box<dyn Error>> {
         }
     }
     std::fs::remove_file(&file)?;
-    if finish(&mut machine) != expected {
+    if course.finish(&mut session)? != expected {
         return Err(format!("{name}: taking snapshots has changed the run").into());
     }
     println!("{name}: {n} snapshots, each gone on from in a new process, {} instructions", expected.icount);
+    println!("{}", expected.probes);
     Ok(())
 }
 
@@ -60,7 +62,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         [name, "all", n] => all(name, n.parse()?, 0x9e37_79b9_7f4a_7c15),
         [name, "all", n, seed] => all(name, n.parse()?, seed.parse::<u64>()?.max(1)),
         [name, file] => {
-            print!("{}", resume(name, Path::new(file))?);
+            print!("{}", Course::new(name)?.resume(Path::new(file))?);
             Ok(())
         }
         _ => Err("usage: resume GUEST FILE, or resume GUEST all N [SEED]".into()),

@@ -6,7 +6,7 @@ use crate::common::{CODE, DATA, Guest, Setup};
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_guests::ALL;
-use trapline_interposer::{Interposer, Place, ProgramId};
+use trapline_interposer::{Interposer, Output, Place, ProgramId};
 use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::{embedded_guest, interposer, observer as source};
 
@@ -87,10 +87,10 @@ fn disarming_anywhere_in_a_loop_leaves_a_machine_that_was_never_armed() {
             if cut % 3 == 1 {
                 // Directly after a restore to a snapshot that was taken while all was armed.
                 let armed = guest.m.snapshot();
-                let table = probes.save();
+                let table = probes.save(guest.m.core());
                 on(&mut guest.m, &mut probes, points[cut + 17]);
                 guest.m.restore(&armed).unwrap();
-                probes.restore(guest.m.core_mut(), &table);
+                probes.restore(guest.m.core_mut(), &table, Output::GoesOn);
             }
             probes.remove(guest.m.core_mut(), id);
             assert_eq!(probes.armed_sites().count(), 0);
@@ -154,10 +154,10 @@ fn disarming_an_embedded_guest_leaves_a_machine_that_was_never_armed() {
             assert_eq!(on(&mut m, &mut probes, cut), Stop::Limit);
             assert!(probes.stats().hits > 10);
             let armed = m.snapshot();
-            let table = probes.save();
+            let table = probes.save(m.core());
             on(&mut m, &mut probes, cut + 5000);
             m.restore(&armed).unwrap();
-            probes.restore(m.core_mut(), &table);
+            probes.restore(m.core_mut(), &table, Output::GoesOn);
             probes.remove(m.core_mut(), id);
             views_agree(&m, at.iter().copied());
             for later in [0, 1, 1000, 100_000] {

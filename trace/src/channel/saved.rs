@@ -1,28 +1,39 @@
 //! Channels at one moment: the records that they hold, where each is in its ring, and what was counted.
 
-use super::{Channel, Channels, Counts, SubBuffer};
+use super::{Channel, Channels, Counts, SubBuffer, Taken};
 use crate::record::Record;
+use crate::watch::WatchItem;
 use serde::{Deserialize, Serialize};
 
+/// No count and no sequence number comes so far.
+const LAST: u64 = 1 << 62;
+
 /// The channels of all CPUs with the number of the next record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SavedChannels {
     cpus: Vec<SavedChannel>,
     next: u64,
+    /// Sequence number of the first record of the hit in progress.
+    mark: u64,
 }
 
 /// Sub-buffers from the oldest to the one that is written: which records are given up together depends on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SavedChannel {
     buffers: Vec<Vec<Record>>,
     counts: Counts,
+    lost: Vec<Taken>,
 }
 
 impl Channel {
     fn save(&self) -> SavedChannel {
         let (newer, older) = self.ring.split_at(self.write + 1);
         let records = |b: &SubBuffer| b.index.iter().map(|entry| b.view(entry).to_owned()).collect();
-        SavedChannel { buffers: older.iter().chain(newer).map(records).collect(), counts: self.counts }
+        SavedChannel {
+            buffers: older.iter().chain(newer).map(records).collect(),
+            counts: self.counts,
+            lost: self.lost.clone(),
+        }
     }
 
     fn restore(&mut self, saved: &SavedChannel) {
@@ -30,7 +41,6 @@ impl Channel {
         self.ring.truncate(buffers);
         self.ring.resize_with(buffers, || SubBuffer::new(self.size));
         self.clear();
-        self.lost.clear();
         for (at, records) in saved.buffers.iter().enumerate() {
             self.write = at;
             for record in records {
@@ -39,6 +49,32 @@ impl Channel {
         }
         self.write = buffers - 1;
         self.counts = saved.counts;
+        self.lost.clone_from(&saved.lost);
+    }
+
+    /// Whether a channel as this one can have been in such a state.
+    fn could_be(&self, saved: &SavedChannel) -> bool {
+        let buffers = saved.buffers.len();
+        // As `commit_from` counts.
+        let commit = |used: usize, record: &Record| {
+            let watch = if record.watch.is_some() { WatchItem::MAX } else { 0 };
+            let size = Self::record_size(record.name.len(), record.data.len());
+            let fits = used + size + watch <= self.size && record.header.seq < LAST;
+            fits.then_some(used + size)
+        };
+        let fits = |records: &Vec<Record>| records.iter().try_fold(0, commit).is_some();
+        let held = saved.buffers.iter().map(|records| records.len() as u64).sum::<u64>();
+        let Counts { committed, overwritten, oversized } = saved.counts;
+        let oversized_lost =
+            saved.lost.iter().filter(|lost| matches!(lost, Taken::Lost { oversized: true, .. })).count()
+                as u64;
+        let overwritten_lost = saved.lost.len() as u64 - oversized_lost;
+        (self.least..=self.most.max(self.least)).contains(&buffers)
+            && saved.buffers.iter().all(fits)
+            && [committed, overwritten, oversized].iter().all(|count| *count < LAST)
+            && held + overwritten + oversized <= committed
+            && overwritten_lost <= overwritten
+            && oversized_lost <= oversized
     }
 }
 
@@ -46,12 +82,25 @@ impl Channels {
     /// Saves them. The configuration is not saved.
     #[must_use]
     pub fn save(&self) -> SavedChannels {
-        SavedChannels { cpus: self.cpus.iter().map(Channel::save).collect(), next: self.next }
+        SavedChannels {
+            cpus: self.cpus.iter().map(Channel::save).collect(),
+            next: self.next,
+            mark: self.mark,
+        }
+    }
+
+    /// Whether channels with this configuration can have been in such a state.
+    #[must_use]
+    pub fn could_be(&self, saved: &SavedChannels) -> bool {
+        let mut pairs = self.cpus.iter().zip(&saved.cpus);
+        self.cpus.len() == saved.cpus.len()
+            && (1..LAST).contains(&saved.next)
+            && pairs.all(|(channel, saved)| channel.could_be(saved))
     }
 
     /// Puts back what was saved of channels with the same configuration.
     pub fn restore(&mut self, saved: &SavedChannels) {
-        (self.next, self.mark) = (saved.next, u64::MAX);
+        (self.next, self.mark) = (saved.next, saved.mark);
         for (channel, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
             channel.restore(saved);
         }

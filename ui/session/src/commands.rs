@@ -5,10 +5,9 @@
 //! a list of commands with the instruction counts at which they were applied says everything that came in. Not here: when
 //! a command is due, and what it does.
 
-mod program;
+pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
-use trapline_emu::SnapshotMismatch;
 use trapline_interposer::PointView;
 use trapline_providers::{ArgumentRefused, ClauseError, EnableError, MatchError};
 use trapline_rpn::{Diagnostics, Program};
@@ -16,6 +15,7 @@ use trapline_rpn::{Diagnostics, Program};
 use crate::files::file_name;
 use crate::listing::{How, ListError, Wanted};
 use crate::plural::counted;
+use crate::snapshot_error::SnapshotError;
 
 /// What can be done to a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -238,7 +238,7 @@ pub enum CommandError {
     List(ListError),
     /// The snapshot is of another machine.
     #[error(transparent)]
-    Mismatch(#[from] SnapshotMismatch),
+    Snapshot(#[from] SnapshotError),
 }
 
 fn first(findings: &Diagnostics) -> &str {

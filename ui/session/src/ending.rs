@@ -148,13 +148,15 @@ pub struct Limits {
     pub(crate) icount: u64,
     /// Ends the run at the next look when it is true.
     pub(crate) cancel: Option<Arc<AtomicBool>>,
+    /// Whether a stop at the instruction count leaves in the channel what is there.
+    pub(crate) passes: bool,
 }
 
 impl Limits {
     /// No limit.
     #[must_use]
     pub fn none() -> Self {
-        Self { icount: u64::MAX, cancel: None }
+        Self { icount: u64::MAX, cancel: None, passes: false }
     }
 
     /// Ends the run when this many instructions have retired since the machine started.
@@ -167,6 +169,16 @@ impl Limits {
     #[must_use]
     pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
         self.cancel = Some(cancel);
+        self
+    }
+
+    /// Leaves records in the channel when the instruction count is reached in the middle of a slice. Then the run goes on
+    /// as if it had not been stopped there, also if the channel is so small that it loses records within a slice.
+    /// [`Session::waiting`](crate::Session::waiting) shows them. A run that is recorded or verified reads them at each stop
+    /// all the same.
+    #[must_use]
+    pub fn in_passing(mut self) -> Self {
+        self.passes = true;
         self
     }
 

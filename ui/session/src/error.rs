@@ -1,12 +1,11 @@
 //! One error for programs that do not care which step failed.
 
-use trapline_emu::SnapshotMismatch;
-
 use crate::commands::CommandError;
 use crate::files::FileError;
 use crate::guest::GuestError;
 use crate::programs::ProgramError;
 use crate::script::ScriptError;
+use crate::snapshot_error::SnapshotError;
 
 /// Any error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +25,7 @@ pub enum Error {
     /// A script cannot be used.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// A snapshot is of another machine.
+    /// A snapshot cannot be gone on from.
     #[error(transparent)]
-    Snapshot(#[from] SnapshotMismatch),
+    Snapshot(#[from] SnapshotError),
 }

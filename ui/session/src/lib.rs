@@ -30,8 +30,8 @@
 //!
 //! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
 //! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
-//! is loaded, what runs), `commands` and `replies`, `probing`, `recording` (a run as a value in a file), `guest` (from files
-//! to a machine), `script`, `session`, `replay`.
+//! is loaded, what runs), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as a value in a file),
+//! `guest` (from files to a machine), `script`, `session`, `replay`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -52,6 +52,7 @@ mod replay;
 mod replies;
 mod script;
 mod session;
+mod snapshot_error;
 mod versioned;
 
 pub use commands::{Command, CommandError, InputLine, Selection};
@@ -83,6 +84,7 @@ pub use session::{
     Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse, SavedSession, Session,
     TooLate, Way,
 };
+pub use snapshot_error::SnapshotError;
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, SnapshotMismatch};
 pub use trapline_providers::{Abi, Rules, TargetProcess};

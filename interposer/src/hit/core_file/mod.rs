@@ -12,6 +12,7 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, Header};
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader};
 use scroll::Pwrite;
+use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, PAGE, Translation};
 use trapline_os::OsProfile;
 
@@ -19,7 +20,7 @@ use trapline_os::OsProfile;
 const MAX_PAGES: usize = 1 << 16;
 
 /// A core file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreFile {
     /// Its bytes.
     pub bytes: Vec<u8>,

@@ -1,12 +1,13 @@
 //! What commands do. Each either does all that it says, or changes nothing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use trapline_interposer::{Clock, Interposer, Place, PointView, ProgramId, ProgramView};
+use trapline_interposer::{Clock, Interposer, Output, Place, PointView, ProgramId, ProgramView};
 use trapline_providers::{Clause, MatchError, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
 
-use super::Session;
+use super::{Origin, Session};
 use crate::commands::{Command, CommandError, InputLine, Selection, short_name};
 use crate::files::file_name;
 use crate::listing::{How, ListError, Listing, Wanted};
@@ -116,7 +117,7 @@ impl Session {
         }
         let resolved = resolve(&self.target, program)
             .map_err(|findings| CommandError::DoesNotFit { name: name.to_owned(), findings })?;
-        self.arm(name, &resolved, only)?;
+        self.arm(name, &resolved, only, || Origin::program(name, program))?;
         let mut reply = self.done("insert", name, format!("inserted {name}"));
         if let Reply::Action { convention, .. } = &mut reply {
             *convention = resolved.convention;
@@ -128,7 +129,7 @@ impl Session {
         let clause = Clause::parse(text)?;
         let (resolved, matched) = enable(&self.target, &clause)?;
         let name = self.free_name(&format!("-n {}", clause.descriptions.join(",")));
-        self.arm(&name, &resolved, only)?;
+        self.arm(&name, &resolved, only, || Origin::clause(&name, text))?;
         let mut reply = self.done("insert", &name, format!("inserted {name}"));
         if let Reply::Action { matched: found, convention, .. } = &mut reply {
             *found = matched.into_iter().map(Into::into).collect();
@@ -147,7 +148,27 @@ impl Session {
     }
 
     /// Puts a program in, with the probe points enabled that `only` selects.
-    fn arm(&mut self, name: &str, resolved: &Resolved, only: &Selection) -> Result<(), CommandError> {
+    fn arm(
+        &mut self,
+        name: &str,
+        resolved: &Resolved,
+        only: &Selection,
+        origin: impl FnOnce() -> Origin,
+    ) -> Result<(), CommandError> {
+        let armed = self.arm_selected(name, resolved, only);
+        // One that cannot be armed leaves a number behind.
+        if self.interposer.as_ref().map_or(0, Interposer::inserted) > self.origins.len() {
+            Arc::make_mut(&mut self.origins).push(origin());
+        }
+        armed
+    }
+
+    fn arm_selected(
+        &mut self,
+        name: &str,
+        resolved: &Resolved,
+        only: &Selection,
+    ) -> Result<(), CommandError> {
         let selects = !only.groups.is_empty() || !only.kinds.is_empty();
         let (machine, interposer) = self.probed();
         if selects {
@@ -287,7 +308,7 @@ impl Session {
             return Err(CommandError::UnknownSnapshot { label: label.to_owned(), known });
         };
         let from = self.icount();
-        self.go_back(&saved)?;
+        self.go_to(&saved, Output::GoesOn)?;
         Ok(self.done("restore", label, format!("from {from} back to {label}")))
     }
 

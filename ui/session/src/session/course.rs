@@ -23,7 +23,8 @@ pub struct Course {
 }
 
 impl Course {
-    fn is_noted(&self) -> bool {
+    /// Whether it is recorded or verified.
+    pub fn is_noted(&self) -> bool {
         self.every > 0
     }
 

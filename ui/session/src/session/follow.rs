@@ -214,8 +214,8 @@ impl Session {
     fn stretch(&mut self, until: Moment, goal: Goal, way: Way) -> Stop {
         let asked = if let Goal::Icount(icount) = goal { icount } else { u64::MAX };
         match way {
-            Way::Same => self.slice(asked, Some(until)),
-            Way::Branch => self.slice(asked.min(until.icount), None),
+            Way::Same => self.slice(asked, Some(until)).0,
+            Way::Branch => self.slice(asked.min(until.icount), None).0,
         }
     }
 

@@ -6,13 +6,17 @@ mod follow;
 mod names;
 mod no_hits;
 mod run;
+mod saved;
+#[cfg(test)]
+mod saved_tests;
+mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trapline_emu::symbols::Symbols;
-use trapline_emu::{Core, Counters, Digest, Machine, Snapshot, SnapshotMismatch, TrapInterposer};
-use trapline_interposer::{CoreFile, Interposer, InterposerConfig, SavedTable, Stats};
+use trapline_emu::{Core, Counters, Digest, Machine, TrapInterposer};
+use trapline_interposer::{CoreFile, Interposer, InterposerConfig, Stats};
 use trapline_os::{OsProfile, Task};
 use trapline_providers::{Present, Target};
 use trapline_trace::{Counts, Record};
@@ -21,7 +25,6 @@ use crate::crash::CrashWatch;
 use crate::ending::{Condition, Ending, Limits};
 use crate::guest::{Guest, GuestBuilder, GuestError};
 use crate::probing::Probing;
-use crate::recording::Event;
 use crate::script::Script;
 
 pub use course::TooLate;
@@ -29,6 +32,10 @@ pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::Names;
 pub use no_hits::{NoHits, Reason};
 pub use run::Observer;
+pub use saved::SavedSession;
+
+use saved::Origin;
+use waiting::Waiting;
 
 /// A run: a guest in a machine, with the probes that were inserted.
 ///
@@ -54,21 +61,16 @@ pub struct Session {
     /// Bytes of the console that an observer was given.
     shown: usize,
     /// Records that nobody has taken yet.
-    records: VecDeque<Record>,
-    cores: Vec<CoreFile>,
+    records: Waiting,
+    cores: Vec<Arc<CoreFile>>,
+    /// What each program was inserted from, those included that were removed.
+    origins: Arc<Vec<Origin>>,
+    /// How the probes are set up, as text: a snapshot fits a session where they are set up so.
+    options: Arc<str>,
 }
 
 /// Makes readers of the guest's tasks.
 type Profile = Box<dyn Fn() -> Option<Box<dyn OsProfile>> + Send>;
-
-/// A session at one moment: the machine, and what is inserted and enabled.
-#[derive(Clone)]
-pub struct SavedSession {
-    machine: Snapshot,
-    table: Option<SavedTable>,
-    /// Its number in the recording of the run.
-    number: Option<u64>,
-}
 
 impl GuestBuilder {
     /// Reads the guest and loads it into a machine, about to run.
@@ -89,6 +91,7 @@ impl Guest {
         Ok(Session {
             machine: self.machine()?,
             target: Arc::clone(self.target()),
+            options: format!("{probing:?}, {:?}", self.target().options()).into(),
             probing,
             interposer: None,
             counts_hits: false,
@@ -98,8 +101,9 @@ impl Guest {
             numbered: BTreeMap::new(),
             course: course::Course::default(),
             shown: 0,
-            records: VecDeque::new(),
+            records: Waiting::default(),
             cores: Vec::new(),
+            origins: Arc::default(),
         })
     }
 }
@@ -125,7 +129,7 @@ impl Session {
         let mut kept = run::Keep::default();
         let Ok(ending) = self.run(script, condition, limits, &mut kept);
         self.records.extend(kept.records);
-        self.cores.extend(kept.cores);
+        self.cores.extend(kept.cores.into_iter().map(Arc::new));
         ending
     }
 
@@ -151,12 +155,12 @@ impl Session {
 
     /// Takes the records that [`Session::run_until`] and [`Session::step`] have left, oldest first.
     pub fn records(&mut self) -> impl Iterator<Item = Record> + '_ {
-        self.records.drain(..)
+        self.records.drain()
     }
 
     /// Takes the core files that `exit 3` in a handler has made.
     pub fn take_cores(&mut self) -> Vec<CoreFile> {
-        std::mem::take(&mut self.cores)
+        std::mem::take(&mut self.cores).into_iter().map(Arc::unwrap_or_clone).collect()
     }
 
     /// Names for what records hold: addresses, stacks and the probes of providers.
@@ -236,63 +240,10 @@ impl Session {
         look(&mut Present::new(self.machine.core(), profile.as_deref()))
     }
 
-    /// Saves the session: the machine, and what is inserted and enabled.
-    ///
-    /// ```
-    /// use trapline_session::GuestBuilder;
-    ///
-    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
-    /// session.step(500_000);
-    /// let (saved, digest) = (session.snapshot(), session.digest());
-    /// session.step(500_000);
-    /// session.restore(&saved)?;
-    /// assert_eq!((session.icount(), session.digest()), (500_000, digest));
-    /// # Ok::<(), trapline_session::Error>(())
-    /// ```
-    pub fn snapshot(&mut self) -> SavedSession {
-        let number = self.course.number_snapshot();
-        if let Some(number) = number {
-            self.course.event(self.machine.moment(), || Event::Saved(number));
-        }
-        SavedSession { number, ..self.save() }
-    }
-
-    fn save(&mut self) -> SavedSession {
-        SavedSession {
-            machine: self.machine.snapshot(),
-            table: self.interposer.as_ref().map(Interposer::save),
-            number: None,
-        }
-    }
-
-    /// Goes back, or forward, to what was saved of this session.
-    ///
-    /// # Errors
-    /// The snapshot is of another machine.
-    pub fn restore(&mut self, saved: &SavedSession) -> Result<(), SnapshotMismatch> {
-        let from = self.machine.moment();
-        self.go_back(saved)?;
-        match saved.number {
-            Some(number) => self.course.event(from, || Event::Restored(number)),
-            None => self.course.spoil(),
-        }
-        Ok(())
-    }
-
-    fn go_back(&mut self, saved: &SavedSession) -> Result<(), SnapshotMismatch> {
-        self.machine.restore(&saved.machine)?;
-        if let Some(interposer) = &mut self.interposer {
-            match &saved.table {
-                Some(table) => interposer.restore(self.machine.core_mut(), table),
-                None => {
-                    let empty = new_interposer(&self.target, &self.probing, (self.profile)()).save();
-                    interposer.restore(self.machine.core_mut(), &empty);
-                }
-            }
-        }
-        self.shown = self.shown.min(self.machine.console().len());
-        self.course.moved(self.machine.icount());
-        Ok(())
+    /// The records that wait in the channel: those of a slice of the run that has not ended. [`Session::records`] has
+    /// them when it has, if the channel has not lost them.
+    pub fn waiting(&mut self) -> Vec<Record> {
+        self.interposer.as_mut().map(|interposer| interposer.channels().records()).unwrap_or_default()
     }
 
     /// The machine and its interposer, which is made if there is none.

@@ -143,8 +143,11 @@ impl Session {
                 (Acted::GoesOn, Some(stop)) => return Ok(self.why_ended(stop, condition)),
                 _ => {}
             }
-            let stop = self.slice(limits.icount.min(script.next_stop(self.icount())), None);
-            self.pass_on(observer)?;
+            let (stop, whole) = self.slice(limits.icount.min(script.next_stop(self.icount())), None);
+            let passes = limits.passes && !self.course.is_noted();
+            if whole || !passes || stop != Stop::Limit || self.icount() != limits.icount {
+                self.pass_on(observer)?;
+            }
             if matches!(stop, Stop::Text(_) | Stop::Requested) {
                 self.course.event(self.machine.moment(), || Event::Drain);
             }
@@ -262,17 +265,20 @@ impl Session {
         due.into_iter().filter_map(hit).collect()
     }
 
-    /// Runs to the next slice's end, to `limit`, or to the moment `until`.
-    pub(super) fn slice(&mut self, limit: u64, until: Option<Moment>) -> Stop {
+    /// Runs to the next slice's end, to `limit`, or to the moment `until`; whether it has come to where it would have
+    /// stopped without these.
+    pub(super) fn slice(&mut self, limit: u64, until: Option<Moment>) -> (Stop, bool) {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.icount() / size + 1).saturating_mul(size);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
         let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
         let stop = self.course.run(&mut self.machine, lent, next.min(limit), until);
-        let Some(interposer) = &mut self.interposer else { return stop };
-        interposer.tick(self.machine.core_mut());
-        if stop == Stop::Limit && interposer.stopped_by_handler() { Stop::Requested } else { stop }
+        let whole = self.machine.icount() >= next;
+        let Some(interposer) = &mut self.interposer else { return (stop, whole) };
+        let ticked = interposer.tick(self.machine.core_mut());
+        let ends = stop == Stop::Limit && interposer.stopped_by_handler();
+        (if ends { Stop::Requested } else { stop }, whole || ticked)
     }
 
     /// Tells the observer what the slice left.

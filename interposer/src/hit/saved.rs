@@ -1,0 +1,307 @@
+//! The interposer at one moment: saved, put back, stored.
+//!
+//! What is saved is all that the interposer's future and its output depend on; [`Interposer`] says of each of its parts
+//! whether it is that. Most of it is shared: with what was saved before, and with the interposer until that changes it.
+//! So saving and restoring cost little where little has happened.
+//!
+//! Stored, it is a serde value that names no pointer. What programs are is not in it: whoever inserted them can make
+//! them again ([`Definition`]), and the value knows them by a digest.
+
+use super::Interposer;
+use super::core_file::CoreFile;
+use super::inserted::{Inserted, ProbeState, SavedProgram, SavedPrograms};
+use super::life::{Hit, MOST_COUNTED, ParkedHits};
+use super::process::Filters;
+use super::stops::Stops;
+use crate::model::{Definition, HandlerError, Stats};
+use crate::sites::SavedSites;
+use crate::sources::{
+    KernelModules, Sources, StoredModules, StoredPage, StoredWord, Timers, UserModules, UserProbes, Words,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trapline_emu::{Core, Watch};
+use trapline_trace::SavedChannels;
+
+/// What becomes of the output when the interposer goes back: records, statistics, errors, core files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// It goes back too: the interposer is exactly what it was.
+    Travels,
+    /// It goes on: what was recorded and counted stays, and sequence numbers are not used again.
+    GoesOn,
+}
+
+/// The interposer at one moment. A clone shares all of it.
+#[derive(Clone)]
+pub struct SavedInterposer(Arc<Saved>);
+
+struct Saved {
+    programs: SavedPrograms,
+    sites: SavedSites,
+    modules: KernelModules,
+    user: UserProbes,
+    words: Words,
+    timers: Timers,
+    rest: Rest,
+}
+
+/// What is stored as it is.
+#[derive(Clone, Serialize, Deserialize)]
+struct Rest {
+    /// The machine's watches of memory, of ports and of execution, in the order in which hits are told.
+    watched: [Vec<(u32, Watch)>; 3],
+    hit: Hit,
+    parked: ParkedHits,
+    frozen_after: Option<u64>,
+    cores: Vec<CoreFile>,
+    cores_left: u64,
+    errors: Vec<HandlerError>,
+    stops: Stops,
+    stats: Stats,
+    channels: SavedChannels,
+}
+
+/// The stored form of [`SavedInterposer`].
+#[derive(Clone, Serialize, Deserialize)]
+pub struct StoredInterposer {
+    gv: Vec<u64>,
+    programs: Vec<StoredProgram>,
+    probes: Vec<ProbeState>,
+    sites: SavedSites,
+    modules: StoredModules,
+    user: Vec<StoredPage>,
+    words: Vec<StoredWord>,
+    timers: BTreeMap<u32, u64>,
+    rest: Rest,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct StoredProgram {
+    name: String,
+    /// Of its definition.
+    digest: u64,
+    lv: Vec<u64>,
+    removed: bool,
+    stop_at: Option<u64>,
+    counted: u64,
+}
+
+/// A stored interposer cannot be gone on from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoredInterposerError {
+    /// A program is not the one that was inserted.
+    #[error(
+        "`{0}` has other probe points or another handler than when the session was stored: use the same guest, files and probe options"
+    )]
+    OtherProgram(String),
+    /// The number of programs.
+    #[error("{stored} programs were inserted, and {given} are given")]
+    Programs {
+        /// How many were inserted.
+        stored: usize,
+        /// How many there are now.
+        given: usize,
+    },
+    /// It says what no interposer can be.
+    #[error("{0} are in no possible state")]
+    Impossible(&'static str),
+}
+
+impl Interposer {
+    /// Saves all that its future depends on.
+    pub fn save(&mut self, core: &Core) -> SavedInterposer {
+        SavedInterposer(Arc::new(Saved {
+            programs: self.inserted.save(),
+            sites: self.sites.save(),
+            modules: self.sources.modules.clone(),
+            user: self.sources.user.clone(),
+            words: self.sources.words.clone(),
+            timers: self.sources.timers.clone(),
+            rest: Rest {
+                watched: core.watched().map(<[_]>::to_vec),
+                hit: self.hit.clone(),
+                parked: self.parked.clone(),
+                frozen_after: self.runner.asked.frozen_after,
+                cores: self.runner.asked.cores.clone(),
+                cores_left: self.runner.asked.cores_left,
+                errors: self.runner.errors.clone(),
+                stops: self.stops.clone(),
+                stats: self.stats,
+                channels: self.recorder.channels.save(),
+            },
+        }))
+    }
+
+    /// Puts back what was saved, when the machine has already been.
+    pub fn restore(&mut self, core: &mut Core, saved: &SavedInterposer, output: Output) {
+        let saved = &*saved.0;
+        let rest = &saved.rest;
+        match output {
+            Output::Travels => {
+                self.hit.clone_from(&rest.hit);
+                self.runner.asked.frozen_after = rest.frozen_after;
+                self.runner.asked.cores.clone_from(&rest.cores);
+                self.runner.asked.cores_left = rest.cores_left;
+                self.runner.errors.clone_from(&rest.errors);
+                self.stops.clone_from(&rest.stops);
+                self.stats = rest.stats;
+                self.recorder.channels.restore(&rest.channels);
+            }
+            Output::GoesOn => {
+                self.hit.clear();
+                self.runner.asked.frozen_after = rest.frozen_after.map(|_| self.stats.hits);
+                self.stops.fired.clear();
+                self.stops.by = None;
+            }
+        }
+        self.sites.restore(core, &saved.sites);
+        self.inserted.restore(&saved.programs, &mut self.filters, self.stops.after.is_some());
+        self.sources.modules.clone_from(&saved.modules);
+        self.sources.user.clone_from(&saved.user);
+        self.sources.words.clone_from(&saved.words);
+        self.sources.timers.clone_from(&saved.timers);
+        self.sources.timers.set_alarm(core);
+        let [data, ports, code] = &rest.watched;
+        core.set_watched([data, ports, code]);
+        self.parked.clone_from(&rest.parked);
+    }
+
+    /// Goes to where no program had been inserted. The output goes on.
+    pub fn take_out(&mut self, core: &mut Core) {
+        self.sites.restore(core, &SavedSites::default());
+        self.inserted.restore(&SavedPrograms::default(), &mut self.filters, false);
+        let watches = std::mem::take(&mut self.sources.watches);
+        self.sources = Sources { watches, ..Sources::default() };
+        self.sources.timers.set_alarm(core);
+        core.set_watched([&[], &[], &[]]);
+        self.parked = ParkedHits::default();
+        self.hit.clear();
+        self.runner.asked.frozen_after = None;
+        self.stops.fired.clear();
+        self.stops.by = None;
+    }
+
+    /// Whether an interposer with this configuration can have been saved so.
+    pub fn could_be(&self, saved: &SavedInterposer) -> bool {
+        self.recorder.channels.could_be(&saved.0.rest.channels)
+    }
+
+    /// How many programs were ever inserted, removed ones included.
+    pub fn inserted(&self) -> usize {
+        self.inserted.programs.len()
+    }
+}
+
+impl SavedInterposer {
+    /// The form that is stored.
+    pub fn to_stored(&self) -> StoredInterposer {
+        let Saved { programs, sites, modules, user, words, timers, rest } = &*self.0;
+        let probes = programs.programs.iter().flat_map(|program| &program.definition.probes);
+        let user_modules = UserModules::of(probes);
+        let mut digests = super::digest::Digests::default();
+        let program = |program: &SavedProgram| StoredProgram {
+            name: program.definition.name.clone(),
+            digest: digests.of(&program.definition),
+            lv: program.lv.to_vec(),
+            removed: program.removed,
+            stop_at: program.stop_at,
+            counted: program.counted,
+        };
+        StoredInterposer {
+            gv: programs.gv.to_vec(),
+            programs: programs.programs.iter().map(program).collect(),
+            probes: programs.probes.iter().flat_map(|piece| piece.iter().copied()).collect(),
+            sites: sites.clone(),
+            modules: modules.to_stored(),
+            user: user.to_stored(&user_modules),
+            words: words.to_stored(&user_modules),
+            timers: timers.to_stored(),
+            rest: rest.clone(),
+        }
+    }
+
+    /// Reads the stored form, in a machine with so many bytes of memory. The definitions are those of all programs that
+    /// were inserted, in order.
+    ///
+    /// # Errors
+    /// A program is another, or the form says what no interposer can be.
+    pub fn from_stored(
+        stored: StoredInterposer,
+        definitions: Vec<Arc<Definition>>,
+        ram: u64,
+    ) -> Result<Self, StoredInterposerError> {
+        use StoredInterposerError::Impossible;
+        let StoredInterposer { gv, programs, probes, sites, modules, user, words, timers, rest } = stored;
+        let (programs, inserted) = programs_of(gv, programs, probes, definitions)?;
+        let known = &inserted.probes;
+        let count = |count: u64| count < MOST_COUNTED;
+        if !sites.is_sound(known.len(), ram) {
+            return Err(Impossible("the sites"));
+        }
+        if !rest.parked.is_sound() || !rest.stats.is_sound() || !count(rest.hit.counted) {
+            return Err(Impossible("the counts"));
+        }
+        if !count(rest.stops.counted) || rest.frozen_after.is_some_and(|hits| !count(hits)) {
+            return Err(Impossible("the stops"));
+        }
+        if rest.watched.iter().flatten().any(|(_, watch)| watch.high < watch.low) {
+            return Err(Impossible("the watches"));
+        }
+        if timers.values().any(|due| !count(*due)) {
+            return Err(Impossible("the timers"));
+        }
+        let user_modules = UserModules::of(known);
+        let modules = KernelModules::from_stored(modules, known).ok_or(Impossible("the kernel modules"))?;
+        let user = UserProbes::from_stored(user, &user_modules).ok_or(Impossible("the user modules"))?;
+        let words = Words::from_stored(words, &user_modules).ok_or(Impossible("the words"))?;
+        let timers = Timers::from_stored(timers, known).ok_or(Impossible("the timers"))?;
+        Ok(Self(Arc::new(Saved { programs, sites, modules, user, words, timers, rest })))
+    }
+}
+
+/// The programs, also as the interposer has them.
+fn programs_of(
+    gv: Vec<u64>,
+    stored: Vec<StoredProgram>,
+    probes: Vec<ProbeState>,
+    definitions: Vec<Arc<Definition>>,
+) -> Result<(SavedPrograms, Inserted), StoredInterposerError> {
+    use StoredInterposerError::{Impossible, OtherProgram, Programs};
+    if stored.len() != definitions.len() {
+        return Err(Programs { stored: stored.len(), given: definitions.len() });
+    }
+    let mut digests = super::digest::Digests::default();
+    let mut programs = Vec::new();
+    for (program, definition) in stored.into_iter().zip(definitions) {
+        if digests.of(&definition) != program.digest || program.lv.len() != definition.vars {
+            return Err(OtherProgram(program.name));
+        }
+        if program.counted >= MOST_COUNTED {
+            return Err(Impossible("the counts"));
+        }
+        programs.push(SavedProgram {
+            definition,
+            lv: program.lv.into(),
+            removed: program.removed,
+            stop_at: program.stop_at,
+            counted: program.counted,
+        });
+    }
+    let needed = programs.iter().map(|program| program.definition.gvars).max().unwrap_or_default();
+    if gv.len() != needed {
+        return Err(Impossible("the global variables"));
+    }
+    let all: usize = programs.iter().map(|program| program.definition.probes.len()).sum();
+    let sound = |state: &ProbeState| {
+        [state.seen, state.run, state.hit, state.errors].iter().all(|count| *count < MOST_COUNTED)
+    };
+    if probes.len() != all || !probes.iter().all(sound) {
+        return Err(Impossible("the probe points"));
+    }
+    let saved = SavedPrograms::new(gv.into(), programs, &probes);
+    let mut inserted = Inserted::default();
+    inserted.restore(&saved, &mut Filters::default(), false);
+    Ok((saved, inserted))
+}

@@ -1,0 +1,295 @@
+//! A session at one moment: saved, restored, written to a file and read from one.
+//!
+//! What is saved is the machine, the interposer, and what the session itself keeps between two runs. Not saved: what the
+//! guest was made of, which the machine's identity names; and the snapshots that commands have taken by name, which
+//! belong to the session and not to a moment of it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use trapline_emu::{Archive, Snapshot};
+use trapline_interposer::{
+    CoreFile, Definition, Output, SavedInterposer, StoredInterposer, StoredInterposerError,
+};
+use trapline_providers::{Clause, Resolved, Target, enable, resolve};
+use trapline_rpn::Program;
+use trapline_trace::Record;
+
+use super::waiting::Waiting;
+use super::{Session, new_interposer};
+use crate::recording::Event;
+use crate::snapshot_error::SnapshotError;
+
+/// The part of a file that holds what is not the machine's, and its version.
+const PART: &str = "session";
+const VERSION: u16 = 1;
+
+/// What a program was inserted from, by which another process can insert it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Origin {
+    name: String,
+    text: OriginText,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum OriginText {
+    Program(#[serde(with = "crate::commands::program")] Box<Program>),
+    Clause(String),
+}
+
+impl Origin {
+    pub fn program(name: &str, program: &Program) -> Self {
+        Self { name: name.to_owned(), text: OriginText::Program(Box::new(program.clone())) }
+    }
+
+    pub fn clause(name: &str, text: &str) -> Self {
+        Self { name: name.to_owned(), text: OriginText::Clause(text.to_owned()) }
+    }
+
+    fn resolve(&self, target: &Target) -> Result<Resolved, String> {
+        match &self.text {
+            OriginText::Program(program) => resolve(target, program).map_err(|findings| findings.to_string()),
+            OriginText::Clause(text) => {
+                let clause = Clause::parse(text).map_err(|error| error.to_string())?;
+                let found = enable(target, &clause).map_err(crate::CommandError::from);
+                found.map(|(resolved, _)| resolved).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// The program as it was inserted, in a session of this guest.
+    fn definition(&self, target: &Target) -> Result<Arc<Definition>, SnapshotError> {
+        let refused = |reason| SnapshotError::Program { name: self.name.clone(), reason };
+        let Resolved { program, points, .. } = self.resolve(target).map_err(refused)?;
+        let made = Definition::new(&self.name, &program, points);
+        made.map(Arc::new).map_err(|error| refused(error.kind.to_string()))
+    }
+}
+
+/// A session at one moment: machine, probes, records, statistics, console. A clone shares nearly all of it.
+///
+/// ```
+/// use trapline_session::{Command, Condition, GuestBuilder, Limits};
+///
+/// let guest = GuestBuilder::embedded("ia32").memory(32 << 20);
+/// let mut session = guest.start()?;
+/// session.apply(Command::clause("fbt::do_fork:entry { push pid; log 1 }"))?;
+/// session.run_until(&Condition::end(), &Limits::insns(1_000_000));
+/// let file = session.snapshot().to_bytes()?;
+///
+/// // In another process, or later:
+/// let mut other = guest.start()?;
+/// let saved = other.read_snapshot(&file)?;
+/// other.restore(&saved)?;
+/// for session in [&mut session, &mut other] {
+///     session.run_until(&Condition::end(), &Limits::none());
+/// }
+/// assert_eq!(other.digest(), session.digest());
+/// assert!(other.records().eq(session.records()));
+/// # Ok::<(), trapline_session::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct SavedSession {
+    machine: Snapshot,
+    interposer: Option<SavedInterposer>,
+    origins: Arc<Vec<Origin>>,
+    /// How the session's probes were set up.
+    options: Arc<str>,
+    counts_hits: bool,
+    shown: usize,
+    records: Waiting,
+    cores: Vec<Arc<CoreFile>>,
+    /// Its number in the recording of the run.
+    number: Option<u64>,
+}
+
+/// What is not the machine's, as a file has it.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    options: String,
+    origins: Vec<Origin>,
+    interposer: Option<StoredInterposer>,
+    counts_hits: bool,
+    shown: usize,
+    records: Vec<Record>,
+    cores: Vec<CoreFile>,
+}
+
+impl SavedSession {
+    /// Instructions that had retired.
+    pub fn icount(&self) -> u64 {
+        self.machine.icount()
+    }
+
+    /// The machine's part.
+    pub fn machine(&self) -> &Snapshot {
+        &self.machine
+    }
+
+    /// The file form: [`Session::read_snapshot`] reads it, in any process. It holds the programs that were inserted, and
+    /// nothing of what the guest was made of.
+    ///
+    /// # Errors
+    /// A program cannot be written as PPDF.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, SnapshotError> {
+        let mut archive = Archive::new();
+        self.machine.store(&mut archive)?;
+        let stored = Stored {
+            options: self.options.to_string(),
+            origins: self.origins.to_vec(),
+            interposer: self.interposer.as_ref().map(SavedInterposer::to_stored),
+            counts_hits: self.counts_hits,
+            shown: self.shown,
+            records: self.records.iter().cloned().collect(),
+            cores: self.cores.iter().map(|core| CoreFile::clone(core)).collect(),
+        };
+        archive.put(PART, VERSION, &stored)?;
+        Ok(archive.to_bytes())
+    }
+}
+
+impl Session {
+    /// Saves the session: the machine, the probes with all that they have counted and recorded, the console.
+    ///
+    /// It costs what has changed since the last one was taken or restored. The run is as if none had been taken.
+    ///
+    /// ```
+    /// use trapline_session::GuestBuilder;
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// session.step(500_000);
+    /// let (saved, digest) = (session.snapshot(), session.digest());
+    /// session.step(500_000);
+    /// session.restore(&saved)?;
+    /// assert_eq!((session.icount(), session.digest()), (500_000, digest));
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    pub fn snapshot(&mut self) -> SavedSession {
+        let number = self.course.number_snapshot();
+        if let Some(number) = number {
+            self.course.event(self.machine.moment(), || Event::Saved(number));
+        }
+        SavedSession { number, ..self.save() }
+    }
+
+    pub(super) fn save(&mut self) -> SavedSession {
+        SavedSession {
+            machine: self.machine.snapshot(),
+            interposer: self.interposer.as_mut().map(|interposer| interposer.save(self.machine.core())),
+            origins: Arc::clone(&self.origins),
+            options: Arc::clone(&self.options),
+            counts_hits: self.counts_hits,
+            shown: self.shown,
+            records: self.records.clone(),
+            cores: self.cores.clone(),
+            number: None,
+        }
+    }
+
+    /// Goes back, or forward, to what was saved: the session is then exactly what it was. Records that were taken since
+    /// will come again under the same numbers, and what was counted since is not counted any more.
+    ///
+    /// This moves in the run, so it is no [`Command`](crate::Command), and passes no other door: a recording notes that the
+    /// run went back to a snapshot that was taken while it was recorded, and can follow to no other.
+    /// [`Command::Restore`](crate::Command::Restore) is another thing: there the run goes on from the snapshot, and so do
+    /// records and statistics.
+    ///
+    /// # Errors
+    /// The snapshot is of another machine, or of a session with other [`Probing`](super::Probing). Nothing has changed then.
+    pub fn restore(&mut self, saved: &SavedSession) -> Result<(), SnapshotError> {
+        let from = self.machine.moment();
+        self.go_to(saved, Output::Travels)?;
+        match saved.number {
+            Some(number) => self.course.event(from, || Event::Restored(number)),
+            None => self.course.spoil(),
+        }
+        Ok(())
+    }
+
+    /// Restores a snapshot, and the output too or not.
+    pub(super) fn go_to(&mut self, saved: &SavedSession, output: Output) -> Result<(), SnapshotError> {
+        self.check_options(&saved.options)?;
+        self.machine.restore(&saved.machine)?;
+        match &saved.interposer {
+            Some(state) => {
+                let (machine, interposer) = self.probed();
+                interposer.restore(machine.core_mut(), state, output);
+            }
+            None => self.take_probes_out(output),
+        }
+        self.origins = Arc::clone(&saved.origins);
+        self.shown = match output {
+            Output::Travels => {
+                self.counts_hits = saved.counts_hits;
+                self.records.clone_from(&saved.records);
+                self.cores.clone_from(&saved.cores);
+                saved.shown
+            }
+            Output::GoesOn => self.shown.min(self.machine.console().len()),
+        };
+        self.course.moved(self.machine.icount());
+        Ok(())
+    }
+
+    /// Goes to where there were no probes.
+    fn take_probes_out(&mut self, output: Output) {
+        let Some(interposer) = &mut self.interposer else { return };
+        interposer.take_out(self.machine.core_mut());
+        if output == Output::Travels {
+            self.interposer = None;
+        }
+    }
+
+    fn check_options(&self, stored: &str) -> Result<(), SnapshotError> {
+        if *stored == *self.options {
+            return Ok(());
+        }
+        let given = self.options.to_string();
+        Err(SnapshotError::Options { stored: stored.to_owned(), given })
+    }
+
+    /// Reads what [`SavedSession::to_bytes`] has written, for a session of the same guest to be restored.
+    ///
+    /// # Errors
+    /// The bytes are damaged, of a newer build, or no such file; or they are of another machine, another guest or other
+    /// programs.
+    pub fn read_snapshot(&self, file: &[u8]) -> Result<SavedSession, SnapshotError> {
+        let archive = Archive::from_bytes(file)?;
+        let machine = Snapshot::load(&archive)?;
+        machine.identity().check(self.machine.identity())?;
+        let stored: Stored = archive.get(PART, VERSION)?;
+        self.check_options(&stored.options)?;
+        let interposer =
+            stored.interposer.map(|state| self.read_probes(state, &stored.origins)).transpose()?;
+        let mut records = Waiting::default();
+        records.extend(stored.records);
+        Ok(SavedSession {
+            machine,
+            interposer,
+            origins: Arc::new(stored.origins),
+            options: Arc::clone(&self.options),
+            counts_hits: stored.counts_hits,
+            shown: stored.shown,
+            records,
+            cores: stored.cores.into_iter().map(Arc::new).collect(),
+            number: None,
+        })
+    }
+
+    /// The probes of a file, whose programs came from these origins.
+    fn read_probes(
+        &self,
+        state: StoredInterposer,
+        origins: &[Origin],
+    ) -> Result<SavedInterposer, SnapshotError> {
+        let definitions = origins.iter().map(|origin| origin.definition(&self.target));
+        let definitions: Vec<_> = definitions.collect::<Result<_, _>>()?;
+        let ram = self.machine.core().ram().size();
+        let saved = SavedInterposer::from_stored(state, definitions, ram)?;
+        if new_interposer(&self.target, &self.probing, None).could_be(&saved) {
+            Ok(saved)
+        } else {
+            Err(StoredInterposerError::Impossible("the channels").into())
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Why a saved session cannot be gone on from.
+
+use trapline_emu::{ArchiveError, SnapshotMismatch, StoredError};
+use trapline_interposer::StoredInterposerError;
+
+/// A saved session cannot be gone on from. It displays as one sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// Its file: damaged, newer, or none.
+    #[error(transparent)]
+    File(#[from] ArchiveError),
+    /// It is of another machine or guest.
+    #[error(transparent)]
+    Foreign(#[from] SnapshotMismatch),
+    /// The probes were set up in another way.
+    #[error("the snapshot was taken with other probe options: {stored} there, {given} here")]
+    Options {
+        /// How they were.
+        stored: String,
+        /// How they are.
+        given: String,
+    },
+    /// A program that was inserted does not fit this guest.
+    #[error("the snapshot has the program `{name}`, which cannot be inserted here: {reason}")]
+    Program {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The probes.
+    #[error("the probes of the snapshot cannot be restored: {0}")]
+    Probes(#[from] StoredInterposerError),
+}
+
+impl From<StoredError> for SnapshotError {
+    fn from(error: StoredError) -> Self {
+        match error {
+            StoredError::Archive(error) => Self::File(error),
+            StoredError::Foreign(error) => Self::Foreign(error),
+        }
+    }
+}
