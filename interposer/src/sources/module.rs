@@ -237,7 +237,8 @@ impl KernelModules {
 
     /// The form that is stored: what cannot be had from the probes.
     pub fn to_stored(&self) -> StoredModules {
-        let of = |module: &ProbedModule| (module.seen.clone(), module.armed.clone());
+        let of =
+            |module: &ProbedModule| StoredModule { seen: module.seen.clone(), armed: module.armed.clone() };
         StoredModules { list: self.list.iter().map(of).collect(), next_look: self.next_look }
     }
 
@@ -249,8 +250,8 @@ impl KernelModules {
         if list.len() != stored.list.len() {
             return None;
         }
-        for (known, (seen, armed)) in list.iter_mut().zip(stored.list) {
-            (known.seen, known.armed) = (seen, armed);
+        for (known, module) in list.iter_mut().zip(stored.list) {
+            (known.seen, known.armed) = (module.seen, module.armed);
         }
         for probe in probes.iter().filter(|probe| probe.enabled) {
             if let Place::Module { module, .. } = &probe.place
@@ -267,7 +268,13 @@ impl KernelModules {
 /// The stored form of [`KernelModules`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StoredModules {
-    /// Of each module where its parts were seen, and where its probes are armed.
-    list: Vec<(Option<Vec<Option<PlacedPart>>>, BTreeMap<u32, u64>)>,
+    list: Vec<StoredModule>,
     next_look: u64,
+}
+
+/// Where a module's parts were seen, and where its probes are armed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct StoredModule {
+    seen: Option<Vec<Option<PlacedPart>>>,
+    armed: BTreeMap<u32, u64>,
 }

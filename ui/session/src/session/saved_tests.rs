@@ -182,7 +182,7 @@ fn walk(name: &str, steps: usize, mut seed: u64) {
     for _ in 0..steps {
         match random(&mut seed) % 8 {
             0..=3 => {
-                let far = random(&mut seed) % 3 == 0;
+                let far = random(&mut seed).is_multiple_of(3);
                 let most = if far { last.icount } else { 40_000 };
                 let to = session.icount() + random(&mut seed) % most;
                 course.go(&mut session, to.min(last.icount));
