@@ -3,15 +3,11 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
-use crate::interposer;
 use crate::linux::Linux;
+use trapline_emu::Machine;
 use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
-use trapline_emu::{Machine, Watch, WatchKind};
-use trapline_interposer::{InsertError, Interposer, Place, ProgramId};
-use trapline_providers::Target;
-use trapline_rpn::{LinkedProgram, NoSymbols, parse};
-use trapline_session::{Guest, GuestBuilder};
+use trapline_session::{Command, Guest, GuestBuilder, Probing, Session, SourceOptions, compile};
 
 /// Bytes of guest RAM, which is also what `trapline run` gives.
 pub const MEM: u64 = 256 << 20;
@@ -77,6 +73,15 @@ impl LinuxBoot {
         self.guest.cmdline()
     }
 
+    /// A session at the kernel's entry.
+    ///
+    /// # Errors
+    /// When the machine cannot be built or loaded.
+    pub fn session(&self) -> Result<Session, Box<dyn Error>> {
+        crate::turns::take()?;
+        Ok(self.guest.start(Probing { watch_unlimited: true, ..Probing::default() })?)
+    }
+
     /// A machine at the kernel's entry, whose run ends when the console shows `until`.
     ///
     /// # Errors
@@ -90,11 +95,6 @@ impl LinuxBoot {
 
     fn image(&self) -> &Image {
         self.guest.target().image()
-    }
-
-    /// What there is to probe in its kernel.
-    pub fn target(&self) -> Target {
-        Target::new(self.image().clone(), self.guest.target().symbols().clone(), Vec::new())
     }
 
     /// Every function of the image, one for each address, in the order of addresses.
@@ -111,37 +111,27 @@ impl LinuxBoot {
         found
     }
 
-    /// Arms an observing probe, which logs two registers, at each function.
+    /// An observing probe, which logs two registers, at each function.
     ///
     /// # Errors
-    /// When the program is bad or one cannot be armed.
-    pub fn probe(
-        &self,
-        machine: &mut Machine,
-        functions: &[Function],
-    ) -> Result<(Interposer, ProgramId), Box<dyn Error>> {
-        let places = functions.iter().map(|f| Place::Kernel { linear: f.linear, paddr: f.paddr }).collect();
-        Ok(insert(machine, self.observer(functions, "")?, places)?)
+    /// The program is bad.
+    pub fn probes(&self, functions: &[Function]) -> Result<Command, Box<dyn Error>> {
+        self.observer(functions, "")
     }
 
-    /// Counts the executions of each function by a watch, which puts no byte into the guest.
+    /// Counts the executions of each function by a watch, which puts no byte into the guest. The session must allow any
+    /// number of watches: [`LinuxBoot::session`] does.
     ///
     /// # Errors
-    /// When the program is bad or one cannot be armed.
-    pub fn count(
-        &self,
-        machine: &mut Machine,
-        functions: &[Function],
-    ) -> Result<(Interposer, ProgramId), Box<dyn Error>> {
-        let watch = |f: &Function| Watch { kind: WatchKind::Execute, low: f.linear, high: f.linear };
-        let places = functions.iter().map(|f| Place::Watch(watch(f))).collect();
-        Ok(insert(machine, self.observer(functions, "watchpoint = x\n")?, places)?)
+    /// The program is bad.
+    pub fn watches(&self, functions: &[Function]) -> Result<Command, Box<dyn Error>> {
+        self.observer(functions, "watchpoint = x\n")
     }
 
-    fn observer(&self, functions: &[Function], kind: &str) -> Result<LinkedProgram, Box<dyn Error>> {
-        let (width, ax, sp) = match self.image().plan().width {
-            Width::Bits32 => (trapline_rpn::Width::W32, "eax", "esp"),
-            Width::Bits64 => (trapline_rpn::Width::W64, "rax", "rsp"),
+    fn observer(&self, functions: &[Function], kind: &str) -> Result<Command, Box<dyn Error>> {
+        let (ax, sp) = match self.image().plan().width {
+            Width::Bits32 => ("eax", "esp"),
+            Width::Bits64 => ("rax", "rsp"),
         };
         let mut text = String::from("name = vmlinux\nmodtype = kernel\n");
         for f in functions {
@@ -152,17 +142,6 @@ impl LinuxBoot {
                 f.linear
             );
         }
-        Ok(parse("functions.rpn", &text)?.link(width, &NoSymbols)?)
+        Ok(Command::insert("functions", compile("functions.rpn", &text, &SourceOptions::default())?))
     }
-}
-
-fn insert(
-    machine: &mut Machine,
-    program: LinkedProgram,
-    places: Vec<Place>,
-) -> Result<(Interposer, ProgramId), InsertError> {
-    let mut probes = interposer();
-    probes.set_watch_unlimited(true);
-    let id = probes.insert(machine.core_mut(), "functions", program, places)?;
-    Ok((probes, id))
 }

@@ -7,16 +7,13 @@
 //! for its function. Only counts are stored, so that a whole boot can be paired.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 
-use trapline_emu::{Machine, Stop, TrapInterposer};
-use trapline_interposer::{Interposer, InterposerConfig};
-use trapline_providers::{Clause, Target, enable};
-use trapline_trace::{ChannelConfig, HeaderItems, ProbeName};
+use trapline_session::{Command, Condition, Ending, Limits, Names, Observer, RecordView, Script, Session};
+use trapline_trace::ProbeName;
 
-/// Instructions from one look at the records to the next.
-const SLICE: u64 = 20_000;
 /// The suffix of the name of a split-off part.
 const COLD: &str = ".cold";
 /// The function of Linux in which a task ends.
@@ -159,50 +156,44 @@ impl Pairing {
 #[derive(Debug)]
 pub struct PairedRun {
     /// Why it ended.
-    pub stop: Stop,
+    pub ending: Ending,
     /// Hits; each left a record that was looked at.
     pub hits: u64,
     /// The matched entries and returns.
     pub pairing: Pairing,
 }
 
-/// Runs a machine up to instruction `limit` with fbt's probes on all entries and returns of its target, whose tasks have
-/// stacks of `stack` bytes.
+impl Observer for Pairing {
+    type Error = Infallible;
+
+    fn record(&mut self, record: &RecordView<'_>, _: &Names<'_>) -> Result<(), Infallible> {
+        let header = &record.header;
+        self.hit(header.probe, header.ip, header.sp);
+        Ok(())
+    }
+}
+
+/// Runs a session until the console shows `until`, the guest ends or `limit` instructions, with fbt's probes on all
+/// entries and returns, whose tasks have stacks of `stack` bytes.
 ///
 /// # Errors
 /// They cannot be armed, or a record was lost.
 pub fn run(
-    machine: &mut Machine,
-    target: &Target,
+    session: &mut Session,
     stack: u64,
+    until: &Condition,
     limit: u64,
 ) -> Result<PairedRun, Box<dyn Error>> {
-    let mut probes = Interposer::new(InterposerConfig {
-        header: HeaderItems::default(),
-        channel: ChannelConfig::growing(),
-        profile: None,
-        max_steps: None,
-    });
-    let (resolved, _) = enable(target, &Clause::parse("fbt::: { exit }")?)?;
-    let names = resolved.points.iter().filter_map(|point| point.provided.as_ref());
-    let names: Vec<_> = names.map(|provided| Arc::clone(&provided.name)).collect();
-    let mut pairing = Pairing::new(&names, &target.image().plan().name, stack);
-    probes.insert(machine.core_mut(), "fbt", resolved.program, resolved.points)?;
-    let stop = loop {
-        let next = (machine.icount() / SLICE + 1) * SLICE;
-        let stop = machine.run(Some(&mut probes as &mut dyn TrapInterposer), next.min(limit));
-        probes
-            .channels()
-            .drain(|record| pairing.hit(record.header.probe, record.header.ip, record.header.sp));
-        if stop != Stop::Limit || machine.icount() >= limit {
-            break stop;
-        }
-    };
-    let (hits, counts) = (probes.stats().hits, probes.channels().counts());
+    session.apply(Command::clause("fbt::: { exit }"))?;
+    let probes = session.interposer().ok_or("no probe was inserted")?.names();
+    let names: Vec<_> = (0..).map_while(|probe| probes.get(probe)).map(|provided| Arc::clone(&provided.name)).collect();
+    let mut pairing = Pairing::new(&names, &session.target().image().plan().name, stack);
+    let Ok(ending) = session.run(&mut Script::default(), until, &Limits::insns(limit), &mut pairing);
+    let (hits, counts) = (session.stats().hits, session.counts());
     if counts.lost() > 0 || counts.committed != hits {
         return Err(format!("{hits} hits, but {counts:?}").into());
     }
-    Ok(PairedRun { stop, hits, pairing })
+    Ok(PairedRun { ending, hits, pairing })
 }
 
 #[cfg(test)]

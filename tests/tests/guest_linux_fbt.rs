@@ -5,7 +5,7 @@
 use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use trapline_emu::Stop;
+use trapline_session::{Condition, Ending, Limits};
 use trapline_providers::FunctionGlob;
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::KERNELS;
@@ -45,11 +45,12 @@ fn lines(text: &str, kind: &str) -> Vec<Value> {
 fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
     let boot = LinuxBoot::shell(linux).unwrap();
-    let mut plain = boot.machine(PROMPT).unwrap();
-    assert_eq!(plain.run(None, LINUX_LIMIT), Stop::Text(0));
-    let mut probed = boot.machine(PROMPT).unwrap();
-    let run = pairing::run(&mut probed, &boot.target(), stack, LINUX_LIMIT).unwrap();
-    assert_eq!(run.stop, Stop::Text(0));
+    let (prompt, limits) = (Condition::console(PROMPT), Limits::insns(LINUX_LIMIT));
+    let mut plain = boot.session().unwrap();
+    assert_eq!(plain.run_until(&prompt, &limits), Ending::Until(PROMPT.to_owned()));
+    let mut probed = boot.session().unwrap();
+    let run = pairing::run(&mut probed, stack, &prompt, LINUX_LIMIT).unwrap();
+    assert_eq!(run.ending, Ending::Until(PROMPT.to_owned()));
     assert_eq!(probed.digest(), plain.digest(), "{flavour} noticed its probes");
     assert!(run.hits > least, "{}", run.hits);
     let pairs = run.pairing.pairs();

@@ -4,10 +4,9 @@
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
-use trapline_emu::{Machine, Stop, TrapInterposer};
-use trapline_interposer::Interposer;
+use trapline_session::{Command, Condition, Ending, Limits, Observer, Reply, Script, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, PROMPT};
-use trapline_tests::linux::{KERNELS, Linux, stress_oracle, stress_part};
+use trapline_tests::linux::{KERNELS, Linux, STRESS_LINES, stress_oracle, stress_part};
 use trapline_tests::root;
 
 /// Functions that are probed in each kernel.
@@ -56,19 +55,34 @@ struct Run {
 }
 
 impl Run {
-    fn of(machine: &Machine) -> Self {
+    fn of(session: &Session) -> Self {
         Run {
-            console: String::from_utf8_lossy(machine.console()).into_owned(),
-            icount: machine.icount(),
-            digest: machine.digest().to_string(),
+            console: String::from_utf8_lossy(session.console()).into_owned(),
+            icount: session.icount(),
+            digest: session.digest().to_string(),
         }
     }
 }
 
-fn run(machine: &mut Machine, probes: Option<&mut Interposer>) -> Run {
-    let stop = machine.run(probes.map(|p| p as &mut dyn TrapInterposer), LINUX_LIMIT);
-    assert_eq!(stop, Stop::Text(0), "{}", String::from_utf8_lossy(machine.console()));
-    Run::of(machine)
+/// Drops the records as they come.
+struct Nobody;
+
+impl Observer for Nobody {
+    type Error = std::convert::Infallible;
+}
+
+/// Runs until the console shows this text.
+fn run(session: &mut Session, until: &str) -> Run {
+    let (until, limits) = (Condition::console(until), Limits::insns(LINUX_LIMIT));
+    let Ok(ending) = session.run(&mut Script::default(), &until, &limits, &mut Nobody);
+    assert!(matches!(ending, Ending::Until(_)), "{ending}: {}", String::from_utf8_lossy(session.console()));
+    Run::of(session)
+}
+
+/// Hits of each probe point of the only program.
+fn hits(session: &mut Session) -> Vec<u64> {
+    let Reply::Query { programs, .. } = session.apply(Command::Query).unwrap() else { panic!() };
+    programs.iter().flat_map(|program| &program.points).map(|point| point.hits).collect()
 }
 
 fn kernel(flavour: &str) -> &'static Linux {
@@ -88,21 +102,22 @@ impl Numbers {
 }
 
 /// Runs to the prompt with the host stopping every few million instructions, sometimes twice close together.
-fn run_in_slices(machine: &mut Machine) -> Run {
+fn run_in_slices(session: &mut Session) -> Run {
+    let prompt = Condition::console(PROMPT);
     let mut numbers = Numbers(0x7261_6e64_6f6d);
     let mut stops = 0;
     loop {
         let most = if numbers.next().is_multiple_of(4) { 50 } else { 20_000_000 };
-        let limit = machine.icount() + 1 + numbers.next() % most;
-        match machine.run(None, limit) {
-            Stop::Limit => assert_eq!(machine.icount(), limit),
-            Stop::Text(0) => break,
+        let limit = session.icount() + 1 + numbers.next() % most;
+        match session.run_until(&prompt, &Limits::insns(limit)) {
+            Ending::Limit => assert_eq!(session.icount(), limit),
+            Ending::Until(_) => break,
             other => panic!("{other:?}"),
         }
         stops += 1;
     }
     assert!(stops > 100, "{stops} stops");
-    Run::of(machine)
+    Run::of(session)
 }
 
 /// Those that are counted, and as many others as are missing, spread evenly over the kernel.
@@ -163,38 +178,37 @@ fn compare_with_recorded(linux: &Linux, boot: &LinuxBoot, run: &Run) {
 fn repeats(flavour: &str) {
     let linux = kernel(flavour);
     let boot = LinuxBoot::shell(linux).unwrap();
-    let plain = run(&mut boot.machine(PROMPT).unwrap(), None);
-    assert_eq!(run_in_slices(&mut boot.machine(PROMPT).unwrap()), plain, "stopping it changed it");
+    let plain = run(&mut boot.session().unwrap(), PROMPT);
+    assert_eq!(run_in_slices(&mut boot.session().unwrap()), plain, "stopping it changed it");
     compare_with_recorded(linux, &boot, &plain);
 }
 
 /// To the prompt: probed, and counted without patches.
 fn does_not_notice(flavour: &str) {
     let boot = LinuxBoot::shell(kernel(flavour)).unwrap();
-    let plain = run(&mut boot.machine(PROMPT).unwrap(), None);
+    let plain = run(&mut boot.session().unwrap(), PROMPT);
     let functions = chosen(&boot);
 
-    let mut machine = boot.machine(PROMPT).unwrap();
-    let (mut probes, id) = boot.probe(&mut machine, &functions).unwrap();
-    assert!(probes.observe_only());
-    assert_eq!(run(&mut machine, Some(&mut probes)), plain, "the guest noticed its probes");
-    let hits = probes.runs(id);
-    let stats = probes.stats();
+    let mut probed = boot.session().unwrap();
+    probed.apply(boot.probes(&functions).unwrap()).unwrap();
+    assert!(probed.observe_only());
+    assert_eq!(run(&mut probed, PROMPT), plain, "the guest noticed its probes");
+    let (stats, executed) = (probed.stats(), hits(&mut probed));
     println!("{flavour}: {} functions, {stats:?}", functions.len());
     assert!(stats.rewritten > 1000, "the kernel rewrites most of its functions' first bytes: {stats:?}");
 
-    let ran = functions.into_iter().zip(hits).filter(|(_, hits)| *hits > 0).enumerate();
+    let ran = functions.into_iter().zip(executed).filter(|(_, hits)| *hits > 0).enumerate();
     let named = |f: &Function| COUNTED.contains(&f.name.as_str());
-    let (counted, hits): (Vec<Function>, Vec<u64>) =
+    let (counted, executed): (Vec<Function>, Vec<u64>) =
         ran.filter(|(n, (f, _))| named(f) || n.is_multiple_of(EACH)).map(|(_, counted)| counted).unzip();
     assert!(counted.iter().filter(|f| named(f)).count() >= 20, "{counted:?}");
-    let mut machine = boot.machine(PROMPT).unwrap();
-    let (mut watches, id) = boot.count(&mut machine, &counted).unwrap();
-    assert_eq!(run(&mut machine, Some(&mut watches)), plain, "the guest noticed that it was counted");
+    let mut watched = boot.session().unwrap();
+    watched.apply(boot.watches(&counted).unwrap()).unwrap();
+    assert_eq!(run(&mut watched, PROMPT), plain, "the guest noticed that it was counted");
     let wrong: Vec<String> = counted
         .iter()
-        .zip(hits.iter().zip(watches.runs(id)))
-        .filter(|(_, (hits, count))| *hits != count)
+        .zip(executed.into_iter().zip(hits(&mut watched)))
+        .filter(|(_, (hits, count))| hits != count)
         .map(|(f, (hits, count))| format!("{}: {hits} hits, {count} executions", f.name))
         .collect();
     assert!(wrong.is_empty(), "of {}:\n{}", counted.len(), wrong.join("\n"));
@@ -235,11 +249,12 @@ fn guest_linux_amd64_does_not_notice_10_000_probes() {
 #[test]
 fn guest_linux_stress_script_does_not_notice_10_000_probes() {
     let boot = LinuxBoot::stress(kernel("cloud-amd64")).unwrap();
-    let plain = run(&mut boot.machine("stress: end").unwrap(), None);
-    let mut machine = boot.machine("stress: end").unwrap();
-    let (mut probes, _) = boot.probe(&mut machine, &chosen(&boot)).unwrap();
-    assert_eq!(run(&mut machine, Some(&mut probes)), plain, "the guest noticed its probes");
+    let end = STRESS_LINES.1;
+    let plain = run(&mut boot.session().unwrap(), end);
+    let mut probed = boot.session().unwrap();
+    probed.apply(boot.probes(&chosen(&boot)).unwrap()).unwrap();
+    assert_eq!(run(&mut probed, end), plain, "the guest noticed its probes");
     let said = stress_part(&plain.console).unwrap();
     assert_eq!(said, stress_oracle().unwrap(), "{}", plain.console);
-    println!("{:?}", probes.stats());
+    println!("{:?}", probed.stats());
 }

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use trapline_emu::load::{Image, Width};
-use trapline_emu::platform::PlatformConfig;
-use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig, Stop};
+use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::{fetched, root};
 
 /// No pause, no benchmark, nothing looked for that is not there; the terminal too, for its text ends the run.
@@ -23,17 +21,12 @@ fn oracle(width: &str) -> String {
 /// Runs to the half of the first test.
 fn screen(width: &str) -> String {
     let bytes = fetched(&format!("memtest86+{width}.bin")).unwrap();
-    let image = Image::parse(&bytes, "memtest").unwrap();
-    let model = match image.plan().width {
-        Width::Bits32 => CpuModel::Ia32,
-        Width::Bits64 => CpuModel::X86_64,
-    };
-    let config = MachineConfig { mem_size: MEM, model };
-    let mut machine = Machine::with_platform(&config, &PlatformConfig::pc(MEM)).unwrap();
-    machine.load(&image, &BootFiles { cmdline: CMDLINE, ..BootFiles::default() }).unwrap();
-    machine.watch_console(vec![b" 50% ".to_vec()]);
-    assert_eq!(machine.run(None, LIMIT), Stop::Text(0), "{}", machine.screen());
-    machine.screen()
+    let guest = GuestBuilder::image_bytes("memtest", bytes).memory(MEM).platform(PlatformKind::Pc).cmdline(CMDLINE);
+    let mut session = guest.start().unwrap();
+    let half = Condition::console(" 50% ");
+    let ending = session.run_until(&half, &Limits::insns(LIMIT));
+    assert_eq!(ending, Ending::Until(" 50% ".to_owned()), "{}", session.screen());
+    session.screen()
 }
 
 fn shows_its_screen(width: &str) {

@@ -7,50 +7,40 @@ use std::sync::Arc;
 
 use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::{Value, json};
-use trapline_emu::load::Image;
-use trapline_emu::symbols::{Symbols, UserModule};
-use trapline_emu::{Stop, TrapInterposer};
 use trapline_guests::Guest;
-use trapline_interposer::{Interposer, InterposerConfig, Stats};
-use trapline_os::{OsProfile, TrapOs};
-use trapline_providers::{Target, resolve};
-use trapline_rpn::parse;
-use trapline_tests::{embedded_guest, root};
-use trapline_trace::{ChannelConfig, HeaderItems, HexStyle, Kind, Record, StackTrace, hex};
+use trapline_interposer::Stats;
+use trapline_providers::Target;
+use trapline_session::{
+    Command, Condition, Ending, GuestBuilder, Limits, Probing, SourceOptions, compile,
+};
+use trapline_tests::root;
+use trapline_trace::{HeaderItems, HexStyle, Kind, Record, StackTrace, hex};
 
 /// An instruction limit far beyond the embedded guests' runs.
 const LIMIT: u64 = 1_000_000_000;
 
-fn target(guest: &Guest) -> Target {
-    let image = Image::parse(guest.image, "vmlinux").unwrap();
-    let symbols = Symbols::from_elf(image.bytes(), "vmlinux").unwrap();
-    let modules = guest.modules.iter().map(|(name, bytes)| Arc::new(UserModule::parse(bytes, name).unwrap()));
-    Target::new(image, symbols, modules.collect())
+/// What there is to probe in a guest.
+fn target(guest: &Guest) -> Arc<Target> {
+    Arc::clone(GuestBuilder::embedded(guest.name).open().unwrap().target())
 }
 
 /// Runs a guest with a program at `do_fork`, whose opcode is filled in; answers what it recorded, encoded with all
 /// header items.
 fn run_guest(guest: &Guest, head: &str, handler: &str) -> (Vec<u8>, Vec<Record>, Stats) {
-    let (mut machine, image) = embedded_guest(guest).unwrap();
-    let target = target(guest);
-    let fork = target.symbols().lookup("do_fork").unwrap().addr;
-    let opcode = image.plan().bytes_at(fork, 1).unwrap()[0];
+    let header = HeaderItems::all();
+    let probing = Probing { header, ..Probing::default() };
+    let mut session = GuestBuilder::embedded(guest.name).open().unwrap().start(probing).unwrap();
+    let fork = session.symbols().lookup("do_fork").unwrap().addr;
+    let opcode = session.target().image().plan().bytes_at(fork, 1).unwrap()[0];
     let text = format!(
         "name = vmlinux\nmodtype = kernel\n{head}offset = do_fork\nopcode = {opcode:#x}\nminor = 6\n{handler}"
     );
-    let resolved = resolve(&target, &parse("p.rpn", &text).unwrap_or_else(|d| panic!("{d}"))).unwrap();
-    let profile: Box<dyn OsProfile> = Box::new(TrapOs::find(image.plan(), target.symbols()).unwrap());
-    let mut interposer = Interposer::new(InterposerConfig {
-        header: HeaderItems::all(),
-        channel: ChannelConfig::default(),
-        profile: Some(profile),
-        max_steps: None,
-    });
-    interposer.insert(machine.core_mut(), "p.rpn", resolved.program, resolved.points).unwrap();
-    assert_eq!(machine.run(Some(&mut interposer as &mut dyn TrapInterposer), LIMIT), Stop::Halted);
-    let stats = interposer.stats();
+    let program = compile("p.rpn", &text, &SourceOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    session.apply(Command::insert("p.rpn", program)).unwrap();
+    assert_eq!(session.run_until(&Condition::end(), &Limits::insns(LIMIT)), Ending::Halted);
+    let stats = session.stats();
     let mut bytes = Vec::new();
-    interposer.channels().drain(|record| record.encode(HeaderItems::all(), &mut bytes));
+    session.records().for_each(|record| record.view().encode(header, &mut bytes));
     let mut records = Vec::new();
     let mut rest = &bytes[..];
     while !rest.is_empty() {

@@ -8,8 +8,8 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use trapline_emu::{Machine, Stop, TrapInterposer};
-use trapline_interposer::Interposer;
+use trapline_emu::{Machine, Stop};
+use trapline_session::{Condition, Ending, Limits, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, MEM};
 use trapline_tests::linux::{Linux, STRESS_LINES};
 use trapline_tests::root;
@@ -40,12 +40,12 @@ fn bound(linux: &Linux) -> f64 {
     if linux.arch == "i386" { 1.4 } else { 1.3 }
 }
 
-/// CPU seconds of a run to the text that the machine watches for.
-fn timed(machine: &mut Machine, probes: Option<&mut Interposer>) -> Result<f64, Box<dyn Error>> {
+/// CPU seconds of a run to this text.
+fn timed(session: &mut Session, until: &str) -> Result<f64, Box<dyn Error>> {
     let start = cpu_seconds();
-    match machine.run(probes.map(|p| p as &mut dyn TrapInterposer), LINUX_LIMIT) {
-        Stop::Text(_) => Ok(cpu_seconds() - start),
-        other => Err(format!("Linux ended with {other:?}").into()),
+    match session.run_until(&Condition::console(until), &Limits::insns(LINUX_LIMIT)) {
+        Ending::Until(_) => Ok(cpu_seconds() - start),
+        other => Err(format!("Linux ended early: {other}").into()),
     }
 }
 
@@ -80,7 +80,7 @@ fn against_qemu(
     let initrd = root().join(".guests").join(initrd);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        ours.push(timed(&mut boot.machine(until)?, None)?);
+        ours.push(timed(&mut boot.session()?, until)?);
         theirs.extend(qemu(linux, boot, &initrd, until)?);
     }
     let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(o, t)| o / t).collect();
@@ -107,7 +107,7 @@ fn forget_peak() -> std::io::Result<()> {
 
 fn resident(boot: &LinuxBoot, until: &str) -> Result<Row, Box<dyn Error>> {
     forget_peak()?;
-    timed(&mut boot.machine(until)?, None)?;
+    timed(&mut boot.session()?, until)?;
     let peak = peak()?;
     let row = Row::plain("   resident memory through the stress script", (peak >> 20) as f64, "MiB");
     Ok(row.against(peak as f64 / (MEM + BEYOND_RAM) as f64, "RAM + 160 MiB", Target::AtMost(1.0)))
@@ -117,7 +117,9 @@ fn resident(boot: &LinuxBoot, until: &str) -> Result<Row, Box<dyn Error>> {
 fn unexecuted(boot: &LinuxBoot) -> Result<Vec<Function>, Box<dyn Error>> {
     let mut machine = boot.machine(BOOTED)?;
     machine.core_mut().collect_coverage();
-    timed(&mut machine, None)?;
+    if !matches!(machine.run(None, LINUX_LIMIT), Stop::Text(_)) {
+        return Err(format!("the console never showed {BOOTED:?}").into());
+    }
     let ran: BTreeSet<u64> = machine.core().coverage().collect();
     let idle: Vec<Function> = boot.functions().into_iter().filter(|f| !ran.contains(&f.paddr)).collect();
     if idle.len() < ARMED {
@@ -131,12 +133,12 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     let functions = unexecuted(boot)?;
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let plain = timed(&mut boot.machine(BOOTED)?, None)?;
-        let mut machine = boot.machine(BOOTED)?;
-        let (mut probes, _) = boot.probe(&mut machine, &functions)?;
-        let seconds = timed(&mut machine, Some(&mut probes))?;
-        if probes.stats().hits > 0 {
-            return Err(format!("{} hits of functions that never run", probes.stats().hits).into());
+        let plain = timed(&mut boot.session()?, BOOTED)?;
+        let mut session = boot.session()?;
+        session.apply(boot.probes(&functions)?)?;
+        let seconds = timed(&mut session, BOOTED)?;
+        if session.stats().hits > 0 {
+            return Err(format!("{} hits of functions that never run", session.stats().hits).into());
         }
         times.push(seconds);
         ratios.push(seconds / plain);
@@ -168,7 +170,7 @@ fn laddered(machine: &mut Machine) -> Result<f64, Box<dyn Error>> {
 fn snapshots(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let plain = timed(&mut boot.machine(BOOTED)?, None)?;
+        let plain = timed(&mut boot.session()?, BOOTED)?;
         let seconds = laddered(&mut boot.machine(BOOTED)?)?;
         times.push(seconds);
         ratios.push(seconds / plain);
