@@ -7,6 +7,7 @@ use crate::linux::Linux;
 use trapline_emu::Machine;
 use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
+use trapline_providers::Target;
 use trapline_session::{Command, Guest, GuestBuilder, Probing, Session, SourceOptions, compile};
 
 /// Bytes of guest RAM, which is also what `trapline run` gives.
@@ -95,6 +96,11 @@ impl LinuxBoot {
 
     fn image(&self) -> &Image {
         self.guest.target().image()
+    }
+
+    /// What there is to probe in its kernel.
+    pub fn target(&self) -> &Target {
+        self.guest.target()
     }
 
     /// Every function of the image, one for each address, in the order of addresses.

@@ -186,7 +186,8 @@ pub fn run(
 ) -> Result<PairedRun, Box<dyn Error>> {
     session.apply(Command::clause("fbt::: { exit }"))?;
     let probes = session.interposer().ok_or("no probe was inserted")?.names();
-    let names: Vec<_> = (0..).map_while(|probe| probes.get(probe)).map(|provided| Arc::clone(&provided.name)).collect();
+    let names: Vec<_> =
+        (0..).map_while(|probe| probes.get(probe)).map(|provided| Arc::clone(&provided.name)).collect();
     let mut pairing = Pairing::new(&names, &session.target().image().plan().name, stack);
     let Ok(ending) = session.run(&mut Script::default(), until, &Limits::insns(limit), &mut pairing);
     let (hits, counts) = (session.stats().hits, session.counts());

@@ -5,8 +5,8 @@
 use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use trapline_session::{Condition, Ending, Limits};
 use trapline_providers::FunctionGlob;
+use trapline_session::{Condition, Ending, Limits};
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::KERNELS;
 use trapline_tests::{pairing, root};

@@ -21,7 +21,8 @@ fn oracle(width: &str) -> String {
 /// Runs to the half of the first test.
 fn screen(width: &str) -> String {
     let bytes = fetched(&format!("memtest86+{width}.bin")).unwrap();
-    let guest = GuestBuilder::image_bytes("memtest", bytes).memory(MEM).platform(PlatformKind::Pc).cmdline(CMDLINE);
+    let guest =
+        GuestBuilder::image_bytes("memtest", bytes).memory(MEM).platform(PlatformKind::Pc).cmdline(CMDLINE);
     let mut session = guest.start().unwrap();
     let half = Condition::console(" 50% ");
     let ending = session.run_until(&half, &Limits::insns(LIMIT));

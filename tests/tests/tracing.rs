@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 use trapline_guests::Guest;
 use trapline_interposer::Stats;
 use trapline_providers::Target;
-use trapline_session::{
-    Command, Condition, Ending, GuestBuilder, Limits, Probing, SourceOptions, compile,
-};
+use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits, Probing, SourceOptions, compile};
 use trapline_tests::root;
 use trapline_trace::{HeaderItems, HexStyle, Kind, Record, StackTrace, hex};
 
