@@ -1,7 +1,7 @@
 //! All probes of a target: the providers, and one numbering.
 //!
-//! Identifiers are those of the sorted names of all probes, whether a description asks for few or all, so a listing and
-//! a run agree. A provider counts its own; here its count is put behind those of the providers whose names come before.
+//! Identifiers number the sorted names of all probes, whether a description matches few or all, so a listing and
+//! a run agree. Each provider numbers its own probes; the catalog adds the counts of the providers before it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,18 +18,18 @@ use crate::provider::{Probe, Provider, ProviderError};
 use crate::sdt::{self, Static};
 use crate::target::{Abi, ProbeOptions, Programs, Target};
 
-/// Near misses named when nothing matches.
+/// Most near misses that are named when nothing matches.
 const SUGGESTIONS: usize = 3;
-/// Most sites that one description may name.
+/// Most sites that one description may match.
 const MOST_SITES: usize = 4_000_000;
 
-/// Why a description names no probes.
+/// Why a description matches no probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
-    /// It is none.
+    /// It is malformed.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// A provider cannot have it.
+    /// A provider rejects it.
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// There is no such probe.
@@ -37,11 +37,13 @@ pub enum MatchError {
     Nothing {
         /// The description.
         description: String,
-        /// Names that resemble what was asked for.
+        /// Names similar to the requested one.
         near: Vec<String>,
     },
-    /// More than any machine has.
-    #[error("probe description {description} matches more than {MOST_SITES} sites")]
+    /// It matches too many sites.
+    #[error(
+        "probe description {description} matches more than {MOST_SITES} sites; use a narrower description"
+    )]
     TooMany {
         /// The description.
         description: String,
@@ -52,7 +54,7 @@ fn suggestion(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
 
-/// The probes of one user program or library that a description names, without a kernel.
+/// The probes of one user program or library that match a description, without a kernel.
 ///
 /// # Errors
 /// See [`MatchError`].
@@ -77,7 +79,7 @@ pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Result<Vec
 pub struct Catalog {
     /// By name.
     providers: Vec<Box<dyn Provider>>,
-    /// Probes that were made by being asked for, in that order from 0.
+    /// Probes that were made on request, in that order from 0.
     made: Mutex<HashMap<Arc<ProbeName>, u32>>,
 }
 
@@ -99,7 +101,7 @@ impl Catalog {
         Self { providers, made: Mutex::default() }
     }
 
-    /// The probes that are meant, by identifier.
+    /// The matching probes, by identifier.
     ///
     /// # Errors
     /// See [`MatchError`].
@@ -112,7 +114,7 @@ impl Catalog {
             let first = found.len();
             provider.find(target, wanted, &mut found)?;
             let Some(found) = found.get_mut(first..).filter(|found| !found.is_empty()) else { continue };
-            // Counted only now: what nobody asks for is not read.
+            // Counted only now, so that tables that are not needed are not read.
             let before = if provider.ids(target) > 0 { number } else { self.providers.len() };
             let base: u32 = self.providers.iter().take(before).map(|other| other.ids(target)).sum();
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +139,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// By which convention the arguments of a probe are found, where the guest's code had to tell.
+    /// The calling convention of a probe's arguments, if it was derived from the guest's code.
     pub fn convention(&self, probe: &Probe) -> Option<Abi> {
         self.providers.iter().find_map(|provider| provider.convention(probe))
     }

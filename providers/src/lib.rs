@@ -1,20 +1,20 @@
-//! From names to sites: the locations of probe programs, and the probes of providers.
+//! Resolves names to sites: the locations of probe programs, and the probes of providers.
 //!
-//! A provider turns what a user names (a symbol, an offset in a module, a probe's description) into a [`Place`] that the
-//! interposer can arm. It refuses what cannot be a probe point, and says why. Handling a trap is the interposer's.
+//! A provider turns a symbol, an offset in a module or a probe description into a [`Place`] that the
+//! interposer can arm, or refuses it with the reason. The interposer handles the traps.
 //!
 //! | Room | Holds |
 //! |---|---|
 //! | `object` | relocations, symbol entries and instructions of files |
-//! | `target` | [`Target`], what there is to probe; [`ProbeOptions`], what the user has chosen; where a probe point can be |
+//! | `target` | [`Target`], the files to probe; [`ProbeOptions`], the user's choices; where a probe point can be |
 //! | `name` | [`Description`]s, globs, and [`Clause`]s of the command line |
-//! | `provider` | [`Provider`], [`Probe`] and [`Site`]; where functions have arguments and value |
-//! | `fbt`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and those that programs name |
+//! | `provider` | [`Provider`], [`Probe`] and [`Site`]; the location of arguments and return values |
+//! | `fbt`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and the providers that programs define |
 //! | `catalog` | [`Catalog`]: all providers of a target, and one numbering |
-//! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] show what there is |
+//! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] are for listings |
 //!
-//! A room imports only from rooms above it in this table. Everything is judged by the files, before the guest runs: the same
-//! program on the same files gives the same places.
+//! A room imports only from rooms above it in this table. Everything is decided by the files, before the guest runs:
+//! the same program on the same files gives the same places.
 //!
 //! [`Place`]: trapline_interposer::Place
 

@@ -1,8 +1,8 @@
 //! Probes on time: `profile:::tick-N[UNIT]` and `profile:::profile-N[UNIT]`.
 //!
-//! Time is the guest's, so a tick comes at the same instruction in every run; with the unit `insn` it is the count of
-//! instructions. With one processor both kinds are the same. There is a probe for every name that is asked for, and none
-//! that a glob could find.
+//! Time is the guest's, so a tick comes at the same instruction in every run. The unit `insn` counts
+//! instructions. With one processor both kinds are the same. Probes are made on request, so a glob
+//! matches none.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::target::Target;
 
 /// The provider's name.
 const PROFILE: &str = "profile";
-/// What is right in a name.
-const FORM: &str = "tick-N and profile-N would be right, with hz, ns, us, ms, s, m, h, d or insn behind N";
-/// Shortest period in virtual nanoseconds or instructions: a shorter one would leave the guest no time to speak of.
+/// The valid names, for messages.
+const FORM: &str = "use tick-N or profile-N, and after N one of hz, ns, us, ms, s, m, h, d, insn";
+/// Shortest period in virtual nanoseconds or instructions: a shorter one would slow the run to a crawl.
 const SHORTEST: u64 = 1000;
 /// Units and their nanoseconds.
 const UNITS: &[(&str, u64)] = &[
@@ -92,7 +92,7 @@ fn invalid(name: &str, why: String) -> ProviderError {
     ProviderError::InvalidName { name: name.to_owned(), why }
 }
 
-/// The timer of a name; `None` when it is no timer's, and a sentence when no timer could keep it.
+/// The timer of a name; `None` if it does not name a timer, and a message if its period is out of range.
 fn timer(name: &str) -> Result<Option<Timer>, String> {
     let Some(rest) = name.strip_prefix("tick-").or_else(|| name.strip_prefix("profile-")) else {
         return Ok(None);
@@ -114,8 +114,8 @@ fn timer(name: &str) -> Result<Option<Timer>, String> {
     }
 }
 
-/// What a tick has: argument 0 is the instruction pointer if the kernel runs, argument 1 if a user program does; the
-/// other is 0.
+/// The arguments of a tick: argument 0 is the instruction pointer if the kernel runs, argument 1 if a user program
+/// does; the other is 0.
 #[derive(Debug, Clone, Copy)]
 struct AtTick;
 

@@ -41,7 +41,7 @@ fn what_is_no_description_is_told_in_a_sentence() {
     );
     assert_eq!(
         sentence(&"x".repeat(1025)),
-        "invalid probe specifier: with three colons it has 1028 bytes, and 1024 are the most"
+        "invalid probe specifier: with three colons it has 1028 bytes; at most 1024 are allowed"
     );
 }
 
@@ -73,7 +73,7 @@ fn what_is_no_clause_is_told_in_a_sentence() {
         "e { vars = 3 }",
     ];
     insta::assert_snapshot!(wrong.map(sentence).join("\n"));
-    assert_eq!(sentence(&"x".repeat(65_537)), "a -n has 65537 bytes, and 65536 are the most");
+    assert_eq!(sentence(&"x".repeat(65_537)), "a -n has 65537 bytes; at most 65536 are allowed");
 }
 
 #[test]

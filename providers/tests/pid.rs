@@ -114,7 +114,9 @@ fn a_probe_that_is_asked_for_again_has_the_same_number() {
 fn a_description_that_cannot_be_is_refused() {
     let target = target(ProbeOptions::default());
     let refused = |description: &str| refused(&target, description).to_string();
-    assert!(refused("pid$target:appln:main:entry").starts_with("'pid$target' has no process to stand for"));
+    assert!(
+        refused("pid$target:appln:main:entry").starts_with("'pid$target' needs a process; give --target")
+    );
     assert!(refused("pid:::").starts_with("'pid' is not a valid provider; "));
     assert!(refused("pid?:::").starts_with("'pid?' is not a valid provider; "));
     assert!(refused("pid4194305:::").starts_with("'pid4194305' does not contain a valid pid; "));

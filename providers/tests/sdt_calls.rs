@@ -89,8 +89,8 @@ fn a_kernels_calls_are_found_with_name_function_and_form() {
             why.sort();
             assert_eq!(why.len(), 3, "{why:?}");
             assert_eq!(why[0], "it is not five bytes of executable code");
-            assert!(why[1].starts_with("the file defines this function"), "{why:?}");
-            assert!(why[2].starts_with("there is [84, "), "{why:?}");
+            assert!(why[2].starts_with("the file defines this function"), "{why:?}");
+            assert!(why[1].starts_with("its bytes [84, "), "{why:?}");
         }
     }
 }

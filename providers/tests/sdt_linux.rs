@@ -99,12 +99,13 @@ fn check(file: &KernelFile, what: &str) {
     let why: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
     assert_eq!(why.len(), 3, "{why:?}");
     assert!(
-        why[0].starts_with("entry 2 of __mcount_loc is at ") && why[0].contains("where [cc, "),
+        why[0].starts_with("entry 2 of __mcount_loc points to ")
+            && why[0].contains("where the bytes are [cc, "),
         "{}",
         why[0]
     );
-    assert!(why[1].ends_with("a NOP or a jump of 2 or 5 bytes would be right"), "{}", why[1]);
-    assert!(why[2].starts_with("entry 2 of __tracepoints_ptrs leads to "), "{}", why[2]);
+    assert!(why[1].ends_with("they must be a NOP or a jump of 2 or 5 bytes"), "{}", why[1]);
+    assert!(why[2].starts_with("entry 2 of __tracepoints_ptrs points to "), "{}", why[2]);
 }
 
 #[test]

@@ -245,12 +245,12 @@ systemtap_probe_nothing: .8byte 0
     let mut why: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
     why.sort();
     let starts = [
-        "the macro-declared probe \"systemtap_probe_n__\": \"\" is no name",
-        "the macro-declared probe \"systemtap_probe_n__constant\": 0 bytes at ",
-        "the macro-declared probe \"systemtap_probe_n__crooked\": 0 bytes at ",
-        "the macro-declared probe \"systemtap_probe_n__short\": 2 bytes at ",
-        "the macro-declared probe \"systemtap_probe_nnnnnnnnnnnnnnnnn__seventeen\": 17 arguments are more than 16",
-        "the macro-declared probe \"systemtap_probe_nx__letter\": the argument type 'x' is none",
+        "the macro-declared probe \"systemtap_probe_n__\": \"\" is not a name",
+        "the macro-declared probe \"systemtap_probe_n__constant\": the 0 bytes at ",
+        "the macro-declared probe \"systemtap_probe_n__crooked\": the 0 bytes at ",
+        "the macro-declared probe \"systemtap_probe_n__short\": the 2 bytes at ",
+        "the macro-declared probe \"systemtap_probe_nnnnnnnnnnnnnnnnn__seventeen\": it has 17 arguments; at most 16",
+        "the macro-declared probe \"systemtap_probe_nx__letter\": the argument type 'x' is unknown",
     ];
     assert_eq!(why.len(), starts.len(), "{why:#?}");
     for (told, start) in why.iter().zip(starts) {

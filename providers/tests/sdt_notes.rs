@@ -54,7 +54,7 @@ fn a_note_gives_provider_name_site_semaphore_and_arguments() {
             .iter()
             .map(|a| a.as_ref().map_or_else(ToString::to_string, ToString::to_string))
             .collect();
-        let wide = "argument \"8@%eax\": 8 bytes are more than the 4 of %eax";
+        let wide = "argument \"8@%eax\": %eax has 4 bytes, fewer than the size 8";
         assert_eq!(told, ["-4@%eax", wide, "2@$7"]);
     }
 }
@@ -110,15 +110,15 @@ fn a_bad_note_is_refused_with_its_reason_and_the_others_stand() {
         assert!(told[1].ends_with("is 0xc3, not a NOP (90)"), "{}", told[1]);
         assert_eq!(told[2], "its site 0xdead0000 is not in an executable segment of the file");
         assert!(told[3].ends_with("is not in a writable segment"), "{}", told[3]);
-        start(4, "the provider \"\" is no name;");
-        start(5, "the name \"a:b\" is no name;");
+        start(4, "the provider \"\" is not a name;");
+        start(5, "the name \"a:b\" is not a name;");
         assert!(told[6].ends_with("bytes end before the end of the arguments"), "{}", told[6]);
         assert!(told[7].ends_with("bytes end before the end of the name"), "{}", told[7]);
-        assert!(told[8].ends_with("fff lies across the end of a page"), "{}", told[8]);
+        assert!(told[8].ends_with("fff crosses a page boundary"), "{}", told[8]);
         assert_eq!(told[9], "its 3 bytes end before the site");
         assert_eq!(
             told[10],
-            "it needs 0x100000004 bytes, but its section has 0x15 left; what follows it is lost"
+            "it needs 0x100000004 bytes, but its section has 0x15 left; later notes are lost"
         );
         assert_eq!(told.len(), 11);
         assert!(found.refused[3].to_string().contains(", p:n: its semaphore"), "{}", found.refused[3]);

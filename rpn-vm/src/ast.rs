@@ -132,8 +132,8 @@ impl Expr {
         })
     }
 
-    /// The probe description that takes the place of a symbol: a text with a colon, which no symbol has. `file.c:123`, a
-    /// name and a number, is a source line.
+    /// The probe description that takes the place of a symbol: a text with a colon, which no symbol has. `file.c:123`,
+    /// a name and a number, is a source line.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         let source_line = |name: &str| {

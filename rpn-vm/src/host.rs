@@ -70,8 +70,8 @@ pub trait Host {
     /// in bits 0..64 and the limit in bits 64..80.
     fn read_wide(&mut self, context: Context, reg: Reg) -> u128;
 
-    /// Sets a general register (already zero-extended for IA32 names) or `Ds`, `Es`, `Fs`, `Gs`. Answers whether it could:
-    /// a segment register takes only a selector that the CPU would load.
+    /// Sets a general register (already zero-extended for IA32 names) or `Ds`, `Es`, `Fs`, `Gs`. Answers whether it
+    /// could: a segment register takes only a selector that the CPU would load.
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool;
 
     /// The guest's CPUID for a leaf, subleaf 0: eax, ebx, ecx, edx.

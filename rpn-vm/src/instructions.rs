@@ -13,8 +13,8 @@
 //! 4. The minor version of PPDF, `ppdf::VERSION`.
 //! 5. A line in docs/probe-language.md.
 //!
-//! Tests fail while one of these is missing. An operand of a new kind also needs an arm in `parse::instr` and `print`, an
-//! instruction whose counts depend on its operand one in `lint::effect`.
+//! Tests fail while one of these is missing. An operand of a new kind also needs an arm in `parse::instr` and `print`,
+//! an instruction whose counts depend on its operand one in `lint::effect`.
 
 /// The operand of an instruction: its meaning, its encoding and its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

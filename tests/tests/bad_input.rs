@@ -217,8 +217,8 @@ fn address_that_is_not_executable() {
 fn unknown_module() {
     bad_probe(
         "name = aplpn\nmajor = 1\noffset = main\nopcode = 0x55\nminor = 1\nexit\n",
-        "p.rpn:1:8: error: no user module `aplpn`; there is `appln`\n  name = aplpn\n         ^^^^^\n  help: \
-         --module FILE adds a user program, --file /PATH/IN/GUEST=FILE one that the guest has; the name must be its\n",
+        "p.rpn:1:8: error: no user module `aplpn`; the known ones are `appln`\n  name = aplpn\n         ^^^^^\n  help: \
+         add the program with --module FILE, or with --file /PATH/IN/GUEST=FILE if the guest has it; name = must be its name\n",
     );
 }
 

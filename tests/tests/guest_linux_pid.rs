@@ -1,5 +1,5 @@
-//! pid on Linux: programs that were stripped, a position-independent one of our own with its library, a `sha256sum` with a
-//! probe on every instruction.
+//! pid on Linux: programs that were stripped, a position-independent one of our own with its library, a `sha256sum`
+//! with a probe on every instruction.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -406,7 +406,7 @@ fn guest_pid_refuses_in_dtraces_words() {
         assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
     }
     let ran = listed(&["pid$target:a.out:main:entry"]);
-    assert!(ran.err.contains("'pid$target' has no process to stand for; --target"), "{}", ran.err);
+    assert!(ran.err.contains("'pid$target' needs a process; give --target"), "{}", ran.err);
     for (target, sentence) in
         [("", "it is empty"), ("0", "0 is no process's number"), ("bin/pid", "bin/pid is no path from /")]
     {
@@ -448,7 +448,7 @@ fn guest_pid_needs_a_system_whose_tasks_are_known() {
     let args = ["run", ".guests/gnumach", "--file", file, "--limit-insns", "1000000", "-q", "-n"];
     let ran = trapline(&root(), &[&args[..], &["pid1:busybox:main:entry"]].concat());
     assert_eq!(ran.code, 3, "{}", ran.err);
-    let sentence = "whose process runs is not known: this guest's system is none whose tasks can be read";
+    let sentence = "the current process is unknown, because the tasks of this guest's system cannot be read";
     assert!(ran.err.contains(sentence), "{}", ran.err);
     let ran = trapline(&root(), &[&args[..], &["pid*:busybox:main:entry"]].concat());
     assert_eq!((ran.code, ran.out.as_str()), (124, ""), "{}", ran.err);

@@ -1,5 +1,5 @@
-//! Static probes of programs that run in a Linux guest: semaphores, USDT and is-enabled sites, macro-declared probes, and
-//! the probes that Debian's python3.11 and libstdc++ have. The guest's programs are compiled here.
+//! Static probes of programs that run in a Linux guest: semaphores, USDT and is-enabled sites, macro-declared probes,
+//! and the probes that Debian's python3.11 and libstdc++ have. The guest's programs are compiled here.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -320,17 +320,17 @@ fn guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other() {
     let list = trapline(&root(), &["list", &path, ":::", "-v", "-q"]);
     assert_eq!(list.code, 0, "{}", list.err);
     for sentence in [
-        "(unreadable: argument \"-8@%eax\": 8 bytes are more than the 4 of %eax, -4@%ecx)",
+        "(unreadable: argument \"-8@%eax\": %eax has 4 bytes, fewer than the size 8, -4@%ecx)",
         "shop:nowhere: its site 0x0 is not in an executable segment of the file",
-        "semaphore, 1 in each process while enabled, for the guest to see",
-        "is-enabled: answers 1 while enabled, for the guest to see",
-        "pointer of a macro-declared probe, for the guest to see  (integer number * 100, string what)",
+        "semaphore, 1 in each process while enabled, visible to the guest",
+        "is-enabled: answers 1 while enabled, visible to the guest",
+        "pointer of a macro-declared probe, visible to the guest  (integer number * 100, string what)",
     ] {
         assert!(list.out.contains(sentence), "{sentence}\n{}", list.out);
     }
     let args = ["run", KERNEL, "--initrd", &guest.initrd, "-n", "shop:::crooked { push arg, 0; log 1 }"];
     let refused = trapline(&root(), &args);
-    let sentence = "the handler has `push arg, 0`, and shop:shop:wide:crooked has no such argument";
+    let sentence = "the handler has `push arg, 0`, but shop:shop:wide:crooked has no such argument";
     assert!(refused.code != 0 && refused.err.contains(sentence), "{}", refused.err);
 }
 

@@ -75,7 +75,7 @@ fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_t
     let path = kernel(folder.path());
     let list = |spec: &str| trapline(folder.path(), &["list", "kernel", spec, "-v", "-q"]);
     let raw = list("sdt:::tail");
-    assert!(raw.out.contains("a call that no loader has replaced"), "{}\n{}", raw.out, raw.err);
+    assert!(raw.out.contains("a call that was not replaced by a loader"), "{}\n{}", raw.out, raw.err);
     let refused = trapline(folder.path(), &["run", "kernel", "-n", "sdt:::tail", "-q"]);
     assert!(
         refused.code != 0 && refused.err.contains("a lock nop site is five one-byte NOPs"),
@@ -93,7 +93,7 @@ fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_t
     for wanted in [
         "last+0x0 lock nop, tail call",
         " lock nop",
-        "pointer of a macro-declared probe, for the guest to see (integer n * -2, string s)",
+        "pointer of a macro-declared probe, visible to the guest (integer n * -2, string s)",
         "__dtrace_probe_mine: the file defines this function; a probe is a call to one that does not exist",
     ] {
         assert!(lines.iter().any(|line| line.ends_with(wanted)), "{wanted}\n{}", all.out);

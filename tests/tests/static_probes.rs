@@ -321,7 +321,10 @@ fn a_pointer_in_use_or_out_of_memory_or_crooked_is_refused() {
         guest.insert(&mut machine, &mut probes, place, LOG_IP).unwrap_err().to_string()
     };
     let at = probe.pointer;
-    assert_eq!(refused(at), format!("the pointer at {at:#x} holds 0x7; a dormant probe's is 0"));
+    assert_eq!(
+        refused(at),
+        format!("the pointer at {at:#x} is 0x7, so it is in use; the pointer of a disabled probe is 0")
+    );
     assert_eq!(refused(0x1001), "the pointer at 0x1001 is not aligned to its 8 bytes");
     assert_eq!(refused(1 << 40), "physical address 0x10000000000 is not in guest memory");
 }
@@ -375,7 +378,7 @@ fn an_is_enabled_site_answers_1_while_its_probe_is_enabled() {
         assert_eq!((site.purpose, &*site.provider, &*site.name), (Purpose::IsEnabled, "web", "query"));
         let (mut machine, mut probes) = (guest.boot(), interposer());
         let module = Arc::new(UserModule::parse(&guest.file, "guest").unwrap());
-        let place = Place::Question { module, offset: site.offset + u64::from(site.patch().0) };
+        let place = Place::IsEnabled { module, offset: site.offset + u64::from(site.patch().0) };
         let id = guest.insert(&mut machine, &mut probes, place.clone(), LOG_IP).unwrap();
         assert!(!probes.observe_only());
         run(&mut machine, &mut probes);

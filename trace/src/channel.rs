@@ -368,8 +368,8 @@ impl Channels {
         self.mark = self.next;
     }
 
-    /// Takes the records of the hit in progress out; no reader may have seen them. Their numbers are free again, and those
-    /// of them that were lost are not counted.
+    /// Takes the records of the hit in progress out; no reader may have seen them. Their numbers are free again, and
+    /// those of them that were lost are not counted.
     pub fn take_out(&mut self) -> TakenOut {
         self.take_from(self.mark)
     }

@@ -2,8 +2,8 @@
 //!
 //! A destination has the paper's three calls: an event is created, its data is logged, it is destroyed. Each call logs
 //! one complete item, a record or a line, in the chosen form. [`Logged`] connects a sink with a
-//! destination, [`Destinations`] knows them by name; others are added through the trait. Serial ports are not here: they
-//! belong to the machine.
+//! destination, [`Destinations`] knows them by name; others are added through the trait. Serial ports are not here:
+//! they belong to the machine.
 
 use std::cell::RefCell;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The data of a stack record: the return addresses of a kernel's or a program's stack, and the modules they lie in.
 //!
-//! A module may be unloaded when the record is read, and two processes may map different modules at one address. So each
-//! record says which module an address was in and where the module began. The reader adds the names of functions.
+//! A module may be unloaded when the record is read, and two processes may map different modules at one address. So
+//! each record says which module an address was in and where the module began. The reader adds the names of functions.
 
 use crate::bytes::{DecodeError, Reader};
 use crate::names::Symbolize;
@@ -17,8 +17,8 @@ const EXACT: u8 = 0x80;
 pub struct StackModule {
     /// The kernel, a kernel module, or a file's path in the guest.
     pub name: String,
-    /// The base: subtract it from an address, modulo the word, to get the address in the module. For the kernel 0, for a
-    /// kernel module its load address, for a file the address of its offset 0.
+    /// The base: subtract it from an address, modulo the word, to get the address in the module. For the kernel 0, for
+    /// a kernel module its load address, for a file the address of its offset 0.
     pub base: u64,
 }
 
@@ -119,8 +119,8 @@ impl GuestStack {
         Some((module, if width == 64 { address } else { address & u64::from(u32::MAX) }))
     }
 
-    /// One line per frame: ``module`function+0x10``, ``module`+0x1234`` where no name is known, the address alone outside
-    /// all modules.
+    /// One line per frame: ``module`function+0x10``, ``module`+0x1234`` where no name is known, the address alone
+    /// outside all modules.
     pub(crate) fn lines(&self, kind: Kind, width: u8, symbols: &dyn Symbolize) -> Vec<String> {
         let line = |frame: &StackFrame| {
             let Some((module, address)) = self.place(*frame, width) else {

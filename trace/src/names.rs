@@ -19,8 +19,8 @@ pub trait Symbolize {
         None
     }
 
-    /// The provider's probe with the number in [`Header::probe`](crate::Header::probe). Probe points that a probe program
-    /// gives by offset or address have no name.
+    /// The provider's probe with the number in [`Header::probe`](crate::Header::probe). Probe points that a probe
+    /// program gives by offset or address have no name.
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
         let _ = number;
         None
@@ -53,8 +53,8 @@ impl fmt::Display for ProbeName {
 }
 
 impl ProbeName {
-    /// The name for a hit in process `number`: `pid$target` and `pid*` become `pid1234`. Process 0 leaves the name as it
-    /// is.
+    /// The name for a hit in process `number`: `pid$target` and `pid*` become `pid1234`. Process 0 leaves the name as
+    /// it is.
     #[must_use]
     pub fn in_process(&self, number: u32) -> String {
         let any = self.provider.strip_suffix("$target").or_else(|| self.provider.strip_suffix('*'));

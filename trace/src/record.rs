@@ -309,7 +309,8 @@ impl RecordView<'_> {
         self.encode_with(items, 0, out);
     }
 
-    /// Appends the record in the form of a trace file: with everything that a printed form can show beyond the chosen items.
+    /// Appends the record in the form of a trace file: with everything that a printed form can show beyond the chosen
+    /// items.
     pub fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
         let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
         let items = items | HeaderItems::CPU | HeaderItems::EIP;

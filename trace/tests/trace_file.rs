@@ -1,4 +1,5 @@
-//! Trace files: what is written comes back, prints as the run would have, and nothing that is wrong with one goes unsaid.
+//! Trace files: what is written comes back, prints as the run would have, and nothing that is wrong with one goes
+//! unsaid.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 

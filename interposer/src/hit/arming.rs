@@ -202,8 +202,8 @@ impl Interposer {
         }
     }
 
-    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules, if
-    /// there is an enabled probe that needs it and the list cannot be believed.
+    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules,
+    /// if there is an enabled probe that needs it and the list cannot be believed.
     pub fn modules_damage(&self, core: &Core) -> Option<String> {
         self.inserted.probes.iter().find(|probe| probe.enabled && probe.place.in_kernel_module())?;
         self.profile.as_deref()?.damage(core)

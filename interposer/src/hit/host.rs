@@ -1,7 +1,7 @@
-//! What a handler sees of the guest: the NOFAULT host.
+//! The NOFAULT host: the guest as handlers see it.
 //!
-//! Reads walk the guest's tables without setting an accessed bit, never touch MMIO, never change CR2. Only what a
-//! program asks to write is written.
+//! Reads walk the guest's page tables without setting an accessed bit, never touch MMIO, never change CR2. Writes
+//! happen only on request of a program.
 
 use super::asked::Asked;
 use crate::model::{Arguments, Stats};
@@ -15,11 +15,11 @@ pub(crate) struct Guest<'a> {
     pub profile: &'a Option<Box<dyn OsProfile>>,
     pub stats: &'a mut Stats,
     pub asked: &'a mut Asked,
-    /// Instruction pointer that handlers see, where it is not the CPU's: that of an instruction which has retired.
+    /// Instruction pointer that handlers see, if it is not the CPU's: that of an instruction that has retired.
     pub ip: Option<u64>,
-    /// The probe point's arguments, when a provider has put it.
+    /// The probe point's arguments, if it is a provider's.
     pub arguments: Option<&'a dyn Arguments>,
-    /// Whether the stack pointer is at the return address.
+    /// Whether the stack pointer points to the return address.
     pub at_call: bool,
     pub unwinder: &'a mut Unwinder,
 }
@@ -68,7 +68,7 @@ impl Guest<'_> {
         }
     }
 
-    /// x87 and SSE words. They belong to the user context, which the FPU holds in either mode.
+    /// x87 and SSE registers. They belong to the user context; the FPU holds it in both modes.
     fn floating(&self, reg: Reg) -> u64 {
         let env = self.core.env();
         match reg {

@@ -1,18 +1,18 @@
-//! Which processes a probe point is of.
+//! Process filters of probe points.
 //!
-//! A page of a program or library is armed once, and every process that has it arrives at its sites. Whether the one that
-//! has is meant is asked of the profile at the hit, before any handler runs. The answer holds until ring 3 is left: no
-//! task is switched, executes a program or gets another name before that. So a loop costs one comparison a hit.
+//! A page of a program or library is armed once, for all processes that map it. At a hit, before any handler runs, the
+//! profile tells whether the current process passes the filter. The answer is valid until ring 3 is left: no
+//! task is switched, executes a program or gets another name before that. So in a loop a hit costs one comparison.
 
 use crate::model::{Processes, Who};
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_os::OsProfile;
 
-/// Longest name of a task (TASK_COMM_LEN without the NUL), bytes: longer ones are cut by the guest.
+/// Longest name of a task (TASK_COMM_LEN without the NUL), in bytes: the guest cuts longer ones.
 const LONGEST_NAME: usize = 15;
 
-/// Whether the current process is one of these. Without a profile only everybody is known.
+/// Whether the current process passes this filter. Without a profile only the filter for all processes passes.
 fn holds(processes: &Processes, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
     let Some(profile) = profile else { return processes.who == Who::Any };
     let executable = || profile.executable(core, profile.current_task(core));
@@ -34,23 +34,23 @@ fn holds(processes: &Processes, core: &Core, profile: Option<&dyn OsProfile>) ->
         && (processes.forked || !by_program || !profile.is_forked(core))
 }
 
-/// Those of all probe points, and what is known of the current process.
+/// The filters of all probe points, and cached answers about the current process.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     list: Vec<Filter>,
-    /// Number of the current process, and when that was asked.
+    /// Id of the current process, with the epoch of the answer.
     process: Option<(u64, u32)>,
 }
 
 #[derive(Debug)]
 struct Filter {
     processes: Arc<Processes>,
-    /// When it was asked, and the answer.
+    /// The epoch of the answer, and the answer.
     known: Option<(u64, bool)>,
 }
 
 impl Filters {
-    /// The number of a filter, which probe points that come one after the other may share.
+    /// The number of a filter; consecutive probe points with the same filter share it.
     pub fn add(&mut self, processes: &Arc<Processes>) -> u32 {
         let same = |filter: &Filter| Arc::ptr_eq(&filter.processes, processes);
         let at = self.list.iter().rposition(same).unwrap_or_else(|| {
@@ -60,7 +60,7 @@ impl Filters {
         at as u32
     }
 
-    /// Whether the current process passes filter `number`. Only programs do, not the kernel.
+    /// Whether the current process passes filter `number`. The kernel never does.
     #[inline]
     pub fn pass(&mut self, number: u32, core: &Core, profile: Option<&dyn OsProfile>) -> bool {
         let Some(filter) = self.list.get_mut(number as usize) else { return false };
@@ -76,7 +76,7 @@ impl Filters {
         }
     }
 
-    /// The number of the current process, in which a hit has just passed; 0 when it is not known.
+    /// The id of the current process, in which a hit has just passed its filter; 0 if it is not known.
     pub fn process(&mut self, core: &Core, profile: Option<&dyn OsProfile>) -> u32 {
         let now = core.user_exit_epoch();
         match self.process {

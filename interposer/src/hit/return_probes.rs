@@ -1,8 +1,8 @@
-//! Probes behind an instruction: where a function of a program is left.
+//! Probes after an instruction: the returns of functions in programs.
 //!
-//! The instruction, a return or a jump, is displaced as usual, but never out of line, so that its completion is known at
-//! once. Then the handlers run: they see the state behind it, and as instruction pointer the site (docs/providers.md). A
-//! jump that stayed in its function has left nothing, and is not a hit.
+//! The instruction, a return or a jump, is displaced as usual, but never out of line, so that its completion is known
+//! at once. Then the handlers run: they see the state after it, and the site as instruction pointer
+//! (docs/providers.md). A jump that stayed in its function is not a hit.
 
 use super::Interposer;
 use super::life::Awaiting;
@@ -10,8 +10,8 @@ use crate::model::Place;
 use trapline_emu::{Core, Trap};
 
 impl Interposer {
-    /// Whether the handler of a guarded probe runs now: it has hits left, its process is meant, and it stands before its
-    /// instruction. One behind it is kept for when that has completed.
+    /// Whether the handler of a guarded probe runs now: it has hits left, the process passes its filter, and it runs
+    /// before the instruction. A probe after the instruction is kept until that has completed.
     #[inline(never)]
     pub(super) fn admits(&mut self, core: &Core, index: u32, trap: &Trap) -> bool {
         let Some(probe) = self.inserted.probes.get(index as usize).filter(|probe| !probe.spent) else {
@@ -30,13 +30,13 @@ impl Interposer {
         true
     }
 
-    /// The displaced instruction has completed, and the state is that behind it.
+    /// Runs the handlers after the displaced instruction has completed.
     #[cold]
     pub(super) fn hits_behind(&mut self, core: &mut Core) {
         for Awaiting { probe, ip } in std::mem::take(&mut self.hit.awaiting) {
             let place = self.inserted.probes.get(probe as usize).map(|p| &p.place);
             let Some(Place::UserExit { offset, stays_in, .. }) = place else { continue };
-            // The module is mapped in one piece here: as far as the CPU has gone, so far it has in the file.
+            // The module is mapped contiguously here: the distance in memory is the distance in the file.
             let now = offset.wrapping_add(core.env().eip().wrapping_sub(ip));
             if stays_in.as_ref().is_none_or(|own| !own.contains(&now)) {
                 self.hit_without_site(core, probe, Some(ip), None);

@@ -1,13 +1,13 @@
-//! The host services that a handler calls with `callk`, and what `exit 1`, `2` and `3` ask for
+//! The host services that a handler calls with `callk`, and the requests `exit 1`, `2` and `3`
 //! (docs/probe-language.md, "Host services and exits").
 //!
-//! Services look at the guest without touching it; what they ask of the run (an end, a frozen channel) is kept in
-//! [`super::asked::Asked`] and seen to after the handler.
+//! Services read the guest without changing it. Their requests to the run (an end, a frozen channel) are stored in
+//! [`super::asked::Asked`] and handled after the handler.
 
 use super::host::Guest;
 use trapline_rpn::{CallkError, CallkStack, services};
 
-/// Return addresses that `kernel_stack` answers at most.
+/// Most return addresses that `kernel_stack` answers.
 const MAX_FRAMES: u64 = 256;
 
 impl Guest<'_> {

@@ -1,17 +1,17 @@
-//! Stacks that go with records: the kernel's, and that of the program it runs.
+//! Stacks that follow records: that of the kernel, and that of the user program.
 
 use super::Interposer;
 use trapline_emu::Core;
 use trapline_os::Unwinder;
 use trapline_trace::{GuestStack, Header, Kind};
 
-/// How stacks are found, and which go with each record.
+/// The unwinder, and which stacks follow each record.
 #[derive(Default)]
 pub(crate) struct Stacks {
     pub unwinder: Unwinder,
-    /// Return addresses of the kernel's; 0 for none.
+    /// Most return addresses of the kernel's stack; 0 for no stack.
     pub kernel: usize,
-    /// Frames of the program's; 0 for none.
+    /// Most frames of the program's stack; 0 for no stack.
     pub user: usize,
 }
 
@@ -22,23 +22,23 @@ impl Stacks {
 }
 
 impl Interposer {
-    /// Sets what finds stacks; at first they are found by frame pointers alone.
+    /// Sets the unwinder. By default, stacks are found by frame pointers only.
     pub fn unwind_with(&mut self, unwinder: Unwinder) {
         self.recorder.stacks.unwinder = unwinder;
     }
 
-    /// Lets each record be followed by one of the kernel's stack, with so many return addresses at most.
+    /// Adds a record of the kernel's stack after each record, with at most `depth` return addresses.
     pub fn set_stack_depth(&mut self, depth: usize) {
         self.recorder.stacks.kernel = depth;
     }
 
-    /// Lets each record be followed by one of the program's stack, with so many frames at most.
+    /// Adds a record of the program's stack after each record, with at most `depth` frames.
     pub fn set_user_stack_depth(&mut self, depth: usize) {
         self.recorder.stacks.user = depth;
     }
 
-    /// Commits the stacks at the hit whose record is `data`. In user mode there is none of the kernel, and a kernel thread
-    /// has none of a program: then there is no such record.
+    /// Commits the stacks at the hit whose record is `data`. User mode has no kernel stack, and a kernel thread
+    /// has no program stack: then there is no such record.
     #[cold]
     pub(crate) fn record_stacks(&mut self, core: &Core, data: Header, index: u32) {
         let at_call = self.inserted.probes.get(index as usize).is_some_and(|probe| probe.at_call);
@@ -46,7 +46,7 @@ impl Interposer {
         let Stacks { unwinder, kernel, user } = &mut self.recorder.stacks;
         let (mut of_kernel, mut of_user) = (GuestStack::default(), GuestStack::default());
         if *kernel > 0 {
-            // The first is the probed instruction itself, which the record names.
+            // The first is the probed instruction, which is in the record already.
             let found = unwinder.kernel_stack(core, profile, at_call, kernel.saturating_add(1));
             for frame in found.into_iter().skip(1) {
                 let module = unwinder.kernel_module(core, profile, frame.within());

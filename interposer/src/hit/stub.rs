@@ -1,16 +1,17 @@
-//! Macro-declared probes: enabled by a stub's address in the guest's own pointer, hit when the guest calls it.
+//! Macro-declared probes: enabled by writing a stub's address to the guest's pointer, hit when the guest calls the
+//! stub.
 //!
-//! The stub is a function of one `ret`: handlers run at its entry, with the call's arguments in place and the return
-//! address on top of the stack, and see as instruction pointer where the call returns to. Pointer and count of
-//! instructions are the guest's to see (docs/providers.md); all else is as with any other probe. A stub once given stays
-//! callable: the guest may have read the pointer before it was cleared.
+//! The stub is a function of one `ret`. Handlers run at its entry, with the call's arguments in place and the return
+//! address on top of the stack; the instruction pointer that they see is the return address of the call. Pointer and
+//! count of instructions are visible to the guest (docs/providers.md); everything else works as for other probes. A
+//! used stub stays callable, because the guest may have read the pointer before it was cleared.
 
 use super::Interposer;
 use crate::sites::{Op, emulate};
 use trapline_emu::{Core, Seg, Trap, Verdict};
 
 impl Interposer {
-    /// The guest has arrived at stub `number`.
+    /// The guest has called stub `number`.
     pub(super) fn stub_hit(&mut self, core: &mut Core, number: u32) -> Verdict {
         let Some(site) = self.sites.at_stub(number) else { return Verdict::Declined };
         self.finish(core);

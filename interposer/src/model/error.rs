@@ -2,40 +2,40 @@
 
 use trapline_emu::PatchError;
 
-/// A program cannot be inserted; nothing of it has been.
+/// A program cannot be inserted. No part of it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct InsertError {
     /// Index of the probe point in the program.
     pub probe: usize,
-    /// What is wrong.
+    /// The reason.
     pub kind: InsertErrorKind,
 }
 
-/// What is wrong with a probe point.
+/// Why a probe point cannot be armed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InsertErrorKind {
-    /// The program says another byte is there.
+    /// The byte differs from the program's `opcode`.
     #[error("the byte at {at} is {found:#04x}, but the probe says opcode = {expected:#04x}")]
     OpcodeMismatch {
         /// Where.
         at: String,
         /// The probe's `opcode`.
         expected: u8,
-        /// What is there.
+        /// The bytes there.
         found: u8,
     },
     /// A `lock nop` site needs five one-byte NOPs, or four and a return.
     #[error(
-        "at {at} is {found:02x?}, but a lock nop site is five one-byte NOPs, 90 each, the last of which may be c3"
+        "the bytes at {at} are {found:02x?}, but a lock nop site has five one-byte NOPs (90), the last of which may be c3"
     )]
     NotFiveNops {
         /// Where.
         at: String,
-        /// What is there.
+        /// The bytes there.
         found: [u8; 5],
     },
-    /// No memory there.
+    /// The place is outside guest memory.
     #[error("{0} is not in guest memory")]
     NotMapped(String),
     /// The machine refused the patch.
@@ -49,16 +49,18 @@ pub enum InsertErrorKind {
         /// Its size.
         bytes: u64,
     },
-    /// A pointer that the guest, or someone else, uses already.
-    #[error("the pointer at {linear:#x} holds {found:#x}; a dormant probe's is 0")]
+    /// The pointer is in use.
+    #[error(
+        "the pointer at {linear:#x} is {found:#x}, so it is in use; the pointer of a disabled probe is 0"
+    )]
     PointerTaken {
         /// Where.
         linear: u64,
-        /// What it holds.
+        /// Its value.
         found: u64,
     },
-    /// A semaphore on two pages.
-    #[error("the semaphore at {0:#x} lies across the end of a page")]
+    /// A semaphore crosses a page boundary.
+    #[error("the semaphore at {0:#x} crosses a page boundary")]
     SemaphoreCrosses(u64),
     /// A semaphore and a pointer in one place.
     #[error("{0:#x} is the place of both a semaphore and the pointer of a macro-declared probe")]
@@ -66,9 +68,9 @@ pub enum InsertErrorKind {
     /// All stubs are in use.
     #[error("all {0} stubs of macro-declared probes are in use")]
     NoStub(usize),
-    /// Nobody can tell whose process is running.
+    /// The guest OS is unknown, so the current process is unknown.
     #[error(
-        "whose process runs is not known: this guest's system is none whose tasks can be read; pid* takes every process"
+        "the current process is unknown, because the tasks of this guest's system cannot be read; use pid* for all processes"
     )]
     NoProcesses,
     /// All debug registers are in use.
@@ -94,21 +96,21 @@ pub enum InsertErrorKind {
         low: u64,
         /// Highest address.
         high: u64,
-        /// What the hardware can.
+        /// The ranges that the hardware supports.
         allowed: &'static str,
     },
     /// The range ends before it begins.
-    #[error("the range {low:#x}:{high:#x} ends before it begins; its higher address comes second")]
+    #[error("the range {low:#x}:{high:#x} ends before it begins; write the lower address first")]
     WatchReversed {
         /// First address.
         low: u64,
         /// Second address.
         high: u64,
     },
-    /// No port.
-    #[error("the range ends at {0:#x}, which is no port; the highest is 0xffff")]
+    /// The range exceeds the ports.
+    #[error("the range ends at {0:#x}, which is not a port; the highest port is 0xffff")]
     WatchPort(u64),
-    /// Programs and places do not go together.
+    /// The number of places differs from that of the probe points.
     #[error("{probes} probe points were given {places} places")]
     Places {
         /// Probe points of the program.

@@ -1,4 +1,4 @@
-//! Where a probe goes, and what is armed for it.
+//! The place of a probe, and what is armed for it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub enum Clock {
 pub struct Timer {
     /// What it counts.
     pub clock: Clock,
-    /// Every how many.
+    /// The period.
     pub period: u64,
 }
 
-/// Where a probe goes.
+/// The place of a probe.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// In the kernel: the physical address that holds the linear one.
@@ -39,7 +39,8 @@ pub enum Place {
         paddr: u64,
     },
     /// The first of five one-byte NOPs in the kernel that a static probe's call was turned into (sdt on x86,
-    /// docs/providers.md, "Calls to functions that do not exist"). The second NOP is patched with `f0`: `lock nop` raises
+    /// docs/providers.md, "Calls to functions that do not exist"). The second NOP is patched with `f0`: `lock nop`
+    /// raises
     /// #UD, and IP in a hit is the address after the first NOP.
     LockNop {
         /// Linear address of the first, for messages.
@@ -47,30 +48,30 @@ pub enum Place {
         /// Its physical address.
         paddr: u64,
     },
-    /// In a user module, wherever a physical page holds that page of it.
+    /// In a user module, on every physical page that holds that page of the file.
     User {
         /// The module.
         module: Arc<UserModule>,
         /// Offset in the module's file.
         offset: u64,
     },
-    /// Behind an instruction of a user module by which a function is left: handlers run when it has completed.
+    /// After an instruction of a user module that leaves its function: handlers run when it has completed.
     UserExit {
         /// The module.
         module: Arc<UserModule>,
         /// The instruction's offset in the module's file.
         offset: u64,
-        /// Of a jump the function, by offsets in the file: where that leads into it, nothing is left. `None` of a return.
+        /// For a jump, the file offsets of the function: a jump inside them leaves nothing. `None` for a return.
         stays_in: Option<Range<u64>>,
     },
-    /// In a kernel module, wherever the guest has loaded it; needs a profile that knows.
+    /// In a kernel module, at the address where the guest has loaded it; needs a profile.
     Module {
         /// The module.
         module: Arc<KernelModule>,
         /// Offset in the module's file.
         offset: u64,
     },
-    /// A time, again and again; nothing is patched.
+    /// A periodic timer; nothing is patched.
     Timer(Timer),
     /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
     /// guest can see that, by design (docs/providers.md, "Statically defined probes").
@@ -82,17 +83,17 @@ pub enum Place {
         /// Whether it has 8 bytes, not 4.
         wide: bool,
     },
-    /// A semaphore of a user module: it is never hit, but raised by 1 in each process while an enabled probe has it. The
-    /// guest can see that, by design.
+    /// A semaphore of a user module: it is never hit, but raised by 1 in each process while an enabled probe uses it.
+    /// The guest can see that, by design.
     Semaphore {
         /// The module.
         module: Arc<UserModule>,
         /// Its address as linked.
         address: u64,
     },
-    /// An is-enabled site of a user module, wherever a physical page holds that page of it: a hit sets AX to 1, runs no
-    /// handler and is not counted.
-    Question {
+    /// An is-enabled site of a user module, on every physical page that holds that page of the file: a hit sets AX to
+    /// 1, runs no handler and is not counted.
+    IsEnabled {
         /// The module.
         module: Arc<UserModule>,
         /// Offset in the module's file of the byte that is patched.
@@ -148,7 +149,7 @@ pub(crate) enum Address<'a> {
 }
 
 impl Place {
-    /// What is armed for it.
+    /// The form in which it is armed.
     pub(crate) fn address(&self) -> Address<'_> {
         match self {
             Self::Kernel { linear, paddr } => Address::Patch { linear: *linear, paddr: *paddr, patch: INT3 },
@@ -157,7 +158,7 @@ impl Place {
             }
             Self::User { module, offset }
             | Self::UserExit { module, offset, .. }
-            | Self::Question { module, offset } => Address::Program { module, offset: *offset },
+            | Self::IsEnabled { module, offset } => Address::Program { module, offset: *offset },
             Self::Module { module, offset } => Address::Module { module, offset: *offset },
             Self::Pointer { linear, paddr, wide } => {
                 Address::Pointer { linear: *linear, paddr: *paddr, wide: *wide }
@@ -171,12 +172,12 @@ impl Place {
         }
     }
 
-    /// Whether it only tells a program that somebody listens.
+    /// Whether it only tells a program that the probe is enabled.
     pub(crate) fn only_tells(&self) -> bool {
-        matches!(self, Self::Semaphore { .. } | Self::Question { .. })
+        matches!(self, Self::Semaphore { .. } | Self::IsEnabled { .. })
     }
 
-    /// Whether the guest can see that it is armed, by design.
+    /// Whether the guest can see by design that it is armed.
     pub(crate) fn is_visible(&self) -> bool {
         self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
     }
@@ -199,7 +200,7 @@ impl Place {
         matches!(self, Self::Module { .. })
     }
 
-    /// The watch that it is, if it is one.
+    /// Its watch, if it is one.
     pub(crate) fn watch(&self) -> Option<Watch> {
         match self {
             Self::Watch(watch) => Some(*watch),

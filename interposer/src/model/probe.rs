@@ -137,7 +137,7 @@ impl Probe {
         Self {
             program: 0,
             handler: linked.handler.clone(),
-            answers: matches!(point.place, Place::Question { .. }),
+            answers: matches!(point.place, Place::IsEnabled { .. }),
             at_call: provided.is_some_and(|provided| provided.at_call),
             arguments: provided.map(|provided| Arc::clone(&provided.arguments)),
             place: point.place,

@@ -1,32 +1,32 @@
-//! Which processes a probe point is of.
+//! Process filters of probe points.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Who is meant.
+/// The selected processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// Every process.
     Any,
-    /// That of this number.
+    /// The process with this id.
     Number(u32),
-    /// Those whose task, or the last part of whose program's path, has this name.
+    /// Processes whose task, or the last part of whose program's path, has this name.
     Name(String),
-    /// Those whose program is the file at this path.
+    /// Processes whose program is the file at this path.
     Path(String),
 }
 
-/// Which processes a probe point is of.
+/// The process filter of a probe point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processes {
-    /// Who is meant.
+    /// The selected processes.
     pub who: Who,
-    /// Only those whose own program is the file at this path. Where the system does not say what a process's program
-    /// is, all are taken for it: they execute it, after all.
+    /// Only processes whose program is the file at this path. If the system does not tell a process's program,
+    /// every process passes that executes the file.
     pub program: Option<String>,
-    /// Paths of all files that the host knows. A process whose own program is at none of them runs a copy or a hard link
-    /// of a known file: it has arrived by the content of a page, and is taken for one of `program`.
+    /// Paths of all files that the host knows. A process whose program is at none of them runs a copy or a hard link
+    /// of a known file: it was recognised by the content of a page, and counts as a process of `program`.
     pub known: Arc<BTreeSet<String>>,
-    /// Of those that are named by their program, also those that were forked and have executed none of their own.
+    /// For processes selected by program: also their forked children, until they execute another program.
     pub forked: bool,
 }

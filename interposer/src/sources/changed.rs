@@ -1,10 +1,11 @@
-//! Pages of a program that the guest has changed, and that are the program's still.
+//! Pages of a program that the guest has changed but that still belong to the program.
 //!
-//! A page is a module's if its content is (`user.rs`). That misses those that a dynamic linker has relocated, in which a
-//! debugger has set a breakpoint, or to which the program itself has written: a private copy differs somewhere from the
-//! file. The profile says of which file it is a copy. It need not be the file that is known here, and what differs may be
-//! the very instruction: so the instruction at the probe's place has to be the file's, as `opcode =` has to be its first
-//! byte. Where the profile knows nothing of the current process, content alone counts.
+//! A page belongs to a module if its content is the module's (`user.rs`). That misses pages that a dynamic linker has
+//! relocated, in which a debugger has set a breakpoint, or to which the program has written: a private copy differs
+//! somewhere from the file. The profile tells which file it is a copy of. That may be another file than the known one,
+//! and the difference may be in the probed instruction: so the instruction at the probe's place must be that of the
+//! file, as `opcode =` must be its first byte. If the profile does not know the current process, only the content
+//! counts.
 
 use trapline_emu::load::Width;
 use trapline_emu::symbols::UserModule;
@@ -16,7 +17,7 @@ use iced_x86::{Decoder, DecoderOptions};
 /// Longest instruction, bytes.
 const LONGEST: usize = 15;
 
-/// Whether the current process has the physical page mapped as that of `offset` in the file at the module's path.
+/// Whether the current process has mapped the physical page from `offset` of the file at the module's path.
 pub(crate) fn is_mapped(
     core: &Core,
     profile: &dyn OsProfile,
@@ -44,23 +45,23 @@ pub(crate) fn is_changed_page(
     page: u64,
 ) -> bool {
     let Some(profile) = profile else { return false };
-    // The look at memory is cheap and nearly always says no; the profile's walk through the mappings is not.
+    // Comparing memory is cheap and nearly always fails; the profile's walk through the mappings is expensive.
     has_instruction(core, module, offset, page) && is_mapped(core, profile, module, offset, page)
 }
 
-/// Whether the physical page has the file's instruction at the place of `offset`, as much of it as lies on that page.
+/// Whether the physical page has the file's instruction at `offset`, as far as it lies on that page.
 pub(crate) fn has_instruction(core: &Core, module: &UserModule, offset: u64, page: u64) -> bool {
     let into = (offset % PAGE) as usize;
     let content = module.page((offset / PAGE) as usize).and_then(|content| content.get(into..));
     let Some(content) = content.filter(|content| !content.is_empty()) else { return false };
     let at = page as usize + into;
-    // Most pages differ here: nothing is decoded for them.
+    // Most pages differ here, and nothing is decoded for them.
     if core.ram().bytes().get(at) != content.first() {
         return false;
     }
     let bits = if module.width() == Width::Bits64 { 64 } else { 32 };
     let instruction = Decoder::new(bits, content, DecoderOptions::NONE).decode();
-    // One that crosses the end of the page does not decode: all that there is of it counts.
+    // An instruction that crosses the end of the page does not decode: all bytes on the page count.
     let length = if instruction.is_invalid() { content.len().min(LONGEST) } else { instruction.len() };
     let found = core.ram().bytes().get(at..at + length);
     found.is_some_and(|found| content.get(..length) == Some(found))

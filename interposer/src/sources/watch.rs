@@ -1,4 +1,4 @@
-//! Watchpoint probes: what the hardware's debug registers allow, and arming.
+//! Watchpoint probes: the limits of the hardware's debug registers, and arming.
 
 use crate::model::{InsertErrorKind, Place, Probe};
 use crate::sites::SiteTable;
@@ -7,19 +7,19 @@ use trapline_emu::{Core, Watch, WatchKind};
 /// Debug registers that hold an address: DR0 to DR3.
 const REGISTERS: usize = 4;
 
-/// Whether a debug register can hold the range: 1, 2, 4 or 8 bytes, aligned to their number (SDM volume 3, 17.2.5), of
-/// an execution one byte.
+/// Whether a debug register can hold the range: 1, 2, 4 or 8 bytes, aligned to their size (SDM volume 3, 17.2.5); for
+/// execution one byte.
 fn fits_hardware(watch: &Watch) -> bool {
     let Some(size) = (watch.high - watch.low).checked_add(1) else { return false };
     let wide = watch.kind != WatchKind::Execute;
     watch.low.is_multiple_of(size) && (size == 1 || wide && matches!(size, 2 | 4 | 8))
 }
 
-/// What the range of a watch must be.
+/// The valid ranges of a watch, for messages.
 fn allowed(kind: WatchKind) -> &'static str {
     match kind {
         WatchKind::Execute => "1 byte",
-        _ => "1, 2, 4 or 8 bytes, aligned to their number",
+        _ => "1, 2, 4 or 8 bytes, aligned to their size",
     }
 }
 
@@ -27,7 +27,7 @@ fn too_many(watch: &Watch) -> InsertErrorKind {
     InsertErrorKind::WatchLimit { low: watch.low, high: watch.high, limit: REGISTERS }
 }
 
-/// Which watches are taken.
+/// Which watches are accepted.
 #[derive(Debug, Default)]
 pub(crate) struct WatchRules {
     /// Any range and any number.
@@ -37,7 +37,7 @@ pub(crate) struct WatchRules {
 }
 
 impl WatchRules {
-    /// Whether a place can be watched, but for the number of watches.
+    /// Whether a place can be watched, regardless of the number of watches.
     pub fn check(&self, place: &Place) -> Result<(), InsertErrorKind> {
         let Some(watch) = place.watch() else { return Ok(()) };
         let Watch { low, high, kind } = watch;
@@ -53,7 +53,7 @@ impl WatchRules {
         Ok(())
     }
 
-    /// The first of the enabled watches that is one too many, and its program.
+    /// The first enabled watch beyond the limit, and its program.
     pub fn one_too_many(&self, probes: &[Probe]) -> Option<(u32, InsertErrorKind)> {
         let enabled = probes.iter().filter(|p| p.enabled);
         let mut watches = enabled.filter_map(|p| Some((p.program, p.place.watch()?)));

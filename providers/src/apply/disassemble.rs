@@ -1,7 +1,7 @@
-//! The instructions of a function, as the files have them, with what a probe on each would mean.
+//! The instructions of a function in the guest's files, and how a probe on each would be displaced.
 //!
-//! Here: finding the function, cutting it into instructions, naming branch targets and memory, asking the interposer
-//! how each would be displaced. Not here: how that is printed.
+//! It finds the function, decodes its instructions, names branch targets and memory, and asks the interposer
+//! how each instruction would be displaced. The caller prints the result.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use trapline_interposer::{Place, Way, way_of, why};
 
 use crate::target::{Code, Target, basename};
 
-/// Most bytes of one function that are looked at.
+/// Most bytes of a function that are disassembled.
 const MAX_FUNCTION: u64 = 1 << 20;
-/// Near misses named in an error.
+/// Most near misses that an error names.
 const SUGGESTIONS: usize = 3;
 
-/// Why there is nothing to disassemble.
+/// Why a function cannot be disassembled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DisassembleError {
-    /// Nothing has that name.
-    #[error("no function is called `{name}`{}", did_you_mean(.near))]
+    /// No function has that name.
+    #[error("there is no function `{name}`{}", did_you_mean(.near))]
     Unknown {
         /// The name.
         name: String,
@@ -30,12 +30,12 @@ pub enum DisassembleError {
         near: Vec<String>,
     },
     /// There is no such user module.
-    #[error("no user module is called `{0}`")]
+    #[error("there is no user module `{0}`")]
     UnknownModule(String),
-    /// It names data.
+    /// The name is that of data.
     #[error("`{0}` is not code")]
     NotCode(String),
-    /// The file has no bytes for it.
+    /// The function has no bytes in the file.
     #[error("`{0}` has no bytes in the file")]
     NoBytes(String),
 }
@@ -50,26 +50,26 @@ fn did_you_mean(near: &[String]) -> String {
 pub struct Line {
     /// Linear address, as linked.
     pub address: u64,
-    /// The place a probe point here has: the address again, or the offset in the module's file.
+    /// The location of a probe point here: the address, or the offset in the module's file.
     pub place: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Intel syntax, with names for branch targets and memory.
     pub text: String,
-    /// Where a near branch goes.
+    /// Target of a near branch.
     pub target: Option<u64>,
     /// How it is displaced.
     pub way: Way,
-    /// Why so.
+    /// Why it is displaced in this way.
     pub why: &'static str,
 }
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disassembly {
-    /// Kernel or module that has it, without folders.
+    /// Name of its kernel or module, without folders.
     pub module: String,
-    /// Whether that is a user module.
+    /// Whether it is in a user module.
     pub user: bool,
     /// Its name.
     pub name: String,
@@ -80,7 +80,7 @@ pub struct Disassembly {
 }
 
 impl Disassembly {
-    /// The line that a probe point stands on, if it is one of this function's.
+    /// The line of a probe point, if it is in this function.
     pub fn line_at(&self, place: &Place) -> Option<usize> {
         let at = match place {
             Place::Kernel { linear, .. } if !self.user => *linear,
@@ -91,8 +91,8 @@ impl Disassembly {
     }
 }
 
-/// Disassembles the function `name`: of the kernel, else of the first module that has it; `module:name` is that of
-/// the user module `module`.
+/// Disassembles the function `name`: of the kernel, else of the first module that has it; `module:name` is the function
+/// of the user module `module`.
 ///
 /// # Errors
 /// See [`DisassembleError`].
@@ -120,7 +120,7 @@ pub fn disassemble(target: &Target, name: &str) -> Result<Disassembly, Disassemb
     Err(DisassembleError::Unknown { name: name.to_owned(), near: near(target, name) })
 }
 
-/// Names of any module that resemble `name`.
+/// Names in any module that resemble `name`.
 fn near(target: &Target, name: &str) -> Vec<String> {
     let of = |symbols: &Symbols| -> Vec<String> {
         symbols.near_misses(name, SUGGESTIONS).into_iter().map(str::to_owned).collect()
@@ -155,7 +155,7 @@ fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Disassemb
     })
 }
 
-/// Instruction by instruction; what does not decode is a line of one byte.
+/// The decoded instructions; a byte that does not decode becomes a line of one byte.
 fn lines(bytes: &[u8], address: u64, start: u64, bits: u32, names: Names) -> Vec<Line> {
     let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
     let options = formatter.options_mut();
@@ -198,7 +198,7 @@ fn near_branch(i: &Instruction) -> Option<u64> {
         .then(|| i.near_branch_target())
 }
 
-/// The names of all addresses that the instructions of a function name.
+/// The names of all addresses in the instructions of a function.
 struct Names(BTreeMap<u64, String>);
 
 impl Names {

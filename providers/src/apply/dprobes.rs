@@ -1,9 +1,9 @@
-//! The locations of an RPN program (dprobes.lang(8), PROBE POINTS; docs/providers.md, "Kernel and user") to places.
+//! Resolves the locations of an RPN program (dprobes.lang(8), PROBE POINTS; docs/providers.md, "Kernel and user").
 //!
 //! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text, and a quoted
-//! `"file.c:123"` is where that source line's code begins.
+//! `"file.c:123"` is the start of the code of that source line.
 //! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
-//! address of the kernel. A watchpoint takes any address: it need not be of the kernel's image, nor mapped yet.
+//! address in the kernel. A watchpoint accepts any address, inside the kernel's image or not, mapped or not.
 //! `modtype = kmod`: a symbol is that of the module's file, a plain number counts from the start of its `.text`.
 
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use trapline_rpn::{
 use super::expand::{Resolved, expand, find};
 use crate::target::{Abi, Code, KERNEL, Refusal, SourceError, SourceLines, SourcePlace, Target, basename};
 
-/// Near misses named in an error.
+/// Most near misses that an error names.
 const SUGGESTIONS: usize = 3;
 
 /// Links `program` against `target` and checks every probe point by the target's files.
 ///
 /// # Errors
-/// All that is wrong: an unknown module, unknown symbols with near misses, or for each probe point why nothing can
-/// be armed there.
+/// All errors: an unknown module, unknown symbols with near misses, or for each probe point why it cannot be
+/// armed.
 pub fn resolve(target: &Target, program: &Program) -> Result<Resolved, Diagnostics> {
     let scope = Scope::find(target, program)?;
     let mut linked = program.link(target.width(), &scope)?;
@@ -58,24 +58,24 @@ pub fn insert_error(program: &LinkedProgram, probe: usize, kind: &dyn std::fmt::
     }
 }
 
-/// Why a location is no place.
+/// Why a location cannot be resolved.
 struct LocationError {
     code: &'static str,
     message: String,
     help: Option<String>,
 }
 
-/// What one program's names mean.
+/// Where the names of a program are looked up.
 pub(crate) struct Scope<'a> {
     target: &'a Target,
     /// The module of a user program.
     module: Option<&'a Arc<UserModule>>,
-    /// The module of a kernel module's program.
+    /// The module of a program for a kernel module.
     kernel_module: Option<&'a Arc<KernelModule>>,
 }
 
 impl<'a> Scope<'a> {
-    /// Where a source line is, as locations have it: an address of the kernel, an offset in a program's file. `None` for
+    /// The location of a source line: an address in the kernel, an offset in a program's file. `None` for
     /// other names, in handlers, and in programs of kernel modules.
     fn source_line(&self, module: Option<&str>, name: &str) -> Option<Result<u64, SourceError>> {
         let place = SourcePlace::parse(name).filter(|_| module.is_some() && self.kernel_module.is_none())?;
@@ -87,7 +87,7 @@ impl<'a> Scope<'a> {
         Some(found.map(|address| program.vaddr_to_offset(address).unwrap_or(address)))
     }
 
-    /// The address of a symbol of the user program, as its handlers push it. `None` for a name that it does not have.
+    /// The address of a symbol of the user program, which its handlers push. `None` if it has no such symbol.
     fn in_program(&self, name: &str) -> Option<Result<u64, String>> {
         let program = self.module?;
         let symbol = program.symbols().lookup(name)?;
@@ -98,18 +98,18 @@ impl<'a> Scope<'a> {
         Some(Ok(symbol.addr))
     }
 
-    /// The names of the kernel.
+    /// Looks names up in the kernel.
     pub fn kernel_of(target: &'a Target) -> Self {
         Self { target, module: None, kernel_module: None }
     }
 
-    /// The file that names and offsets are of, if they are not the kernel's.
+    /// The file for names and offsets, if it is not the kernel.
     fn file(&self) -> Option<&'a UserModule> {
         self.module.map(Arc::as_ref).or(self.kernel_module.map(|module| module.file()))
     }
 
-    /// Adds a probe point's place, or the sites of the probes that its description names. Returned is the convention by
-    /// which their arguments are found, where the kernel's code had to tell.
+    /// Adds the place of a probe point, or the sites of the probes that its description matches. Returns the convention
+    /// by which their arguments are found, if it was derived from the kernel's code.
     fn points(
         &self,
         probe: &LinkedProbe,
@@ -132,9 +132,11 @@ impl<'a> Scope<'a> {
         let refused = |code, message| LocationError { code, message, help: None };
         if let Some(module) = self.file() {
             let what = if self.module.is_some() { "user" } else { "kernel" };
-            let message =
-                format!("\"{text}\" names probes of the kernel, and {} is a {what} module", module.name());
-            let help = Some("modtype = kernel makes this a program of the kernel".to_owned());
+            let message = format!(
+                "\"{text}\" describes probes of the kernel, but {} is a {what} module",
+                module.name()
+            );
+            let help = Some("write modtype = kernel for probes of the kernel".to_owned());
             return Err(LocationError { code: "not-kernel", message, help });
         }
         let found = find(self.target, text).map_err(|error| refused("no-probe", error.to_string()))?;
@@ -172,13 +174,13 @@ impl<'a> Scope<'a> {
             (_, Some(module), LocationForm::Offset) => kernel_module(module, probe),
             (Some(_), _, LocationForm::Address) => Err(LocationError {
                 code: "address-in-user",
-                message: "address = is for kernel programs; a probe in a user module has an offset"
+                message: "address = is for kernel programs only; a probe in a user module has an offset"
                     .to_owned(),
                 help: Some("write offset = SYMBOL, or offset = and a file offset".to_owned()),
             }),
             (_, Some(_), LocationForm::Address) => Err(LocationError {
                 code: "address-in-user",
-                message: "address = is for kernel programs; a kernel module is where the guest loads it"
+                message: "address = is for kernel programs only; the address of a kernel module depends on where the guest loads it"
                     .to_owned(),
                 help: Some(
                     "write offset = SYMBOL, or offset = and a number from the start of .text".to_owned(),
@@ -194,7 +196,7 @@ impl<'a> Scope<'a> {
                 let base = self.target.text_base().ok_or_else(|| LocationError {
                     code: "no-text",
                     message:
-                        "the kernel has no _text, .text or executable segment that a number could count from"
+                        "the kernel has no _text, .text or executable segment for a plain number to count from"
                             .to_owned(),
                     help: Some("write address = and a linear address".to_owned()),
                 })?;
@@ -232,7 +234,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A place in a kernel module's file. A symbol stands for its file offset.
+/// A place in a kernel module's file. The value of a symbol is its file offset.
 fn kernel_module(module: &Arc<KernelModule>, probe: &LinkedProbe) -> Result<Place, LocationError> {
     let location = &probe.location;
     let offset = match location.symbol {
@@ -241,14 +243,14 @@ fn kernel_module(module: &Arc<KernelModule>, probe: &LinkedProbe) -> Result<Plac
     };
     let offset = offset.ok_or_else(|| LocationError {
         code: "no-text",
-        message: format!("{} has no section .text that a number could count from", module.name()),
+        message: format!("{} has no section .text for a plain number to count from", module.name()),
         help: Some("write offset = and a symbol of the module".to_owned()),
     })?;
     Code::User(module.file()).check(offset, probe.opcode)?;
     Ok(Place::Module { module: Arc::clone(module), offset })
 }
 
-/// The place of a watchpoint; whether the hardware could watch it is the interposer's to say.
+/// The place of a watchpoint. The interposer checks whether the hardware could watch it.
 fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
     let kind = match watch {
         Watch::Execute => WatchKind::Execute,
@@ -260,7 +262,7 @@ fn watched(watch: Watch, probe: &LinkedProbe) -> Place {
     Place::Watch(trapline_emu::Watch { kind, low, high: probe.location.end.unwrap_or(low) })
 }
 
-/// The description that stands in place of a symbol: a text with a colon, which no symbol has, but a source line.
+/// The description in place of a symbol: a text with a colon, which no symbol contains, that is not a source line.
 fn description(probe: &LinkedProbe) -> Option<&str> {
     let location = &probe.location;
     let is_one = |text: &&str| text.contains(':') && SourcePlace::parse(text).is_none();
@@ -280,7 +282,7 @@ impl SymbolResolver for Scope<'_> {
         }
         match (module, self.module) {
             (Some(_), Some(program)) => match program.symbols().lookup(name) {
-                // A symbol without bytes in the file is known, but no place: `Scope::user` says so.
+                // A symbol without bytes in the file is known, but has no place: `Scope::user` reports it.
                 Some(symbol) => Some(program.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr)),
                 None => self.source_line(module, name)?.ok(),
             },
@@ -294,7 +296,8 @@ impl SymbolResolver for Scope<'_> {
 
     fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
         if let (None, Some(Err(why))) = (module, self.in_program(name)) {
-            let help = "a program that is linked with -no-pie has fixed addresses; registers hold others";
+            let help =
+                "link the program with -no-pie for fixed addresses, or compute the address from a register";
             return Some((why, Some(help.to_owned())));
         }
         let error = self.source_line(module, name)?.err()?;
@@ -314,9 +317,9 @@ fn unknown_kernel_module(target: &Target, program: &Program) -> Diagnostics {
     let name = &program.header.name;
     let known: Vec<String> = target.kernel_modules().iter().map(|m| format!("`{}`", m.name())).collect();
     let message = if known.is_empty() {
-        format!("no kernel module `{name}`: no file of one is known")
+        format!("no kernel module `{name}`: no kernel module's file is known")
     } else {
-        format!("no kernel module `{name}`; there is {}", known.join(", "))
+        format!("no kernel module `{name}`; the known ones are {}", known.join(", "))
     };
     let help = "--file /PATH/NAME.ko=FILE gives its file; those of an initial RAM disk are known. modtype = kernel \
                 names the kernel's own image";
@@ -329,12 +332,12 @@ fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
     let message = if known.is_empty() {
         format!("no user module `{name}`: no module was given")
     } else {
-        format!("no user module `{name}`; there is {}", known.join(", "))
+        format!("no user module `{name}`; the known ones are {}", known.join(", "))
     };
     let help = if basename(name) == basename(&target.image().plan().name) || name == "vmlinux" {
-        "modtype = kernel makes this a probe on the kernel; without modtype it is on a user program"
+        "write modtype = kernel for a probe in the kernel; without modtype it is in a user program"
     } else {
-        "--module FILE adds a user program, --file /PATH/IN/GUEST=FILE one that the guest has; the name must be its"
+        "add the program with --module FILE, or with --file /PATH/IN/GUEST=FILE if the guest has it; name = must be its name"
     };
     about_name(program, "unknown-module", message, Some(help.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! A clause of the command line to what the interposer takes.
+//! Converts a clause of the command line to probe points for the interposer.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,13 +15,13 @@ use crate::target::{Target, basename};
 /// Why a `-n` cannot be enabled.
 #[derive(Debug, thiserror::Error)]
 pub enum EnableError {
-    /// A description names nothing.
+    /// A description matches no probe.
     #[error(transparent)]
     Match(#[from] MatchError),
     /// The handler does not compile.
     #[error("{0}")]
     Handler(Diagnostics),
-    /// The handler and the probe do not go together.
+    /// The handler does not fit the probe.
     #[error(transparent)]
     Argument(#[from] ArgumentRefused),
 }
@@ -35,7 +35,7 @@ pub struct Matched {
     pub probes: usize,
 }
 
-/// Links the handler of a `-n` and puts it on each probe that the descriptions name, in their order.
+/// Links the handler of a `-n` and attaches it to each probe that the descriptions match, in their order.
 ///
 /// # Errors
 /// See [`EnableError`].
@@ -48,7 +48,7 @@ pub fn enable(target: &Target, clause: &Clause) -> Result<(Resolved, Vec<Matched
         let found = find(target, description)?;
         matched.push(Matched { description: description.clone(), probes: found.len() });
         for probe in &found {
-            // Without a handler a tail call logs what it has: no value.
+            // Without a handler, a tail call logs no return value, because it has none.
             let logged = |site: &Site| if site.tail_call { site.logged(probe.logged) } else { probe.logged };
             for logged in probe.sites.iter().map(logged) {
                 if let Entry::Vacant(place) = handlers.entry(logged) {

@@ -1,4 +1,4 @@
-//! From a probe to probe points: a copy of the handler for each of its sites.
+//! Expands a probe to probe points: a copy of the handler for each site.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::target::{Abi, Target};
 pub struct Resolved {
     /// The program.
     pub program: LinkedProgram,
-    /// Where its probe points are, and what providers say of them.
+    /// The places of its probe points, with the data of their providers.
     pub points: Vec<Point>,
-    /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
+    /// The calling convention of the kernel's functions, if it was derived from the kernel's code.
     pub convention: Option<Abi>,
 }
 
 /// A handler pushes an argument that its probe does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the handler has `{instruction}`, and {probe} has no such argument")]
+#[error("the handler has `{instruction}`, but {probe} has no such argument")]
 pub struct ArgumentRefused {
     /// The instruction.
     pub instruction: String,
@@ -31,7 +31,7 @@ pub struct ArgumentRefused {
     pub probe: String,
 }
 
-/// The probes that a description names.
+/// The probes that a description matches.
 ///
 /// # Errors
 /// See [`MatchError`].
@@ -39,8 +39,8 @@ pub fn find(target: &Target, description: &str) -> Result<Vec<Probe>, MatchError
     target.catalog().find(target, &Description::parse(description)?)
 }
 
-/// Adds a copy of the linked probe point that `handler` gives for each site of a probe. Returned is the convention by
-/// which the handlers' arguments are found, where the guest's code had to tell.
+/// Adds a copy of the linked probe point from `handler` for each site of a probe. Returns the convention by
+/// which arguments are found, if it was derived from the guest's code.
 pub(crate) fn expand<'a>(
     target: &Target,
     handler: &dyn Fn(&Site) -> Option<&'a LinkedProbe>,
@@ -55,8 +55,8 @@ pub(crate) fn expand<'a>(
         if pushes_arguments(template) && convention.is_none() {
             convention = target.catalog().convention(probe);
         }
-        // No handler runs where a program is only told that somebody listens.
-        if !matches!(site.place, Place::Semaphore { .. } | Place::Question { .. }) {
+        // No handler runs at a site that only tells the program that the probe is enabled.
+        if !matches!(site.place, Place::Semaphore { .. } | Place::IsEnabled { .. }) {
             check_arguments(template, probe, site)?;
         }
         let mut linked = template.clone();
@@ -83,7 +83,7 @@ pub(crate) fn expand<'a>(
     Ok(convention)
 }
 
-/// Whether a handler asks for arguments.
+/// Whether a handler uses arguments.
 fn pushes_arguments(handler: &LinkedProbe) -> bool {
     handler.handler.arguments().iter().any(|insn| insn.op == Op::PushArg)
 }
@@ -91,15 +91,15 @@ fn pushes_arguments(handler: &LinkedProbe) -> bool {
 /// The offset of a place in the code of a user module.
 fn in_user_code(place: &Place) -> Option<u64> {
     match place {
-        Place::User { offset, .. } | Place::UserExit { offset, .. } | Place::Question { offset, .. } => {
+        Place::User { offset, .. } | Place::UserExit { offset, .. } | Place::IsEnabled { offset, .. } => {
             Some(*offset)
         }
         _ => None,
     }
 }
 
-/// Whether the probe has every argument that the handler pushes. A tail call lacks only the value that the probe's other
-/// sites have: asked for there, it ends the handler by an exception.
+/// Whether the probe has every argument that the handler pushes. A tail call lacks only the return value, which the
+/// other sites have; using it there throws an exception.
 fn check_arguments(template: &LinkedProbe, probe: &Probe, site: &Site) -> Result<(), ArgumentRefused> {
     for insn in template.handler.arguments() {
         let which = match insn.op {

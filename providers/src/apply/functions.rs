@@ -1,4 +1,4 @@
-//! Functions of a target by glob, as the files have them or as a guest that has run has.
+//! Functions of a target by glob, from the files or from the memory of a guest that has run.
 
 use trapline_emu::symbols::{Symbol, UserModule};
 use trapline_os::ModuleKind;
@@ -7,13 +7,13 @@ use super::present::Present;
 use crate::name::FunctionGlob;
 use crate::target::{Code, Target, basename};
 
-/// Bytes of a function that are shown.
+/// Number of bytes of a function that are shown.
 const FIRST_BYTES: usize = 8;
 
 /// A function that can be probed by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Kernel or module that has it, without folders.
+    /// Name of its kernel or module, without folders.
     pub module: String,
     /// Its name.
     pub name: String,
@@ -27,15 +27,15 @@ pub struct Function {
     pub bytes: Vec<u8>,
 }
 
-/// The functions that `glob` matches: the kernel's, then each module's, by address and name.
+/// The functions that match `glob`: those of the kernel, then those of each module, by address and name.
 pub fn functions(target: &Target, glob: Option<&FunctionGlob>) -> Vec<Function> {
     let mut found = of_kernel(target, glob);
     found.extend(target.modules().iter().flat_map(|module| of_user(module, glob)));
     found
 }
 
-/// The functions that `glob` matches and that are there now: the kernel's with the bytes that are in memory, those of each
-/// kernel module that is loaded, where it is and as the guest names them, and those of the user modules that run.
+/// The functions that match `glob` and are in memory now: those of the kernel with their bytes in memory, those of each
+/// loaded kernel module with the addresses and names in the guest, and those of the running user modules.
 pub fn present_functions(
     target: &Target,
     present: &mut Present<'_>,
@@ -55,7 +55,7 @@ pub fn present_functions(
     found
 }
 
-/// The functions of one user program or library that `glob` matches, without a kernel.
+/// The functions of one user program or library that match `glob`, without a kernel.
 pub fn user_functions(module: &UserModule, glob: Option<&FunctionGlob>) -> Vec<Function> {
     of_user(module, glob)
 }
@@ -103,7 +103,7 @@ fn of_loaded(present: &Present<'_>, kernel: &str, glob: Option<&FunctionGlob>) -
     found
 }
 
-/// Bytes that are shown of a function.
+/// The bytes of a function that are shown.
 fn shown(symbol: &Symbol) -> usize {
     usize::try_from(symbol.size).unwrap_or(FIRST_BYTES).clamp(1, FIRST_BYTES)
 }

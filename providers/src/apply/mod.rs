@@ -1,4 +1,4 @@
-//! What is done with probes: programs and clauses become probe points, listings say what there is and what is there now.
+//! Turns programs and clauses into probe points, and lists the probes of the files and those in memory now.
 
 mod disassemble;
 mod dprobes;

@@ -1,5 +1,5 @@
-//! What the kernel's functions take, in the words of its types (BTF), or of its debugging information (DWARF) where it has
-//! no types. For listings: handlers get arguments by their number.
+//! The parameters of the kernel's functions, from its types (BTF) or, without those, from its debugging information
+//! (DWARF). Only for listings: handlers use arguments by number.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use trapline_interposer::Place;
 use crate::provider::{Probe, declaration};
 use crate::target::Target;
 
-/// Says at each entry of a kernel function that fbt has found what it takes. Left alone are functions of which nothing
-/// is known, and names that several functions have which take different things.
+/// Adds the parameters to each entry probe of fbt. Functions without known parameters are left unchanged, and so are
+/// names shared by functions with different parameters.
 pub fn show_parameters<'a>(target: &Target, found: impl Iterator<Item = &'a mut Probe>) {
     let mut entries: BTreeMap<String, Vec<&'a mut Probe>> = BTreeMap::new();
     let is_entry = |probe: &Probe| {
@@ -38,7 +38,7 @@ pub fn show_parameters<'a>(target: &Target, found: impl Iterator<Item = &'a mut 
     }
 }
 
-/// By name, without those that do not agree.
+/// Parameters by name, without names whose functions differ.
 fn one_of_each(all: impl Iterator<Item = (String, Vec<Parameter>)>) -> BTreeMap<String, Vec<Parameter>> {
     let mut found: BTreeMap<String, Option<Vec<Parameter>>> = BTreeMap::new();
     for (name, list) in all {

@@ -1,8 +1,8 @@
-//! What of a target is there in a guest that has run: where the sites of probes are now, and the bytes at them.
+//! The probes of a target in a guest that has run: where their sites are now, and the bytes at them.
 //!
-//! Which probes there are is said by the files, and so are their identifiers; here the guest is asked which of their
-//! sites are in memory, where, and as what. It is asked by NOFAULT reads and through its profile, and nothing of it
-//! changes. What a damaged guest says may be wrong, and is bounded.
+//! The files define the probes and their identifiers; here the guest's memory tells which of their
+//! sites are in memory, and where. The guest is read by NOFAULT reads and through its profile, and does not
+//! change. A damaged guest may give wrong answers, but their number is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use trapline_os::{Mapping, ModuleKind, OsProfile};
 
 use crate::target::basename;
 
-/// Bytes that are looked at of a site.
+/// Number of bytes that are read at a site.
 const SITE: usize = 5;
 
 /// A process of the guest.
@@ -23,52 +23,52 @@ pub struct Process {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Its task, as the guest's system has it.
+    /// Its task in the guest's operating system.
     task: u64,
 }
 
-/// A place where a site is.
+/// One occurrence of a site in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
-    /// Its linear address; `None` where only the content of memory shows that it is there.
+    /// Its linear address; `None` if it was found only by the content of memory.
     pub linear: Option<u64>,
-    /// The process in whose address space that is; `None` in the kernel, and for a system that does not say.
+    /// The process of that address space; `None` in the kernel, and if the system's processes are unknown.
     pub process: Option<Process>,
-    /// What loads see there: five bytes, of a pointer all; none if the page is not in memory.
+    /// The bytes that loads see there: five, or all of a pointer; none if the page is not in memory.
     pub data: Vec<u8>,
-    /// What instruction fetches see there, as many.
+    /// The bytes that instruction fetches see there, the same number.
     pub code: Vec<u8>,
 }
 
 impl Spot {
-    /// Whether fetches see something else than loads do: a probe is armed there.
+    /// Whether fetches see other bytes than loads: a probe is armed there.
     pub fn is_armed(&self) -> bool {
         self.code != self.data
     }
 }
 
-/// A guest that has run, as far as it was asked.
+/// A guest that has run, with the answers read so far.
 pub struct Present<'a> {
     core: &'a Core,
     profile: Option<&'a dyn OsProfile>,
     /// Sections of loaded kernel modules by the modules' names.
     sections: BTreeMap<String, Vec<(String, u64)>>,
-    /// Who maps which files.
+    /// The files that each process maps.
     mapped: Option<BTreeMap<String, Vec<(Process, Mapping)>>>,
-    /// Names of the user modules that a system says it runs.
+    /// Names of the user modules that are running, according to the guest's system.
     users: Option<BTreeSet<String>>,
     /// Physical pages that hold page `.1` of the file at path `.0`.
     pages: BTreeMap<(String, u64), Vec<u64>>,
 }
 
 impl<'a> Present<'a> {
-    /// The guest as it is now; `profile` is that of its system, if it is known.
+    /// The guest's current state; `profile` is that of its system, if known.
     pub fn new(core: &'a Core, profile: Option<&'a dyn OsProfile>) -> Self {
         let (sections, pages) = (BTreeMap::new(), BTreeMap::new());
         Self { core, profile, sections, mapped: None, users: None, pages }
     }
 
-    /// What reads tasks and modules of the guest.
+    /// Reads tasks and modules of the guest.
     pub fn profile(&self) -> Option<&'a dyn OsProfile> {
         self.profile
     }
@@ -78,8 +78,8 @@ impl<'a> Present<'a> {
         self.core
     }
 
-    /// Where a site is now: in the kernel always, in a kernel module where it is loaded, in a user module in each process
-    /// that maps it. Empty when it is nowhere, and for what is not in memory: a time, a watch.
+    /// The current places of a site: in the kernel one, in a kernel module where it is loaded, in a user module in each
+    /// process that maps it. Empty if it is not in memory, and for timers and watchpoints.
     pub fn spots(&mut self, place: &Place) -> Vec<Spot> {
         match place {
             Place::Kernel { linear, paddr } | Place::LockNop { linear, paddr } => {
@@ -95,7 +95,7 @@ impl<'a> Present<'a> {
             }
             Place::User { module, offset }
             | Place::UserExit { module, offset, .. }
-            | Place::Question { module, offset } => self.in_user_module(module, *offset),
+            | Place::IsEnabled { module, offset } => self.in_user_module(module, *offset),
             Place::Semaphore { module, address } => self.in_user_data(module, *address, 2),
             Place::UserPointer { module, address, wide } => {
                 self.in_user_data(module, *address, if *wide { 8 } else { 4 })
@@ -104,7 +104,7 @@ impl<'a> Present<'a> {
         }
     }
 
-    /// Whether a user module is mapped by some process, or its system says that it runs.
+    /// Whether a process maps a user module, or the guest's system reports that it is running.
     pub fn runs(&mut self, module: &UserModule) -> bool {
         self.mapped().contains_key(module.name()) || self.says_user_module(module)
     }
@@ -134,7 +134,7 @@ impl<'a> Present<'a> {
 
     fn in_user_module(&mut self, module: &UserModule, offset: u64) -> Vec<Spot> {
         let pages = self.pages_of(module, offset / PAGE);
-        // Which process has which of several copies is not asked: one that is armed tells.
+        // It does not matter which process has which of several copies: an armed one shows the probe.
         let at = |page: &u64| self.spot(None, Some(page + offset % PAGE), SITE);
         let copies: Vec<Spot> = pages.iter().map(at).collect();
         let armed = copies.iter().find(|copy| copy.is_armed());
@@ -171,7 +171,7 @@ impl<'a> Present<'a> {
         found
     }
 
-    /// The physical address of a linear one in a task's address space, as far as its tables say.
+    /// The physical address of a linear address in a task's address space, if its page tables map it.
     fn paddr_in(&self, task: u64, linear: u64) -> Option<u64> {
         let cr3 = self.profile?.page_table(self.core, task)?;
         let paging = Paging { cr3, ..self.core.paging() };
@@ -180,7 +180,7 @@ impl<'a> Present<'a> {
             .map(|found| found.paddr + linear % PAGE)
     }
 
-    /// Whether the guest says that it runs the module, where it does not say who maps what.
+    /// Whether the guest reports that the module is running; for systems whose mappings are unknown.
     fn says_user_module(&mut self, module: &UserModule) -> bool {
         let (core, profile) = (self.core, self.profile);
         let users = self.users.get_or_insert_with(|| {
@@ -206,7 +206,7 @@ impl<'a> Present<'a> {
         found
     }
 
-    /// Who maps which files; of a process's threads its first one speaks.
+    /// The files that each process maps; the first thread of a process stands for all.
     fn mapped(&mut self) -> &BTreeMap<String, Vec<(Process, Mapping)>> {
         let (core, profile) = (self.core, self.profile);
         self.mapped.get_or_insert_with(|| {

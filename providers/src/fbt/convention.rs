@@ -1,10 +1,11 @@
-//! Which calling convention IA32 code has, by what its instructions do with registers and stack.
+//! The calling convention of IA32 code, derived from how its instructions use registers and the stack.
 //!
-//! A function that reads EAX, EDX or ECX before anything has written them takes arguments there (`-mregparm=3`). One that
-//! reads above its return address, and none of these registers, takes them on the stack. A kernel has the convention of
-//! the majority of its functions; no name and no version text is looked for, since kernels copy those from each other.
-//! In a kernel with `regparm`, functions with a variable number of arguments still take all of them on the stack (GCC,
-//! "x86 Function Attributes", regparm): such a function takes the address of its arguments and reads no register.
+//! A function that reads EAX, EDX or ECX before anything has written them takes arguments there (`-mregparm=3`). One
+//! that reads above its return address, and none of these registers, takes them on the stack. A kernel has the
+//! convention of the majority of its functions. Names and version texts do not count, since kernels copy those from
+//! each other. In a kernel with `regparm`, functions with a variable number of arguments still take all of them on the
+//! stack (GCC, "x86 Function Attributes", regparm): such a function takes the address of its arguments and reads none
+//! of the registers.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions,
@@ -15,29 +16,29 @@ use trapline_rpn::Width;
 
 use crate::target::{Abi, Target};
 
-/// Bytes of a function that are looked at.
+/// Most bytes of a function that are examined.
 pub const MOST_BYTES: u64 = 4096;
-/// Functions that decide about a kernel, spread over all of it.
+/// Number of functions that are examined, spread over the kernel.
 const SAMPLED: usize = 500;
-/// Bytes of each of them that are looked at: functions read their arguments early.
+/// Most bytes that are examined of each of them: functions read their arguments early.
 const SAMPLED_BYTES: u64 = 128;
-/// Instructions of a function that are looked at, with each set of registers not yet written.
+/// Most instructions of a function that are examined, counted for each set of registers not yet written.
 const MOST_INSTRUCTIONS: usize = 1024;
 /// The registers of `regparm`: EAX, EDX, ECX.
 const REGISTERS: [Register; 3] = [Register::EAX, Register::EDX, Register::ECX];
 const ALL: u8 = 0b111;
 /// The opcode of `lea`, before its ModR/M byte.
 const LEA: u8 = 0x8d;
-/// Bytes from the return address to the first argument on the stack, and to where there is none any more.
+/// Offsets from the return address to the first argument on the stack, and to the end of the arguments.
 const FIRST: i64 = 4;
 const LAST: i64 = 256;
 
-/// What a function's instructions say of its arguments.
+/// Evidence of a function's instructions about its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// It reads EAX, EDX or ECX as its caller has left them.
+    /// It reads EAX, EDX or ECX with the caller's values.
     Registers,
-    /// It reads arguments on the stack alone.
+    /// It reads arguments on the stack only.
     Stack,
     /// It takes the address of its arguments on the stack, and reads none of the registers: their number is variable.
     Variadic,
@@ -45,13 +46,13 @@ pub enum Evidence {
     Nothing,
 }
 
-/// Where a function has come to on one path.
+/// The state on one path through a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     ip: u64,
-    /// Registers of [`REGISTERS`] that nothing has written yet, a bit each.
+    /// Registers of [`REGISTERS`] that were not written yet, one bit each.
     unwritten: u8,
-    /// Bytes from the stack pointer up to the return address.
+    /// Distance from the stack pointer up to the return address.
     depth: i64,
     /// The same of EBP, once it is a frame pointer.
     frame: Option<i64>,
@@ -70,8 +71,8 @@ pub fn evidence(bytes: &[u8], start: u64) -> Evidence {
     walk.paths()
 }
 
-/// Whether the evidence of a function may be [`Evidence::Variadic`]: whether its bytes may hold a `lea` from above ESP or
-/// EBP. This costs much less than [`evidence`].
+/// Whether the evidence of a function may be [`Evidence::Variadic`]: whether its bytes may hold a `lea` from above ESP
+/// or EBP. This costs much less than [`evidence`].
 pub fn may_be_variadic(bytes: &[u8]) -> bool {
     let above_stack = |rest: &[u8]| {
         // ModR/M: mod 1 has a displacement of 8 bits, mod 2 one of 32; rm 4 is followed by a SIB byte, rm 5 is EBP.
@@ -91,7 +92,8 @@ pub fn may_be_variadic(bytes: &[u8]) -> bool {
 }
 
 impl Abi {
-    /// The convention of a guest's kernel: System V on x86-64; on IA32 what its functions do, `regparm` or `cdecl`.
+    /// The convention of a guest's kernel: System V on x86-64; on IA32 `regparm` or `cdecl`, derived from its
+    /// functions.
     pub fn of(target: &Target) -> Self {
         match target.width() {
             Width::W64 => Self::SysV,
@@ -101,7 +103,7 @@ impl Abi {
     }
 }
 
-/// Whether most functions of an IA32 kernel that show where their arguments are have them in registers.
+/// Whether most functions of an IA32 kernel take their arguments in registers, of those functions with evidence.
 fn is_regparm(target: &Target) -> bool {
     let plan = target.image().plan();
     let code = |symbol: &&Symbol| plan.is_executable(symbol.addr) == Some(true);
@@ -129,7 +131,7 @@ struct Walk<'a> {
     looked_at: usize,
 }
 
-/// What one instruction does with arguments.
+/// How one instruction uses arguments.
 #[derive(Default)]
 struct Uses {
     register: bool,
@@ -189,16 +191,16 @@ impl Walk<'_> {
         Some(self.decoder.decode()).filter(|i| !i.is_invalid())
     }
 
-    /// What an instruction does with arguments; `next` becomes the state behind it.
+    /// How an instruction uses arguments; `next` becomes the state after it.
     fn uses(&mut self, i: &Instruction, next: &mut State) -> Uses {
         let mut uses = Uses::default();
-        // `lea esi, [esi]` and its like are NOPs of compilers.
+        // Compilers use `lea esi, [esi]` and similar instructions as NOPs.
         if i.mnemonic() == Mnemonic::Nop || is_own_move(i) {
             return uses;
         }
         let above = above_return_address(i, next);
         let is_address = i.mnemonic() == Mnemonic::Lea;
-        // The address of the first one is that of a frame which the function aligns.
+        // The address of the first argument is also that of a frame that the function aligns.
         let positive = i.memory_displacement32().cast_signed() > 0;
         uses.address = is_address && positive && above.is_some_and(|bytes| bytes > FIRST);
         uses.stack = !is_address && above.is_some();
@@ -219,7 +221,7 @@ impl Walk<'_> {
             let Some(bit) = REGISTERS.iter().position(|r| *r == full).map(|n| 1 << n) else { continue };
             match register.access() {
                 _ if constant && full == i.op0_register().full_register32() => written |= bit,
-                // A push may only save the register, or make room.
+                // A push may only save the register or reserve stack space.
                 OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
                     if next.unwritten & bit != 0 && i.mnemonic() != Mnemonic::Push =>
                 {
@@ -255,7 +257,7 @@ fn follow_stack(i: &Instruction, next: &mut State) {
     }
 }
 
-/// How far an instruction's memory operand is from the return address, if it is where arguments are.
+/// Distance of an instruction's memory operand from the return address, if it can be an argument.
 fn above_return_address(i: &Instruction, state: &State) -> Option<i64> {
     if !(0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory) || i.memory_index() != Register::None {
         return None;
@@ -269,7 +271,7 @@ fn above_return_address(i: &Instruction, state: &State) -> Option<i64> {
     (FIRST..LAST).contains(&bytes).then_some(bytes)
 }
 
-/// Whether an instruction puts a register into itself.
+/// Whether an instruction copies a register to itself.
 fn is_own_move(i: &Instruction) -> bool {
     match i.mnemonic() {
         Mnemonic::Lea => {
@@ -283,7 +285,7 @@ fn is_own_move(i: &Instruction) -> bool {
     }
 }
 
-/// Whether an instruction's result does not depend on what its register held: `or eax, -1`, `sbb eax, eax`.
+/// Whether the result of an instruction is independent of its register's old value: `or eax, -1`, `sbb eax, eax`.
 fn is_constant(i: &Instruction) -> bool {
     match i.mnemonic() {
         Mnemonic::Or => matches!(i.op1_kind(), OpKind::Immediate8to32) && i.immediate8to32() == -1,
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(of(&[0x74, 2, 0x31, 0xc9, 0x41, 0xc3]), Evidence::Registers);
         // or eax,-1; mov ebx,eax; ret: a constant
         assert_eq!(of(&[0x83, 0xc8, 0xff, 0x89, 0xc3, 0xc3]), Evidence::Nothing);
-        // nop; call; mov ebx,eax: what a call returns is no argument
+        // nop; call; mov ebx,eax: the return value of a call is not an argument
         assert_eq!(of(&[0x90, 0xe8, 0, 1, 0, 0, 0x89, 0xc3, 0xc3]), Evidence::Nothing);
     }
 

@@ -1,9 +1,9 @@
-//! Where the functions of fbt are: the kernel's image, or a kernel module's file.
+//! The file of fbt's functions: the kernel's image, or a kernel module's file.
 //!
-//! A module's file is not linked: its calls and jumps to other sections and to the kernel are relocations. Here they
-//! are filled in, in a copy, as if the file lay as it is at [`base`] and each name that it does not define had an
-//! address behind it; then a jump to `__x86_return_thunk` can be told from one into the function itself. Nothing of this
-//! reaches the guest: a probe's place is an offset in the file.
+//! A module's file is not linked: its calls and jumps to other sections and to the kernel are relocations. They
+//! are applied here to a copy, as if the file were loaded unchanged at [`base`] and each undefined name had an
+//! address after it. Then a jump to `__x86_return_thunk` differs from a jump into the function itself. None of this
+//! affects the guest: a probe's place is an offset in the file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -16,21 +16,21 @@ use super::scan::Targets;
 use crate::object::elf::{Relocation, check_sections, relocations};
 use crate::target::Target;
 
-/// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.
+/// Longer functions are cut: no compiler makes them, but a damaged symbol table may contain them.
 const LONGEST: u64 = 1 << 24;
 /// The section of Linux that is executed until alternatives are applied: each `static_cpu_has` jumps there, and back.
 const TESTS: &str = ".altinstr_aux";
 /// R_386_32 and R_X86_64_64: an address of the word's width.
 const ADDRESS: u32 = 1;
-/// R_386_PC32 and R_X86_64_PC32, then PLT32 of both: four bytes, from their own place.
+/// R_386_PC32 and R_X86_64_PC32, then PLT32 of both: four bytes, relative to their own address.
 const RELATIVE: [u32; 2] = [2, 4];
-/// Bytes from one undefined name to the next.
+/// Distance between the addresses of two undefined names.
 const APART: u64 = 16;
 
 /// The kernel or a module of it.
 #[derive(Debug)]
 pub(super) enum Home {
-    /// The kernel; addresses are its own.
+    /// The kernel; addresses are linear.
     Kernel,
     /// A module; addresses are offsets in its file.
     Module(LinkedModule),
@@ -42,7 +42,7 @@ impl Home {
         Self::Module(LinkedModule { module: Arc::clone(module), linked: OnceLock::new() })
     }
 
-    /// What its symbols are.
+    /// Its symbols.
     pub fn symbols<'a>(&'a self, target: &'a Target) -> &'a Symbols {
         match self {
             Self::Kernel => target.symbols(),
@@ -59,7 +59,7 @@ impl Home {
         executable == Some(true) && !self.is_test(target, at)
     }
 
-    /// Whether an address is in the section of tests.
+    /// Whether an address is in the section of feature tests.
     fn is_test(&self, target: &Target, at: u64) -> bool {
         let section = match self {
             Self::Kernel => target.image().plan().section_at(at).map(|section| section.name.as_str()),
@@ -68,7 +68,7 @@ impl Home {
         section == Some(TESTS)
     }
 
-    /// The bytes of a function, as many as there are of it.
+    /// The bytes of a function that the file has.
     pub fn bytes(&self, target: &Target, start: u64, size: u64) -> Option<Vec<u8>> {
         let size = usize::try_from(size.clamp(1, LONGEST)).ok()?;
         match self {
@@ -98,7 +98,7 @@ impl Home {
         }
     }
 
-    /// What is known of the targets of jumps.
+    /// Classifies the targets of jumps.
     pub fn targets<'a>(&'a self, target: &'a Target) -> JumpTargets<'a> {
         JumpTargets { home: self, target, symbols: self.symbols(target) }
     }
@@ -113,7 +113,7 @@ fn kernel_bytes(plan: &LoadPlan, start: u64, size: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// What the symbols of a kernel or a module say of jump targets.
+/// Classifies jump targets by the symbols of a kernel or module.
 pub(super) struct JumpTargets<'a> {
     home: &'a Home,
     target: &'a Target,
@@ -121,7 +121,7 @@ pub(super) struct JumpTargets<'a> {
 }
 
 impl JumpTargets<'_> {
-    /// The symbols' own address for one of those that the code was linked for.
+    /// The address in the symbol table of an address that the code was linked for.
     fn own(&self, linked: u64) -> u64 {
         linked.wrapping_sub(self.home.linked_at(0))
     }
@@ -154,7 +154,7 @@ impl Targets for JumpTargets<'_> {
     }
 }
 
-/// A module whose file is linked when its code is first looked at.
+/// A module whose file is linked when its code is first needed.
 #[derive(Debug)]
 pub(super) struct LinkedModule {
     module: Arc<KernelModule>,
@@ -167,7 +167,7 @@ impl LinkedModule {
     }
 }
 
-/// Where a module's file is taken to be: no number that stands in code for another reason is near.
+/// The assumed load address of a module's file: no other number in code is near it.
 fn base(width: Width) -> u64 {
     match width {
         Width::Bits32 => 0xf800_0000,
@@ -175,12 +175,12 @@ fn base(width: Width) -> u64 {
     }
 }
 
-/// A module's file with the relocations of its code filled in.
+/// A module's file with the relocations of its code applied.
 #[derive(Debug)]
 struct Linked {
     bytes: Vec<u8>,
     width: Width,
-    /// The names that it does not define, by their addresses.
+    /// Its undefined names, by their addresses.
     undefined: BTreeMap<u64, String>,
 }
 
@@ -188,7 +188,7 @@ impl Linked {
     fn new(module: &KernelModule) -> Self {
         let (bytes, width) = (module.file().bytes().to_vec(), module.file().width());
         let mut linked = Self { bytes, width, undefined: BTreeMap::new() };
-        // A file whose tables lead out of it has been refused; one whose sections overlap stays as it is.
+        // A file with tables outside of it was refused before; a file with overlapping sections is used as it is.
         if let Ok(view) = ElfView::parse(module.file().bytes())
             && check_sections(&view).is_ok()
         {
@@ -197,7 +197,7 @@ impl Linked {
         linked
     }
 
-    /// The name at an address that stands for one that the file does not define.
+    /// The undefined name of an address.
     fn undefined(&self, at: u64) -> Option<&str> {
         self.undefined.get(&at).map(String::as_str)
     }
@@ -229,7 +229,7 @@ impl Linked {
         self.undefined = addresses.into_iter().map(|(name, address)| (address, name)).collect();
     }
 
-    /// Fills in the relocation at the file offset `at`, if it is one of those that jumps and pointers have.
+    /// Applies the relocation at the file offset `at`, if it is of a type that jumps and pointers use.
     fn fill_in(&mut self, at: u64, symbol: u64, relocation: &Relocation) {
         let from = if RELATIVE.contains(&relocation.kind) {
             base(self.width).wrapping_add(at)

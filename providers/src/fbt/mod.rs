@@ -1,10 +1,10 @@
 //! Function boundary tracing: a probe at the entry and one at the returns of each function of the kernel and of its
 //! modules.
 //!
-//! Functions are the symbols of that kind, but for `_init` and `_fini`, whose text an image does not keep together, and
-//! weak names of an address that has another (docs/providers.md, "fbt"). Each has two identifiers, whether both probes exist or
-//! not, so that numbers need no look at the code. A module's functions are those of its file, whether the guest will
-//! load it or not; their probes are armed when it does.
+//! Functions are the symbols of that type, except `_init` and `_fini`, whose text is not contiguous in an image, and
+//! weak names of an address that has another name (docs/providers.md, "fbt"). Each has two identifiers, whether both
+//! probes exist or not, so that numbering does not need the code. A module's functions are those of its file, whether
+//! the guest will load it or not; their probes are armed when it does.
 
 mod convention;
 mod home;
@@ -24,11 +24,11 @@ use convention::{Evidence, evidence, may_be_variadic};
 use home::Home;
 use scan::{Body, Found, TAIL_JMP};
 
-/// Return probes log where the return is, and the value.
+/// Return probes log the offset of the return, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
-/// Bytes by which a function's beginning is told.
+/// Number of bytes that are needed to recognise the beginning of a function.
 const BEGINNING: u64 = 16;
-/// Near misses looked through of each module when nothing matches.
+/// Most near misses per module that are considered when nothing matches.
 const SUGGESTIONS: usize = 8;
 
 /// A function.
@@ -52,7 +52,7 @@ impl Unit {
     fn new(target: &Target, name: &str, home: Home) -> Self {
         let strict = target.options().fbt == Rules::Strict;
         let sizes = home.symbols(target).functions().any(|symbol| symbol.sized);
-        // DTrace takes what its file gives a size; a System.map gives none.
+        // DTrace requires a size, but symbols of a System.map have none.
         let taken = |symbol: &&Symbol| symbol.sized || !sizes || !strict;
         let mut functions: Vec<Function> = chosen(target, &home).filter(taken).map(function).collect();
         functions.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
@@ -72,7 +72,7 @@ pub struct Fbt {
     leave: Arc<str>,
     rules: Rules,
     abi: Abi,
-    /// Whether the convention was told by the kernel's code: on IA32, if the user has not said it.
+    /// Whether the convention was derived from the kernel's code: on IA32, unless the user has chosen it.
     guessed: bool,
     at_entry: Arc<dyn Arguments>,
     /// At the entry of a function with a variable number of arguments.
@@ -124,7 +124,8 @@ impl Fbt {
         Probe { id, name: Arc::new(name), sites, logged, processes: None }
     }
 
-    /// Where a function's arguments are at its entry. With `regparm` those of a variable number are all on the stack.
+    /// The arguments of a function at its entry. With `regparm`, functions with a variable number have all on the
+    /// stack.
     fn arguments_of(&self, body: &Body<'_>) -> Arc<dyn Arguments> {
         let variadic = self.abi == Abi::Regparm
             && may_be_variadic(body.bytes)
@@ -132,7 +133,7 @@ impl Fbt {
         Arc::clone(if variadic { &self.at_variadic_entry } else { &self.at_entry })
     }
 
-    /// Adds the probes of a function, which has the identifiers `id` and `id + 1`, that are `wanted`: entry, return.
+    /// Adds the `wanted` probes (entry, return) of a function with the identifiers `id` and `id + 1`.
     fn add(
         &self,
         target: &Target,
@@ -140,7 +141,7 @@ impl Fbt {
         (entry, leave): (bool, bool),
         found: &mut Vec<Probe>,
     ) {
-        // The first byte needs no more than a few, to say what it is.
+        // A few bytes suffice to decode the first instruction.
         let beginning = if self.abi == Abi::Regparm { convention::MOST_BYTES } else { BEGINNING };
         let whole = leave || self.rules == Rules::Strict;
         let size = if whole { function.size } else { function.size.min(beginning) };
@@ -182,7 +183,7 @@ fn site(
         arguments,
         within: None,
         shown: Vec::new(),
-        // Not at a `leave` or `pop ebp`, where the frame still stands.
+        // Not at a `leave` or `pop ebp`, where the frame still exists.
         at_call: found.at == found.offset,
         tail_call: found.rule == TAIL_JMP,
     })
@@ -225,7 +226,7 @@ impl Provider for Fbt {
 
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
         let [_, _, function, name] = wanted.written();
-        // A name that no function has is a slip: its letters tell which one was meant.
+        // No function has this name: suggest similar ones.
         let name = if *name == *self.leave || name.starts_with('r') { &self.leave } else { &self.entry };
         let units = self.units.iter().filter(|unit| wanted.module(&unit.name));
         let near = units.flat_map(|unit| {

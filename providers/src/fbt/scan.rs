@@ -1,6 +1,6 @@
-//! Where a function begins and ends, by its bytes (docs/providers.md, "fbt").
+//! Finds the entry and the returns of a function in its bytes (docs/providers.md, "fbt").
 //!
-//! A byte that might belong to a jump table, because a pointer into the function lies over it, is no site.
+//! A byte that may belong to a jump table, because a value over it is a pointer into the function, is not a site.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
@@ -24,13 +24,13 @@ pub const TAIL_JMP: &str = "tail jmp";
 /// A site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Where it is patched, from the function's start.
+    /// Offset of the patched byte from the function's start.
     pub at: u64,
     /// The byte there.
     pub byte: u8,
     /// The instruction that ends the function; for an entry the site.
     pub offset: u64,
-    /// By which rule.
+    /// The rule that found it.
     pub rule: &'static str,
 }
 
@@ -45,13 +45,14 @@ pub struct Body<'a> {
     pub bits: u32,
 }
 
-/// What of a jump's target is to be known.
+/// Classifies the target of a jump.
 pub trait Targets {
-    /// Whether the function at `start` and the code at `to` are one: a function and the cold part that was split off it.
+    /// Whether the function at `start` and the code at `to` are one: a function and the cold part that was split off
+    /// it.
     fn same_function(&self, start: u64, to: u64) -> bool;
     /// Whether `to` is a return thunk of the kernel: a jump there is a `ret`.
     fn is_return_thunk(&self, to: u64) -> bool;
-    /// Whether `to` is in code that tests a feature of the processor for another function and jumps back there.
+    /// Whether `to` is in code that tests a processor feature for another function and jumps back.
     fn is_test(&self, to: u64) -> bool;
 }
 
@@ -60,12 +61,12 @@ impl Body<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// The instructions that can be found, with their offsets.
+    /// The instructions that were decoded, with their offsets.
     fn instructions(&self) -> Instructions<'_> {
         instructions(self.bytes, self.start, self.bits)
     }
 
-    /// Where the function is entered.
+    /// The entry of the function.
     pub fn entry(&self, rules: Rules) -> Option<Found> {
         let found = |at: usize, rule| {
             let byte = self.byte(at)?;
@@ -84,7 +85,7 @@ impl Body<'_> {
         }
     }
 
-    /// What a function begins with.
+    /// The beginning of a function.
     fn begins(&self) -> &'static str {
         let endbr = matches!(self.bytes, [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, ..]);
         let rest = self.bytes.get(if endbr { ENDBR } else { 0 }..).unwrap_or_default();
@@ -102,7 +103,7 @@ impl Body<'_> {
         }
     }
 
-    /// Where the function is left, by address.
+    /// The returns of the function, by address.
     pub fn returns(&self, rules: Rules, targets: &dyn Targets) -> Vec<Found> {
         match rules {
             Rules::Full => self.all_returns(targets),
@@ -166,7 +167,7 @@ impl Body<'_> {
         Some(Found { at: at as u64, byte, offset: ret as u64, rule })
     }
 
-    /// Whether a value that is a pointer into the function lies over the byte.
+    /// Whether the byte belongs to a value that is a pointer into the function.
     fn in_jump_table(&self, at: usize) -> bool {
         let word = self.bits as usize / 8;
         let end = self.start.saturating_add(self.bytes.len() as u64);

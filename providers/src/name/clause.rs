@@ -1,8 +1,8 @@
-//! What `-n` takes: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, with the predicate and the handler in RPN.
+//! The clauses of `-n`: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, with the predicate and the handler in RPN.
 //!
-//! Instructions are separated by `;` or a line end. A predicate leaves its value on top of the stack: when that is 0 the
-//! handler does not run, and the hit leaves no record. The text becomes the source of an ordinary probe program, so what
-//! is wrong in it is found and shown as in a file.
+//! Instructions are separated by `;` or a line end. A predicate leaves its value on top of the stack: if it is 0, the
+//! handler does not run, and the hit leaves no record. The text is compiled as an ordinary probe program, so errors
+//! in it are reported as in a file.
 
 use std::fmt::Write as _;
 
@@ -11,41 +11,41 @@ const LONGEST: usize = 65_536;
 /// The label that a predicate which holds jumps to.
 const HOLDS: &str = "trapline_predicate_holds";
 
-/// What is wrong with the frame of a `-n`; what is wrong inside it is the description's or the language's to say.
+/// An error in the form of a `-n`. Errors in descriptions and instructions have their own types.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClauseError {
     /// No description.
-    #[error("{0:?} has no probe description; -n 'provider:module:function:name' would be right")]
+    #[error("{0:?} has no probe description; write -n 'provider:module:function:name'")]
     NoDescription(String),
     /// A `/` without its end.
-    #[error("the predicate of {0} is not closed; / predicate / would be right")]
+    #[error("the predicate of {0} is not closed; write / predicate /")]
     OpenPredicate(String),
     /// A predicate without instructions.
     #[error("the predicate of {0} is empty; it must leave a value on top of the stack")]
     EmptyPredicate(String),
     /// A `{` without its end.
-    #[error("the handler of {0} is not closed; {{ handler }} would be right")]
+    #[error("the handler of {0} is not closed; write {{ handler }}")]
     OpenHandler(String),
-    /// Text where there must be none.
-    #[error("{text:?} stands behind {behind}; SPEC / predicate / {{ handler }} would be right")]
+    /// Unexpected text.
+    #[error("unexpected {text:?} after {behind}; write SPEC / predicate / {{ handler }}")]
     Unexpected {
         /// The text.
         text: String,
-        /// What it stands behind.
+        /// The part before it.
         behind: &'static str,
     },
-    /// A statement, which could make probe points of its own.
+    /// A statement, which could define further probe points.
     #[error(
         "`{0}` is not an instruction: the only statement that a handler on the command line may have is \
          `logonfault = yes`, before its instructions; -p FILE.rpn takes all of them"
     )]
     Statement(String),
-    /// Longer than any.
-    #[error("a -n has {0} bytes, and {LONGEST} are the most")]
+    /// The clause is too long.
+    #[error("a -n has {0} bytes; at most {LONGEST} are allowed")]
     TooLong(usize),
 }
 
-/// A `-n`, taken apart.
+/// A parsed `-n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clause {
     /// The descriptions as written.
@@ -61,7 +61,7 @@ pub struct Clause {
 }
 
 impl Clause {
-    /// Takes a `-n` apart.
+    /// Parses a `-n`.
     ///
     /// # Errors
     /// See [`ClauseError`].
@@ -115,8 +115,8 @@ impl Clause {
         Ok(Self { descriptions, predicate, handler, log_on_fault, places })
     }
 
-    /// The source of a program with this handler on one probe point; `logged` arguments are logged when there is none.
-    /// Its `gvars` and `vars` are what the handler's immediate indices need.
+    /// The source of a program with this handler on one probe point. Without a handler it logs `logged` arguments.
+    /// Its `gvars` and `vars` suffice for the handler's immediate indices.
     pub fn source(&self, module: &str, logged: u8) -> String {
         let handler = self.handler.clone().unwrap_or_else(|| default_handler(logged));
         let most = |group: &str| self.predicate.iter().chain(&handler).filter_map(|i| index(i, group)).max();
@@ -149,7 +149,7 @@ fn add_at(text: &mut String, place: Option<(usize, usize)>, instruction: &str) {
     let _ = writeln!(text, "#line {line} \"-n\"\n{:indent$}{instruction}", "", indent = column - 1);
 }
 
-/// What a line that is the statement `logonfault` says; `None` of any other line.
+/// The value of the statement `logonfault`; `None` for any other line.
 fn logs_on_fault(line: &str) -> Option<bool> {
     let (key, value) = line.split_once('=')?;
     if !key.trim().eq_ignore_ascii_case("logonfault") {
@@ -162,8 +162,8 @@ fn logs_on_fault(line: &str) -> Option<bool> {
     }
 }
 
-/// Where the descriptions end: before white space that no comma goes with, a predicate or a handler. A `{` inside a word is
-/// a glob's, and a `/` behind a colon the beginning of a module's path.
+/// The end of the descriptions: before white space without a comma, a predicate or a handler. A `{` inside a word
+/// belongs to a glob, and a `/` after a colon begins a module's path.
 fn description_end(text: &str) -> usize {
     let mut before = None;
     let mut braces = 0u32;
@@ -182,7 +182,7 @@ fn description_end(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of the path that a text begins with as a field of a description: up to the colon behind it.
+/// Length of the path at the start of a text that is a field of a description: up to the next colon.
 fn path(text: &str) -> usize {
     let end = text.find(|c: char| c == ':' || c.is_whitespace()).filter(|end| text[*end..].starts_with(':'));
     end.unwrap_or_default()
@@ -198,7 +198,7 @@ fn descriptions(spec: &str) -> Vec<String> {
     split.map(|one| one.trim().to_owned()).collect()
 }
 
-/// Whether the brace that a text begins with is a glob's: what it holds is names with a comma between them.
+/// Whether the brace at the start of a text belongs to a glob: it contains names separated by commas.
 fn glob_brace(text: &str) -> bool {
     let inside = text.get(1..).and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
     inside.contains(',') && !inside.contains(|c: char| c.is_whitespace() || c == ';' || c == '/')

@@ -1,7 +1,7 @@
-//! Probe descriptions: `provider:module:function:name`, filled from the right, each field a glob.
+//! Probe descriptions: `provider:module:function:name`, filled from the right; each field is a glob.
 //!
-//! The rules are DTrace's (docs/providers.md, "Probes by name"): an empty field matches all, and a field left out on the left is empty.
-//! `\:` is a colon of a name.
+//! The rules are those of DTrace (docs/providers.md, "Probes by name"): an empty field matches everything, and missing
+//! fields on the left are empty. `\:` is a colon in a name.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use super::glob::{FunctionGlob, GlobError};
 
 /// Fields of a description.
 const FIELDS: usize = 4;
-/// Most bytes of a description with its three colons: more names nothing.
+/// Most bytes of a description with its three colons.
 const LONGEST: usize = 1024;
 
-/// A text that is no probe description. The sentences begin as dtrace(1)'s do.
+/// A malformed probe description. The messages begin like those of dtrace(1).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
     /// More than three colons.
     #[error(
-        "invalid probe specifier {text}: overspecified probe description: {fields} fields, where \
-         provider:module:function:name would be right"
+        "invalid probe specifier {text}: overspecified probe description: {fields} fields; \
+         write provider:module:function:name"
     )]
     Overspecified {
         /// The text.
@@ -27,20 +27,20 @@ pub enum DescriptionError {
         fields: usize,
     },
     /// Nothing at all.
-    #[error("invalid probe specifier: it is empty, where provider:module:function:name would be right")]
+    #[error("invalid probe specifier: it is empty; write provider:module:function:name")]
     Empty,
-    /// Longer than any name.
-    #[error("invalid probe specifier: with three colons it has {0} bytes, and {LONGEST} are the most")]
+    /// The description is too long.
+    #[error("invalid probe specifier: with three colons it has {0} bytes; at most {LONGEST} are allowed")]
     TooLong(usize),
     /// A character that no name has.
-    #[error("invalid probe specifier {text:?}: {character:?} is in no name")]
+    #[error("invalid probe specifier {text:?}: a name cannot contain {character:?}")]
     Character {
         /// The text.
         text: String,
         /// The character.
         character: char,
     },
-    /// A field that is no glob.
+    /// A field is a malformed glob.
     #[error("invalid probe specifier {text}: {error}")]
     Glob {
         /// The text.
@@ -79,7 +79,7 @@ impl Field {
     }
 }
 
-/// Which probes are meant.
+/// A probe description.
 #[derive(Debug, Clone)]
 pub struct Description {
     /// The fields as written, the missing ones empty.
@@ -118,22 +118,22 @@ impl Description {
         Ok(Self { written, fields })
     }
 
-    /// Whether a provider may have probes that are meant.
+    /// Whether a provider may have matching probes.
     pub fn provider(&self, name: &str) -> bool {
         self.fields[0].matches(name)
     }
 
-    /// Whether a module is meant.
+    /// Whether a module matches.
     pub fn module(&self, name: &str) -> bool {
         self.fields[1].matches(name)
     }
 
-    /// Whether a function is meant.
+    /// Whether a function matches.
     pub fn function(&self, name: &str) -> bool {
         self.fields[2].matches(name)
     }
 
-    /// Whether a name is meant.
+    /// Whether a name matches.
     pub fn name(&self, name: &str) -> bool {
         self.fields[3].matches(name)
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Description {
     }
 }
 
-/// Splits at colons that no backslash stands before.
+/// Splits at colons, except after a backslash.
 fn split(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {

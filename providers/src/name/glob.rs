@@ -2,15 +2,13 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A pattern that is no glob.
+/// A malformed glob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the glob {pattern:?} is not one: {reason}; `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x` are understood"
-)]
+#[error("invalid glob {pattern:?}: {reason}; use `*`, `?`, `[a-z]`, `[!x]`, `{{a,b}}` and `\\x`")]
 pub struct GlobError {
     /// The pattern.
     pub pattern: String,
-    /// What is wrong.
+    /// Why it is malformed.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What users write: probe descriptions, globs, and clauses with their predicates and handlers.
+//! Text that users write: probe descriptions, globs, and clauses with their predicates and handlers.
 
 mod clause;
 mod description;

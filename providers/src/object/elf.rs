@@ -1,7 +1,7 @@
-//! What the sdt scanners need of an ELF file beyond sections: memory by linked address, relocations, symbol entries.
+//! Parts of an ELF file that the sdt scanners need besides sections: memory by linked address, relocations, symbols.
 //!
-//! Layouts are goblin's; every range is checked by [`ElfView`] before anything is read through it. A table that is
-//! damaged is refused; a reference out of a table that leads nowhere is the finder's to refuse.
+//! Goblin defines the layouts; [`ElfView`] checks every range before it is read. A damaged table
+//! is refused here; a reference from a table to an invalid place is refused by the caller.
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::program_header::{PF_W, PF_X, PT_LOAD};
@@ -16,13 +16,13 @@ use std::cmp::Reverse;
 use trapline_emu::load::elf::Section;
 use trapline_emu::load::{ElfError, ElfView, Width};
 
-/// Labels below an address that are looked through for the function around them.
+/// Most labels below an address that are searched for the function around it.
 const LABELS: usize = 1000;
 
-/// Loadable segments that are looked at; a file has few.
+/// Most loadable segments that are considered; a file has few.
 const MOST_SEGMENTS: usize = 256;
 
-/// Refuses a file whose sections overlap so much that reading each takes far longer than reading the file.
+/// Refuses a file whose sections overlap so much that reading them takes far longer than reading the file.
 ///
 /// # Errors
 /// The sections have more than twice the file's bytes.
@@ -45,7 +45,7 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Those of a linked file.
+    /// The sections of a linked file.
     pub fn of(view: &ElfView<'_>) -> Self {
         let sections = view.sections().iter().enumerate().filter(|(_, s)| s.is_alloc() && s.size > 0);
         let mut list: Vec<_> = sections.map(|(n, s)| (s.addr, s.addr.saturating_add(s.size), n)).collect();
@@ -61,7 +61,7 @@ impl Homes {
     }
 }
 
-/// The number that `bytes` begin with, of `width`.
+/// The number of `width` at the start of `bytes`.
 pub(crate) fn word(bytes: &[u8], width: Width) -> Option<u64> {
     match width {
         Width::Bits32 => bytes.first_chunk().map(|b| u32::from_le_bytes(*b).into()),
@@ -83,7 +83,7 @@ struct Segment<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Those of `view` that lie in the file.
+    /// The segments of `view` that lie in the file.
     pub fn of(view: &ElfView<'a>) -> Self {
         let loaded = view.programs().iter().enumerate().filter(|(_, program)| program.p_type == PT_LOAD);
         let list = loaded
@@ -131,7 +131,7 @@ pub(crate) struct Relocation {
     pub offset: u64,
     /// r_type.
     pub kind: u32,
-    /// r_addend; `None` where the file keeps it at the place itself.
+    /// r_addend; `None` if the file stores it at the relocated place.
     pub addend: Option<i64>,
     /// The symbol's name, empty for a section's.
     pub symbol: String,
@@ -139,20 +139,20 @@ pub(crate) struct Relocation {
     pub value: u64,
     /// st_shndx of the symbol.
     pub section: usize,
-    /// Where the relocation itself stands in the file.
+    /// File offset of the relocation.
     pub at: u64,
-    /// Where the symbol's entry stands in the file.
+    /// File offset of the symbol's entry.
     pub symbol_at: u64,
 }
 
 impl Relocation {
-    /// Whether nothing in the file defines the symbol: undefined, or an absolute 0 that a linker was told.
+    /// Whether the file does not define the symbol: it is undefined, or an absolute 0 by a linker option.
     pub fn is_undefined(&self) -> bool {
         self.section == SHN_UNDEF as usize || (self.section == SHN_ABS as usize && self.value == 0)
     }
 }
 
-/// The relocations of a section of `view` (SHT_REL or SHT_RELA); those against no entry of the symbol table are left out.
+/// The relocations of a section of `view` (SHT_REL or SHT_RELA), except those without an entry in the symbol table.
 ///
 /// # Errors
 /// A table outside the file.
@@ -189,8 +189,8 @@ pub(crate) fn relocations(view: &ElfView<'_>, section: &Section) -> Result<Vec<R
     Ok((0..bytes.len() / size).filter_map(|n| read(n * size)).collect())
 }
 
-/// What the symbol table says of names in sections. Other than `Symbols` it keeps sections apart: in a relocatable
-/// file each has addresses from 0.
+/// The symbol table by section. Unlike `Symbols` it keeps sections apart: in a relocatable
+/// file, addresses in each section begin at 0.
 pub(crate) struct Definitions {
     /// By section and address.
     list: Vec<Definition>,
@@ -207,7 +207,8 @@ pub(crate) struct Definition {
 }
 
 impl Definitions {
-    /// The symbols of `view` that lie in a section and have a name; its dynamic table only if it has no other.
+    /// The symbols of `view` that lie in a section and have a name. The dynamic table is used only if there is no
+    /// other.
     ///
     /// # Errors
     /// A table outside the file.
@@ -236,7 +237,7 @@ impl Definitions {
             )
         });
         let mut list: Vec<Definition> = entries.filter(|definition| !definition.name.is_empty()).collect();
-        // Of one address the last is the best: a function, then the shortest name.
+        // For each address the preferred symbol comes last: a function, then the shortest name.
         list.sort_by(|a, b| {
             let key = |d: &Definition| (d.section, d.address, d.function, Reverse(d.name.len()));
             key(a).cmp(&key(b)).then_with(|| b.name.cmp(&a.name))
@@ -244,7 +245,7 @@ impl Definitions {
         Ok(Self { list })
     }
 
-    /// The function, or label where there is none, that an address of a section lies in.
+    /// The function of an address in a section, or the label if there is no function.
     pub fn function(&self, section: usize, address: u64) -> Option<&str> {
         let below = self.list.partition_point(|d| (d.section, d.address) <= (section, address));
         let below = self.list.get(..below)?.iter().rev().take_while(|d| d.section == section);

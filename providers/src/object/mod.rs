@@ -1,4 +1,4 @@
-//! What is read of object files and machine code, whoever wants to know: relocations, symbol entries, instructions.
+//! Reads object files and machine code for all providers: relocations, symbol entries, instructions.
 
 pub mod elf;
 pub mod flow;

@@ -1,33 +1,33 @@
-//! What a user of `pid` sees when a description cannot be: DTrace's sentences, and behind them what would be right.
+//! Errors in descriptions of `pid` probes: DTrace's messages, followed by what to do.
 
 use crate::target::LARGEST;
 
-/// A description that cannot be of `pid`'s probes.
+/// An invalid description of `pid` probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PidError {
-    /// Neither `pid<N>` nor what stands for it.
-    #[error("'{0}' is not a valid provider; pid and a process's number, pid$target and pid* would be right")]
+    /// Neither `pid<N>` nor one of the other forms.
+    #[error("'{0}' is not a valid provider; use pid and a process id, pid$target or pid*")]
     NotAProvider(String),
-    /// A number that no process has.
-    #[error("'{0}' does not contain a valid pid; 1 to {LARGEST} would be right")]
+    /// A number that is not a valid process id.
+    #[error("'{0}' does not contain a valid pid; use 1 to {LARGEST}")]
     InvalidPid(String),
-    /// `$target` stands for nobody.
-    #[error("'{0}' has no process to stand for; --target NAME, PID or PATH says which")]
+    /// `$target` without a target.
+    #[error("'{0}' needs a process; give --target NAME, PID or PATH")]
     NoTarget(String),
     /// `a.out` of a program whose file is not known.
-    #[error("a.out is {0}, which is no program among the known files; --file {0}=FILE gives it")]
+    #[error("a.out is {0}, whose file is not known; give it with --file {0}=FILE")]
     UnknownProgram(String),
-    /// A name that is none.
+    /// An invalid probe name.
     #[error(
-        "'{0}' is an invalid probe name; entry, return, an offset in hexadecimal without 0x or a glob would be right"
+        "'{0}' is an invalid probe name; use entry, return, an offset in hexadecimal without 0x, or a glob"
     )]
     InvalidName(String),
-    /// Of an absolute address, a name that is none.
+    /// An invalid probe name for the function `-`, which takes an absolute address.
     #[error(
-        "'{0}' is an invalid probe name; with the '-' function one address in hexadecimal without 0x would be right"
+        "'{0}' is an invalid probe name; with the '-' function, use one address in hexadecimal without 0x"
     )]
     InvalidAddress(String),
-    /// Behind the function.
+    /// An offset after the end of the function.
     #[error("offset {offset:#x} outside of function '{function}', which has {size:#x} bytes")]
     Outside {
         /// The offset.
@@ -42,7 +42,7 @@ pub enum PidError {
     Misaligned {
         /// The offset.
         offset: u64,
-        /// Where the instruction that it is in begins, and the next one; `None` behind what does not decode.
+        /// Start of the instruction that contains it, and of the next one; `None` after bytes that do not decode.
         nearest: Option<(u64, u64)>,
     },
     /// No such function.

@@ -1,7 +1,8 @@
-//! The functions of a program or library: by its symbols, and where it was stripped as `stripped` finds them.
+//! The functions of a program or library: from its symbols, or if it was stripped, as found by `stripped`.
 //!
-//! Those without a symbol are named by their address, `sub_4011d6`, as disassemblers do. An indirect function (IFUNC) has
-//! no code of its own: its symbol is that of the code which chooses one, and that is called `NAME.resolver` here.
+//! Functions without a symbol are named by their address, `sub_4011d6`, as in disassemblers. An indirect function
+//! (IFUNC) has no code: its symbol is that of the resolver, the code that chooses the function. It is called
+//! `NAME.resolver` here.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use trapline_emu::symbols::{Symbol, SymbolKind, UserModule};
 use super::stripped;
 use crate::name::Description;
 
-/// Functions longer than this are cut: no compiler makes them, and a bad symbol table could.
+/// Longer functions are cut: no compiler makes them, but a damaged symbol table may contain them.
 const LONGEST: u64 = 1 << 24;
 
 /// A function.
@@ -27,23 +28,23 @@ pub struct Function {
 /// A function's bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
-    /// Where they are in the file.
+    /// Their offset in the file.
     pub offset: u64,
-    /// The bytes, as many as the file has.
+    /// The bytes that the file has.
     pub bytes: &'a [u8],
 }
 
 /// All functions of a module.
 #[derive(Debug)]
 pub struct Functions {
-    /// By address; of one address the name with the fewest underscores first.
+    /// By address; for each address the name with the fewest underscores comes first.
     list: Vec<Function>,
-    /// The highest end of each and all before it.
+    /// For each function the highest end of it and all before it.
     reach: Vec<u64>,
 }
 
 impl Functions {
-    /// Those of a module.
+    /// The functions of a module.
     pub fn of(module: &UserModule) -> Self {
         let code = |addr: u64| {
             module.vaddr_to_offset(addr).and_then(|at| module.is_executable_offset(at)) == Some(true)
@@ -84,17 +85,17 @@ impl Functions {
         Self { reach: reach.collect(), list }
     }
 
-    /// Those of a name.
+    /// The functions of a name.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Function> {
         self.list.iter().filter(move |function| *function.name == *name)
     }
 
-    /// Those that a description names by a glob: of each address one.
+    /// The functions that match a glob, one for each address.
     pub fn matching<'a>(&'a self, wanted: &'a Description) -> impl Iterator<Item = &'a Function> {
         let mut last = None;
         self.list.iter().filter(move |function| {
             let taken = last != Some(function.start)
-                // Their text is not kept together.
+                // Their text is not contiguous.
                 && !matches!(&*function.name, "_init" | "_fini")
                 && wanted.function(&function.name);
             if taken {
@@ -104,7 +105,7 @@ impl Functions {
         })
     }
 
-    /// The function that holds an address: of several the one that begins last.
+    /// The function that contains an address; of several, the one that begins last.
     pub fn at(&self, addr: u64) -> Option<&Function> {
         let below = self.list.partition_point(|function| function.start <= addr);
         let below = self.list.iter().zip(&self.reach).take(below).rev();
@@ -112,7 +113,7 @@ impl Functions {
         near.find(|function| addr - function.start < function.size)
     }
 
-    /// Whether the code at `to` is a part that the compiler has split off `function`, or which that was split off.
+    /// Whether one of `function` and the code at `to` is a part that the compiler has split off the other.
     pub fn are_one(&self, function: &Function, to: u64) -> bool {
         let part =
             |whole: &str, part: &str| part.strip_prefix(whole).is_some_and(|rest| rest.starts_with(".cold"));
@@ -122,7 +123,7 @@ impl Functions {
 }
 
 impl Function {
-    /// Its bytes; `None` when the file does not have them.
+    /// Its bytes; `None` if the file does not have them.
     pub fn text<'a>(&self, module: &'a UserModule) -> Option<Text<'a>> {
         let offset = module.vaddr_to_offset(self.start)?;
         let holds = module.segments().iter().filter(|segment| {
@@ -135,7 +136,7 @@ impl Function {
     }
 }
 
-/// The name of the code that chooses which function the name of an indirect function (IFUNC) stands for.
+/// The name of the resolver of an indirect function (IFUNC).
 pub fn resolver(name: &str) -> String {
     format!("{name}.resolver")
 }

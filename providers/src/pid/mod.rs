@@ -1,8 +1,8 @@
 //! Tracing of programs: `pid<N>:module:function:name`, where a name is `entry`, `return` or an offset in hexadecimal.
 //!
-//! Probes are made by being asked for: those of every instruction of every file would be millions. Modules are the files
-//! that the guest is known to have; whose processes are meant is decided at the hit (`trapline_interposer::Processes`).
-//! Rules and sentences are DTrace's (docs/providers.md, "pid"); where ours go further, `docs/providers.md` says so.
+//! Probes are made on request, because all instructions of all files would be millions of probes. Modules are the files
+//! that the guest is known to have; the process is checked at the hit (`trapline_interposer::Processes`).
+//! Rules and messages are those of DTrace; `docs/providers.md`, "pid", lists the extensions.
 
 mod error;
 mod functions;
@@ -28,13 +28,13 @@ use scan::Code;
 pub use who::is_ours;
 use who::{PID, meant};
 
-/// Return probes log where the function was left, and the value.
+/// Return probes log the offset of the return, and the value.
 const LOGGED_AT_RETURN: u8 = 2;
-/// The module that is a process's own program.
+/// The module name that stands for a process's program.
 const PROGRAM: &str = "a.out";
 /// The function of absolute addresses.
 const ABSOLUTE: &str = "-";
-/// Near misses that a sentence names.
+/// Most near misses that a message names.
 const SUGGESTIONS: usize = 3;
 
 /// The provider.
@@ -47,7 +47,7 @@ impl From<PidError> for ProviderError {
     }
 }
 
-/// What a description's last field asks for.
+/// The last field of a description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Entry,
@@ -79,13 +79,13 @@ fn is_glob(field: &str) -> bool {
     field.is_empty() || field.contains(['*', '?', '[', '{', '\\'])
 }
 
-/// A module that a description names, and whose processes are meant in it.
+/// A module that matches a description, and the processes to probe in it.
 struct Chosen<'a> {
     module: &'a Arc<UserModule>,
     processes: Arc<Processes>,
 }
 
-/// The modules that a description names.
+/// The modules that match a description.
 fn chosen<'a>(programs: Programs<'a>, wanted: &Description, who: &Who) -> Result<Vec<Chosen<'a>>, PidError> {
     let field = &wanted.written()[1];
     let forked = programs.options.follow_fork;
@@ -229,7 +229,7 @@ impl<'a> Maker<'a> {
         (!sites.is_empty()).then(|| self.probe(&function.name, &self.leave, sites, LOGGED_AT_RETURN))
     }
 
-    /// Adds the probes of a function that are meant.
+    /// Adds the matching probes of a function.
     fn function(&mut self, function: &Function, found: &mut Vec<Probe>) -> Result<(), PidError> {
         let create = |what, why: &str| PidError::Create {
             what,
@@ -313,7 +313,7 @@ impl<'a> Maker<'a> {
 }
 
 impl Pid {
-    /// Adds probes of the modules that `make` makes any of; why not, when it made none.
+    /// Adds the probes that `make` makes for each module; if it makes none, the reason.
     fn add(
         found: &mut Vec<Probe>,
         modules: &[Chosen<'_>],
@@ -356,7 +356,7 @@ impl Pid {
         let name = Wanted::parse(name)?;
         let modules = chosen(programs, wanted, &who)?;
         if is_glob(function) {
-            // A function that has no such probe is passed over.
+            // A function without such a probe is skipped.
             return Self::add(found, &modules, |chosen, functions, found| {
                 let mut maker = Maker::new((&provider, wanted, name), chosen, functions);
                 functions.matching(wanted).for_each(|function| {
@@ -392,10 +392,10 @@ impl Pid {
     }
 }
 
-/// Adds the probes of programs that a description of pid's means.
+/// Adds the probes of programs that match a description of pid.
 ///
 /// # Errors
-/// There can be no such probe.
+/// No such probe can exist.
 pub fn find(programs: Programs<'_>, wanted: &Description, found: &mut Vec<Probe>) -> Result<(), PidError> {
     let absolute = wanted.written()[2] == ABSOLUTE;
     let find = if absolute { Pid::absolute } else { Pid::by_function };

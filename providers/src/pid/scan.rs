@@ -1,4 +1,4 @@
-//! The instructions of a function, and which of them leave it (docs/providers.md, "pid").
+//! The instructions of a function, and those that leave it (docs/providers.md, "pid").
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
@@ -15,34 +15,34 @@ pub struct Code<'a> {
     pub bits: u32,
 }
 
-/// An instruction by which a function is left.
+/// An instruction that leaves a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// Bytes from the function's start.
     pub at: u64,
-    /// By which rule.
+    /// The rule that found it.
     pub rule: &'static str,
-    /// Whether it may also stay in the function: a jump whose target or condition is known only when it is taken.
+    /// Whether it may also stay in the function: a jump whose target or condition is known only at run time.
     pub may_stay: bool,
     /// Whether it is a jump to another function, which returns in place of this one.
     pub tail_call: bool,
 }
 
 impl Code<'_> {
-    /// The instructions that can be found, with their offsets.
+    /// The decoded instructions, with their offsets.
     pub fn instructions(&self) -> impl Iterator<Item = (u64, Instruction)> {
         instructions(self.bytes, self.start, self.bits).map(|(at, i)| (at as u64, i))
     }
 
-    /// Where the instruction that `offset` lies in begins, and the next one; equal to `offset` and what follows when it is
-    /// an instruction's first byte. `None` behind what does not decode.
+    /// Start of the instruction that contains `offset`, and of the next one; the first equals `offset` if that is
+    /// the first byte of an instruction. `None` after bytes that do not decode.
     pub fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let ends = |(at, i): (u64, Instruction)| (at, at + i.len() as u64);
         self.instructions().map(ends).find(|(_, end)| *end > offset)
     }
 
-    /// Where the function is left, by address. `are_one` says whether a jump's target belongs to the function though it
-    /// lies elsewhere.
+    /// The instructions that leave the function, by address. `are_one` says whether a jump's target belongs to the
+    /// function although it lies elsewhere.
     pub fn exits(&self, are_one: impl Fn(u64) -> bool) -> Vec<Exit> {
         let end = self.start.saturating_add(self.bytes.len() as u64);
         let leads_out = |i: &Instruction| {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn all_forms_of_return_leave() {
-        // ret; ret 8; rep ret; bnd ret; retf is none; iret is none
+        // ret; ret 8; rep ret; bnd ret; not retf; not iret
         let bytes = [0xc3, 0xc2, 8, 0, 0xf3, 0xc3, 0xf2, 0xc3, 0xcb, 0xcf];
         let wanted = [(0, "ret", false), (1, "ret imm16", false), (4, "ret", false), (6, "ret", false)];
         assert_eq!(exits(&bytes, 64), wanted);

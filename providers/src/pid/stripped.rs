@@ -1,9 +1,9 @@
-//! The functions of a program that was stripped of its symbols.
+//! Finds the functions of a program without symbols.
 //!
-//! `main` is what `_start` hands to the C library. Unwind tables (`.eh_frame`) say of some functions where they begin and
-//! end, often not of the program's own. The rest of the code is split by what it does: a function begins where a call leads
-//! to, and behind the end of another; it ends at a return or a jump that no jump of its own passes over. That is a guess,
-//! but every instruction is in one function.
+//! `main` is the argument that `_start` passes to the C library. Unwind tables (`.eh_frame`) give start and end of some
+//! functions, but often not of the program's. The rest of the code is split by its instructions: a function begins at
+//! the target of a call and after the end of another function; it ends at a return or a jump that no jump of the
+//! function crosses. This is a guess, but every instruction is in exactly one function.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use trapline_emu::load::ElfView;
 use trapline_emu::symbols::UserModule;
 
-/// Bytes of `_start` that are looked at.
+/// Most bytes of `_start` that are examined.
 const START: usize = 64;
 /// Type of the section that holds all symbols.
 const SYMTAB: u32 = 2;
 
-/// Executable sections but the linker's stubs, by address, of a file that was stripped; none of another.
+/// The executable sections of a stripped file except the linker's stubs, by address; empty if the file has symbols.
 fn sections(module: &UserModule) -> Vec<Range<u64>> {
     let Ok(view) = ElfView::parse(module.bytes()) else { return Vec::new() };
     if view.sections().iter().any(|section| section.kind == SYMTAB) {
@@ -26,7 +26,7 @@ fn sections(module: &UserModule) -> Vec<Range<u64>> {
     let code = view.sections().iter().filter(|s| s.is_alloc() && s.is_executable());
     let code = code.filter(|section| !section.name.starts_with(".plt")).filter_map(|section| {
         let end = section.addr.checked_add(section.size)?;
-        // Addresses behind its last instruction can still be told.
+        // Leave room after the last instruction, so that addresses do not overflow.
         (end < u64::MAX - 0x100).then_some(section.addr..end)
     });
     let mut found: Vec<_> = code.collect();
@@ -34,7 +34,7 @@ fn sections(module: &UserModule) -> Vec<Range<u64>> {
     found
 }
 
-/// What of the sections lies in none of the functions; both are given by address.
+/// The parts of the sections outside all functions; both are given by address.
 fn gaps(sections: &[Range<u64>], functions: &[(u64, u64)]) -> Vec<Range<u64>> {
     let mut functions = functions.iter().peekable();
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ fn gaps(sections: &[Range<u64>], functions: &[(u64, u64)]) -> Vec<Range<u64>> {
     found
 }
 
-/// Those of the functions that begin in none of the others; both are given by address.
+/// The functions that do not begin inside any of the others; both are given by address.
 fn outside(functions: Vec<(u64, u64)>, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut others = others.iter().peekable();
     let mut reach = 0;
@@ -68,7 +68,7 @@ fn outside(functions: Vec<(u64, u64)>, others: &[(u64, u64)]) -> Vec<(u64, u64)>
     functions.into_iter().filter(begins_outside).collect()
 }
 
-/// Address and size of the functions that no symbol names, by address; `known` are those that one does.
+/// Address and size of the functions without a symbol, by address; `known` are those with one.
 pub fn functions(module: &UserModule, known: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let sections = sections(module);
     if sections.is_empty() {
@@ -97,7 +97,7 @@ struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    /// What the file has of a range.
+    /// The bytes of a range in the file.
     fn new(module: &'a UserModule, range: Range<u64>) -> Self {
         let len = usize::try_from(range.end - range.start).unwrap_or_default();
         let bytes = module.vaddr_to_offset(range.start).and_then(|offset| module.bytes_at(offset, len));
@@ -108,21 +108,21 @@ impl<'a> Code<'a> {
         self.start + self.bytes.len() as u64
     }
 
-    /// The instructions from an address on; what does not decode counts as one of a byte.
+    /// The instructions from an address on; a byte that does not decode counts as one instruction.
     fn from(&self, at: u64) -> impl Iterator<Item = Instruction> + use<'a> {
         let rest = usize::try_from(at.wrapping_sub(self.start)).ok().and_then(|into| self.bytes.get(into..));
         let mut decoder = Decoder::with_ip(self.bits, rest.unwrap_or_default(), at, DecoderOptions::NONE);
         std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
     }
 
-    /// Where calls lead to, within the range or not.
+    /// The targets of calls, inside the range or not.
     fn calls(&self) -> impl Iterator<Item = u64> + use<'a> {
         let near = |i: &Instruction| matches!(i.op0_kind(), OpKind::NearBranch32 | OpKind::NearBranch64);
         let calls = self.from(self.start).filter(move |i| i.flow_control() == FlowControl::Call && near(i));
         calls.map(|i| i.near_branch_target())
     }
 
-    /// Splits the range into functions, which begin at `starts` and wherever another has ended.
+    /// Splits the range into functions, which begin at `starts` and after the end of another function.
     fn split(&self, starts: &BTreeSet<u64>, found: &mut Vec<(u64, u64)>) {
         let mut at = self.start;
         while let Some(start) =
@@ -135,7 +135,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Behind the last instruction of the function at `start`, which ends before `next`.
+    /// The end of the function at `start`, which is not after `next`.
     fn function_end(&self, start: u64, next: u64) -> u64 {
         let mut furthest = start;
         for i in self.from(start) {
@@ -152,7 +152,7 @@ impl<'a> Code<'a> {
                     false
                 }
                 FlowControl::UnconditionalBranch | FlowControl::Return => true,
-                // HLT, UD2 and what does not decode: nothing runs on.
+                // HLT, UD2 and bytes that do not decode: execution does not continue.
                 FlowControl::Exception => true,
                 FlowControl::Next => i.mnemonic() == Mnemonic::Hlt,
                 _ => false,
@@ -165,13 +165,13 @@ impl<'a> Code<'a> {
     }
 }
 
-/// What assemblers put between functions.
+/// The padding that assemblers insert between functions.
 fn is_padding(i: &Instruction) -> bool {
     let own_move = i.mnemonic() == Mnemonic::Xchg && i.op0_register() == i.op1_register();
     matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) || own_move
 }
 
-/// What `_start` hands to `__libc_start_main` as its first argument: in RDI, or as what is pushed last.
+/// The first argument that `_start` passes to `__libc_start_main`: in RDI, or pushed last.
 pub fn main(module: &UserModule) -> Option<u64> {
     let offset = module.vaddr_to_offset(module.entry()).filter(|_| module.entry() != 0)?;
     let bytes = (1..=START).rev().find_map(|len| module.bytes_at(offset, len))?;
@@ -194,7 +194,7 @@ pub fn main(module: &UserModule) -> Option<u64> {
             _ => {}
         }
         match i.flow_control() {
-            // On IA32 the first call is for the address of the code.
+            // On IA32 the first call only gets the address of the code.
             FlowControl::Call | FlowControl::IndirectCall if argument.is_some() => break,
             FlowControl::Next | FlowControl::Call => {}
             _ => return None,
@@ -204,7 +204,7 @@ pub fn main(module: &UserModule) -> Option<u64> {
         .filter(|to| module.vaddr_to_offset(*to).and_then(|at| module.is_executable_offset(at)) == Some(true))
 }
 
-/// The constant that a MOV or LEA puts into its register.
+/// The constant that a MOV or LEA loads into its register.
 fn value(i: &Instruction) -> Option<u64> {
     match i.op1_kind() {
         OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => Some(i.immediate(1)),

@@ -1,4 +1,4 @@
-//! Whose probes: `pid<N>`, `pid$target`, `pid*`, and what `--target` says.
+//! The processes to probe: `pid<N>`, `pid$target`, `pid*`, and the choice of `--target`.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use trapline_interposer::Who;
 use super::error::PidError;
 use crate::target::{Programs, TargetProcess, process_number};
 
-/// What the provider's name begins with.
+/// The prefix of the provider's names.
 pub const PID: &str = "pid";
 
-/// Whether a provider's name is one of ours by its form.
+/// Whether a provider's name has the form of a name of `pid`.
 pub fn is_ours(provider: &str) -> bool {
     provider.strip_prefix(PID).is_some_and(|rest| {
         matches!(rest, "$target" | "*") || !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 
-/// Who is meant by a provider's name, and the name as probes have it: with the number, where that is known.
+/// The processes of a provider's name, and the name for its probes: with the process id, if it is known.
 pub fn meant(programs: Programs<'_>, provider: &str) -> Result<(Who, Arc<str>), PidError> {
     let written = || Arc::from(provider);
     match provider.strip_prefix(PID).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! How functions get their arguments and return a value, as a probe at their first or last instruction sees it.
+//! Arguments and return values of functions, as seen at their first or last instruction.
 
 use trapline_emu::Core;
 use trapline_interposer::Arguments;
@@ -9,7 +9,7 @@ use crate::target::Abi;
 /// Numbers of general registers in the machine's order.
 const AX: usize = 0;
 const SP: usize = 4;
-/// Arguments that are logged at an entry when no handler is given: as many as the System V convention has in registers.
+/// Arguments that are logged at an entry without a handler: those that the System V convention passes in registers.
 pub const LOGGED: u8 = 6;
 
 /// The arguments of a function at its first instruction.
@@ -27,8 +27,8 @@ impl Arguments for AtEntry {
     }
 }
 
-/// The same anywhere else in a function: what is where arguments were passed, or on top of the stack, where those of a
-/// call that is about to be made are.
+/// The same anywhere else in a function: the values in the argument registers or on top of the stack, where the
+/// arguments of an imminent call are.
 #[derive(Debug, Clone, Copy)]
 pub struct AtOffset(pub Abi);
 
@@ -42,7 +42,7 @@ impl Arguments for AtOffset {
     }
 }
 
-/// What was passed by a convention, with so many words above it on the stack.
+/// The arguments by a convention, with `above` words on top of them on the stack.
 fn passed(abi: Abi, core: &Core, which: Argument, above: u64) -> Result<u64, ArgumentError> {
     let Argument::Number(n) = which else { return Err(ArgumentError::None) };
     let (registers, word) = abi.shape();
@@ -54,11 +54,11 @@ fn passed(abi: Abi, core: &Core, which: Argument, above: u64) -> Result<u64, Arg
     read_word(core, at, word)
 }
 
-/// What a function returns, at the instruction that ends it: argument 0 is how far that is from the function's start,
+/// The return value of a function, at the instruction that ends it: argument 0 is its offset from the function's start,
 /// argument 1 the value (docs/providers.md, "fbt").
 #[derive(Debug, Clone, Copy)]
 pub struct AtReturn {
-    /// How far the `ret` is from the function's start.
+    /// Offset of the `ret` from the function's start.
     pub offset: u64,
     /// The convention.
     pub abi: Abi,
@@ -78,10 +78,10 @@ impl Arguments for AtReturn {
     }
 }
 
-/// The same where a function is left by a jump to another: that function will return the value, so there is none yet.
+/// The same at a jump to another function (a tail call): that function returns the value, so there is none yet.
 #[derive(Debug, Clone, Copy)]
 pub struct AtTailCall {
-    /// How far the jump is from the function's start.
+    /// Offset of the jump from the function's start.
     pub offset: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a provider is: someone who knows names of probes, where they are and how to find their arguments.
+//! The interface of providers: names of probes, their sites, and the location of their arguments.
 
 mod arguments;
 
@@ -19,21 +19,22 @@ pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED};
 /// A place that a probe is armed at.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// Where: `int3` in the kernel or in a user module, `lock nop`, the clock.
+    /// The place: `int3` in the kernel or in a user module, `lock nop`, a timer.
     pub place: Place,
-    /// The function that it is in, if that is not the probe's own: a tracepoint's is its system.
+    /// The function that contains it, if it is not the function in the probe's name. (For a tracepoint the name has its
+    /// system.)
     pub within: Option<Arc<str>>,
     /// Bytes from the start of the function.
     pub offset: u64,
-    /// The byte there; 0 where there is none.
+    /// The byte there; 0 for a site without one.
     pub opcode: u8,
     /// The rule by which it was found, for `list -v`.
     pub rule: &'static str,
-    /// What a handler's `push arg` and `push ret` mean there.
+    /// Defines a handler's `push arg` and `push ret` there.
     pub arguments: Arc<dyn Arguments>,
-    /// Those arguments in words, in order, for `list -v`: types, operands; empty where they are not known.
+    /// Those arguments as text, in order, for `list -v`: types or operands; empty if unknown.
     pub shown: Vec<String>,
-    /// Whether the stack pointer is at the return address there.
+    /// Whether the stack pointer points to the return address there.
     pub at_call: bool,
     /// Whether the function is left by a tail call there: another function will return its value, later.
     pub tail_call: bool,
@@ -46,30 +47,30 @@ impl Site {
     }
 }
 
-/// A probe: one name, one identifier, one site or more.
+/// A probe: one name, one identifier, one or more sites.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// Identifier, from 1, in the order of the names of all probes that there are.
+    /// Identifier, from 1, in the order of the names of all probes.
     pub id: u32,
     /// Its name.
     pub name: Arc<ProbeName>,
-    /// Where it is, by address.
+    /// Its sites, by address.
     pub sites: Vec<Site>,
-    /// How many arguments are logged when no handler is given.
+    /// How many arguments are logged without a handler.
     pub logged: u8,
-    /// The processes that it is of; `None` for all, and the kernel.
+    /// The processes that it probes; `None` for all, and for the kernel.
     pub processes: Option<Arc<Processes>>,
 }
 
-/// A provider cannot say which probes are meant.
+/// An invalid description of a provider's probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
-    /// A name that the provider's names cannot be.
+    /// The provider has no names of this form.
     #[error("'{name}' is an invalid probe name: {why}")]
     InvalidName {
         /// The name.
         name: String,
-        /// What would be right.
+        /// Why, and what to write.
         why: String,
     },
     /// The provider's own error.
@@ -77,12 +78,12 @@ pub enum ProviderError {
     Own(#[from] OwnError),
 }
 
-/// An error of one provider's own type.
+/// An error of the type of one provider.
 #[derive(Debug, Clone)]
 pub struct OwnError(Arc<dyn Error + Send + Sync>);
 
 impl OwnError {
-    /// Of a provider's error.
+    /// Wraps a provider's error.
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(error))
     }
@@ -93,7 +94,7 @@ impl OwnError {
     }
 }
 
-/// Errors with one text are one error.
+/// Errors with the same text are equal.
 impl PartialEq for OwnError {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_string() == other.0.to_string()
@@ -110,26 +111,26 @@ impl fmt::Display for OwnError {
 
 impl Error for OwnError {}
 
-/// A provider. It is asked before the guest runs, and by the guest's files alone; so the same question has the same
+/// A provider. It answers before the guest runs, from the guest's files alone; so the same question has the same
 /// answer in every run.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The first field of its probes' names.
     fn name(&self) -> &str;
 
-    /// How many identifiers are its own. A provider whose probes are made by being asked for has none; its probes are
-    /// numbered behind all others.
+    /// Number of its identifiers. A provider whose probes are made on request has none; its probes are
+    /// numbered after all others.
     fn ids(&self, target: &Target) -> u32;
 
-    /// Whether a description may mean probes of it, by its first field.
+    /// Whether a description may match its probes, by the first field.
     fn is_meant(&self, wanted: &Description) -> bool {
         wanted.provider(self.name())
     }
 
-    /// Adds the probes that are meant to `found`, by identifier, as counted from 1 within the provider; of a provider
-    /// without identifiers of its own they are 0.
+    /// Adds the matching probes to `found`, by identifier, counted from 1 within the provider. For a provider
+    /// without identifiers they are 0.
     ///
     /// # Errors
-    /// The description cannot be of this provider's probes.
+    /// The description is invalid for this provider.
     fn find(
         &self,
         target: &Target,
@@ -137,19 +138,19 @@ pub trait Provider: fmt::Debug + Send + Sync {
         found: &mut Vec<Probe>,
     ) -> Result<(), ProviderError>;
 
-    /// Why a description that no provider has a probe for cannot mean one of this provider's, though it seems to.
+    /// For a description that matches no probe of any provider but looks like one of this provider: why.
     fn refusal(&self, wanted: &Description) -> Option<ProviderError> {
         let _ = wanted;
         None
     }
 
-    /// By which convention the arguments at a site of `probe` are found, where the guest's code had to tell.
+    /// The calling convention at the sites of `probe`, if it was derived from the guest's code.
     fn convention(&self, probe: &Probe) -> Option<Abi> {
         let _ = probe;
         None
     }
 
-    /// Names that resemble what was asked for in vain, the nearest first, for a message.
+    /// Names similar to one that was not found, nearest first, for a message.
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
         let _ = (target, wanted);
         Vec::new()

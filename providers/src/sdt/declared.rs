@@ -12,7 +12,7 @@ use super::{Found, dashed};
 use crate::provider::Site;
 use crate::target::basename;
 
-/// The probes of a user program or library, and what is none with the reason.
+/// The probes of a user program or library, and the refused entries with the reason.
 pub fn of_module(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<Found> {
     let name: Arc<str> = basename(module.name()).into();
     let place = |probe: &MacroProbe| {
@@ -29,7 +29,7 @@ pub fn of_module(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<Fou
     }
 }
 
-/// The probes of a file; `place` says where a pointer is, if it is anywhere.
+/// The probes of a file; `place` gives the place of a pointer, if it has one.
 pub fn declared(
     probes: &MacroProbes,
     module: &Arc<str>,
@@ -44,7 +44,7 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
     let mut functions: Vec<&str> = probe.points.iter().map(|point| point.function.as_str()).collect();
     functions.dedup();
     let function = if let [only] = functions[..] { only } else { "" };
-    // Of several points each may have arguments of its own.
+    // Each of several points may have other arguments.
     let texts = if let [only] = &probe.points[..] { only.arguments.as_slice() } else { &[] };
     let (mut list, mut shown) = (Vec::new(), Vec::new());
     for (n, (letter, argument)) in probe.arguments().into_iter().enumerate() {
@@ -52,7 +52,7 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
         let words = |what: &str| text.map_or_else(|| what.to_owned(), |text| format!("{what} {text}"));
         if let (Letter::Long, Width::Bits32, Operand::Memory(low)) = (letter, probe.width, &argument.operand)
         {
-            // The guest's word has no room for it: it is two arguments, as on the stack.
+            // It does not fit the guest's word: it is two arguments, as on the stack.
             let high = Memory { displacement: low.displacement + 4, ..low.clone() };
             let half = |memory| Argument { format: Format::unsigned(4), operand: Operand::Memory(memory) };
             list.extend([Some(half(low.clone())), Some(half(high))]);
@@ -71,7 +71,7 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
             place,
             offset: 0,
             opcode: 0,
-            rule: "pointer of a macro-declared probe, for the guest to see",
+            rule: "pointer of a macro-declared probe, visible to the guest",
             arguments: Arc::new(Operands::new(list)),
             within: None,
             shown,
@@ -81,7 +81,7 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
     }
 }
 
-/// What a letter stands for.
+/// The type of a letter.
 fn word(letter: Letter) -> &'static str {
     match letter {
         Letter::Integer => "integer",

@@ -13,16 +13,16 @@ use super::{Found, kernel_module};
 use crate::provider::Site;
 use crate::target::Target;
 
-/// Arguments of a call that are logged: how many it has is not known.
+/// Arguments of a call that are logged; their real number is unknown.
 const LOGGED: u8 = 6;
-/// Arguments of a call that a handler can ask for.
+/// Arguments of a call that a handler can use.
 const MOST: u8 = 32;
 
 /// Why a call in a module is refused.
 const UNRESOLVED: &str =
     "the call is still there, and Linux loads no module that calls a function which does not exist";
 
-/// Both kinds, and what is none with the reason.
+/// Both kinds, and the refused entries with the reason.
 pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
     let plan = target.image().plan();
     let Ok(view) = ElfView::parse(&plan.image) else { return Vec::new() };
@@ -59,7 +59,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
             rule: match (site.loaded, site.tail) {
                 (true, false) => "lock nop",
                 (true, true) => "lock nop, tail call",
-                (false, _) => "a call that no loader has replaced",
+                (false, _) => "a call that was not replaced by a loader",
             },
             arguments: arguments(site),
             within: None,
@@ -70,7 +70,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
     })
 }
 
-/// The calls of a kernel module, and what is none with the reason.
+/// The calls of a kernel module, and the refused entries with the reason.
 pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
     let Ok(view) = ElfView::parse(module.file().bytes()) else { return Vec::new() };
     match MacroProbes::read(&view) {

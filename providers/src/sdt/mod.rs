@@ -1,18 +1,19 @@
-//! Providers of statically defined probes. The child `read` finds the sites in files; here they become probes with names.
+//! Providers of statically defined probes. The child `read` finds the sites in files; here they become probes with
+//! names.
 //!
 //! | Provider | Probes | Function | Arguments |
 //! |---|---|---|---|
 //! | `sdt` | `__dtrace_probe_NAME` sites of the kernel and its modules | that of the site | as of the call |
 //! | `sdt` | macro-declared probes of the kernel | that of all points, if they share one | by their letters |
-//! | `sdt` | Linux's tracepoints, each time one is passed | the event's system | none |
+//! | `sdt` | Linux's tracepoints, each time one is executed | the event's system | none |
 //! | `tracepoint` | the same, while the guest has them switched on | the event's system | typed, by BTF; of modules words |
 //! | `sdt` | macro-declared probes of the user modules | that of all points, if they share one | by their letters |
 //! | as the note says | `<sys/sdt.h>` sites of the user modules | that of the site | the note's operands |
 //! | as the symbol says | `__dtrace_PROVIDER___NAME` sites of the user modules | that of the site | as of the call |
 //!
-//! Two underscores of a name are one `-`, but for tracepoints, whose names are the kernel's. The kernel's tables are read
-//! when their provider is first asked. What tells a program that somebody listens (a semaphore, an is-enabled site) is a site
-//! of the probe too, behind those where it fires.
+//! Two underscores in a name become one `-`, except in names of tracepoints. The kernel's tables are read
+//! when their provider is first used. A semaphore or is-enabled site, which tells a program that its probe is enabled,
+//! is a site of the probe too, after those where it fires.
 
 mod declared;
 mod kernel;
@@ -37,9 +38,9 @@ use crate::provider::{Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
 use unit::Unit;
 
-/// The provider of what names none.
+/// The provider of probes that name none.
 const SDT: &str = "sdt";
-/// Shortest name of which others that contain it are told when nothing has it.
+/// Shortest unknown name for which names that contain it are suggested.
 const SHORTEST: usize = 4;
 
 /// A probe without its number.
@@ -53,18 +54,19 @@ struct Found {
     logged: u8,
 }
 
-/// Who finds the probes.
+/// The source of the probes.
 #[derive(Debug)]
 enum Source {
-    /// Kernel sites, macro-declared probes, tracepoints as they are passed; and those of user modules, read already.
+    /// Kernel sites, macro-declared probes, tracepoints as they are executed, and those of user modules, which are
+    /// already read.
     Sdt(Vec<Found>, Arc<Units>),
     /// Tracepoints that are on.
     Tracepoint(Arc<Units>),
-    /// Those of user modules, read already.
+    /// Probes of user modules, already read.
     User(Vec<Found>),
 }
 
-/// The kernel and its modules with their tables, which are read once, when they are first asked for.
+/// The kernel and its modules with their tables, which are read once, at first use.
 #[derive(Debug, Default)]
 struct Units(OnceLock<Vec<Unit>>);
 
@@ -88,7 +90,7 @@ impl Static {
         Self { name: name.into(), source, probes: OnceLock::new() }
     }
 
-    /// Those of a target.
+    /// The providers of a target.
     pub fn all(target: &Target) -> Vec<Self> {
         let mut by_provider = by_provider(target.modules());
         let own = by_provider.remove(SDT).unwrap_or_default();
@@ -174,7 +176,7 @@ fn means(wanted: &Description, probe: &Probe) -> bool {
     wanted.module(&name.module) && wanted.function(&name.function) && wanted.name(&name.name)
 }
 
-/// The static probes of one user program or library that a description names, and how many it has.
+/// The static probes of one user program or library that match a description, and their number in all.
 pub fn static_probes(module: &Arc<UserModule>, wanted: &Description) -> (Vec<Probe>, u32) {
     let mut found = Vec::new();
     let mut base = 0;
@@ -200,7 +202,7 @@ fn by_provider(modules: &[Arc<UserModule>]) -> BTreeMap<String, Vec<Found>> {
     by_provider
 }
 
-/// The sites of a module with their providers, and what is none with the reason.
+/// The sites of a module with their providers, and the refused entries with the reason.
 fn read(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Found)> {
     let mut found = stap::probes(module, refused);
     found.extend(usdt::probes(module, refused));
@@ -208,10 +210,10 @@ fn read(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Fou
     found
 }
 
-/// Puts what only tells a program that somebody listens behind the sites where the probe fires, each once.
+/// Adds the sites that only tell a program that the probe is enabled after the sites where it fires, each once.
 fn tell_once(sites: &mut Vec<Site>) {
     let key = |site: &Site| match site.place {
-        Place::Question { offset, .. } => Some((0, offset)),
+        Place::IsEnabled { offset, .. } => Some((0, offset)),
         Place::Semaphore { address, .. } => Some((1, address)),
         _ => None,
     };
@@ -219,16 +221,16 @@ fn tell_once(sites: &mut Vec<Site>) {
     sites.dedup_by(|a, b| key(a).is_some() && key(a) == key(b));
 }
 
-/// A statically defined probe that is none.
+/// A refused entry of a statically defined probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Kernel or module that has it, without folders.
+    /// Name of its kernel or module, without folders.
     pub module: String,
     /// What, where, and why.
     pub reason: String,
 }
 
-/// What of the modules that a description names is no static probe: damaged notes, sites that are not what they should be.
+/// The refused entries of the modules that match a description: damaged notes, sites with unexpected bytes.
 pub fn refused(target: &Target, wanted: &Description) -> Vec<Refused> {
     let mut found = Vec::new();
     let kernel = kernel_module(target);

@@ -10,7 +10,7 @@ use trapline_rpn::{Argument as Wanted, ArgumentError};
 
 use super::read::{Argument, EvaluateError, GuestScene};
 
-/// Where the arguments of a site are; `None` for one that cannot be read.
+/// The operands of a site's arguments; `None` for one that cannot be read.
 pub struct Operands {
     list: Vec<Option<Argument>>,
     /// The user module that the site is in, and the site's address as linked.
@@ -34,7 +34,7 @@ impl Operands {
         self.list.get(usize::from(n))?.as_ref()
     }
 
-    /// How many of the first can be read.
+    /// The number of readable arguments before the first unreadable one.
     pub fn readable(&self) -> u8 {
         self.list.iter().take_while(|argument| argument.is_some()).count() as u8
     }

@@ -12,7 +12,7 @@ use super::{Found, dashed};
 use crate::provider::Site;
 use crate::target::basename;
 
-/// The sites of a module with their providers, and what is none with the reason.
+/// The sites of a module with their providers, and the refused entries with the reason.
 pub fn probes(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Found)> {
     let notes = match ElfView::parse(module.bytes()).and_then(|view| StapNotes::read(&view)) {
         Ok(notes) => notes,
@@ -41,7 +41,7 @@ fn semaphore(module: &Arc<UserModule>, address: u64) -> Site {
         within: module.symbols().at(address).map(|at| Arc::clone(&at.symbol.name)),
         offset: module.symbols().at(address).map_or(0, |at| at.offset),
         opcode: 0,
-        rule: "semaphore, 1 in each process while enabled, for the guest to see",
+        rule: "semaphore, 1 in each process while enabled, visible to the guest",
         arguments: Arc::new(Operands::new(Vec::new())),
         shown: Vec::new(),
         at_call: false,

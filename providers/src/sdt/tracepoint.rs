@@ -1,10 +1,11 @@
 //! Linux's tracepoints, of the kernel and of its modules.
 //!
-//! At the branch of its static key a tracepoint's arguments are wherever the compiler has them: a probe there fires each
-//! time the tracepoint is passed, on or off, without arguments. While somebody in the guest has the tracepoint on, it
-//! calls its listener by the static call `tp_func_NAME`, and there the arguments are in their places by the calling
-//! convention. The kernel patches this call: with one listener it goes straight there, with several to `__traceiter_NAME`.
-//! So the site of the call is probed, or on IA32, where static calls go through a trampoline, the trampoline.
+//! At the branch of its static key, the location of a tracepoint's arguments is unknown: a probe there fires each
+//! time the tracepoint is executed, on or off, without arguments. While the guest has the tracepoint switched on, it
+//! calls its listener by the static call `tp_func_NAME`, with the arguments passed by the calling
+//! convention. The kernel patches this call: with one listener it goes there directly, with several to
+//! `__traceiter_NAME`. So the probe is at the call, or on IA32, where static calls go through a trampoline, at the
+//! trampoline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,25 +20,25 @@ use super::unit::Unit;
 use crate::provider::{Site, declaration};
 use crate::target::Target;
 
-/// What the name of a tracepoint's iterator begins with.
+/// Prefix of the name of a tracepoint's iterator.
 const ITERATOR: &str = "__traceiter_";
-/// What the names of a tracepoint and of the trampoline of its static call begin with.
+/// Prefixes of the names of a tracepoint and of the trampoline of its static call.
 const TRACEPOINT: &str = "__tracepoint_";
 const TRAMPOLINE: &str = "__SCT__tp_func_";
 /// A listener's own first argument, before the tracepoint's.
 const OWN: usize = 1;
-/// Arguments that are in registers on x86-64, behind the listener's own.
+/// Arguments in registers on x86-64, after the listener's own.
 const IN_REGISTERS: usize = 5;
 
-/// A probe at each branch: the tracepoint is passed.
+/// A probe at each branch, which fires when the tracepoint is executed.
 pub fn passed(target: &Target, units: &[Unit]) -> Vec<Found> {
-    let rule = "static key, passed on or off";
+    let rule = "static key, fires on or off";
     let mut found = Vec::new();
     for (home, point) in points(units) {
         for site in &point.sites {
             found.extend(at(target, (home, point), (home, *site), rule, Vec::new()));
         }
-        // A tracepoint of the kernel may be passed in modules too.
+        // A tracepoint of the kernel may be executed in modules too.
         for unit in units.iter().filter(|unit| unit.name != home.name) {
             for label in &unit.sites.labels {
                 let own = label.key.wrapping_sub(u64::from(unit.width().bits() / 8));
@@ -51,7 +52,7 @@ pub fn passed(target: &Target, units: &[Unit]) -> Vec<Found> {
     found
 }
 
-/// A probe at each call of a listener: the tracepoint is on, and here are its arguments.
+/// A probe at each call of a listener, where the tracepoint is on and has its arguments.
 pub fn traced(target: &Target, units: &[Unit]) -> Vec<Found> {
     let types = types(target);
     let mut calls: BTreeMap<&str, Vec<(&Unit, u64, bool)>> = BTreeMap::new();
@@ -69,7 +70,7 @@ pub fn traced(target: &Target, units: &[Unit]) -> Vec<Found> {
         let parameters = known.and_then(|all| all.get(OWN..)).unwrap_or_default();
         let formats = match known {
             Some(_) => parameters.iter().map(|parameter| format(&parameter.type_name, width)).collect(),
-            // Of unknown types the registers are shown as they are; on IA32 one argument may take two.
+            // If the types are unknown, the registers are shown unchanged; on IA32 one argument may occupy two.
             None if width == Width::Bits64 => vec![Format::unsigned(8); IN_REGISTERS],
             None => Vec::new(),
         };
@@ -142,8 +143,8 @@ fn types(target: &Target) -> BTreeMap<String, Vec<Parameter>> {
     btf.functions().filter_map(named).collect()
 }
 
-/// How a value of a C type is read: the basic types and the kernel's names for them by their own size, an enumeration as
-/// 32 bits, all else as a word. A register above a shorter type holds anything.
+/// The format of a C type: the basic types and the kernel's names for them by their size, an enumeration as
+/// 32 bits, all others as a word. The upper bits of a register with a shorter type are undefined.
 fn format(type_name: &str, width: Width) -> Format {
     let name = type_name.trim_start_matches("const ").trim_start_matches("volatile ");
     let (bytes, signed) = match name {

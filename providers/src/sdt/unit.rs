@@ -78,7 +78,7 @@ impl Unit {
         }
     }
 
-    /// Whether it is a module: the kernel's types are not of its functions.
+    /// Whether it is a module, whose functions are not in the kernel's types.
     pub fn is_module(&self) -> bool {
         self.module.is_some()
     }

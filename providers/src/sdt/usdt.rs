@@ -1,7 +1,7 @@
 //! Probes of user programs that are calls to functions which do not exist: USDT, as `dtrace -G` leaves it.
 //!
 //! A probe has the sites of its calls, and every is-enabled site of its provider and name in the file: while it is
-//! enabled they answer 1. Calls that no loader has replaced are no probes in a running program.
+//! enabled they answer 1. Calls that were not replaced by a loader are not probes in a running program.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::read::{CallSite, CallSites, Domain, Purpose};
 use crate::provider::Site;
 use crate::target::basename;
 
-/// Arguments of a call that are logged: how many it has is not known.
+/// Arguments of a call that are logged; their real number is unknown.
 const LOGGED: u8 = 6;
-/// Arguments of a call that a handler can ask for.
+/// Arguments of a call that a handler can use.
 const MOST: u8 = 32;
 /// Why a call is refused.
-const NOT_LOADED: &str = "the call is still there; the NOPs that a loader makes of it would be right";
+const NOT_LOADED: &str = "the call was not replaced by a loader, which writes NOPs over it";
 
-/// The sites of a module with their providers, and what is none with the reason.
+/// The sites of a module with their providers, and the refused entries with the reason.
 pub fn probes(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(String, Found)> {
     let read = ElfView::parse(module.bytes()).and_then(|view| CallSites::read(&view, Domain::User));
     let calls = match read {
@@ -45,14 +45,14 @@ pub fn probes(module: &Arc<UserModule>, refused: &mut Vec<String>) -> Vec<(Strin
             other.purpose == Purpose::IsEnabled
                 && (&other.provider, &other.name) == (&site.provider, &site.name)
         };
-        for question in loaded().filter(asks) {
-            found.push((provider.clone(), probe(module, site, asked(module, question))));
+        for is_enabled in loaded().filter(asks) {
+            found.push((provider.clone(), probe(module, site, asked(module, is_enabled))));
         }
     }
     found
 }
 
-/// A site of the probe that `call` is.
+/// A site of the probe of `call`.
 fn probe(module: &UserModule, call: &CallSite, site: Site) -> Found {
     Found {
         function: call.function.as_str().into(),
@@ -73,12 +73,17 @@ fn fired(module: &Arc<UserModule>, call: &CallSite) -> Site {
 }
 
 /// An is-enabled site.
-fn asked(module: &Arc<UserModule>, question: &CallSite) -> Site {
-    let offset = question.offset + u64::from(question.patch().0);
-    let place = Place::Question { module: Arc::clone(module), offset };
+fn asked(module: &Arc<UserModule>, is_enabled: &CallSite) -> Site {
+    let offset = is_enabled.offset + u64::from(is_enabled.patch().0);
+    let place = Place::IsEnabled { module: Arc::clone(module), offset };
     Site {
-        within: Some(question.function.as_str().into()),
-        ..site(module, question, place, (offset, "is-enabled: answers 1 while enabled, for the guest to see"))
+        within: Some(is_enabled.function.as_str().into()),
+        ..site(
+            module,
+            is_enabled,
+            place,
+            (offset, "is-enabled: answers 1 while enabled, visible to the guest"),
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is to probe: the kernel's image and symbols, and the user modules.
+//! The files to probe: the kernel's image and symbols, and the user modules.
 
 mod options;
 mod sites;
@@ -32,14 +32,14 @@ pub struct Target {
     worked_out: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The programs and libraries that can be probed, and what the user has chosen.
+/// The programs and libraries that can be probed, and the user's choices.
 #[derive(Debug, Clone, Copy)]
 pub struct Programs<'a> {
     /// In the order they were given.
     pub modules: &'a [Arc<UserModule>],
-    /// The guest's files, through which paths lead.
+    /// The guest's files, for resolving paths.
     pub files: &'a Files,
-    /// What the user has chosen.
+    /// The user's choices.
     pub options: &'a ProbeOptions,
 }
 
@@ -57,8 +57,8 @@ impl Target {
         Self { image, symbols, modules, kernel_modules, files, lines, options, worked_out }
     }
 
-    /// With the programs, libraries and kernel modules among the files that the guest has, under their paths. `refused`
-    /// is told of each ELF file that is none of them, and why.
+    /// Adds the programs, libraries and kernel modules among the guest's files, under their paths. `refused`
+    /// is called for each other ELF file, with the reason.
     #[must_use]
     pub fn with_files(mut self, files: Files, refused: &mut dyn FnMut(&str, &SymbolError)) -> Self {
         for (path, bytes) in files.iter().filter(|(_, bytes)| ElfView::recognises(bytes)) {
@@ -75,7 +75,7 @@ impl Target {
         self
     }
 
-    /// With the debugging information of the ELF file `file`, if it has any, before the image's own.
+    /// Adds the debugging information of the ELF file `file`, if it has any; it precedes that of the image.
     #[must_use]
     pub fn with_debug_file(mut self, file: Arc<[u8]>) -> Self {
         self.lines = self.lines.and(file);
@@ -92,18 +92,19 @@ impl Target {
         &self.lines
     }
 
-    /// The same with probes found as the user has chosen.
+    /// Sets how probes are found.
     #[must_use]
     pub fn with_options(self, options: ProbeOptions) -> Self {
         Self { options, worked_out: OnceLock::new(), ..self }
     }
 
-    /// What the user has chosen of how probes are found.
+    /// The user's choices of how probes are found.
     pub fn options(&self) -> &ProbeOptions {
         &self.options
     }
 
-    /// What a caller works out of the target, kept with it so that `make` runs once. A target keeps one value.
+    /// A value that a caller derives from the target. It is stored here, so that `make` runs once. A target stores one
+    /// value.
     pub(crate) fn once<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> Arc<T> {
         let kept = self.worked_out.get_or_init(|| Arc::new(make()));
         Arc::clone(kept).downcast().unwrap_or_else(|_| Arc::new(make()))
@@ -124,7 +125,7 @@ impl Target {
         &self.modules
     }
 
-    /// What can be probed of its programs.
+    /// Its programs that can be probed.
     pub(crate) fn programs(&self) -> Programs<'_> {
         Programs { modules: &self.modules, files: &self.files, options: &self.options }
     }
@@ -137,8 +138,8 @@ impl Target {
         }
     }
 
-    /// The user module called `name`: a path in the guest that leads to it, through symbolic links, or one whose last
-    /// part is the module's.
+    /// The user module `name`: a path in the guest that leads to it, also through symbolic links, or the last part of
+    /// the module's path.
     pub fn module(&self, name: &str) -> Option<&Arc<UserModule>> {
         let path = self.files.resolve(name);
         let by_path = path.and_then(|path| self.modules.iter().find(|module| module.name() == path));
@@ -152,7 +153,7 @@ impl Target {
         self.modules.iter().find(|module| module.name() == path)
     }
 
-    /// The path of the guest's file that `path` leads to, through symbolic links; `None` when it leads to no known one.
+    /// The path of the guest's file that `path` leads to, through symbolic links; `None` if the file is not known.
     pub fn guest_path(&self, path: &str) -> Option<String> {
         self.files.resolve(path)
     }
@@ -162,14 +163,14 @@ impl Target {
         &self.kernel_modules
     }
 
-    /// The kernel module called `name`: `loop`, `loop.ko`, or a path whose last part is one of them. `-` and `_` are
+    /// The kernel module `name`: `loop`, `loop.ko`, or a path whose last part is one of them. `-` and `_` are
     /// the same.
     pub fn kernel_module_named(&self, name: &str) -> Option<&Arc<KernelModule>> {
         let wanted = KernelModule::name_of(name);
         self.kernel_modules.iter().find(|module| module.name() == wanted)
     }
 
-    /// Where the kernel's text begins, from which a plain number in `offset =` counts: the symbol `_text`, else the
+    /// The start of the kernel's text, from which a plain number in `offset =` counts: the symbol `_text`, else the
     /// section `.text`, else the lowest executable segment.
     pub fn text_base(&self) -> Option<u64> {
         let plan = self.image.plan();
@@ -179,7 +180,7 @@ impl Target {
         self.symbols.lookup("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
     }
 
-    /// The symbol that holds an address, and the offset in it; of a user module only when it is linked to a fixed address.
+    /// The symbol that contains an address, and the offset in it; for user modules only if linked to a fixed address.
     pub fn symbol_at(&self, address: u64) -> Option<(String, u64)> {
         let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
         let at = std::iter::once(&self.symbols).chain(fixed).find_map(|symbols| symbols.at(address))?;
@@ -191,13 +192,13 @@ impl Target {
         basename(&self.image.plan().name)
     }
 
-    /// The symbol that holds the byte at `offset` of the file that the guest has at `path`, and how far into it.
+    /// The symbol that contains the byte at `offset` of the guest's file `path`, and the offset in the symbol.
     pub fn file_symbol(&self, path: &str, offset: u64) -> Option<(String, u64)> {
         let at = self.module_at_path(path)?.symbol_at_offset(offset)?;
         Some((at.symbol.name.to_string(), at.offset))
     }
 
-    /// What finds stacks by the tables of the kernel and of the files that are known.
+    /// The unwinder, with the tables of the kernel and of the known files.
     pub fn unwinder(self: &Arc<Self>) -> Unwinder {
         let kernel = KernelImage::new(self.image.plan(), &self.symbols, self.kernel_name());
         let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).cloned().collect();
@@ -206,7 +207,7 @@ impl Target {
     }
 
     /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed
-    /// address. Of a module that can be mapped anywhere the address says nothing.
+    /// address. For a module that can be mapped anywhere, an address has no name.
     pub fn symbol(&self, address: u64) -> Option<String> {
         if let Some(at) = self.symbols.at(address) {
             return Some(at.to_string());

@@ -1,4 +1,4 @@
-//! What the user has chosen of how probes are found.
+//! The user's choices of how probes are found.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,21 +19,21 @@ pub enum Rules {
     /// The first byte of every function, every return, jumps out of the function.
     #[default]
     Full,
-    /// Those that DTrace's fbt has.
+    /// The sites of DTrace's fbt.
     Strict,
 }
 
-/// What the user has chosen of how probes are found.
+/// The user's choices of how probes are found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeOptions {
     /// Which sites fbt has.
     pub fbt: Rules,
-    /// How functions get their arguments, if not as the guest is known to do.
+    /// The calling convention, if the user has chosen it.
     pub abi: Option<Abi>,
     /// The process that `$target` stands for.
     pub target: Option<TargetProcess>,
-    /// Whether the children that such a process forks are meant too.
+    /// Whether children that such a process forks are included.
     pub follow_fork: bool,
 }
 
@@ -42,15 +42,15 @@ pub struct ProbeOptions {
 pub enum Abi {
     /// 32 bits: all arguments on the stack.
     Cdecl,
-    /// 32 bits with `-mregparm=3`, as Linux has it: EAX, EDX, ECX, then the stack.
+    /// 32 bits with `-mregparm=3`, as in Linux: EAX, EDX, ECX, then the stack.
     Regparm,
     /// System V for x86-64: RDI, RSI, RDX, RCX, R8, R9, then the stack.
     SysV,
 }
 
-/// A word that is no calling convention.
+/// An unknown calling convention.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no calling convention {0:?}; there are cdecl, regparm and sysv")]
+#[error("unknown calling convention {0:?}; use cdecl, regparm or sysv")]
 pub struct AbiError(pub String);
 
 impl FromStr for Abi {
@@ -77,7 +77,7 @@ impl fmt::Display for Abi {
 }
 
 impl Abi {
-    /// Width of the code that it is of.
+    /// Width of the code that uses it.
     pub const fn width(self) -> Width {
         match self {
             Self::Cdecl | Self::Regparm => Width::W32,
@@ -106,17 +106,17 @@ pub enum TargetProcess {
     Path(String),
 }
 
-/// A text that names no process.
+/// An invalid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Nothing.
-    #[error("it is empty; a process's name or number or its program's path would be right")]
+    /// The text is empty.
+    #[error("it is empty; give a process's name or id, or the path of its program")]
     Empty,
-    /// A number that no process has.
-    #[error("{0} is no process's number; 1 to {LARGEST} would be right")]
+    /// A number that is not a valid process id.
+    #[error("{0} is not a process id; use 1 to {LARGEST}")]
     Number(String),
     /// A path that depends on the current folder.
-    #[error("{0} is no path from /; the program's path in the guest, such as /bin/busybox, would be right")]
+    #[error("{0} is not an absolute path; give the program's path in the guest, such as /bin/busybox")]
     Path(String),
 }
 

@@ -1,8 +1,8 @@
-//! Whether a place in a file can be a probe point: mapped, executable, at the start of an instruction that begins
-//! with the byte the program expects.
+//! Checks whether a place in a file can be a probe point: mapped, executable, at the start of an instruction that
+//! begins with the byte the program expects.
 //!
-//! Instruction boundaries are found by decoding from the start of the function that holds the place. Where there is
-//! no such function, or something in it does not decode, nothing is claimed.
+//! Instruction boundaries are found by decoding from the start of the function that contains the place. If there is
+//! no such function, or part of it does not decode, the boundary is not checked.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use trapline_emu::load::LoadPlan;
@@ -12,7 +12,7 @@ use super::basename;
 
 /// Longest x86 instruction, bytes.
 const MAX_INSTRUCTION: usize = 15;
-/// Instruction bytes shown in a message.
+/// Most instruction bytes that a message shows.
 const SHOWN: usize = 8;
 
 /// The code of a kernel image or a user module. A kernel's positions are virtual addresses, a module's are file
@@ -33,17 +33,17 @@ pub enum Code<'a> {
 /// Why a place cannot be a probe point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing is there.
+    /// The place is outside the module.
     #[error("{place} is not in {module}, which has {ranges}")]
     NotMapped {
         /// The place.
         place: String,
         /// The kernel or module.
         module: String,
-        /// What it has.
+        /// The ranges of the module.
         ranges: String,
     },
-    /// Data.
+    /// The place is not executable.
     #[error("{place} is not executable: it lies in {what} of {module}")]
     NotExecutable {
         /// The place.
@@ -53,7 +53,7 @@ pub enum Refusal {
         /// The kernel or module.
         module: String,
     },
-    /// In the middle of an instruction.
+    /// The place is inside an instruction.
     #[error(
         "{place} lies inside the instruction `{instruction}` ({bytes}), which begins at {start} and ends before {end}"
     )]
@@ -66,17 +66,17 @@ pub enum Refusal {
         bytes: String,
         /// Its start.
         start: String,
-        /// Where the next one begins.
+        /// Its end.
         end: String,
     },
-    /// Another opcode than the program expects.
+    /// The opcode differs from that in the program.
     #[error("opcode = {expected:#04x}, but the byte at {place} is {found:#04x} ({bytes})")]
     OpcodeMismatch {
         /// The place.
         place: String,
-        /// What the program says.
+        /// The opcode in the program.
         expected: u8,
-        /// What the file has.
+        /// The byte in the file.
         found: u8,
         /// The instruction there and its bytes.
         bytes: String,
@@ -101,7 +101,7 @@ impl Refusal {
                 Some(format!("the nearest instructions begin at {start} and {end}"))
             }
             Self::OpcodeMismatch { found, .. } => Some(format!(
-                "opcode = {found:#04x} would match; was the program written for this very file?"
+                "the program may have been written for another file; opcode = {found:#04x} matches this one"
             )),
             Self::NotMapped { .. } | Self::NotExecutable { .. } => None,
         }
@@ -144,7 +144,7 @@ impl Code<'_> {
         }
     }
 
-    /// Up to `len` bytes at `at`, fewer at the end of what there is.
+    /// Up to `len` bytes at `at`, fewer at the end of the file's code.
     pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
         let exactly = |len| match self {
             Self::Kernel { plan, .. } => plan.bytes_at(at, len),
@@ -165,7 +165,7 @@ impl Code<'_> {
         }
     }
 
-    /// What the code belongs to.
+    /// The kernel or module of the code.
     fn name(&self) -> &str {
         match self {
             Self::Kernel { plan, .. } => basename(&plan.name),
@@ -194,7 +194,7 @@ impl Code<'_> {
         }
     }
 
-    /// The instruction that covers `at`, by decoding the function that holds it from its start.
+    /// The instruction that covers `at`, found by decoding its function from the start.
     fn instruction_around(&self, at: u64) -> Option<(u64, Instruction)> {
         let symbol = self.symbol(at).filter(|symbol| symbol.symbol.is_function())?;
         let start = at.checked_sub(symbol.offset)?;

@@ -1,14 +1,14 @@
-//! Source places, `file.c:123`, to addresses and back, by DWARF: of the kernel's image and the files given with it, or of
-//! a user program.
+//! Converts source lines, `file.c:123`, to addresses and back by DWARF: for the kernel's image and the files given with
+//! it, or for a user program.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::symbols::{Dwarf, LinePlaces, Parameter, SourceLine, Symbols};
 
-/// What the kernel is called in a sentence.
+/// The name of the kernel in messages.
 pub(crate) const KERNEL: &str = "the kernel";
-/// Most places that an error names.
+/// Most places that an error lists.
 const SHOWN: usize = 4;
 
 /// A line of a source file, as `file.c:123` or `kernel/fork.c:123` names it.
@@ -19,7 +19,7 @@ pub(crate) struct SourcePlace<'a> {
 }
 
 impl<'a> SourcePlace<'a> {
-    /// `None` for what has not this form.
+    /// `None` for other forms.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (file, line) = text.rsplit_once(':')?;
         let digits = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
@@ -34,7 +34,7 @@ impl fmt::Display for SourcePlace<'_> {
     }
 }
 
-/// Why a source place is no address.
+/// Why a source line has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// No debugging information at all.
@@ -50,7 +50,7 @@ pub enum SourceError {
     Damaged {
         /// The place.
         place: String,
-        /// What is wrong, as a sentence.
+        /// The damage, as a message.
         reason: String,
     },
     /// No such file.
@@ -66,7 +66,7 @@ pub enum SourceError {
     NoCode {
         /// The place.
         place: String,
-        /// The nearest place behind it that has some.
+        /// The next line that has some.
         next: Option<String>,
     },
     /// Code in several functions: inlined, or several files of the name.
@@ -82,11 +82,11 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// What would help.
+    /// What to do.
     pub fn help(&self) -> Option<String> {
         match self {
             Self::NoDwarf { home, .. } if home == KERNEL => {
-                Some("--sym FILE gives it, such as the vmlinux of a -dbg package".to_owned())
+                Some("give it with --sym FILE, such as the vmlinux of a -dbg package".to_owned())
             }
             Self::NoDwarf { .. } => Some("compile it with -g, and do not strip it".to_owned()),
             Self::NoCode { next, .. } => {
@@ -98,7 +98,7 @@ impl SourceError {
     }
 }
 
-/// The files that may hold debugging information; read when it is first asked for.
+/// The files that may contain debugging information, which is read at first use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SourceLines {
     files: Vec<Arc<[u8]>>,
@@ -106,12 +106,12 @@ pub(crate) struct SourceLines {
 }
 
 impl SourceLines {
-    /// The first of `files` that has debugging information counts.
+    /// Uses the first of `files` that has debugging information.
     pub(crate) fn new(files: Vec<Arc<[u8]>>) -> Self {
         Self { files, read: Arc::default() }
     }
 
-    /// These, and `file` before them.
+    /// Adds `file` before the others.
     pub(crate) fn and(mut self, file: Arc<[u8]>) -> Self {
         self.files.insert(0, file);
         Self::new(self.files)
@@ -134,13 +134,13 @@ impl SourceLines {
         self.dwarf().ok()??.line_at(addr)
     }
 
-    /// The functions that are wanted by name, with what they take.
+    /// The parameters of the wanted functions, by name.
     pub(crate) fn functions(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<Parameter>)> {
         self.dwarf().ok().flatten().map(|dwarf| dwarf.functions(wanted)).unwrap_or_default()
     }
 
-    /// Where the line's code is: in a function the lowest address of the line. What is inlined into several functions
-    /// is at several places.
+    /// The addresses of the line's code: in each function the lowest one. Code that is inlined into several functions
+    /// has several.
     pub(crate) fn address(
         &self,
         place: SourcePlace<'_>,

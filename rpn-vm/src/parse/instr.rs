@@ -186,7 +186,8 @@ impl Parser<'_> {
     fn finish_instruction(&mut self, op: Op, value: Option<&[Token]>, whole: Span) -> Option<(Op, Operand)> {
         let row = op.row();
         let tokens = value.unwrap_or_default();
-        // A register alone means `push r` or `pop r` (docs/probe-language.md, "Registers"); a keyword takes precedence over a symbol.
+        // A register alone means `push r` or `pop r` (docs/probe-language.md, "Registers"); a keyword takes precedence
+        // over a symbol.
         if op == Op::Push
             && let [one] = tokens
             && let Some(name) = one.ident()

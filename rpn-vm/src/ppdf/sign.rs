@@ -123,7 +123,8 @@ impl VerifyingKey {
         key.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
     }
 
-    /// Whether `signature` is a signature of `message` by this key, by the strict rules: nothing that RFC 8032 leaves open.
+    /// Whether `signature` is a signature of `message` by this key, by the strict rules: nothing that RFC 8032 leaves
+    /// open.
     pub(super) fn checks(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0);
         key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())

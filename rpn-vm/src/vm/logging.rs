@@ -54,7 +54,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// Starts a log instruction: a later `push plp; pop lp` takes back everything that it logs, even if it fails halfway.
+    /// Starts a log instruction: a later `push plp; pop lp` takes back everything that it logs, even if it fails
+    /// halfway.
     fn begin_log(&mut self) -> usize {
         self.vm.run.plp = self.vm.run.lp;
         self.vm.run.lp

@@ -1,7 +1,7 @@
 //! Hits in the form of dtrace(1): CPU, ID and FUNCTION:NAME, then the logged data.
 //!
-//! dtrace(1) has no form for a probe point that a probe program gives by offset or address. Such a record shows the ID 0,
-//! and the symbol or address in the column of the name.
+//! dtrace(1) has no form for a probe point that a probe program gives by offset or address. Such a record shows the ID
+//! 0, and the symbol or address in the column of the name.
 
 use std::io::{self, Write};
 

@@ -144,7 +144,8 @@ impl<'d> Cursor<'d> {
         self.at += length.map_or(rest.len(), |length| length + 1);
     }
 
-    /// The prefix at this offset. For a fault, prints it, skips its address and answers `None`: there is nothing to format.
+    /// The prefix at this offset. For a fault, prints it, skips its address and answers `None`: there is nothing to
+    /// format.
     fn prefix(&mut self, op: &Op, end: usize) -> Result<Option<Prefix>, Misfit> {
         let start = self.at;
         let raw = self.take(Prefix::SIZE, op, end)?;

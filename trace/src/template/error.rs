@@ -1,4 +1,5 @@
-//! What is wrong with template files: a sentence each, with its place. All of a set of files come at once, up to a limit.
+//! What is wrong with template files: a sentence each, with its place. All of a set of files come at once, up to a
+//! limit.
 
 use std::fmt;
 

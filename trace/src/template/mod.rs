@@ -2,8 +2,8 @@
 //!
 //! A *template directory* names a template file for each major code, a template file holds a template for each minor
 //! code. [`Formatter::initialise`] reads all of them, so that errors are reported before the run; formatting
-//! itself reads nothing and cannot fail: data that does not fit its template is shown as a marked dump. A record's text is
-//! bounded ([`MAX_TEXT`]). The sinks write the header line of a record.
+//! itself reads nothing and cannot fail: data that does not fit its template is shown as a marked dump. A record's text
+//! is bounded ([`MAX_TEXT`]). The sinks write the header line of a record.
 
 mod apply;
 mod error;

@@ -167,7 +167,8 @@ impl Open {
     }
 }
 
-/// A template file: `major`, which must be the one the directory says, then `minor`, `desc` and `fmt` for each template.
+/// A template file: `major`, which must be the one the directory says, then `minor`, `desc` and `fmt` for each
+/// template.
 pub(super) fn templates(
     scanner: &mut Scanner<'_>,
     major: u32,

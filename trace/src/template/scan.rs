@@ -1,6 +1,7 @@
 //! Template files to tokens: words, numbers and strings in C notation, `=`, `,`; C comments are skipped.
 //!
-//! Every token knows its place, and every character of a string its own, so that an error inside a template points at it.
+//! Every token knows its place, and every character of a string its own, so that an error inside a template points at
+//! it.
 
 use super::error::{Errors, Place};
 

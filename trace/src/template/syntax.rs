@@ -1,7 +1,7 @@
 //! The text of a template, as `fmt` statements give it, to nodes.
 //!
-//! A control is `%`, optionally `r` or `p`, a count where one is allowed, and a letter. The parser refuses what cannot do
-//! anything sensible: unknown controls, counts where none is allowed, a repetition that consumes no data.
+//! A control is `%`, optionally `r` or `p`, a count where one is allowed, and a letter. The parser refuses what cannot
+//! do anything sensible: unknown controls, counts where none is allowed, a repetition that consumes no data.
 
 use std::fmt;
 

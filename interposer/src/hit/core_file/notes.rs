@@ -36,7 +36,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// Those of the CPU in ring 3, else those with which the current task left it; without any, those of the CPU.
+    /// The CPU's registers in ring 3, else those with which the current task left ring 3; if there are none, the CPU's.
     pub fn of(core: &Core) -> Self {
         let env = core.env();
         if env.cpl() != 3
@@ -55,11 +55,11 @@ impl Registers {
         }
     }
 
-    /// As `struct user_regs_struct` has them, one word each.
+    /// The layout of `struct user_regs_struct`, one word each.
     fn words(&self, wide: bool) -> Vec<u64> {
         let g = &self.gpr;
         let [es, cs, ss, ds, fs, gs] = self.selectors;
-        // No system call is to be restarted.
+        // orig_ax: no system call has to be restarted.
         let orig_ax = u64::MAX;
         if wide {
             let [r8, r9, r10, r11, r12, r13, r14, r15] = [8, 9, 10, 11, 12, 13, 14, 15].map(|n: usize| g[n]);
@@ -131,7 +131,7 @@ pub(super) fn all(core: &Core, registers: &Registers, pid: u32, name: &str, wide
     notes
 }
 
-/// `struct elf_prstatus`. What only Linux knows (signals, times, the parent) is 0.
+/// `struct elf_prstatus`. Fields that only Linux knows (signals, times, the parent) are 0.
 fn status(registers: &Registers, pid: u32, wide: bool) -> Fields {
     let mut f = Fields::default();
     f.u32(SIGTRAP).u32(0).u32(0).u16(SIGTRAP as u16).u16(0);
@@ -144,7 +144,7 @@ fn status(registers: &Registers, pid: u32, wide: bool) -> Fields {
     registers.words(wide).into_iter().for_each(|word| {
         f.word(word, wide);
     });
-    // pr_fpvalid, and what aligns the end.
+    // pr_fpvalid, and padding.
     f.u32(1).zeroes(if wide { 4 } else { 0 });
     f
 }

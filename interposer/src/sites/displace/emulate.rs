@@ -1,8 +1,8 @@
 //! Emulation of displaced instructions on the CPU's state.
 //!
-//! Only what is cheap or cannot move. Each accesses memory with the guest's own rights: a fault is returned, with
-//! nothing changed, and delivered with EIP at the site. A branch to a non-canonical address is not refused: as in the
-//! engine, the fetch there faults. Source: Intel SDM volume 2, the operation of each.
+//! Only cheap instructions and those that cannot move. Each accesses memory with the guest's rights: a fault is
+//! returned, with nothing changed, and delivered with EIP at the site. A branch to a non-canonical address is not
+//! refused: as in the engine, the fetch there faults. Source: Intel SDM volume 2, the operation of each.
 
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 use trapline_emu::{Core, Fault, StackShape};
@@ -75,7 +75,7 @@ pub(crate) enum Op {
     },
 }
 
-/// What emulation did.
+/// The result of emulation.
 pub(crate) type Emulated = Result<(), Fault>;
 
 /// The operation of an instruction that is emulated in code of `bits`; `None` for all others.
@@ -86,7 +86,7 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
     }
     let len = i.len() as u8;
     let op = match i.mnemonic() {
-        // The long ones too, 0f 1f and its like: their operand is not accessed.
+        // Long NOPs too (0f 1f): their operand is not accessed.
         M::Nop => Op::Nop { len },
         M::Push => push_of(i, len)?,
         M::Pop if i.op0_kind() == OpKind::Register && i.op0_register().is_gpr() => {
@@ -150,7 +150,7 @@ fn stack_size(code: Code) -> Option<u8> {
     }
 }
 
-/// From the branch to its target.
+/// Distance from the branch to its target.
 fn distance(i: &Instruction) -> u64 {
     i.near_branch_target().wrapping_sub(i.ip())
 }
@@ -184,7 +184,7 @@ fn push(core: &mut Core, stack: StackShape, value: u64, size: u8) -> Emulated {
     Ok(())
 }
 
-/// Reads what lies at a stack pointer.
+/// Reads the value at a stack pointer.
 #[inline]
 fn stacked(core: &mut Core, stack: StackShape, pointer: u64, size: u8) -> Result<u64, Fault> {
     core.load(core.wrap_linear(stack.linear(pointer)), size.into()).map_err(Fault::on_stack)
@@ -211,7 +211,7 @@ fn set_gpr(core: &Core, reg: u8, value: u64, size: u8) {
 /// EFLAGS.IF.
 const IF: u64 = 0x200;
 
-/// EFLAGS for CLI and STI, which IOPL allows or not.
+/// EFLAGS after CLI and STI, if IOPL permits them.
 fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
     let env = core.env();
     let flags = env.eflags_raw();

@@ -1,24 +1,26 @@
-//! The table seen from outside: how an instruction would be displaced, and why, without a machine.
+//! Explains for listings how an instruction would be displaced, and why, without a machine.
 //!
-//! It asks the same questions in the same order as `displace`; it decides nothing of its own.
+//! It applies the rules of `displace` in the same order and has no rules of its own.
 
 use super::{Way, classify, crosses, emulate};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// How the instruction that `bytes` begin with is displaced at linear address `ip`, in code of `bits` (32 or 64).
-/// Bytes that are no instruction are stepped: the guest gets its #UD from the CPU.
+/// How the first instruction of `bytes` is displaced at linear address `ip`, in code of `bits` (32 or 64).
+/// Bytes that do not decode are stepped: the CPU raises #UD for the guest.
 pub fn way_of(bytes: &[u8], ip: u64, bits: u32) -> Way {
     way(&decode(bytes, ip, bits), bits)
 }
 
-/// Why [`way_of`] answers what it does, in a few words.
+/// The reason for the answer of [`way_of`], in a few words.
 pub fn why(bytes: &[u8], ip: u64, bits: u32) -> &'static str {
     let i = decode(bytes, ip, bits);
     match way(&i, bits) {
-        Way::Emulated if i.flow_control() == FlowControl::Next => "cheap on the CPU's state",
-        Way::Emulated => "its own address decides where it goes",
-        Way::OutOfLine if i.is_ip_rel_memory_operand() => "names memory that an absolute address reaches",
-        Way::OutOfLine => "does the same at any address",
+        Way::Emulated if i.flow_control() == FlowControl::Next => "cheap to emulate",
+        Way::Emulated => "its target depends on its own address",
+        Way::OutOfLine if i.is_ip_rel_memory_operand() => {
+            "its memory operand can be given an absolute address"
+        }
+        Way::OutOfLine => "works the same at any address",
         Way::Stepped => stepped(&i),
     }
 }
@@ -37,12 +39,12 @@ fn way(i: &Instruction, bits: u32) -> Way {
     if crosses(i.ip(), i.len()) { Way::Stepped } else { classify(i) }
 }
 
-/// What stands against a copy.
+/// Why it cannot be copied.
 fn stepped(i: &Instruction) -> &'static str {
     if i.is_invalid() {
-        "no instruction"
+        "not an instruction"
     } else if i.is_ip_rel_memory_operand() && super::absolute(i).is_none() {
-        "names memory relative to its own address, too far for an absolute one"
+        "its memory operand is relative to its own address, too far for an absolute one"
     } else if i.is_privileged() {
         "privileged"
     } else if matches!(i.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq) {
@@ -52,10 +54,10 @@ fn stepped(i: &Instruction) -> &'static str {
     {
         "begins an interrupt shadow"
     } else if i.flow_control() != FlowControl::Next {
-        "its own address decides where it goes or what it saves"
+        "its target, or the address that it saves, depends on its own address"
     } else if crosses(i.ip(), i.len()) {
-        "lies on two pages"
+        "crosses a page boundary"
     } else {
-        "its own address or count is part of what it does"
+        "its effect depends on its own address or on the instruction count"
     }
 }

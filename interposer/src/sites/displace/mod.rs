@@ -1,10 +1,10 @@
-//! Displacement: what becomes of the instruction that a probe's byte stands on.
+//! Displacement: how the instruction under a probe's patch is executed.
 //!
-//! Three ways, in order of cost. *Emulated*: what is cheap or cannot move (it names its own address, or changes
-//! the flow of control). *Out of line*: a copy runs from a slot that the guest never sees. *Stepped*: the machine
-//! puts the guest's bytes back for one instruction; always sound, some hundred times dearer.
+//! Three ways, in order of cost. *Emulated*: instructions that are cheap or cannot move (they use their own address, or
+//! change the flow of control). *Out of line*: a copy runs from a slot that the guest never sees. *Stepped*: the
+//! machine puts the guest's bytes back for one instruction; this always works, but costs some hundred times more.
 //!
-//! [`classify`] is the one table; each arm says why.
+//! [`classify`] decides; each arm says why.
 
 mod emulate;
 mod explain;
@@ -30,7 +30,7 @@ pub enum Way {
     Stepped,
 }
 
-/// An instruction with its way worked out, for one code size.
+/// An instruction with the chosen way, for one code size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Displaced {
     Emulated(Op),
@@ -53,7 +53,7 @@ impl Displaced {
     }
 }
 
-/// Works out how to displace the instruction at linear address `linear`, whose EIP is `ip`.
+/// Chooses how to displace the instruction at linear address `linear`, whose EIP is `ip`.
 pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
     let bits = core.code_bits();
     let Some(i) = core.decode_original(linear) else { return Displaced::Stepped };
@@ -63,7 +63,7 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
     if classify(&i) != Way::OutOfLine {
         return Displaced::Stepped;
     }
-    // The second page of an instruction may change under the first: only whole-page copies are kept.
+    // The second page of an instruction may change independently: only instructions on one page are copied.
     if crosses(linear, i.len()) {
         return Displaced::Stepped;
     }
@@ -80,8 +80,8 @@ pub(crate) fn displace(core: &mut Core, linear: u64, ip: u64) -> Displaced {
     }
 }
 
-/// Whether the instruction that begins these bytes is a string instruction with a repeat prefix. Prefixes other than REX
-/// mean the same in both code sizes, and so do the opcodes of string instructions.
+/// Whether the instruction that begins these bytes is a string instruction with a repeat prefix. Prefixes other than
+/// REX mean the same in both code sizes, and so do the opcodes of string instructions.
 pub(crate) fn is_repeated(bytes: &[u8]) -> bool {
     let i = Decoder::new(32, bytes, DecoderOptions::NONE).decode();
     let i = if i.mnemonic() == Mnemonic::Dec || i.mnemonic() == Mnemonic::Inc || i.is_invalid() {
@@ -92,7 +92,7 @@ pub(crate) fn is_repeated(bytes: &[u8]) -> bool {
     i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
 }
 
-/// Whether an instruction of this length lies on two pages.
+/// Whether an instruction of this length crosses a page boundary.
 fn crosses(linear: u64, length: usize) -> bool {
     linear % PAGE + length as u64 > PAGE
 }
@@ -114,8 +114,8 @@ fn absolute(i: &Instruction) -> Option<Vec<u8>> {
     Some(encoder.take_buffer()).filter(|copy| copy.len() <= 15)
 }
 
-/// Forms whose RIP-relative address the engine takes from the end of the displacement, as if no immediate came behind
-/// it. Hardware does not; but a probed run must be like an unprobed one, so they stay where they are.
+/// Forms whose RIP-relative address the engine computes from the end of the displacement, as if no immediate followed
+/// it. Hardware does not. But a probed run must equal an unprobed one, so they are stepped in place.
 fn engine_forgets_immediate(i: &Instruction) -> bool {
     let test = matches!(
         i.code(),
@@ -129,7 +129,7 @@ fn engine_forgets_immediate(i: &Instruction) -> bool {
         || i.code().op_code().encoding() == EncodingKind::D3NOW
 }
 
-/// The way of an instruction by what it is; emulation is asked for first.
+/// The way for an instruction; emulation is preferred.
 pub(crate) fn classify(i: &Instruction) -> Way {
     use Mnemonic as M;
     if i.is_ip_rel_memory_operand() && absolute(i).is_none() {
@@ -137,11 +137,11 @@ pub(crate) fn classify(i: &Instruction) -> Way {
         return Way::Stepped;
     }
     if i.is_privileged() || is_sensitive(i) {
-        // Ends its block, changes modes or tables, or is executed by the machine itself.
+        // Ends its block, changes modes or tables, or is executed by the machine.
         return Way::Stepped;
     }
     match i.mnemonic() {
-        // Interrupt shadow, or flags that decide about interrupts and single steps.
+        // Interrupt shadow, or flags that affect interrupts and single steps.
         M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
         _ => {}
     }

@@ -1,8 +1,8 @@
 //! Static probes that are calls to functions which do not exist, as Solaris compiles them.
 //!
 //! A kernel calls `__dtrace_probe_NAME`; a user program calls `__dtrace_PROVIDER___NAME`, and asks
-//! `__dtraceenabled_PROVIDER___NAME` whether anyone listens. What is left of each is a relocation against an undefined
-//! symbol: in relocatable modules always, in images when they were linked with `-q` (`--emit-relocs`). The loader turns
+//! `__dtraceenabled_PROVIDER___NAME` whether the probe is enabled. Each leaves a relocation against an undefined
+//! symbol: in relocatable modules always, in images if they were linked with `-q` (`--emit-relocs`). The loader turns
 //! the call into five bytes that do nothing:
 //!
 //! | Site | Loaded as | Patched |
@@ -14,7 +14,7 @@
 //! | is-enabled, `e8` | `48 33 c0 90 90`, in 32-bit code `33 c0 90 90 90` | `cc` at 3, at 2 |
 //! | is-enabled, `e9` | `48 33 c0 c3 90`, in 32-bit code `33 c0 c3 90 90` | `cc` at 3, at 2 |
 //!
-//! Two underscores of a name are one `-`. Source: docs/providers.md, "Calls to functions that do not exist".
+//! Two underscores in a name become one `-`. Source: docs/providers.md, "Calls to functions that do not exist".
 
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
@@ -27,15 +27,15 @@ use trapline_emu::load::{ElfError, ElfView, Width};
 const CALL: usize = 5;
 /// R_X86_64_PC32 and R_386_PC32; R_X86_64_PLT32 and R_386_PLT32.
 const RELATIVE: [u32; 2] = [2, 4];
-/// R_X86_64_GLOB_DAT and R_X86_64_JUMP_SLOT, with the same numbers for IA32: entries of the tables that a linker makes for
-/// calls, which are no calls themselves.
+/// R_X86_64_GLOB_DAT and R_X86_64_JUMP_SLOT, with the same numbers for IA32: entries of the tables that a linker makes
+/// for calls, which are not calls.
 const TABLES: [u32; 2] = [6, 7];
 /// The provider of a kernel's sites.
 const KERNEL_PROVIDER: &str = "sdt";
 /// First arguments of a call in 64-bit code (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENT_REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
-/// Whose calls are looked for.
+/// The kind of file, which determines the names of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     /// A kernel's and its modules': `__dtrace_probe_NAME`.
@@ -44,14 +44,14 @@ pub enum Domain {
     User,
 }
 
-/// What a site is for.
+/// The purpose of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// A probe of a kernel.
     Kernel,
     /// A probe of a user program.
     User,
-    /// A question of a user program: AX is to be 1 while the probe is enabled. It fires nothing.
+    /// An is-enabled call of a user program: AX must be 1 while the probe is enabled. It does not fire the probe.
     IsEnabled,
 }
 
@@ -64,11 +64,11 @@ pub struct CallSite {
     pub name: String,
     /// The function that it lies in, empty if no symbol covers it.
     pub function: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// Whether it is the last thing that its function does: a jump.
+    /// Whether it is a tail call: a jump.
     pub tail: bool,
-    /// Whether the file has it as a loader leaves it already.
+    /// Whether the file already has the bytes that a loader writes.
     pub loaded: bool,
     /// Width of the code.
     pub width: Width,
@@ -78,15 +78,15 @@ pub struct CallSite {
     pub address: u64,
     /// Offset of its first byte in the file.
     pub offset: u64,
-    /// The relocation that it was found by, and its symbol, as offsets in the file.
+    /// File offsets of its relocation and symbol.
     found_at: (u64, u64),
 }
 
-/// A relocation that names a probe and is none.
+/// A refused relocation that names a probe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the probe site at {address:#x} of section {section}, {symbol}: {kind}")]
 pub struct CallError {
-    /// Where the relocation says it is.
+    /// The address in the relocation.
     pub address: u64,
     /// Its section.
     pub section: String,
@@ -99,25 +99,25 @@ pub struct CallError {
 /// What is wrong with a relocation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallErrorKind {
-    /// There is such a function.
+    /// The function exists.
     #[error("the file defines this function; a probe is a call to one that does not exist")]
     Defined,
-    /// It is not the relocation of a call.
-    #[error("its relocation is of type {0}; 2 (PC32) or 4 (PLT32) would be right")]
+    /// It is not a relocation of a call.
+    #[error("its relocation has type {0}; it must be 2 (PC32) or 4 (PLT32)")]
     Type(u32),
     /// Not in code.
     #[error("it is not five bytes of executable code")]
     NotCode,
     /// Another instruction.
     #[error(
-        "there is {0:02x?}, which is neither a call (e8) nor a jump (e9), nor what a loader makes of them"
+        "its bytes {0:02x?} are neither a call (e8) nor a jump (e9), nor the bytes that a loader writes over them"
     )]
     Instruction([u8; CALL]),
     /// Two sites in one place.
     #[error("it overlaps the site before it")]
     Overlap,
     /// A name that no probe can have.
-    #[error("{0:?} is no name; letters, digits and punctuation without `:` would be right")]
+    #[error("{0:?} is not a name; use letters, digits and punctuation except `:`")]
     Name(String),
 }
 
@@ -126,7 +126,7 @@ pub enum CallErrorKind {
 pub struct CallSites {
     /// The sites, by section and address.
     pub sites: Vec<CallSite>,
-    /// What is none.
+    /// The refused entries.
     pub refused: Vec<CallError>,
 }
 
@@ -142,7 +142,7 @@ impl CallSites {
         for table in view.sections() {
             let index = table.info as usize;
             let Some(section) = view.sections().get(index) else { continue };
-            // In a relocatable file an offset counts from the section, whose address is 0.
+            // In a relocatable file, offsets count from the section, whose address is 0.
             let all = relocations(view, table)?;
             for relocation in all.into_iter().filter(|relocation| !TABLES.contains(&relocation.kind)) {
                 let Some((purpose, provider, name)) = probe_name(&relocation.symbol, domain) else {
@@ -169,8 +169,8 @@ impl CallSites {
         probes
     }
 
-    /// The file `bytes`, of which these are the sites, as a loader that knows such probes leaves it: each call is the
-    /// bytes that do nothing, its relocation is none, its symbol weak, so that no other loader asks for it.
+    /// The file `bytes` with these sites, as a loader that supports such probes changes it: each call becomes the
+    /// bytes that do nothing, its relocation becomes NONE and its symbol weak, so that no other loader requires it.
     pub fn load_into(&self, bytes: &mut [u8]) {
         for site in self.sites.iter().filter(|site| !site.loaded) {
             let (relocation, symbol) = site.found_at;
@@ -214,7 +214,7 @@ fn put(bytes: &mut [u8], at: u64, what: &[u8]) {
     }
 }
 
-/// Purpose, provider and name that a symbol says, if it is a probe's.
+/// Purpose, provider and name in a symbol, if it is that of a probe.
 fn probe_name(symbol: &str, domain: Domain) -> Option<(Purpose, &str, &str)> {
     match domain {
         Domain::Kernel => Some((Purpose::Kernel, KERNEL_PROVIDER, symbol.strip_prefix("__dtrace_probe_")?)),
@@ -227,7 +227,7 @@ fn probe_name(symbol: &str, domain: Domain) -> Option<(Purpose, &str, &str)> {
     }
 }
 
-/// `__` is `-`, from the left.
+/// Replaces `__` by `-`, from the left.
 fn dashed(name: &str) -> String {
     name.replace("__", "-")
 }
@@ -306,7 +306,7 @@ impl Found<'_> {
 }
 
 impl CallSite {
-    /// What a loader makes of its five bytes.
+    /// The five bytes that a loader writes.
     pub fn loaded_bytes(&self) -> [u8; CALL] {
         match (self.purpose, self.width, self.tail) {
             (Purpose::Kernel | Purpose::User, _, false) => [0x90; CALL],
@@ -319,7 +319,7 @@ impl CallSite {
         }
     }
 
-    /// Which of its bytes is patched while it is enabled, and with what.
+    /// The byte that is patched while it is enabled, and its new value.
     pub fn patch(&self) -> (u8, u8) {
         match (self.purpose, self.width) {
             (Purpose::Kernel, _) => (1, 0xf0),
@@ -329,8 +329,8 @@ impl CallSite {
         }
     }
 
-    /// Where the call's argument `number` is, from 0, when the site is reached. Nothing has been pushed for a call that
-    /// is not made; before a tail call the return address of the site's own function is on top of the stack.
+    /// The location of argument `number` of the call, from 0, at the site. Nothing was pushed for a call that
+    /// is not made; before a tail call the return address of the site's function is on top of the stack.
     pub fn argument(&self, number: u8) -> Argument {
         let word = (self.width.bits() / 8) as u8;
         let (in_registers, stack) = match self.width {

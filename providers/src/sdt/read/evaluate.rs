@@ -1,6 +1,6 @@
-//! What an argument is worth at a hit: registers, NOFAULT memory, symbols.
+//! Evaluates an argument at a hit: registers, NOFAULT memory, symbols.
 //!
-//! A [`Scene`] is the guest at one instruction. Nothing of the guest changes; memory that cannot be read is an error
+//! A [`Scene`] is the guest at one instruction. The guest does not change; memory that cannot be read is an error
 //! of that argument alone.
 
 use super::operand::{Argument, Format, Memory, Operand, SymbolTerm};
@@ -12,29 +12,29 @@ use trapline_emu::load::Width;
 pub trait Scene {
     /// Width of the code that stopped.
     fn width(&self) -> Width;
-    /// A general register by its number, all of it.
+    /// A whole general register by its number.
     fn general(&self, number: u8) -> u64;
     /// An SSE register.
     fn xmm(&self, number: u8) -> u128;
-    /// Reads memory without any effect on the guest; false if not all of it is there.
+    /// Reads memory without any effect on the guest; false if part of it is not mapped.
     fn read(&self, address: u64, to: &mut [u8]) -> bool;
-    /// Address of a symbol of the module whose argument it is, where that is mapped now.
+    /// Current address of a symbol of the argument's module.
     fn symbol(&self, name: &str) -> Option<u64>;
-    /// Address of that module's global offset table, where it is mapped now.
+    /// Current address of that module's global offset table.
     fn offset_table(&self) -> Option<u64>;
 }
 
 /// Why an argument has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluateError {
-    /// Memory that is not there; the wording is DTrace's.
+    /// Unmapped memory; the wording is DTrace's.
     #[error("invalid address ({0:#x})")]
     InvalidAddress(u64),
-    /// A symbol that is not known.
+    /// A symbol is unknown.
     #[error("no symbol {0:?}")]
     UnknownSymbol(String),
     /// `@GOTOFF` in a module without a table.
-    #[error("the module has no global offset table to count from")]
+    #[error("the module has no global offset table, so @GOTOFF has no value")]
     NoOffsetTable,
 }
 
@@ -112,7 +112,7 @@ impl Argument {
     /// Its value at `scene`.
     ///
     /// # Errors
-    /// Memory that cannot be read, or a symbol that is not known.
+    /// Memory cannot be read, or a symbol is unknown.
     pub fn evaluate(&self, scene: &dyn Scene) -> Result<Value, EvaluateError> {
         let bits = match &self.operand {
             Operand::Immediate(value) => (*value).cast_signed().into(),
@@ -146,7 +146,7 @@ impl Memory {
     /// The linear address at `scene`, cut to the width of its registers, or of the code if it has none.
     ///
     /// # Errors
-    /// A symbol that is not known.
+    /// A symbol is unknown.
     pub fn address(&self, scene: &dyn Scene) -> Result<u64, EvaluateError> {
         let mut address = self.displacement.cast_unsigned();
         if let Some(symbol) = &self.symbol {

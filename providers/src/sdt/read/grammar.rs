@@ -1,27 +1,27 @@
-//! The argument grammar of `.note.stapsdt`, which is AT&T operands with a size in front:
+//! The argument grammar of `.note.stapsdt`, AT&T operands with a size before them:
 //!
 //! ```text
 //! args    := [arg (SP+ arg)*]
 //! arg     := [size '@'] operand              size := ['-'] (1|2|4|8|16) ['f']
 //! operand := '$' int | '%' reg | mem
 //! mem     := [disp] '(' [%base] [',' %index [',' scale]] ')' | disp
-//! disp    := int | sym | sums of them with one sym at most; '@GOTOFF' behind the symbol or the sum
+//! disp    := int | sym | sums of them with at most one sym; '@GOTOFF' after the symbol or the sum
 //! ```
 //!
-//! `(%rip)` is the symbol, absolute. An argument that cannot be read is an error of its own: the others stand.
+//! `(%rip)` is the symbol, absolute. An argument that cannot be read gives an error; the others remain valid.
 //! Source: the SystemTap wiki's UserSpaceProbeImplementation, and what GNU as takes as an operand.
 
 use super::operand::{Argument, Format, Memory, Operand, SymbolTerm};
 use super::register::Register;
 use trapline_emu::load::Width;
 
-/// Why an argument cannot be read; the others of its probe can.
+/// Why an argument cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("argument {text:?}: {kind}")]
 pub struct ArgumentError {
     /// The argument.
     pub text: String,
-    /// What is wrong with it.
+    /// Why it is refused.
     pub kind: ArgumentErrorKind,
 }
 
@@ -29,41 +29,43 @@ pub struct ArgumentError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentErrorKind {
     /// An impossible size.
-    #[error("the size {0:?} is none; 1, 2, 4, 8 or 16, with - before and f behind it, would be right")]
+    #[error(
+        "the size {0:?} is invalid; it must be 1, 2, 4, 8 or 16, optionally with - before and f after it"
+    )]
     Size(String),
-    /// A float of a size that none has.
-    #[error("no floating-point number has {0} bytes; 4, 8 or 16 would be right")]
+    /// An invalid size of a floating-point number.
+    #[error("a floating-point number cannot have {0} bytes; it must have 4, 8 or 16")]
     FloatSize(u8),
     /// A register that does not exist.
-    #[error("{0} is no register that can hold an argument")]
+    #[error("{0} is not a register that can hold an argument")]
     UnknownRegister(String),
-    /// A register that the file's code cannot name.
-    #[error("{0} is not in 32-bit code")]
+    /// A register that does not exist in the file's code.
+    #[error("{0} does not exist in 32-bit code")]
     NotInWidth(Register),
     /// More bytes than the register has.
-    #[error("{size} bytes are more than the {has} of {register}")]
+    #[error("{register} has {has} bytes, fewer than the size {size}")]
     WiderThanRegister {
         /// Bytes asked for.
         size: u8,
-        /// The register's.
+        /// Bytes of the register.
         has: u8,
-        /// It.
+        /// The register.
         register: Register,
     },
-    /// No number.
-    #[error("{0:?} is no number of 64 bits")]
+    /// An invalid number.
+    #[error("{0:?} is not a number of at most 64 bits")]
     Number(String),
-    /// A displacement that is no sum.
-    #[error("the displacement {0:?} is no sum of numbers and at most one symbol")]
+    /// An invalid displacement.
+    #[error("the displacement {0:?} is not a sum of numbers and at most one symbol")]
     Displacement(String),
     /// A relocation other than `@GOTOFF`.
-    #[error("@{0} is not known; @GOTOFF alone is")]
+    #[error("@{0} is unknown; only @GOTOFF is supported")]
     Relocation(String),
     /// A segment register.
     #[error("an operand in segment {0} cannot be read")]
     Segment(String),
-    /// Registers in parentheses that are no address.
-    #[error("{0:?} is no address: {1}")]
+    /// An invalid address in parentheses.
+    #[error("{0:?} is not an address: {1}")]
     Address(String, &'static str),
     /// Nothing to read.
     #[error("there is no operand")]
@@ -78,7 +80,7 @@ pub fn arguments(text: &str, width: Width) -> Vec<Result<Argument, ArgumentError
 /// One argument.
 ///
 /// # Errors
-/// It is not of the grammar, or asks for what the register or the code's width does not have.
+/// It does not match the grammar, or does not fit the register or the code's width.
 pub fn argument(text: &str, width: Width) -> Result<Argument, ArgumentError> {
     read(text, width).map_err(|kind| ArgumentError { text: text.to_owned(), kind })
 }
@@ -105,7 +107,7 @@ fn read(text: &str, width: Width) -> Read<Argument> {
     }
 }
 
-/// Whether this before an `@` is meant for a size.
+/// Whether the text before an `@` is a size.
 fn is_size(text: &str) -> bool {
     !text.starts_with('f') && text.chars().all(|c| c.is_ascii_digit() || "-f".contains(c))
 }
@@ -166,7 +168,7 @@ fn memory(text: &str, width: Width) -> Read<Memory> {
             return Err(wrong("32-bit code has no %rip"));
         }
         if memory.symbol.is_none() {
-            return Err(wrong("%rip without a symbol says nothing outside its instruction"));
+            return Err(wrong("%rip without a symbol has no value outside its instruction"));
         }
         memory.rip = true;
         return Ok(memory);
@@ -184,7 +186,7 @@ fn memory(text: &str, width: Width) -> Read<Memory> {
         return Err(wrong("a scale needs an index"));
     }
     if inner.matches(',').count() > 2 || inner.ends_with(',') {
-        return Err(wrong("it is a base, an index and a scale"));
+        return Err(wrong("it must be a base, an index and a scale"));
     }
     let address = |register: &Register| matches!(register, Register::General { bytes: 4 | 8, .. });
     let both = [base, index];
@@ -213,7 +215,7 @@ fn displacement(text: &str) -> Read<Memory> {
         None => (text.to_owned(), false),
         Some((before, after)) => {
             let rest = after.strip_prefix("GOTOFF");
-            // Behind the symbol `+4` may follow.
+            // `+4` may follow the symbol.
             match rest.filter(|rest| rest.is_empty() || rest.starts_with(['+', '-'])) {
                 Some(rest) => (format!("{before}{rest}"), true),
                 None => return Err(ArgumentErrorKind::Relocation(after.to_owned())),
@@ -251,7 +253,7 @@ fn displacement(text: &str) -> Read<Memory> {
     if from_got {
         return Err(wrong());
     }
-    // An address of the upper half may stand there unsigned.
+    // An address in the upper half may be written as an unsigned number.
     memory.displacement = i64::try_from(number)
         .or_else(|_| u64::try_from(number).map(u64::cast_signed))
         .map_err(|_| ArgumentErrorKind::Number(text.to_owned()))?;

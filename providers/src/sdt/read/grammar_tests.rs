@@ -72,43 +72,55 @@ fn every_form_of_the_grammar_is_read() {
 #[test]
 fn what_is_not_of_the_grammar_is_refused_with_its_reason() {
     for (text, reason) in [
-        ("-8@%eax", "8 bytes are more than the 4 of %eax"),
-        ("2@%ah", "2 bytes are more than the 1 of %ah"),
-        ("3@%eax", "the size \"3\" is none; 1, 2, 4, 8 or 16, with - before and f behind it, would be right"),
-        ("@%eax", "the size \"\" is none; 1, 2, 4, 8 or 16, with - before and f behind it, would be right"),
+        ("-8@%eax", "%eax has 4 bytes, fewer than the size 8"),
+        ("2@%ah", "%ah has 1 bytes, fewer than the size 2"),
+        (
+            "3@%eax",
+            "the size \"3\" is invalid; it must be 1, 2, 4, 8 or 16, optionally with - before and f after it",
+        ),
+        (
+            "@%eax",
+            "the size \"\" is invalid; it must be 1, 2, 4, 8 or 16, optionally with - before and f after it",
+        ),
         (
             "--4@%eax",
-            "the size \"--4\" is none; 1, 2, 4, 8 or 16, with - before and f behind it, would be right",
+            "the size \"--4\" is invalid; it must be 1, 2, 4, 8 or 16, optionally with - before and f after it",
         ),
-        ("2f@%ax", "no floating-point number has 2 bytes; 4, 8 or 16 would be right"),
+        ("2f@%ax", "a floating-point number cannot have 2 bytes; it must have 4, 8 or 16"),
         ("4@", "there is no operand"),
-        ("4@%", "% is no register that can hold an argument"),
-        ("4@%rip", "%rip is no register that can hold an argument"),
-        ("4@%st(1)", "%st(1) is no register that can hold an argument"),
+        ("4@%", "% is not a register that can hold an argument"),
+        ("4@%rip", "%rip is not a register that can hold an argument"),
+        ("4@%st(1)", "%st(1) is not a register that can hold an argument"),
         ("4@%fs:16", "an operand in segment %fs cannot be read"),
-        ("4@$", "\"\" is no number of 64 bits"),
-        ("4@$sym", "\"sym\" is no number of 64 bits"),
-        ("4@$-+5", "\"-+5\" is no number of 64 bits"),
-        ("8@$18446744073709551616", "\"18446744073709551616\" is no number of 64 bits"),
-        ("8@$-9223372036854775809", "\"-9223372036854775809\" is no number of 64 bits"),
-        ("8@$0x", "\"0x\" is no number of 64 bits"),
-        ("8@$08", "\"08\" is no number of 64 bits"),
-        ("4@8(%rax", "\"(%rax\" is no address: it does not end with `)`"),
-        ("4@()", "\"()\" is no address: it has no register"),
-        ("4@(%rax,%rcx,3)", "\"(%rax,%rcx,3)\" is no address: a scale is 1, 2, 4 or 8"),
-        ("4@(%rax,,8)", "\"(%rax,,8)\" is no address: a scale needs an index"),
-        ("4@(%rax,%rcx,8,1)", "\"(%rax,%rcx,8,1)\" is no address: it is a base, an index and a scale"),
-        ("4@(%rax,%rsp)", "\"(%rax,%rsp)\" is no address: the stack pointer cannot be an index"),
-        ("4@(%rax,%ecx)", "\"(%rax,%ecx)\" is no address: base and index differ in width"),
-        ("4@(%ax)", "\"(%ax)\" is no address: base and index are general registers of 4 or 8 bytes"),
-        ("4@(%xmm0)", "\"(%xmm0)\" is no address: base and index are general registers of 4 or 8 bytes"),
-        ("4@8(%rip)", "\"(%rip)\" is no address: %rip without a symbol says nothing outside its instruction"),
-        ("4@sym@TPOFF(%rax)", "@TPOFF is not known; @GOTOFF alone is"),
-        ("4@8@GOTOFF(%rbx)", "the displacement \"8@GOTOFF\" is no sum of numbers and at most one symbol"),
-        ("4@a+b", "the displacement \"a+b\" is no sum of numbers and at most one symbol"),
-        ("4@8+", "the displacement \"8+\" is no sum of numbers and at most one symbol"),
-        ("4@8sym", "\"8sym\" is no number of 64 bits"),
-        ("4@a*b", "the displacement \"a*b\" is no sum of numbers and at most one symbol"),
+        ("4@$", "\"\" is not a number of at most 64 bits"),
+        ("4@$sym", "\"sym\" is not a number of at most 64 bits"),
+        ("4@$-+5", "\"-+5\" is not a number of at most 64 bits"),
+        ("8@$18446744073709551616", "\"18446744073709551616\" is not a number of at most 64 bits"),
+        ("8@$-9223372036854775809", "\"-9223372036854775809\" is not a number of at most 64 bits"),
+        ("8@$0x", "\"0x\" is not a number of at most 64 bits"),
+        ("8@$08", "\"08\" is not a number of at most 64 bits"),
+        ("4@8(%rax", "\"(%rax\" is not an address: it does not end with `)`"),
+        ("4@()", "\"()\" is not an address: it has no register"),
+        ("4@(%rax,%rcx,3)", "\"(%rax,%rcx,3)\" is not an address: a scale is 1, 2, 4 or 8"),
+        ("4@(%rax,,8)", "\"(%rax,,8)\" is not an address: a scale needs an index"),
+        (
+            "4@(%rax,%rcx,8,1)",
+            "\"(%rax,%rcx,8,1)\" is not an address: it must be a base, an index and a scale",
+        ),
+        ("4@(%rax,%rsp)", "\"(%rax,%rsp)\" is not an address: the stack pointer cannot be an index"),
+        ("4@(%rax,%ecx)", "\"(%rax,%ecx)\" is not an address: base and index differ in width"),
+        ("4@(%ax)", "\"(%ax)\" is not an address: base and index are general registers of 4 or 8 bytes"),
+        ("4@(%xmm0)", "\"(%xmm0)\" is not an address: base and index are general registers of 4 or 8 bytes"),
+        (
+            "4@8(%rip)",
+            "\"(%rip)\" is not an address: %rip without a symbol has no value outside its instruction",
+        ),
+        ("4@sym@TPOFF(%rax)", "@TPOFF is unknown; only @GOTOFF is supported"),
+        ("4@8@GOTOFF(%rbx)", "the displacement \"8@GOTOFF\" is not a sum of numbers and at most one symbol"),
+        ("4@a+b", "the displacement \"a+b\" is not a sum of numbers and at most one symbol"),
+        ("4@8+", "the displacement \"8+\" is not a sum of numbers and at most one symbol"),
+        ("4@8sym", "\"8sym\" is not a number of at most 64 bits"),
+        ("4@a*b", "the displacement \"a*b\" is not a sum of numbers and at most one symbol"),
     ] {
         assert_eq!(shown(text), reason, "{text}");
     }
@@ -117,10 +129,10 @@ fn what_is_not_of_the_grammar_is_refused_with_its_reason() {
 #[test]
 fn a_file_of_32_bits_has_no_registers_of_64() {
     for (text, reason) in [
-        ("4@%r8d", "%r8d is not in 32-bit code"),
-        ("1@%sil", "%sil is not in 32-bit code"),
-        ("4@(%rax)", "%rax is not in 32-bit code"),
-        ("4@sym(%rip)", "\"(%rip)\" is no address: 32-bit code has no %rip"),
+        ("4@%r8d", "%r8d does not exist in 32-bit code"),
+        ("1@%sil", "%sil does not exist in 32-bit code"),
+        ("4@(%rax)", "%rax does not exist in 32-bit code"),
+        ("4@sym(%rip)", "\"(%rip)\" is not an address: 32-bit code has no %rip"),
     ] {
         assert_eq!(argument(text, Width::Bits32).unwrap_err().kind.to_string(), reason);
     }
@@ -133,6 +145,6 @@ fn one_bad_argument_leaves_the_others() {
     assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
     assert_eq!(
         read[1].as_ref().unwrap_err().to_string(),
-        "argument \"8@%eax\": 8 bytes are more than the 4 of %eax"
+        "argument \"8@%eax\": %eax has 4 bytes, fewer than the size 8"
     );
 }

@@ -5,7 +5,7 @@ use trapline_emu::Core;
 use trapline_emu::load::Width;
 use trapline_emu::symbols::Symbols;
 
-/// A guest that has stopped at a site of one module. Segments are taken to be flat, as all systems have them that use
+/// A guest that has stopped at a site of one module. Segments are assumed to be flat, as in all systems that use
 /// such probes.
 #[derive(Clone, Copy)]
 pub struct GuestScene<'a> {
@@ -13,7 +13,7 @@ pub struct GuestScene<'a> {
     pub core: &'a Core,
     /// The module's symbols, as linked.
     pub symbols: &'a Symbols,
-    /// How far from there it is mapped.
+    /// The difference between its mapped and linked addresses.
     pub bias: u64,
 }
 

@@ -1,8 +1,8 @@
-//! A Linux kernel or module as its tables see it: memory by address, and names of addresses.
+//! A Linux kernel or module for reading its tables: memory by address, and names of addresses.
 //!
-//! An image has addresses already, and its symbols are given, since a distribution strips them from the file. A
-//! relocatable module is laid out here, section after section, from an address of our own, and its relocations are
-//! filled in, so that its tables read as in memory; what it does not define lies behind its end.
+//! An image has addresses, and its symbols are given, since distributions strip them from the file. A
+//! relocatable module is laid out here, section after section, from a fixed address, and its relocations are
+//! applied, so that its tables read as in memory. Undefined names get addresses after its end.
 
 use crate::object::elf::{Definitions, check_sections, relocations};
 use goblin::elf::section_header::SHT_NOBITS;
@@ -11,9 +11,9 @@ use std::ops::Range;
 use trapline_emu::load::{ElfError, ElfView, Width};
 use trapline_emu::symbols::Symbols;
 
-/// Where a module is laid out.
+/// The address at which a module is laid out.
 const MODULE: u64 = 0x10_0000;
-/// Bytes that sections are aligned to there, and that each undefined symbol takes.
+/// Alignment of sections there, and distance of undefined symbols.
 const ALIGN: u64 = 0x1000;
 const UNDEFINED: u64 = 16;
 
@@ -35,7 +35,7 @@ struct Piece {
 }
 
 impl KernelFile {
-    /// An image with the symbols `symbols` and those of its own.
+    /// An image with `symbols` and the symbols of its file.
     ///
     /// # Errors
     /// A section lies outside the file.
@@ -67,7 +67,7 @@ impl KernelFile {
         let mut bases = vec![None; view.sections().len()];
         let mut next = MODULE;
         for (section, base) in view.sections().iter().zip(&mut bases).filter(|(s, _)| s.is_alloc()) {
-            // What has no bytes has no tables either.
+            // Sections without bytes have no tables.
             let bytes =
                 if section.kind == SHT_NOBITS { Vec::new() } else { view.section_bytes(section)?.to_vec() };
             *base = Some(next);
@@ -108,7 +108,7 @@ impl KernelFile {
         self.by_address.entry(address).or_insert_with(|| name.to_owned());
     }
 
-    /// Fills one relocation in; kinds that no table has are left.
+    /// Applies one relocation; types that tables do not use are ignored.
     fn fill(&mut self, at: u64, kind: u32, value: u64, addend: Option<i64>) {
         // (bytes, relative): R_X86_64_64, PC32, PLT32, 32, 32S, PC64; R_386_32, PC32, PLT32.
         let (bytes, relative) = match (self.width, kind) {
@@ -144,7 +144,7 @@ impl KernelFile {
         self.from(at).get(..len)
     }
 
-    /// The bytes at an address, as far as its section goes, at most `most`.
+    /// The bytes from an address to the end of its section, at most `most`.
     pub fn prefix(&self, at: u64, most: usize) -> &[u8] {
         let bytes = self.from(at);
         bytes.get(..most).unwrap_or(bytes)
@@ -165,12 +165,12 @@ impl KernelFile {
         self.by_address.get(&address).map(String::as_str)
     }
 
-    /// Whether an address stands for a name that a module does not define.
+    /// Whether an address is that of an undefined name of a module.
     pub fn is_undefined(&self, address: u64) -> bool {
         self.name_at(address).is_some() && self.section_at(address).is_none()
     }
 
-    /// The section that an address lies in, and the offset there: what a module's address means outside.
+    /// The section of an address and the offset in it, which is how others refer to addresses of a module.
     pub fn section_at(&self, address: u64) -> Option<(&str, u64)> {
         let (base, piece) = self.pieces.range(..=address).next_back()?;
         let into = address - base;

@@ -1,16 +1,16 @@
-//! Where Linux keeps a NOP for whoever wants to look: entries of functions, static keys, static calls, tracepoints.
+//! The sites that Linux prepares for patching: entries of functions, static keys, static calls, tracepoints.
 //!
 //! | Table | Entry | Site |
 //! |---|---|---|
 //! | `__mcount_loc` | address | `call __fentry__` or its 5-byte NOP, at a function's entry |
 //! | `__jump_table` | relative code and target, key; bits 0 and 1 of the key are flags | a NOP or a jump of 2 or 5 bytes |
-//! | `.static_call_sites` | relative code and key; bit 0 of the key is a tail call | a call, a jump, or what they became |
+//! | `.static_call_sites` | relative code and key; bit 0 of the key is a tail call | a call, a jump, or their replacement |
 //! | `__tracepoints_ptrs` | relative address of a `struct tracepoint`: name, static key | those of its key |
 //!
-//! A kernel rewrites these sites while it runs, so a site is judged by what may be there, and an entry that cannot be one is
-//! refused alone. A tracepoint that is off passes its arguments to nobody. While somebody in the guest has switched it on,
-//! it calls its listener through the static call `tp_func_NAME`: with one listener straight to it, with several to
-//! `__traceiter_NAME`, which calls each. So the arguments are in their places, by the calling convention, at that call.
+//! A kernel rewrites these sites while it runs, so each site is checked for all bytes that may be there. An invalid
+//! entry is refused alone. A tracepoint that is off does not pass its arguments. While the guest has switched it on,
+//! it calls its listener through the static call `tp_func_NAME`: one listener directly, several through
+//! `__traceiter_NAME`, which calls each. So the arguments are passed by the calling convention at that call.
 //! Source: Linux 6.1, include/linux/{jump_label,static_call_types,tracepoint-defs,trace_events}.h.
 
 use super::kernel::KernelFile;
@@ -25,10 +25,10 @@ use trapline_emu::load::Width;
 const LONGEST_NAME: usize = 128;
 /// Longest instruction.
 const LONGEST: usize = 15;
-/// Entries of a table beyond which it is taken to be none.
+/// Most entries of a valid table.
 const MOST: u64 = 1 << 20;
 
-/// What stands at a site in the file.
+/// The instruction at a site in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// A NOP of this many bytes.
@@ -46,13 +46,13 @@ pub enum Standing {
 pub struct JumpLabel {
     /// Address of the site.
     pub site: u64,
-    /// Where it leads when it is a jump.
+    /// Its target when it is a jump.
     pub target: u64,
     /// The key, without its flags.
     pub key: u64,
     /// Whether the branch is the likely one.
     pub likely: bool,
-    /// What is there.
+    /// The instruction there.
     pub standing: Standing,
 }
 
@@ -61,11 +61,11 @@ pub struct JumpLabel {
 pub struct StaticCall {
     /// Address of the site.
     pub site: u64,
-    /// What is called, `__SCK__` or `__SCT__` taken off; empty if no symbol says.
+    /// The called name, without `__SCK__` or `__SCT__`; empty if there is no symbol.
     pub name: String,
     /// Whether it is a tail call.
     pub tail: bool,
-    /// What is there.
+    /// The instruction there.
     pub standing: Standing,
 }
 
@@ -74,7 +74,7 @@ pub struct StaticCall {
 pub struct Tracepoint {
     /// Its name, `sched_switch`.
     pub name: String,
-    /// The system of its event, `sched`; empty if it has no event, or no symbol leads there.
+    /// The system of its event, `sched`; empty if it has no event, or it cannot be found by symbols.
     pub system: String,
     /// Address of its `struct tracepoint`.
     pub address: u64,
@@ -84,7 +84,7 @@ pub struct Tracepoint {
     pub iterator: Option<u64>,
 }
 
-/// What the name of a tracepoint's static call begins with.
+/// Prefix of the name of a tracepoint's static call.
 const LISTENER: &str = "tp_func_";
 
 impl StaticCall {
@@ -94,11 +94,11 @@ impl StaticCall {
     }
 }
 
-/// An entry that is no site, and why.
+/// A refused entry, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinuxError {
-    /// A table that is no whole number of entries, or far too long.
-    #[error("{table} has {size:#x} bytes; a multiple of {entry} below {MOST} entries would be right")]
+    /// The size of a table is not a multiple of its entries, or too large.
+    #[error("{table} has {size:#x} bytes; it must be a multiple of {entry}, with fewer than {MOST} entries")]
     Table {
         /// Its name.
         table: &'static str,
@@ -115,8 +115,10 @@ pub enum LinuxError {
         /// Which.
         index: u64,
     },
-    /// Another instruction than the table's.
-    #[error("entry {index} of {table} is at {site:#x}, where {found:02x?} begins: {wanted} would be right")]
+    /// The instruction is not valid for the table.
+    #[error(
+        "entry {index} of {table} points to {site:#x}, where the bytes are {found:02x?}; they must be {wanted}"
+    )]
     Site {
         /// The table.
         table: &'static str,
@@ -126,15 +128,17 @@ pub enum LinuxError {
         site: u64,
         /// The bytes there; empty if it is not in the file.
         found: Vec<u8>,
-        /// What would be right.
+        /// The valid instructions.
         wanted: &'static str,
     },
     /// A tracepoint without a readable name.
-    #[error("entry {index} of __tracepoints_ptrs leads to {address:#x}, where no tracepoint with a name is")]
+    #[error(
+        "entry {index} of __tracepoints_ptrs points to {address:#x}, where there is no tracepoint with a name"
+    )]
     Name {
         /// Which.
         index: u64,
-        /// Where it leads.
+        /// The address in it.
         address: u64,
     },
 }
@@ -150,12 +154,12 @@ pub struct LinuxSites {
     pub calls: Vec<StaticCall>,
     /// Tracepoints by name.
     pub tracepoints: Vec<Tracepoint>,
-    /// What is none.
+    /// The refused entries.
     pub refused: Vec<LinuxError>,
 }
 
 impl LinuxSites {
-    /// Reads the tables of `file`; one that it does not have is empty.
+    /// Reads the tables of `file`; a missing table is empty.
     pub fn read(file: &KernelFile) -> Self {
         let mut found = Self::default();
         found.read_entries(file);
@@ -213,7 +217,7 @@ impl LinuxSites {
                 self.refused.push(LinuxError::Missing { table: TABLE, index });
                 continue;
             };
-            // Where symbols name functions only, the trampoline that the file calls tells.
+            // If symbols name functions only, the trampoline that the file calls gives the name.
             let name =
                 file.name_at(key & !3).or_else(|| file.name_at(target(file, site)?)).unwrap_or_default();
             let name =
@@ -297,13 +301,13 @@ fn pointer(file: &KernelFile, at: u64) -> Option<u64> {
     word(file.bytes(at, (file.width().bits() / 8) as usize)?, file.width())
 }
 
-/// The address that 4 bytes at `at` give relative to themselves.
+/// The address in the 4 bytes at `at`, which are relative to `at`.
 fn relative(file: &KernelFile, at: u64) -> Option<u64> {
     let by = i32::from_le_bytes(*file.bytes(at, 4)?.first_chunk()?);
     Some(at.wrapping_add_signed(by.into()) & file.width().max_addr())
 }
 
-/// What stands at a site.
+/// The instruction at a site.
 fn standing(file: &KernelFile, site: u64) -> Option<Standing> {
     let bytes = file.prefix(site, LONGEST);
     let instruction = Decoder::with_ip(file.width().bits(), bytes, site, DecoderOptions::NONE).decode();
@@ -320,7 +324,7 @@ fn standing(file: &KernelFile, site: u64) -> Option<Standing> {
     }
 }
 
-/// Where the call or jump at a site leads in the file.
+/// Target of the call or jump at a site in the file.
 fn target(file: &KernelFile, site: u64) -> Option<u64> {
     let bytes = file.prefix(site, LONGEST);
     let instruction = Decoder::with_ip(file.width().bits(), bytes, site, DecoderOptions::NONE).decode();
@@ -334,10 +338,10 @@ fn system<'a>(file: &'a KernelFile, name: &str) -> Option<&'a str> {
     file.text(pointer(file, class)?, LONGEST_NAME).filter(|text| is_name(text))
 }
 
-/// Where the arguments of a tracepoint are at the first byte of its `__traceiter_NAME`, given how each is read; the first
-/// that this function has is its own. In 64-bit kernels the registers of a call, then the stack; 32-bit kernels are
-/// compiled with `-mregparm=3`: EAX, EDX, ECX, then the stack, and from the first argument that does not fit all are there.
-/// `None`: an argument of 64 bits in two registers, which no operand names.
+/// The locations of a tracepoint's arguments at the first byte of its `__traceiter_NAME`, given the format of each. The
+/// first argument belongs to the function itself. 64-bit kernels use the registers of a call, then the stack; 32-bit
+/// kernels are compiled with `-mregparm=3`: EAX, EDX, ECX, then the stack for the first argument that does not fit and
+/// all after it. `None` for an argument of 64 bits in two registers, which no operand can express.
 pub fn tracepoint_arguments(width: Width, formats: &[Format]) -> Vec<Option<Argument>> {
     // The return address is on top of the stack.
     passed(width, formats, 1)
@@ -348,14 +352,14 @@ pub fn tracepoint_call_arguments(width: Width, formats: &[Format], tail: bool) -
     passed(width, formats, i64::from(tail))
 }
 
-/// Arguments behind the listener's own first one, with `above` words on top of those that are on the stack.
+/// The arguments after the listener's own first one, with `above` words on top of those on the stack.
 fn passed(width: Width, formats: &[Format], above: i64) -> Vec<Option<Argument>> {
     let (registers, bytes): (&[&str], u8) = match width {
         Width::Bits32 => (&["eax", "edx", "ecx"], 4),
         Width::Bits64 => (&["rdi", "rsi", "rdx", "rcx", "r8", "r9"], 8),
     };
     let stack = if width == Width::Bits64 { Register::RSP } else { Register::ESP };
-    // The first register is taken by the listener's own argument.
+    // The first register holds the listener's own argument.
     let (mut next, mut slot) = (1, above);
     let mut place = |format: &Format| {
         let words = usize::from(format.bytes.div_ceil(bytes).max(1));

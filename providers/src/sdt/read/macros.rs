@@ -1,10 +1,10 @@
-//! Macro-declared probes: global function pointers whose symbols hold prefix, argument types and name.
+//! Macro-declared probes: global function pointers whose symbols contain prefix, argument types and name.
 //!
-//! `systemtap_probe_ns__request` is the pointer of the probe `request` with an integer and a string; `dtrace_probe_` is a
-//! prefix too. A pointer's points are found through the notes that `trapline/probe.h` leaves (owner `trapline`, type 1:
-//! address of the point, address of the pointer, symbol, `file:line`, the source text of each argument); a pointer that
-//! was declared otherwise has none. A point calls through its pointer when that is not 0, by the C calling convention.
-//! Source: US patent 8,739,135; docs/providers.md, "Macro-declared probes".
+//! `systemtap_probe_ns__request` is the pointer of the probe `request` with an integer and a string; `dtrace_probe_` is
+//! a prefix too. A pointer's points are found through the notes that `trapline/probe.h` leaves (owner `trapline`, type
+//! 1: address of the point, address of the pointer, symbol, `file:line`, the source text of each argument); a pointer
+//! that was declared otherwise has none. A point calls through its pointer if that is not 0, by the C calling
+//! convention. Source: US patent 8,739,135; docs/providers.md, "Macro-declared probes".
 
 use super::notes::Frame;
 use super::operand::{Argument, Format, Memory, Operand};
@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use trapline_emu::load::{ElfError, ElfView, Width};
 
-/// What a pointer's symbol begins with.
+/// Prefixes of a pointer's symbol.
 const PREFIXES: [&str; 2] = ["systemtap_probe_", "dtrace_probe_"];
 /// Section, owner and type of the notes.
 const SECTION: &str = ".note.trapline";
 const OWNER: &[u8] = b"trapline\0";
 const TYPE: u32 = 1;
-/// Most arguments that a probe has. The header's have six; a pointer that was declared otherwise may have more.
+/// Most arguments of a probe. The header allows six; a pointer that was declared otherwise may have more.
 const MOST: usize = 16;
-/// Those that a call in 64-bit code has in registers; the others are on the stack.
+/// Arguments that a call in 64-bit code passes in registers; the others are on the stack.
 const REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 
 /// The type of an argument.
@@ -87,11 +87,11 @@ pub struct MacroProbe {
     pub pointer: u64,
     /// Width of pointer and code.
     pub width: Width,
-    /// Where it is called, as far as notes tell.
+    /// The points that call it, as far as notes tell.
     pub points: Vec<Point>,
 }
 
-/// A place where a probe is called.
+/// A point that calls a probe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     /// Address of the test, as linked.
@@ -104,48 +104,48 @@ pub struct Point {
     pub arguments: Vec<String>,
 }
 
-/// A symbol or note that is no probe, and why.
+/// A refused symbol or note, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the macro-declared probe {symbol:?}: {kind}")]
 pub struct MacroError {
-    /// The symbol, or what a note has for one.
+    /// The symbol, or its text in a note.
     pub symbol: String,
-    /// What is wrong.
+    /// Why it is refused.
     pub kind: MacroErrorKind,
 }
 
 /// What is wrong with a symbol or note.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MacroErrorKind {
-    /// A letter that is no type.
-    #[error("the argument type {0:?} is none; n, s, l or p would be right")]
+    /// An unknown type letter.
+    #[error("the argument type {0:?} is unknown; use n, s, l or p")]
     Letter(char),
     /// Too many.
-    #[error("{0} arguments are more than {MOST}")]
+    #[error("it has {0} arguments; at most {MOST} are allowed")]
     TooMany(usize),
     /// A name that no probe can have.
-    #[error("{0:?} is no name; letters, digits and punctuation without `:` would be right")]
+    #[error("{0:?} is not a name; use letters, digits and punctuation except `:`")]
     Name(String),
-    /// No pointer can be there.
+    /// The place cannot hold a pointer.
     #[error(
-        "{size} bytes at {address:#x} are no pointer; {wanted} aligned bytes of writable memory would be right"
+        "the {size} bytes at {address:#x} are not a pointer; it must have {wanted} aligned bytes of writable memory"
     )]
     NoPointer {
         /// The symbol's value.
         address: u64,
         /// Its size.
         size: u64,
-        /// The pointer's.
+        /// The size of a pointer.
         wanted: u64,
     },
     /// A note that is cut off.
     #[error("its note at file offset {0:#x} is cut off")]
     Note(u64),
-    /// A note whose place is not in code.
+    /// A note whose point is not in code.
     #[error("its point at {0:#x} is not in code")]
     Point(u64),
     /// A note for another pointer than the symbol's.
-    #[error("its note says that the pointer is at {0:#x}, where no pointer of that name is")]
+    #[error("its note says that the pointer is at {0:#x}, but there is no pointer of that name")]
     OtherPointer(u64),
 }
 
@@ -154,7 +154,7 @@ pub enum MacroErrorKind {
 pub struct MacroProbes {
     /// The probes, by section and address of the pointer.
     pub probes: Vec<MacroProbe>,
-    /// What is none.
+    /// The refused entries.
     pub refused: Vec<MacroError>,
 }
 
@@ -197,12 +197,12 @@ impl MacroProbes {
     }
 }
 
-/// What follows a prefix, if it is that of a probe: letters, two underscores, a name. `dtrace_probe_` begins other names
+/// The text after the prefix of a probe: letters, two underscores, a name. `dtrace_probe_` begins other names
 /// too.
 fn suffix(symbol: &str) -> Option<(&str, &str)> {
     let rest = PREFIXES.iter().find_map(|prefix| symbol.strip_prefix(prefix))?;
     let (letters, name) = rest.split_once("__")?;
-    // A static variable of a function has a number behind it.
+    // A static variable of a function has a number after its name.
     let base = name.split_once('.').map_or(name, |(base, _)| base);
     letters.chars().all(|c| c.is_ascii_lowercase()).then_some((letters, base))
 }
@@ -287,7 +287,7 @@ impl Scanner<'_> {
             .split(|byte| *byte == 0)
             .map(|text| String::from_utf8_lossy(text).into_owned())
             .collect();
-        // Behind the last NUL nothing is left, unless it is missing.
+        // Nothing follows the last NUL; if something does, the NUL is missing.
         let whole = texts.pop().is_some_and(|rest| rest.is_empty()) && texts.len() >= 2;
         let mut texts = texts.into_iter();
         let (symbol, source) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
@@ -296,7 +296,7 @@ impl Scanner<'_> {
         let (true, Some(point), Some(pointer)) = (whole, address(0), address(1)) else {
             return refuse(&symbol, MacroErrorKind::Note(at));
         };
-        // In a relocatable file the addresses are still to be filled in.
+        // In a relocatable file the addresses come from relocations.
         if self.view.programs().is_empty() {
             return;
         }
@@ -334,7 +334,8 @@ impl Scanner<'_> {
 }
 
 impl MacroProbe {
-    /// Where each argument is when the call has arrived, the return address on top of the stack, with its type.
+    /// The location and type of each argument at the start of the called function, with the return address on top of
+    /// the stack.
     pub fn arguments(&self) -> Vec<(Letter, Argument)> {
         let (word, stack) = match self.width {
             Width::Bits32 => (4, Register::ESP),

@@ -7,10 +7,10 @@
 //! | `trapline/probe.h` and other macro-declared probes | [`MacroProbes`] |
 //! | Linux's function entries, static keys, static calls, tracepoints | [`LinuxSites`] |
 //!
-//! What an argument is worth at a hit: [`Argument::evaluate`] at a [`Scene`].
+//! [`Argument::evaluate`] gives the value of an argument at a [`Scene`].
 //!
-//! All of it is pure: a file's bytes in, a table and a list of refusals out; nothing here arms, and nothing runs. One
-//! bad entry never takes another with it. Rules: docs/providers.md, "Statically defined probes".
+//! These are pure functions from a file's bytes to a table and a list of refusals; they arm and run nothing. A
+//! damaged entry does not affect others. Rules: docs/providers.md, "Statically defined probes".
 
 mod calls;
 mod evaluate;

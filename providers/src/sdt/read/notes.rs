@@ -1,11 +1,11 @@
 //! `.note.stapsdt`: the probe points that `<sys/sdt.h>` leaves in programs and libraries.
 //!
 //! Each is an ELF note, name `stapsdt`, type 3, aligned to 4 bytes in both classes: three addresses of the class's
-//! width (site, base, semaphore), then provider, name and arguments, each ended by NUL. When a tool has moved the file
-//! (prelink), its section `.stapsdt.base` moved along, and tells by how much. A note that cannot be a probe is refused
-//! alone; what is wrong with an argument is kept with that argument.
+//! width (site, base, semaphore), then provider, name and arguments, each ended by NUL. If a tool has moved the file
+//! (prelink), its section `.stapsdt.base` moved with it and tells by how much. An invalid note is refused
+//! alone; an error in an argument is kept with that argument.
 //!
-//! Only the file is looked at; addresses are as linked. Source: the SystemTap wiki's UserSpaceProbeImplementation.
+//! Only the file is read; addresses are as linked. Source: the SystemTap wiki's UserSpaceProbeImplementation.
 
 use super::grammar::{ArgumentError, arguments};
 use super::operand::Argument;
@@ -14,7 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use trapline_emu::PAGE;
 use trapline_emu::load::{ElfError, ElfView, Width};
 
-/// The section, and the one whose address tells how far the file was moved.
+/// The section of the notes, and the section whose address tells how far the file was moved.
 const SECTION: &str = ".note.stapsdt";
 const BASE: &str = ".stapsdt.base";
 /// Owner and type of the notes.
@@ -28,7 +28,7 @@ const LONGEST: usize = 15;
 /// A probe point of a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StapProbe {
-    /// Its provider, as the program calls it.
+    /// Its provider, as named by the program.
     pub provider: String,
     /// Its name.
     pub name: String,
@@ -36,15 +36,15 @@ pub struct StapProbe {
     pub address: u64,
     /// The same as an offset in the file.
     pub offset: u64,
-    /// Address of its semaphore, as linked, a u16 that counts who is interested; `None` if it has none.
+    /// Linked address of its semaphore, a u16 that counts the tracers; `None` if it has none.
     pub semaphore: Option<u64>,
     /// Its arguments in order; those that cannot be read with the reason.
     pub arguments: Vec<Result<Argument, ArgumentError>>,
-    /// What stood in the note.
+    /// The content of the note.
     pub note: RawNote,
 }
 
-/// A note as it stands in the file.
+/// A note of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RawNote {
     /// Offset of the note in the file.
@@ -61,7 +61,7 @@ pub struct RawNote {
     pub arguments: String,
 }
 
-/// A note that is no probe, and why.
+/// A refused note, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the probe note at file offset {at:#x}{}: {kind}", .name.as_ref().map(|n| format!(", {n}")).unwrap_or_default())]
 pub struct NoteError {
@@ -69,17 +69,17 @@ pub struct NoteError {
     pub at: u64,
     /// `provider:name`, once that is known.
     pub name: Option<String>,
-    /// What is wrong.
+    /// Why it is refused.
     pub kind: NoteErrorKind,
 }
 
 /// What is wrong with a note.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteErrorKind {
-    /// It does not fit its section. What follows cannot be found.
-    #[error("it needs {needs:#x} bytes, but its section has {has:#x} left; what follows it is lost")]
+    /// It does not fit its section. Later notes cannot be found.
+    #[error("it needs {needs:#x} bytes, but its section has {has:#x} left; later notes are lost")]
     Framing {
-        /// Bytes that it says it has.
+        /// Its size according to its header.
         needs: u64,
         /// Bytes that are left.
         has: u64,
@@ -92,19 +92,19 @@ pub enum NoteErrorKind {
         /// What is missing.
         what: &'static str,
     },
-    /// A name that no probe description could have.
-    #[error("{what} {text:?} is no name; letters, digits and punctuation without `:` would be right")]
+    /// An invalid provider or name.
+    #[error("{what} {text:?} is not a name; use letters, digits and punctuation except `:`")]
     Name {
         /// Provider or name.
         what: &'static str,
-        /// It.
+        /// Its text.
         text: String,
     },
     /// The site is not in the file's code.
     #[error("its site {0:#x} is not in an executable segment of the file")]
     Site(u64),
-    /// Something else than a NOP is at the site.
-    #[error("at its site {at:#x} is {found:#04x}, not a NOP (90)")]
+    /// The instruction at the site is not a NOP.
+    #[error("the byte at its site {at:#x} is {found:#04x}, not a NOP (90)")]
     NotNop {
         /// The site.
         at: u64,
@@ -114,17 +114,17 @@ pub enum NoteErrorKind {
     /// The semaphore is not in writable memory.
     #[error("its semaphore {0:#x} is not in a writable segment")]
     Semaphore(u64),
-    /// The semaphore is on two pages, of which a process may have one for itself and one not.
-    #[error("its semaphore {0:#x} lies across the end of a page")]
+    /// The semaphore crosses a page boundary: a process may have a private copy of only one of the pages.
+    #[error("its semaphore {0:#x} crosses a page boundary")]
     SemaphoreCrosses(u64),
 }
 
-/// What the notes of a file say.
+/// The notes of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StapNotes {
     /// The probe points, in the order of the file.
     pub probes: Vec<StapProbe>,
-    /// Notes that are none.
+    /// The refused notes.
     pub refused: Vec<NoteError>,
 }
 
@@ -132,7 +132,7 @@ impl StapNotes {
     /// Reads the notes of a program or library. A file without any has none.
     ///
     /// # Errors
-    /// The file is no program or library for x86, or the section lies outside it.
+    /// The file is not a program or library for x86, or the section lies outside it.
     pub fn read(view: &ElfView<'_>) -> Result<Self, ElfError> {
         view.check_type(true)?;
         check_sections(view)?;
@@ -250,7 +250,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Bytes that the note's header says it has.
+    /// Size of the note according to its header.
     fn needs(bytes: &[u8]) -> u64 {
         let field = |n: usize| word(bytes.get(4 * n..)?, Width::Bits32);
         match (field(0), field(1)) {

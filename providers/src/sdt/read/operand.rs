@@ -1,12 +1,12 @@
-//! An argument of a probe as its note gives it: where it is, how wide, how to read it.
+//! An argument of a probe as given by its note: location, width and format.
 //!
-//! What can be written is in [`grammar`](super::grammar); what it means in a running guest in
-//! [`evaluate`](super::evaluate). An [`Argument`] prints as the text that it was read from, spaces and bases of numbers aside.
+//! [`grammar`](super::grammar) defines the text, and its value in a running guest is defined in
+//! [`evaluate`](super::evaluate). An [`Argument`] prints as its original text, except for spaces and number bases.
 
 use super::register::Register;
 use std::fmt;
 
-/// How the bytes of an argument are read.
+/// The format of an argument's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// 1, 2, 4, 8 or 16.
@@ -57,7 +57,7 @@ pub struct Memory {
     pub rip: bool,
 }
 
-/// Where an argument is.
+/// The location of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operand {
     /// A constant, as its two's complement.
@@ -71,9 +71,9 @@ pub enum Operand {
 /// One argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {
-    /// How it is read.
+    /// Its format.
     pub format: Format,
-    /// Where it is.
+    /// Its location.
     pub operand: Operand,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Memory {
         match (&self.symbol, self.displacement) {
             (Some(symbol), displacement) => {
                 let got = if symbol.from_got { "@GOTOFF" } else { "" };
-                // A name that begins with `$` would else be a constant.
+                // Otherwise a name that begins with `$` would be read as a constant.
                 if symbol.negative || displacement != 0 || symbol.name.starts_with('$') {
                     write!(f, "{displacement}{}", if symbol.negative { '-' } else { '+' })?;
                 }

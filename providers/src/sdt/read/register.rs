@@ -1,4 +1,4 @@
-//! The registers that an argument of a probe can name, with the part of each that it names.
+//! The registers and parts of registers that an argument of a probe can name.
 
 use std::fmt;
 
@@ -74,7 +74,7 @@ impl Register {
         }
     }
 
-    /// Whether code in 64-bit mode alone can name it.
+    /// Whether it exists only in 64-bit code.
     pub fn is_wide_only(self) -> bool {
         match self {
             Self::General { number, bytes } => number >= 8 || bytes == 8 || (bytes == 1 && number >= STACK),

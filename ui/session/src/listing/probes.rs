@@ -72,7 +72,8 @@ fn line(probe: &Probe, site: &Site, at: Option<u64>, how: How, spot: Option<&Spo
     line
 }
 
-/// What is at a site now: the byte that loads see, that of the file if it was another, what fetches see if a probe is armed.
+/// What is at a site now: the byte that loads see, that of the file if it was another, what fetches see if a probe is
+/// armed.
 fn now(site: &Site, spot: &Spot) -> String {
     let Some(first) = spot.data.first() else { return "not in memory".to_owned() };
     if let Place::Pointer { .. } | Place::UserPointer { .. } | Place::Semaphore { .. } = site.place {
@@ -95,8 +96,8 @@ fn arguments(site: &Site) -> String {
     if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
 }
 
-/// The linear address of a site by the files; in a module's code the offset in its file, in its data the address as linked. `None` without a place in
-/// memory.
+/// The linear address of a site by the files; in a module's code the offset in its file, in its data the address as
+/// linked. `None` without a place in memory.
 fn address(site: &Site) -> Option<u64> {
     match site.place {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
@@ -104,7 +105,7 @@ fn address(site: &Site) -> Option<u64> {
         }
         Place::User { offset, .. }
         | Place::UserExit { offset, .. }
-        | Place::Question { offset, .. }
+        | Place::IsEnabled { offset, .. }
         | Place::Module { offset, .. } => Some(offset),
         Place::Semaphore { address, .. } | Place::UserPointer { address, .. } => Some(address),
         Place::Timer(_) | Place::Watch(_) => None,

@@ -18,7 +18,8 @@ use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
 type Answer = Result<Reply, CommandError>;
 
 impl Session {
-    /// Carries out a command between two instructions. This is the one way in which anything from outside changes a run.
+    /// Carries out a command between two instructions. This is the one way in which anything from outside changes a
+    /// run.
     ///
     /// ```
     /// use trapline_session::{Command, GuestBuilder, Reply, Selection};
@@ -353,7 +354,7 @@ fn place(point: &PointView<'_>) -> String {
         }
         Place::User { module, offset }
         | Place::UserExit { module, offset, .. }
-        | Place::Question { module, offset } => format!("{}+{offset:#x}", file_name(module.name())),
+        | Place::IsEnabled { module, offset } => format!("{}+{offset:#x}", file_name(module.name())),
         Place::Semaphore { module, address } | Place::UserPointer { module, address, .. } => {
             format!("{}:{address:#x}", file_name(module.name()))
         }
