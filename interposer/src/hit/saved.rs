@@ -254,7 +254,7 @@ impl SavedInterposer {
         }
         let user_modules = UserModules::of(known);
         let modules = KernelModules::from_stored(modules, known).ok_or(Impossible("the kernel modules"))?;
-        let user = UserProbes::from_stored(user, &user_modules).ok_or(Impossible("the user modules"))?;
+        let user = UserProbes::from_stored(user, &user_modules, ram).ok_or(Impossible("the user modules"))?;
         let words = Words::from_stored(words, &user_modules).ok_or(Impossible("the words"))?;
         let timers = Timers::from_stored(timers, known).ok_or(Impossible("the timers"))?;
         Ok(Self(Arc::new(Saved { programs, sites, modules, user, words, timers, rest })))

@@ -216,10 +216,11 @@ impl UserProbes {
     }
 
     /// Those of the probes, as they were stored; `None` if they can never have been so.
-    pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules) -> Option<Self> {
+    pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules, ram: u64) -> Option<Self> {
         let mut pages = Pages::default();
         for (at, StoredPage { module, number, probes, frames }) in stored.into_iter().enumerate() {
-            if pages.add_page(modules.get(module)?, number) != at {
+            let placed = frames.iter().all(|frame| frame.is_multiple_of(PAGE) && *frame < ram);
+            if !placed || pages.add_page(modules.get(module)?, number) != at {
                 return None;
             }
             let page = pages.list.get_mut(at)?;

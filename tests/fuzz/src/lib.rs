@@ -19,6 +19,7 @@ mod naive;
 mod ppdf_files;
 mod probes;
 mod records;
+mod sessions;
 mod sites;
 mod snapshots;
 
@@ -142,6 +143,13 @@ pub const SNAPSHOT: Target = Target {
     run: snapshots::snapshot,
 };
 
+/// Files of sessions.
+pub const SESSION: Target = Target {
+    name: "session",
+    promise: "of any file a session is read or refused in a sentence; one that goes on from what was read runs",
+    run: sessions::session,
+};
+
 /// All targets.
 pub const TARGETS: &[Target] =
-    &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES, SNAPSHOT];
+    &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES, SNAPSHOT, SESSION];

@@ -37,7 +37,7 @@ thread_local! {
 }
 
 /// Changes a part: the bytes stand for it, or, by their second, each three are a place in it and what is added there.
-fn changed(part: &[u8], input: &[u8]) -> Vec<u8> {
+pub fn changed(part: &[u8], input: &[u8]) -> Vec<u8> {
     let (Some(how), Some(rest)) = (input.first(), input.get(1..)) else { return Vec::new() };
     if how % 2 == 0 {
         return rest.to_vec();

@@ -25,6 +25,29 @@ fn every_kept_input_keeps_its_targets_promise() {
     }
 }
 
+/// Changes of a session's file that no coverage has led to.
+#[test]
+fn random_changes_of_a_session_keep_its_promise() {
+    let count = std::env::var("TRAPLINE_INPUTS").map_or(150, |count| count.parse().unwrap());
+    let mut seed = std::env::var("TRAPLINE_SEED").map_or(1u64, |seed| seed.parse().unwrap());
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    for _ in 0..count {
+        let mut input = vec![1];
+        for _ in 0..1 + random() % 4 {
+            let [low, high, add, wide, ..] = random().to_le_bytes();
+            let high = if wide < 128 { high % 16 } else { high };
+            input.extend([low, high, add]);
+        }
+        let run = std::panic::catch_unwind(|| (trapline_fuzz::SESSION.run)(&input, Checks::ALL));
+        assert!(run.is_ok(), "{input:?}");
+    }
+}
+
 #[test]
 fn every_target_has_its_runner() {
     for target in TARGETS {

@@ -6,10 +6,10 @@ use super::table::{Row, Target, cpu_seconds, median};
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
 use std::path::Path;
-use std::process::Command;
+use std::process;
 use std::time::Duration;
-use trapline_emu::{Machine, Stop};
-use trapline_session::{Condition, Ending, Limits, Session};
+use trapline_emu::Stop;
+use trapline_session::{Command, Condition, Ending, Limits, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, MEM};
 use trapline_tests::linux::{Linux, STRESS_LINES};
 use trapline_tests::root;
@@ -53,7 +53,7 @@ fn timed(session: &mut Session, until: &str) -> Result<f64, Box<dyn Error>> {
 /// host's: counting instructions, it takes three times as long.
 fn qemu(linux: &Linux, boot: &LinuxBoot, initrd: &Path, until: &str) -> Result<Option<f64>, Box<dyn Error>> {
     let (qemu, cpu) = emulator(linux);
-    let mut command = Command::new(qemu);
+    let mut command = process::Command::new(qemu);
     command.args(["-accel", "tcg", "-cpu", cpu, "-m"]);
     command.arg((MEM >> 20).to_string()).args(["-nodefaults", "-display", "none", "-no-reboot"]);
     command.args(["-append", &boot.cmdline(), "-kernel"]);
@@ -147,35 +147,43 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     Ok(row.against(median(ratios), "unprobed boot", Target::AtMost(ARMED_BOUND)))
 }
 
-/// CPU seconds of a run to the text that the machine watches for, with a snapshot every [`EVERY`] instructions of which
-/// the last [`KEPT`] are kept.
-fn laddered(machine: &mut Machine) -> Result<f64, Box<dyn Error>> {
+/// CPU seconds of a session's run to the text, with a snapshot every `every` instructions of which the last [`KEPT`] are
+/// kept.
+fn laddered(session: &mut Session, every: u64) -> Result<f64, Box<dyn Error>> {
     let start = cpu_seconds();
     let mut ladder = VecDeque::new();
     loop {
-        let next = (machine.icount() / EVERY + 1) * EVERY;
-        match machine.run(None, next.min(LINUX_LIMIT)) {
-            Stop::Limit if next < LINUX_LIMIT => {}
-            Stop::Text(_) => return Ok(cpu_seconds() - start),
-            other => return Err(format!("Linux ended with {other:?}").into()),
+        let next = session.icount().saturating_add(every).min(LINUX_LIMIT);
+        match session.run_until(&Condition::console(BOOTED), &Limits::insns(next).in_passing()) {
+            Ending::Limit if next < LINUX_LIMIT => {}
+            Ending::Until(_) => return Ok(cpu_seconds() - start),
+            other => return Err(format!("Linux ended: {other}").into()),
         }
         if ladder.len() == KEPT {
             ladder.pop_front();
         }
-        ladder.push_back(machine.snapshot());
+        ladder.push_back(session.snapshot());
     }
 }
 
-/// A boot with many snapshots against one without, in turn.
-fn snapshots(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
+/// A boot of a session with many snapshots against one without, in turn; with probes on every function that `clause` names.
+fn snapshots(boot: &LinuxBoot, clause: Option<&str>, rounds: usize) -> Result<Row, Box<dyn Error>> {
+    let session = || -> Result<Session, Box<dyn Error>> {
+        let mut session = boot.session()?;
+        if let Some(clause) = clause {
+            session.apply(Command::clause(clause))?;
+        }
+        Ok(session)
+    };
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let plain = timed(&mut boot.session()?, BOOTED)?;
-        let seconds = laddered(&mut boot.machine(BOOTED)?)?;
+        let plain = laddered(&mut session()?, LINUX_LIMIT)?;
+        let seconds = laddered(&mut session()?, EVERY)?;
         times.push(seconds);
         ratios.push(seconds / plain);
     }
-    let row = Row::plain("   a snapshot every 1,000,000 instructions", median(times), "s");
+    let probed = clause.map(|clause| format!(", probed by {clause}")).unwrap_or_default();
+    let row = Row::plain(format!("   a snapshot every 1,000,000 instructions{probed}"), median(times), "s");
     Ok(row.against(median(ratios), "boot without", Target::AtMost(SNAPSHOT_BOUND)))
 }
 
@@ -188,7 +196,8 @@ pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let initrd = format!("initramfs-{}.cpio.gz", linux.arch);
     let mut rows = against_qemu(linux, &boot, &initrd, BOOTED, rounds)?;
     rows.push(armed(&boot, rounds)?);
-    rows.push(snapshots(&boot, rounds)?);
+    rows.push(snapshots(&boot, None, rounds)?);
+    rows.push(snapshots(&boot, Some("fbt::vfs_*:"), rounds)?);
     Ok(rows)
 }
 
