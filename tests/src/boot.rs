@@ -53,6 +53,14 @@ impl LinuxBoot {
         Self::new(linux, linux.stress()?, format!("{DEFAULT_CMDLINE} panic=-1"))
     }
 
+    /// A kernel with this initramfs.
+    ///
+    /// # Errors
+    /// A file is missing or is not a kernel.
+    pub fn with(linux: &Linux, initrd: Vec<u8>) -> Result<Self, Box<dyn Error>> {
+        Self::new(linux, initrd, DEFAULT_CMDLINE.to_owned())
+    }
+
     fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {
         let name = format!("linux-{}", linux.flavour);
         let guest = GuestBuilder::image_bytes(&name, linux.kernel()?).memory(MEM).cmdline(&cmdline);

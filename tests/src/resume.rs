@@ -5,10 +5,14 @@
 
 use crate::boot::{LinuxBoot, PROMPT};
 use crate::linux::{KERNELS, STRESS_LINES};
+use crate::root;
 use std::error::Error;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::process;
+use trapline_emu::load::ElfView;
+use trapline_providers::sdt::{CallSites, Domain};
 use trapline_session::{
     Command, Condition, Ending, Guest, GuestBuilder, Limits, Probing, Selection, Session, SourceOptions,
     compile,
@@ -46,6 +50,8 @@ pub struct Course {
     /// What is done, by instruction count, ascending.
     commands: Vec<(u64, Command)>,
     end: Condition,
+    /// Whether nothing of interest happens before the last instructions: the kernel boots first.
+    late: bool,
 }
 
 fn program(name: &str, text: &str) -> Result<Command, Box<dyn Error>> {
@@ -116,9 +122,53 @@ fn linux(boot: &LinuxBoot, has_tracepoints: bool) -> Result<Vec<(u64, Command)>,
     ])
 }
 
+/// Runs a tool.
+fn tool(program: &str, args: &[&str], folder: &Path) -> Result<(), Box<dyn Error>> {
+    let out = process::Command::new(program).args(args).current_dir(folder).output()?;
+    if out.status.success() {
+        return Ok(());
+    }
+    Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr)).into())
+}
+
+/// An initramfs whose guest runs a program with static probes of each kind (`tests/static/shop.c`), and loads a module,
+/// twice.
+fn shop() -> Result<Vec<u8>, Box<dyn Error>> {
+    let folder = std::env::temp_dir().join(format!("trapline-shop-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let at = |path: &str| root().join(path).display().to_string();
+    let (include, source) = (at("guest-images/include"), at("tests/tests/static/shop.c"));
+    let flags = ["-O2", "-g0", "-Wl,-q", "-Wl,-z,lazy", "-Wl,--unresolved-symbols=ignore-all"];
+    tool("gcc", &[&flags[..], &["-I", &include, "-o", "shop", &source]].concat(), &folder)?;
+    let mut file = std::fs::read(folder.join("shop"))?;
+    CallSites::read(&ElfView::parse(&file)?, Domain::User)?.load_into(&mut file);
+    std::fs::write(folder.join("shop"), file)?;
+    let script = "/bin/busybox insmod /loop.ko max_loop=1\n/shop first\n/bin/busybox rmmod loop\n\
+         /bin/busybox insmod /loop.ko max_loop=1\n/shop first\n/bin/busybox rmmod loop\n";
+    std::fs::write(folder.join("test.sh"), script)?;
+    let module = at(".guests/modules-cloud-amd64/loop.ko");
+    let list = format!("file /test test.sh 644\nfile /shop shop 755\nfile /loop.ko {module} 644\n");
+    std::fs::write(folder.join("list"), list)?;
+    tool(&at("scripts/guests/newc"), &["--root", ".", "list", "added.cpio"], &folder)?;
+    let mut image = std::fs::read(root().join(".guests/static-amd64.cpio"))?;
+    image.extend(std::fs::read(folder.join("added.cpio"))?);
+    std::fs::remove_dir_all(&folder)?;
+    Ok(image)
+}
+
+/// Probes of the guest of [`shop`].
+fn static_probes() -> Vec<(u64, Command)> {
+    vec![
+        (1_000_000, Command::clause("fbt:loop:: { push pid; log 1 }")),
+        (2_000_000, Command::clause("shop:::sale,shop:::order-placed { push arg, 0; log 1 }")),
+        (2_000_000, Command::clause("sdt:shop::checkout { push arg, 0; log 1 }")),
+        (2_000_000, Command::clause("pid*:shop:sale:return,pid*:shop:order: { push 1; log 1 }")),
+    ]
+}
+
 impl Course {
     /// A course by its guest's name: `embedded:NAME`, `linux:FLAVOUR` to the shell's prompt, `stress:FLAVOUR` through the
-    /// stress script.
+    /// stress script, `shop:cloud-amd64` through a program with static probes and the coming and going of a module.
     ///
     /// # Errors
     /// When there is none of that name, or it cannot be loaded.
@@ -126,18 +176,29 @@ impl Course {
         let (kind, which) = name.split_once(':').ok_or_else(|| format!("{name}: KIND:NAME names a guest"))?;
         if kind == "embedded" {
             let guest = GuestBuilder::embedded(which).memory(64 << 20).open()?;
-            return Ok(Self { guest, commands: embedded(which == "x86_64")?, end: Condition::end() });
+            return Ok(Self {
+                guest,
+                commands: embedded(which == "x86_64")?,
+                end: Condition::end(),
+                late: false,
+            });
         }
         let kernel = KERNELS.iter().find(|linux| linux.flavour == which);
         let kernel = kernel.ok_or_else(|| format!("no kernel {which}"))?;
         let (boot, end) = match kind {
             "linux" => (LinuxBoot::shell(kernel)?, PROMPT),
             "stress" => (LinuxBoot::stress(kernel)?, STRESS_LINES.1),
-            _ => return Err(format!("{name}: embedded, linux and stress are the kinds").into()),
+            "shop" => (LinuxBoot::with(kernel, shop()?)?, "static: end"),
+            _ => return Err(format!("{name}: embedded, linux, stress and shop are the kinds").into()),
         };
         crate::turns::take()?;
-        let commands = linux(&boot, kernel.arch == "amd64")?;
-        Ok(Self { guest: boot.into_guest(), commands, end: Condition::console(end) })
+        let commands = if kind == "shop" { static_probes() } else { linux(&boot, kernel.arch == "amd64")? };
+        Ok(Self { guest: boot.into_guest(), commands, end: Condition::console(end), late: kind == "shop" })
+    }
+
+    /// From which instruction count on snapshots are worth taking, of so many in all.
+    pub fn from(&self, end: u64) -> u64 {
+        if self.late { end / 1000 * 988 } else { 0 }
     }
 
     /// The guest, about to run.

@@ -31,4 +31,6 @@ fn an_embedded_guest_goes_on_from_a_file_in_a_new_process() {
 fn guest_linux_goes_on_from_a_file_in_a_new_process() {
     resumes("linux:cloud-amd64", 3);
     resumes("linux:686", 1);
+    // Semaphores and pointers of a program, and a kernel module that comes and goes.
+    resumes("shop:cloud-amd64", 2);
 }

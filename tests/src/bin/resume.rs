@@ -9,13 +9,13 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use trapline_tests::resume::Course;
 
-/// Random counts below `end`, ascending.
-fn counts(n: usize, mut seed: u64, end: u64) -> Vec<u64> {
+/// Random counts, ascending.
+fn counts(n: usize, mut seed: u64, from: u64, end: u64) -> Vec<u64> {
     let mut random = || {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        seed % end
+        from + seed % (end - from)
     };
     let mut counts: Vec<u64> = (0..n).map(|_| random()).collect();
     counts.sort_unstable();
@@ -27,7 +27,7 @@ fn all(name: &str, n: usize, seed: u64) -> Result<(), Box<dyn Error>> {
     let expected = course.finish(&mut course.start()?)?;
     let file = std::env::temp_dir().join(format!("trapline-resume-{}", std::process::id()));
     let mut session = course.start()?;
-    for (done, at) in counts(n, seed, expected.icount).into_iter().enumerate() {
+    for (done, at) in counts(n, seed, course.from(expected.icount), expected.icount).into_iter().enumerate() {
         course.save(&mut session, at, &file)?;
         let found = child(name, &file)?;
         if found != expected.to_string() {
