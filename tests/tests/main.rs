@@ -64,4 +64,5 @@ mod static_probes;
 mod trace_file;
 mod tracing;
 mod user_context;
+mod verify;
 mod watch;

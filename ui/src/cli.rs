@@ -3,10 +3,12 @@
 mod output;
 mod probes;
 mod recording;
+mod verify;
 
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
+pub use verify::VerifyArgs;
 
 use std::path::PathBuf;
 
@@ -86,6 +88,11 @@ Examples:
   A position         echo query | trapline replay boot.tlr --at end-1000
   What it holds      trapline replay boot.tlr --info";
 
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  All of a folder    trapline verify tests/recordings --jobs 4 --junit results.xml
+  After a change     trapline verify tests/recordings --update";
+
 const LIST_EXAMPLES: &str = "\
 Examples:
   Functions          trapline list embedded:ia32 'do_*' --opcode
@@ -130,6 +137,9 @@ pub enum Command {
     /// Run a recording again, or ask it what no probe has asked before
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
+    /// Replay recordings as tests: each must give what it gave, and what is asserted of it
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
     /// List functions, or with a SPEC the probes of providers
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),

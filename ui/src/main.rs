@@ -60,6 +60,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) | Command::Record(args) => cmd::run::run(args, &mut out, &talk),
         Command::Replay(args) => cmd::replay::run(args, &mut out, &talk),
+        Command::Verify(args) => cmd::verify::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),

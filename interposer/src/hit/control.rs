@@ -13,6 +13,8 @@ pub struct ProgramView<'a> {
     pub name: &'a str,
     /// Handlers run, over all its probe points.
     pub hits: u64,
+    /// RPN instructions that they have executed.
+    pub ops: u64,
     /// Its local variables.
     pub locals: &'a [u64],
     /// Its probe points, in order.
@@ -79,6 +81,7 @@ impl Interposer {
             id,
             name: program.name(),
             hits: self.hits_of(program),
+            ops: program.ops,
             locals: &program.lv,
             points: program.probes.clone().filter_map(point).collect(),
         }

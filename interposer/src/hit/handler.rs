@@ -104,6 +104,7 @@ impl Interposer {
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
         let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        program.ops += u64::from(outcome.steps);
         if self.runner.needs_slow_path(&outcome) {
             self.handle_rare(core, index, true, &outcome);
         }
@@ -151,6 +152,7 @@ impl Interposer {
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
         let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        program.ops += u64::from(outcome.steps);
         if self.runner.needs_slow_path(&outcome) {
             self.handle_rare(core, number, false, &outcome);
         }

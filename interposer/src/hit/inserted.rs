@@ -61,6 +61,7 @@ pub(super) struct SavedProgram {
     pub removed: bool,
     pub stop_at: Option<u64>,
     pub counted: u64,
+    pub ops: u64,
 }
 
 /// All of it, saved.
@@ -109,6 +110,7 @@ impl Inserted {
             removed: false,
             stop_at: None,
             counted: 0,
+            ops: 0,
         });
         id
     }
@@ -122,6 +124,7 @@ impl Inserted {
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
+            ops: program.ops,
         });
         let pieces = self.probes.chunks(PIECE).enumerate().map(|(n, piece)| {
             let same = |before: &&Arc<[ProbeState]>| {
@@ -154,7 +157,8 @@ impl Inserted {
         for (program, was) in self.programs.iter_mut().zip(&saved.programs) {
             program.lv.clear();
             program.lv.extend_from_slice(&was.lv);
-            (program.removed, program.stop_at, program.counted) = (was.removed, was.stop_at, was.counted);
+            (program.removed, program.stop_at) = (was.removed, was.stop_at);
+            (program.counted, program.ops) = (was.counted, was.ops);
         }
         let states = saved.probes.iter().flat_map(|piece| piece.iter());
         for (probe, state) in self.probes.iter_mut().zip(states) {

@@ -86,6 +86,7 @@ struct StoredProgram {
     removed: bool,
     stop_at: Option<u64>,
     counted: u64,
+    ops: u64,
 }
 
 /// A stored interposer cannot be gone on from.
@@ -208,6 +209,7 @@ impl SavedInterposer {
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
+            ops: program.ops,
         };
         StoredInterposer {
             gv: programs.gv.to_vec(),
@@ -278,7 +280,7 @@ fn programs_of(
         if digests.of(&definition) != program.digest || program.lv.len() != definition.vars {
             return Err(OtherProgram(program.name));
         }
-        if program.counted >= MOST_COUNTED {
+        if program.counted >= MOST_COUNTED || program.ops >= MOST_COUNTED {
             return Err(Impossible("the counts"));
         }
         programs.push(SavedProgram {
@@ -287,6 +289,7 @@ fn programs_of(
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
+            ops: program.ops,
         });
     }
     let needed = programs.iter().map(|program| program.definition.gvars).max().unwrap_or_default();

@@ -68,6 +68,8 @@ pub(crate) struct Program {
     /// The hit after which the run is to stop, and hits counted towards it.
     pub stop_at: Option<u64>,
     pub counted: u64,
+    /// RPN instructions that its handlers have executed.
+    pub ops: u64,
 }
 
 impl Program {

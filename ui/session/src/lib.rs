@@ -31,7 +31,7 @@
 //! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
 //! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
 //! is loaded, what runs), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as a value in a file),
-//! `guest` (from files to a machine), `script`, `session`, `replay`.
+//! `guest` (from files to a machine), `script`, `session`, `replay`, `regress`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -48,6 +48,7 @@ mod plural;
 mod probing;
 mod programs;
 mod recording;
+mod regress;
 mod replay;
 mod replies;
 mod script;
@@ -77,6 +78,7 @@ pub use recording::{
 };
 #[doc(hidden)]
 pub use recording::{Framer, Kind as ChunkKind};
+pub use regress::{Case, CaseError, Failed, Passed};
 pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{Script, ScriptError};

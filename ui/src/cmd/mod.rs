@@ -16,3 +16,4 @@ pub mod replay;
 mod report;
 pub mod run;
 pub mod trace;
+pub mod verify;

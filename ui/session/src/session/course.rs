@@ -189,6 +189,11 @@ impl Session {
         }
     }
 
+    /// Records that were drained since the session is recorded or verified.
+    pub fn records_noted(&self) -> u64 {
+        self.course.records.sum().count
+    }
+
     /// What compares the run with a recording.
     pub fn verifier(&self) -> Option<&Verifier> {
         self.course.verifier.as_ref()

@@ -5,8 +5,9 @@ use trapline_emu::{Moment, Stop};
 use super::Session;
 use super::run::Observer;
 use crate::commands::Command;
-use crate::ending::{Ending, Limits};
+use crate::ending::{Condition, Ending, Limits};
 use crate::recording::{Divergence, Event, Logged, Position, Recording, Verifier};
+use crate::script::Script;
 
 /// How a session follows a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,8 @@ pub struct Course<'a> {
     others: bool,
     inside: bool,
     ending: Option<Ending>,
+    /// What ends another run, beside the guest itself.
+    condition: Condition,
 }
 
 /// Where to stop.
@@ -88,6 +91,11 @@ impl<'a> Course<'a> {
             others: false,
             inside: false,
             ending: None,
+            condition: match recording.ending() {
+                Some(Ending::Until(text)) => Condition::console(text),
+                Some(Ending::CrashText(text)) => Condition::end().or_crash_text(text),
+                _ => Condition::end(),
+            },
         }
     }
 
@@ -172,6 +180,9 @@ impl Session {
         if observer.wants_sent() {
             self.machine.keep_sent();
         }
+        if course.way == Way::Branch {
+            self.watch_console(&course.condition, &Script::default());
+        }
         let mut counting = false;
         let mut last = None;
         loop {
@@ -236,8 +247,12 @@ impl Session {
         let missed =
             |why: String| Some(Followed::Diverged(Divergence::Missed { wanted: until, found: now, why }));
         match course.way {
-            Way::Branch if ended && now.icount < until.icount => {
-                Some(Followed::End(Some(self.ended(stop.clone()))))
+            Way::Branch
+                if *stop != Stop::Limit && !self.goes_on(stop, &course.condition, &Limits::none()) =>
+            {
+                let ending = self.why_ended(stop.clone(), &course.condition);
+                self.course.event(now, || Event::End(ending.clone()));
+                Some(Followed::End(Some(ending)))
             }
             Way::Same if now > until => missed("it does not pass through that moment".to_owned()),
             Way::Same if ended && now < until => {
@@ -301,10 +316,12 @@ impl Session {
             Event::Drain => {}
             Event::End(ending) => {
                 course.inside = false;
-                // Another run has come as far as the recorded one went, and no further.
-                let ending = if course.way == Way::Branch { &Ending::Limit } else { ending };
-                course.ending = Some(ending.clone());
                 self.take_stop();
+                let ending = &match course.way {
+                    Way::Same => ending.clone(),
+                    Way::Branch => self.end_of_branch(ending, &course.condition, observer)?,
+                };
+                course.ending = Some(ending.clone());
                 if let Some(diverged) =
                     self.ends_as(ending, stop, logged.at).filter(|_| course.way == Way::Same)
                 {
@@ -327,6 +344,31 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    /// Lets another run, which has come as far as the recorded one went, come to an end of the same kind: at most as far
+    /// again.
+    fn end_of_branch<O: Observer>(
+        &mut self,
+        recorded: &Ending,
+        condition: &Condition,
+        observer: &mut O,
+    ) -> Result<Ending, O::Error> {
+        let by_itself = matches!(
+            recorded,
+            Ending::Halted
+                | Ending::PoweredOff
+                | Ending::Reset(_)
+                | Ending::TripleFault(_)
+                | Ending::KernelCrashed(_)
+                | Ending::Until(_)
+                | Ending::CrashText(_)
+        );
+        if !by_itself {
+            return Ok(Ending::Limit);
+        }
+        let limits = Limits::insns(self.icount().saturating_mul(2));
+        self.run_on(&mut Script::default(), condition, &limits, observer)
     }
 
     /// Forgets that a handler has asked for the stop.

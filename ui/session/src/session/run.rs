@@ -127,7 +127,7 @@ impl Session {
         Ok(ending)
     }
 
-    fn run_on<O: Observer>(
+    pub(super) fn run_on<O: Observer>(
         &mut self,
         script: &mut Script,
         condition: &Condition,
@@ -184,13 +184,13 @@ impl Session {
     }
 
     /// Stops the machine at all texts that matter: those of the condition, the kernel's, and the script's.
-    fn watch_console(&mut self, condition: &Condition, script: &Script) {
+    pub(super) fn watch_console(&mut self, condition: &Condition, script: &Script) {
         let given = condition.until.iter().chain(&condition.crash_on).map(String::as_bytes);
         let texts = given.chain(self.crash.text()).chain(script.texts()).map(<[u8]>::to_vec).collect();
         self.machine.watch_console(texts);
     }
 
-    fn goes_on(&self, stop: &Stop, condition: &Condition, limits: &Limits) -> bool {
+    pub(super) fn goes_on(&self, stop: &Stop, condition: &Condition, limits: &Limits) -> bool {
         match stop {
             Stop::Limit => self.icount() < limits.icount,
             Stop::Requested => !self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler),

@@ -1,0 +1,146 @@
+//! `trapline verify`: the recordings of `tests/recordings` give what they must, and what does not is said.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+
+use crate::cli::trapline;
+use tempfile::TempDir;
+use trapline_tests::root;
+
+/// A folder with these recordings, and what is kept beside them.
+fn copy(names: &[&str]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for name in names {
+        for extension in ["tlr", "expect", "out"] {
+            let file = format!("{name}.{extension}");
+            let from = root().join("tests/recordings").join(&file);
+            if from.exists() {
+                std::fs::copy(from, folder.path().join(file)).unwrap();
+            }
+        }
+    }
+    folder
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    std::fs::write(folder.join(name), text).unwrap();
+}
+
+#[test]
+fn the_recordings_of_the_tests_give_what_they_must() {
+    let ran = trapline(&root(), &["verify", "tests/recordings", "--jobs", "2"]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(
+        ran.out.lines().count() >= 30 && ran.out.lines().all(|line| line.starts_with("ok ")),
+        "{}",
+        ran.out
+    );
+    let alone = trapline(&root(), &["verify", "tests/recordings"]);
+    assert_eq!(alone.out, ran.out);
+}
+
+#[test]
+fn an_assertion_that_does_not_hold_is_said_with_what_was_found() {
+    let folder = copy(&["ia32-forks"]);
+    let folder = folder.path();
+    write(
+        folder,
+        "ia32-forks.expect",
+        "# of six forks\nhits == 7 # not so\nhits('fbt::do_exit:entry') == 7\ninsns < 5M\n\
+        ending == 'never'\nrpn_ops('fbt::do_fork:entry') / hits == 3\nconsole contains 'nothing'\n",
+    );
+    let ran = trapline(folder, &["verify", ".", "--junit", "r.xml"]);
+    assert_eq!(ran.code, 5, "{}", ran.err);
+    assert_eq!(
+        ran.out,
+        "FAILED  ./ia32-forks.tlr: the assertion of line 2 does not hold: hits == 7; found 6 and 7; \
+         the assertion of line 5 does not hold: ending == 'never'; it is 'the guest halted'; \
+         the assertion of line 7 does not hold: console contains 'nothing'; it does not show that\n"
+    );
+    let junit = std::fs::read_to_string(folder.join("r.xml")).unwrap();
+    assert!(
+        junit.contains("tests=\"1\" failures=\"1\" errors=\"0\"")
+            && junit.contains("hits == 7; found 6 and 7"),
+        "{junit}"
+    );
+}
+
+#[test]
+fn an_update_changes_the_numbers_and_nothing_else() {
+    let folder = copy(&["ia32-forks"]);
+    let folder = folder.path();
+    let before = std::fs::read(folder.join("ia32-forks.tlr")).unwrap();
+    write(folder, "ia32-forks.expect", "# of six forks\nhits == 7 # not so\ninsns < 5M\n");
+    write(folder, "ia32-forks.out", "nothing\n");
+    let failed = trapline(folder, &["verify", "ia32-forks.tlr"]);
+    assert_eq!(failed.code, 5);
+    assert!(
+        failed.out.contains("--- records, kept\n  +++ records, found\n")
+            && failed.out.contains("\n  -nothing\n"),
+        "{}",
+        failed.out
+    );
+    let updated = trapline(folder, &["verify", "ia32-forks.tlr", "--update"]);
+    assert_eq!((updated.code, updated.out.as_str()), (0, "updated ia32-forks.tlr\n"));
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(text("ia32-forks.expect"), "# of six forks\nhits == 6 # not so\ninsns < 5M\n");
+    assert_eq!(
+        text("ia32-forks.out"),
+        std::fs::read_to_string(root().join("tests/recordings/ia32-forks.out")).unwrap()
+    );
+    assert_eq!(std::fs::read(folder.join("ia32-forks.tlr")).unwrap(), before);
+}
+
+#[test]
+fn a_changed_guest_is_an_error_and_an_update_records_it_anew() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let image = trapline_guests::IA32.image;
+    std::fs::write(folder.join("kernel"), image).unwrap();
+    let recorded = trapline(folder, &["record", "kernel", "-q", "-o", "k.tlr", "--checkpoint-insns", "200K"]);
+    assert_eq!(recorded.code, 0, "{}", recorded.err);
+    assert_eq!(trapline(folder, &["verify", "k.tlr"]).code, 0);
+    // Its text says another name from now on.
+    let mut changed = image.to_vec();
+    let at = changed.windows(7).position(|window| window == b"vmlinux").unwrap();
+    changed[at] = b'V';
+    std::fs::write(folder.join("kernel"), &changed).unwrap();
+    let refused = trapline(folder, &["verify", "k.tlr"]);
+    assert_eq!(refused.code, 7, "{}", refused.out);
+    assert!(
+        refused.out.starts_with("ERROR   k.tlr: the image kernel is not that of the recording: "),
+        "{}",
+        refused.out
+    );
+    let updated = trapline(folder, &["verify", "k.tlr", "--update"]);
+    assert_eq!((updated.code, updated.out.as_str()), (0, "updated k.tlr\n"));
+    assert!(trapline(folder, &["verify", "k.tlr"]).out.starts_with("ok      k.tlr: "));
+}
+
+#[test]
+fn what_cannot_be_tested_is_an_error() {
+    let folder = copy(&["ia32-plain"]);
+    let folder = folder.path();
+    write(folder, "ia32-plain.expect", "speed > 5\n");
+    let wrong = trapline(folder, &["verify", "ia32-plain.tlr"]);
+    assert_eq!(wrong.code, 7);
+    assert!(wrong.out.contains("ia32-plain.expect:1:1: error: a run has no `speed`"), "{}", wrong.out);
+    write(folder, "ia32-plain.expect", "hits('fbt::nothing:entry') == 5\n");
+    let nothing = trapline(folder, &["verify", "ia32-plain.tlr"]);
+    assert!(nothing.out.contains("ia32-plain.expect:1: ") && nothing.code == 7, "{}", nothing.out);
+    assert_eq!(trapline(folder, &["verify", "nowhere.tlr"]).code, 7);
+    std::fs::create_dir(folder.join("empty")).unwrap();
+    assert_eq!(trapline(folder, &["verify", "empty"]).code, 2);
+}
+
+#[test]
+fn a_recording_that_breaks_off_fails() {
+    let folder = copy(&["ia32-plain"]);
+    let path = folder.path().join("ia32-plain.tlr");
+    let file = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &file[..file.len() - 30]).unwrap();
+    let ran = trapline(folder.path(), &["verify", "ia32-plain.tlr"]);
+    assert_eq!(ran.code, 5);
+    assert!(ran.out.contains("the recording breaks off"), "{}", ran.out);
+}

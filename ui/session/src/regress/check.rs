@@ -1,0 +1,338 @@
+//! One test: replays a recording, and checks what it must give.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+
+use trapline_rpn::Diagnostics;
+use trapline_trace::{RecordView, Sink, TextSink};
+
+use super::grammar::{Assertion, Claim, OfProgram, Operator, Quantity, Relation, Value, parse};
+use crate::commands::{Command, CommandError, short_name};
+use crate::ending::Limits;
+use crate::files::{FileError, io_sentence, read_file, text_of};
+use crate::guest::{Guest, GuestBuilder, Places, ReplayError};
+use crate::recording::{Divergence, Recording, RecordingError};
+use crate::replay::OwnPrograms;
+use crate::replies::Reply;
+use crate::session::{Followed, Names, Observer, Session, Way};
+
+/// Widest symbol that the columns of records are laid out for.
+const SYMBOL_WIDTH: usize = 28;
+
+/// A test cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The recording is none.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The recording cannot be replayed here.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// Lines of the expectations are wrong.
+    #[error("{0}")]
+    Expectations(Diagnostics),
+    /// A file cannot be written.
+    #[error("cannot write {}: {}", path.display(), io_sentence(error))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A probe that an assertion names cannot be inserted.
+    #[error("{file}:{line}: {error}")]
+    Probe {
+        /// The file of expectations.
+        file: String,
+        /// The line.
+        line: u32,
+        /// Why it cannot.
+        error: CommandError,
+    },
+}
+
+/// What a test found that is as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    /// Instructions of the run.
+    pub insns: u64,
+    /// Checkpoints that are the same.
+    pub checkpoints: usize,
+    /// Assertions that hold.
+    pub assertions: usize,
+}
+
+/// What is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failed {
+    /// The run is another one.
+    Diverged {
+        /// Where.
+        found: Divergence,
+        /// The console as it was recorded, and as it is.
+        console: (String, String),
+    },
+    /// An assertion does not hold.
+    Assertion {
+        /// The line in the file of expectations.
+        line: u32,
+        /// The assertion.
+        text: String,
+        /// What is found instead.
+        found: String,
+        /// The line that would hold, if another number makes it so.
+        holds: Option<String>,
+    },
+    /// The text of the records is another one: as it was kept, and as it is.
+    Records(String, String),
+    /// The recording ends before the run did.
+    BreaksOff,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Diverged { found, .. } => found.fmt(f),
+            Self::Assertion { line, text, found, .. } => {
+                write!(f, "the assertion of line {line} does not hold: {text}; {found}")
+            }
+            Self::Records(..) => f.write_str("the records are not those that were kept"),
+            Self::BreaksOff => f.write_str(
+                "the recording breaks off: its recorder was ended before the run; record it again",
+            ),
+        }
+    }
+}
+
+/// A recording, and what is kept beside it.
+pub struct Case {
+    pub(super) path: PathBuf,
+    pub(super) recording: Recording,
+    assertions: Vec<Assertion>,
+    /// The text of its records, if that is kept.
+    records: Option<String>,
+}
+
+/// The text of a file, if there is one.
+fn text_beside(path: &Path, extension: &str) -> Result<Option<String>, FileError> {
+    let path = path.with_extension(extension);
+    if path.exists() { text_of(&path, read_file(&path)?).map(Some) } else { Ok(None) }
+}
+
+impl Case {
+    /// Reads a recording, its assertions in a file of the extension `expect`, and its records in one of the extension `out`.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not what it should be.
+    pub fn read(path: &Path) -> Result<Self, CaseError> {
+        let recording = Recording::read(path)?;
+        let expect = path.with_extension("expect").display().to_string();
+        let text = text_beside(path, "expect")?.unwrap_or_default();
+        let assertions = parse(&expect, &text).map_err(CaseError::Expectations)?;
+        let records = text_beside(path, "out")?;
+        Ok(Self { path: path.to_owned(), recording, assertions, records })
+    }
+
+    /// Replays it. Answers what is not as it must be; none if all is.
+    ///
+    /// # Errors
+    /// It cannot be replayed, or a probe that an assertion names is not there.
+    pub fn run(&self, places: &Places) -> Result<Result<Passed, Vec<Failed>>, CaseError> {
+        let guest =
+            GuestBuilder::of_recording(&self.recording, places)?.open().map_err(ReplayError::Guest)?;
+        let mut failed = Vec::new();
+        if !self.recording.is_whole() {
+            failed.push(Failed::BreaksOff);
+        }
+        let (mut session, shown) = self.replay(&guest, &mut failed)?;
+        if let Some(kept) = self.records.as_ref().filter(|kept| **kept != shown) {
+            failed.push(Failed::Records(kept.clone(), shown));
+        }
+        let asked = self.ask(&guest, &session)?;
+        let checkpoints = session.verifier().map_or(0, crate::recording::Verifier::verified);
+        for assertion in &self.assertions {
+            let found = self.check(&assertion.claim, &mut session, asked.as_ref());
+            if let Err(found) = found {
+                let holds = mended(assertion, &mut session, asked.as_ref());
+                let (line, text) = (assertion.line, assertion.text.clone());
+                failed.push(Failed::Assertion { line, text, found, holds });
+            }
+        }
+        let (insns, assertions) = (session.icount(), self.assertions.len());
+        Ok(if failed.is_empty() { Ok(Passed { insns, checkpoints, assertions }) } else { Err(failed) })
+    }
+
+    /// The run itself, and the text of its records.
+    fn replay(&self, guest: &Guest, failed: &mut Vec<Failed>) -> Result<(Session, String), CaseError> {
+        let start = guest.start(self.recording.config().probing.clone());
+        let mut session = start.map_err(ReplayError::Guest)?;
+        session.verify(&self.recording, true);
+        let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
+        let mut shown = Shown::new(self.recording.config().probing.header);
+        // Of all that can be followed only a position may be unknown.
+        let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut shown);
+        if let Ok(Followed::Diverged(found)) = followed {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let console = (text(self.recording.console()), text(&shown.console));
+            failed.push(Failed::Diverged { found, console });
+        }
+        Ok((session, shown.text()))
+    }
+
+    /// A second replay, with the probes that assertions name and the recording does not have.
+    fn ask(&self, guest: &Guest, first: &Session) -> Result<Option<Session>, CaseError> {
+        let mut names = Vec::new();
+        for assertion in &self.assertions {
+            if let Claim::Compare(left, _, right) = &assertion.claim {
+                names_in(left, assertion.line, &mut names);
+                names_in(right, assertion.line, &mut names);
+            }
+        }
+        names.retain(|(name, _)| of_program(first, name).is_none());
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let own = self.recording.own_programs(guest);
+        let start = guest.start(self.recording.config().probing.clone());
+        let mut session = start.map_err(ReplayError::Guest)?;
+        let mut course = self.recording.course(Way::Same, own).with_others();
+        // If that fails, so did the first replay.
+        let _ = session.begin_as(&mut course);
+        let mut done: Vec<String> = Vec::new();
+        for (name, line) in names {
+            if done.contains(&name) {
+                continue;
+            }
+            let file = self.path.with_extension("expect").display().to_string();
+            let inserted = session.apply(Command::clause(&format!("{name} {{ abort }}")));
+            inserted.map_err(|error| CaseError::Probe { file, line, error })?;
+            done.push(name);
+        }
+        let Ok(_) = session.follow(&mut course, None, &Limits::none(), &mut Shown::default());
+        Ok(Some(session))
+    }
+
+    /// What is found instead of what is claimed, if that does not hold.
+    fn check(&self, claim: &Claim, session: &mut Session, asked: Option<&Session>) -> Result<(), String> {
+        match claim {
+            Claim::Console(text) => {
+                let shown = String::from_utf8_lossy(session.console()).contains(text.as_str());
+                if shown { Ok(()) } else { Err("it does not show that".to_owned()) }
+            }
+            Claim::Ending(equal, text) => {
+                let ending = self.recording.ending().map(ToString::to_string).unwrap_or_default();
+                if (ending == *text) == *equal { Ok(()) } else { Err(format!("it is '{ending}'")) }
+            }
+            Claim::Compare(left, relation, right) => {
+                let (left, right) = (evaluate(left, session, asked)?, evaluate(right, session, asked)?);
+                if relation.holds(&left, &right) { Ok(()) } else { Err(format!("found {left} and {right}")) }
+            }
+        }
+    }
+}
+
+/// The assertion with the number that is found, if it says that something equals a number.
+fn mended(assertion: &Assertion, session: &mut Session, asked: Option<&Session>) -> Option<String> {
+    let Claim::Compare(left, Relation::Equal, Value::Number(_)) = &assertion.claim else { return None };
+    let found = evaluate(left, session, asked).ok()?;
+    let (before, _) = assertion.text.split_once("==")?;
+    Some(format!("{before}== {found}"))
+}
+
+/// The probes that a value counts the hits of.
+fn names_in(value: &Value, line: u32, names: &mut Vec<(String, u32)>) {
+    match value {
+        Value::OfProgram(OfProgram::Hits, name) => names.push((name.clone(), line)),
+        Value::Binary(left, _, right) => {
+            names_in(left, line, names);
+            names_in(right, line, names);
+        }
+        Value::Number(_) | Value::Of(_) | Value::OfProgram(OfProgram::RpnOps, _) => {}
+    }
+}
+
+/// Hits and RPN instructions of a program of this name.
+fn of_program(session: &Session, name: &str) -> Option<(u64, u64)> {
+    let programs = session.interposer()?.programs();
+    let named = |known: &str| known == name || short_name(known) == name;
+    programs.iter().find(|program| named(program.name)).map(|program| (program.hits, program.ops))
+}
+
+/// A value; else what is wrong with it.
+fn evaluate(value: &Value, session: &mut Session, asked: Option<&Session>) -> Result<i128, String> {
+    Ok(match value {
+        Value::Number(number) => (*number).into(),
+        Value::Of(quantity) => match quantity {
+            Quantity::Insns => session.icount(),
+            Quantity::VirtualNs => session.core().virtual_ns(),
+            Quantity::Hits => session.stats().hits,
+            Quantity::Records => session.records_noted(),
+            Quantity::Lost => session.counts().lost(),
+            Quantity::Exceptions => session.stats().exceptions,
+        }
+        .into(),
+        Value::OfProgram(OfProgram::RpnOps, name) => match of_program(session, name) {
+            Some((_, ops)) => ops.into(),
+            None => return Err(format!("the recording has no program `{name}`")),
+        },
+        Value::OfProgram(OfProgram::Hits, name) => {
+            let found = of_program(session, name).or_else(|| of_program(asked?, name));
+            found.map(|(hits, _)| hits).unwrap_or_default().into()
+        }
+        Value::Binary(left, operator, right) => {
+            let (left, right) = (evaluate(left, session, asked)?, evaluate(right, session, asked)?);
+            let value = match operator {
+                Operator::Plus => left.checked_add(right),
+                Operator::Minus => left.checked_sub(right),
+                Operator::Times => left.checked_mul(right),
+                Operator::Over => left.checked_div_euclid(right),
+            };
+            value.ok_or_else(|| "a value is too large, or divided by 0".to_owned())?
+        }
+    })
+}
+
+/// Keeps the text of the records and the console.
+pub(super) struct Shown {
+    sink: TextSink<Vec<u8>>,
+    console: Vec<u8>,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self::new(trapline_trace::HeaderItems::default())
+    }
+}
+
+impl Shown {
+    fn new(items: trapline_trace::HeaderItems) -> Self {
+        Self { sink: TextSink::new(Vec::new(), items).with_symbols(SYMBOL_WIDTH), console: Vec::new() }
+    }
+
+    fn text(self) -> String {
+        String::from_utf8_lossy(&self.sink.into_inner()).into_owned()
+    }
+}
+
+impl Observer for Shown {
+    type Error = Infallible;
+
+    fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Infallible> {
+        // Memory takes all that is written.
+        let _ = self.sink.record(record, names);
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<(), Infallible> {
+        let _ = self.sink.reply(&reply.for_sink());
+        Ok(())
+    }
+
+    fn console(&mut self, fresh: &[u8]) -> Result<(), Infallible> {
+        self.console.extend_from_slice(fresh);
+        Ok(())
+    }
+}

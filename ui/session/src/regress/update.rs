@@ -1,0 +1,123 @@
+//! Makes what a test must give what it gives now, after a change that was meant.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::check::{Case, CaseError, Failed};
+use crate::ending::Limits;
+use crate::guest::{GuestBuilder, Places, ReplayError};
+use crate::recording::Recorder;
+use crate::replay::OwnPrograms;
+use crate::session::Way;
+
+impl Case {
+    /// Takes what a run has given for what it must give: records the run anew if it is another one, writes the records'
+    /// text if that is kept, and puts the numbers that were found into assertions that something equals a number. Answers
+    /// what still fails then.
+    ///
+    /// # Errors
+    /// As [`Case::run`], and a file cannot be written.
+    pub fn update(self, places: &Places) -> Result<Vec<Failed>, CaseError> {
+        let mut case = self;
+        let places = Places { changed: true, ..places.clone() };
+        let Err(mut failed) = case.run(&places)? else { return Ok(Vec::new()) };
+        let again = |failed: &Failed| matches!(failed, Failed::Diverged { .. } | Failed::BreaksOff);
+        if failed.iter().any(again) || case.is_of_other_files(&places) {
+            case.record_again(&places)?;
+            case = Self::read(&case.path)?;
+            failed = case.run(&places)?.err().unwrap_or_default();
+        }
+        for failed in &failed {
+            case.take(failed)?;
+        }
+        let case = Self::read(&case.path)?;
+        Ok(case.run(&places)?.err().unwrap_or_default())
+    }
+
+    /// Whether a file of the guest has another content now.
+    fn is_of_other_files(&self, places: &Places) -> bool {
+        let same = Places { changed: false, ..places.clone() };
+        GuestBuilder::of_recording(&self.recording, &same).is_err()
+    }
+
+    /// Records a run with the same inputs at the same instruction counts.
+    fn record_again(&self, places: &Places) -> Result<(), CaseError> {
+        let writing = |path: &Path, error: io::Error| CaseError::Write { path: path.to_owned(), error };
+        let builder = GuestBuilder::of_recording(&self.recording, places)?;
+        let embed = self.recording.brought().0 > 0;
+        let (builder, mut config, blobs) = builder.recorded(embed).map_err(ReplayError::Guest)?;
+        let old = self.recording.config();
+        (config.probing, config.about) = (old.probing.clone(), old.about.clone());
+        config.checkpoint_insns = old.checkpoint_insns;
+        let new = self.path.with_extension("tlr.new");
+        let file = File::create(&new).map_err(|error| writing(&new, error))?;
+        let recorder =
+            Recorder::begin(Box::new(file), &config, &blobs).map_err(|error| writing(&new, error))?;
+        let recorder =
+            if self.recording.changed_pages().is_empty() { recorder } else { recorder.with_pages() };
+        let guest = builder.open().map_err(ReplayError::Guest)?;
+        let mut session = guest.start(config.probing.clone()).map_err(ReplayError::Guest)?;
+        session.record(recorder).map_err(|error| writing(&new, io::Error::other(error)))?;
+        let mut course = self.recording.course(Way::Branch, OwnPrograms::Stay);
+        let mut dropped = super::check::Shown::default();
+        let Ok(_) = session.follow(&mut course, None, &Limits::none(), &mut dropped);
+        session.finish_recording().map_err(|error| writing(&new, error))?;
+        std::fs::rename(&new, &self.path).map_err(|error| writing(&self.path, error))
+    }
+
+    /// Takes what was found for what must be.
+    fn take(&self, failed: &Failed) -> Result<(), CaseError> {
+        match failed {
+            Failed::Records(_, found) => self.write("out", found),
+            Failed::Assertion { line, holds: Some(holds), .. } => {
+                let path = self.path.with_extension("expect");
+                let text = crate::files::text_of(&path, crate::files::read_file(&path)?)?;
+                let lines = (1..).zip(text.lines());
+                let changed =
+                    lines.map(
+                        |(number, kept)| {
+                            if number == *line { replaced(kept, holds) } else { kept.to_owned() }
+                        },
+                    );
+                let changed: Vec<String> = changed.collect();
+                self.write("expect", &(changed.join("\n") + "\n"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, extension: &str, text: &str) -> Result<(), CaseError> {
+        let path = self.path.with_extension(extension);
+        std::fs::write(&path, text).map_err(|error| CaseError::Write { path, error })
+    }
+}
+
+/// The line with another assertion and the comment that it has.
+fn replaced(line: &str, assertion: &str) -> String {
+    let quoted = |c: char| c == '\'' || c == '"';
+    let mut open = None;
+    let comment = line.char_indices().find(|(_, c)| {
+        match open {
+            Some(mark) if mark == *c => open = None,
+            None if quoted(*c) => open = Some(*c),
+            _ => {}
+        }
+        open.is_none() && *c == '#'
+    });
+    match comment.and_then(|(at, _)| line.get(at..)) {
+        Some(comment) => format!("{assertion} {comment}"),
+        None => assertion.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_its_comment() {
+        assert_eq!(replaced("hits('a#b') == 1  # why", "hits('a#b') == 2"), "hits('a#b') == 2 # why");
+        assert_eq!(replaced("insns == 1", "insns == 2"), "insns == 2");
+    }
+}

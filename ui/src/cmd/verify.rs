@@ -1,0 +1,219 @@
+//! `trapline verify`: replays recordings, and checks what each of them must give.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use similar::TextDiff;
+use trapline_session::{Case, CaseError, Failed, FileError, Passed, Places, counted};
+
+use crate::cli::VerifyArgs;
+use crate::failure::{Exit, Failure};
+use crate::talk::Talk;
+
+/// Lines of a difference that are shown at most.
+const SHOWN: usize = 40;
+
+/// What became of one recording.
+struct Outcome {
+    path: PathBuf,
+    result: Result<Result<Passed, Vec<Failed>>, CaseError>,
+    updated: bool,
+    took: Duration,
+}
+
+impl Outcome {
+    fn passed(&self) -> bool {
+        matches!(self.result, Ok(Ok(_)))
+    }
+
+    /// The line that is printed.
+    fn line(&self) -> String {
+        let path = self.path.display();
+        match &self.result {
+            Ok(Ok(_)) if self.updated => format!("updated {path}"),
+            Ok(Ok(passed)) => format!(
+                "ok      {path}: {}, {}, {}",
+                counted(passed.insns, "instruction"),
+                counted(passed.checkpoints as u64, "checkpoint"),
+                counted(passed.assertions as u64, "assertion")
+            ),
+            Ok(Err(failed)) => {
+                let all: Vec<String> = failed.iter().map(ToString::to_string).collect();
+                format!("FAILED  {path}: {}", all.join("; "))
+            }
+            Err(error) => format!("ERROR   {path}: {error}"),
+        }
+    }
+
+    /// What differs, in lines.
+    fn difference(&self) -> String {
+        let mut text = String::new();
+        for failed in self.result.iter().filter_map(|result| result.as_ref().err()).flatten() {
+            let (what, kept, found) = match failed {
+                Failed::Diverged { console: (kept, found), .. } => ("console", kept, found),
+                Failed::Records(kept, found) => ("records", kept, found),
+                _ => continue,
+            };
+            let diff = TextDiff::from_lines(kept, found);
+            let diff = diff
+                .unified_diff()
+                .context_radius(2)
+                .header(&format!("{what}, kept"), &format!("{what}, found"))
+                .to_string();
+            let all = diff.lines().count();
+            for line in diff.lines().take(SHOWN) {
+                let _ = writeln!(text, "  {line}");
+            }
+            if all > SHOWN {
+                let _ = writeln!(text, "  ... {} more", counted((all - SHOWN) as u64, "line"));
+            }
+        }
+        text
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A path is none, or an output cannot be written.
+pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let paths = recordings(&args.paths)?;
+    let outcomes = run_all(&paths, args);
+    for outcome in &outcomes {
+        let text = format!("{}\n{}", outcome.line(), outcome.difference());
+        out.write_all(text.as_bytes()).map_err(Failure::Output)?;
+    }
+    if let Some(path) = &args.junit {
+        std::fs::write(path, junit(&outcomes)).map_err(|error| Failure::writing(Some(path), error))?;
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
+    let good = counted((outcomes.len() - failed) as u64, "recording");
+    talk.note(&format!("{good} verified, {failed} failed"));
+    let unreadable = outcomes.iter().any(|outcome| outcome.result.is_err());
+    let diverged = outcomes.iter().any(|outcome| matches!(outcome.result, Ok(Err(_))));
+    Ok(match (diverged, unreadable) {
+        (true, _) => Exit::Diverged,
+        (false, true) => Exit::BadFile,
+        (false, false) => Exit::Ok,
+    })
+}
+
+/// The recordings that the paths name, folders in the order of names.
+fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            found.push(path.clone());
+            continue;
+        }
+        let mut inside = Vec::new();
+        collect(path, &mut inside)?;
+        if inside.is_empty() {
+            return Err(Failure::Usage(format!("{} holds no recording (*.tlr)", path.display())));
+        }
+        inside.sort();
+        found.extend(inside);
+    }
+    Ok(found)
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |error| Failure::from(FileError::Read { path: folder.to_owned(), error });
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "tlr") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Runs all, so many at a time; answers in the order of the paths.
+fn run_all(paths: &[PathBuf], args: &VerifyArgs) -> Vec<Outcome> {
+    let left: Mutex<VecDeque<(usize, &PathBuf)>> = Mutex::new(paths.iter().enumerate().collect());
+    let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.min(paths.len()) {
+            scope.spawn(|| {
+                // A thread that panicked would have poisoned a lock, and panics do not happen while one is held.
+                while let Some((number, path)) = left.lock().ok().and_then(|mut left| left.pop_front()) {
+                    let outcome = run_one(path, args);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((number, outcome));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn run_one(path: &Path, args: &VerifyArgs) -> Outcome {
+    let from = Instant::now();
+    let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
+    let mut updated = false;
+    let mut run = || {
+        let result = Case::read(path)?.run(&places);
+        if !args.update || matches!(result, Ok(Ok(_))) {
+            return result;
+        }
+        updated = true;
+        let failed = Case::read(path)?.update(&places)?;
+        if failed.is_empty() { Case::read(path)?.run(&places) } else { Ok(Err(failed)) }
+    };
+    let result = run();
+    Outcome { path: path.to_owned(), result, updated, took: from.elapsed() }
+}
+
+/// The results as JUnit XML.
+fn junit(outcomes: &[Outcome]) -> String {
+    let count = |holds: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| holds(outcome)).count();
+    let failures = count(|outcome| matches!(outcome.result, Ok(Err(_))));
+    let errors = count(|outcome| outcome.result.is_err());
+    let took: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"trapline\" tests=\"{}\" failures=\"{failures}\" \
+         errors=\"{errors}\" time=\"{:.3}\">\n",
+        outcomes.len(),
+        took.as_secs_f64()
+    );
+    for outcome in outcomes {
+        let name = escaped(&outcome.path.display().to_string());
+        let seconds = outcome.took.as_secs_f64();
+        let _ =
+            write!(text, "  <testcase classname=\"trapline.verify\" name=\"{name}\" time=\"{seconds:.3}\"");
+        let (line, more) = (escaped(&outcome.line()), escaped(&outcome.difference()));
+        let _ = match &outcome.result {
+            Ok(Ok(_)) => writeln!(text, "/>"),
+            Ok(Err(_)) => writeln!(text, "><failure message=\"{line}\">{more}</failure></testcase>"),
+            Err(_) => writeln!(text, "><error message=\"{line}\"/></testcase>"),
+        };
+    }
+    text.push_str("</testsuite>\n");
+    text
+}
+
+/// A text as XML has it. What XML cannot have becomes a question mark.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
