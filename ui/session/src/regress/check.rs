@@ -50,7 +50,7 @@ pub enum CaseError {
         /// The line.
         line: u32,
         /// Why it cannot.
-        error: CommandError,
+        error: Box<CommandError>,
     },
 }
 
@@ -208,7 +208,7 @@ impl Case {
             }
             let file = self.path.with_extension("expect").display().to_string();
             let inserted = session.apply(Command::clause(&format!("{name} {{ abort }}")));
-            inserted.map_err(|error| CaseError::Probe { file, line, error })?;
+            inserted.map_err(|error| CaseError::Probe { file, line, error: Box::new(error) })?;
             done.push(name);
         }
         let Ok(_) = session.follow(&mut course, None, &Limits::none(), &mut Shown::default());
