@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process;
 use std::time::Duration;
 use trapline_emu::Stop;
-use trapline_session::{Command, Condition, Ending, Limits, Session};
+use trapline_session::{Command, Condition, Ending, Limits, SavedSession, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, MEM};
 use trapline_tests::linux::{Linux, STRESS_LINES};
 use trapline_tests::root;
@@ -148,15 +148,15 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
 }
 
 /// CPU seconds of a session's run to the text, with a snapshot every `every` instructions of which the last [`KEPT`] are
-/// kept.
-fn laddered(session: &mut Session, every: u64) -> Result<f64, Box<dyn Error>> {
+/// kept; and they.
+fn laddered(session: &mut Session, every: u64) -> Result<(f64, VecDeque<SavedSession>), Box<dyn Error>> {
     let start = cpu_seconds();
     let mut ladder = VecDeque::new();
     loop {
         let next = session.icount().saturating_add(every).min(LINUX_LIMIT);
         match session.run_until(&Condition::console(BOOTED), &Limits::insns(next).in_passing()) {
             Ending::Limit if next < LINUX_LIMIT => {}
-            Ending::Until(_) => return Ok(cpu_seconds() - start),
+            Ending::Until(_) => return Ok((cpu_seconds() - start, ladder)),
             other => return Err(format!("Linux ended: {other}").into()),
         }
         if ladder.len() == KEPT {
@@ -167,7 +167,8 @@ fn laddered(session: &mut Session, every: u64) -> Result<f64, Box<dyn Error>> {
 }
 
 /// A boot of a session with many snapshots against one without, in turn; with probes on every function that `clause` names.
-fn snapshots(boot: &LinuxBoot, clause: Option<&str>, rounds: usize) -> Result<Row, Box<dyn Error>> {
+/// And going back from each of the snapshots to the one before.
+fn snapshots(boot: &LinuxBoot, clause: Option<&str>, rounds: usize) -> Result<[Row; 2], Box<dyn Error>> {
     let session = || -> Result<Session, Box<dyn Error>> {
         let mut session = boot.session()?;
         if let Some(clause) = clause {
@@ -175,16 +176,23 @@ fn snapshots(boot: &LinuxBoot, clause: Option<&str>, rounds: usize) -> Result<Ro
         }
         Ok(session)
     };
-    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    let (mut times, mut ratios, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let plain = laddered(&mut session()?, LINUX_LIMIT)?;
-        let seconds = laddered(&mut session()?, EVERY)?;
+        let (plain, _) = laddered(&mut session()?, LINUX_LIMIT)?;
+        let mut session = session()?;
+        let (seconds, ladder) = laddered(&mut session, EVERY)?;
         times.push(seconds);
         ratios.push(seconds / plain);
+        let start = cpu_seconds();
+        for saved in ladder.iter().rev() {
+            session.restore(saved)?;
+        }
+        backs.push((cpu_seconds() - start) * 1e6 / ladder.len().max(1) as f64);
     }
     let probed = clause.map(|clause| format!(", probed by {clause}")).unwrap_or_default();
     let row = Row::plain(format!("   a snapshot every 1,000,000 instructions{probed}"), median(times), "s");
-    Ok(row.against(median(ratios), "boot without", Target::AtMost(SNAPSHOT_BOUND)))
+    let row = row.against(median(ratios), "boot without", Target::AtMost(SNAPSHOT_BOUND));
+    Ok([row, Row::plain(format!("   going back by one of them{probed}"), median(backs), "us")])
 }
 
 /// Rows of one kernel's boot.
@@ -196,8 +204,8 @@ pub fn boot(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let initrd = format!("initramfs-{}.cpio.gz", linux.arch);
     let mut rows = against_qemu(linux, &boot, &initrd, BOOTED, rounds)?;
     rows.push(armed(&boot, rounds)?);
-    rows.push(snapshots(&boot, None, rounds)?);
-    rows.push(snapshots(&boot, Some("fbt::vfs_*:"), rounds)?);
+    rows.extend(snapshots(&boot, None, rounds)?);
+    rows.extend(snapshots(&boot, Some("fbt::vfs_*:"), rounds)?);
     Ok(rows)
 }
 
