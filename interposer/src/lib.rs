@@ -20,8 +20,8 @@ mod sites;
 mod sources;
 
 pub use hit::{
-    CoreFile, Interposer, InterposerConfig, Output, PointView, ProbeNames, ProgramView, SavedInterposer,
-    StoredInterposer, StoredInterposerError, SymbolNames,
+    CoreFile, Interposer, InterposerConfig, NotedHit, Output, PointView, ProbeNames, ProgramView,
+    SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames,
 };
 pub use model::{
     Arguments, Clock, Definition, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,

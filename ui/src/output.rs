@@ -155,6 +155,11 @@ impl<'a> Outputs<'a> {
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
     }
 
+    /// Says something to whoever is there.
+    pub fn say(&self, text: &str) {
+        self.talk.note(text);
+    }
+
     fn writing(&self, error: io::Error) -> Failure {
         Failure::writing(self.records.as_deref(), error)
     }

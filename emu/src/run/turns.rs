@@ -92,8 +92,8 @@ impl Core {
         self.alarm = at;
     }
 
-    /// Where the run is.
-    pub(crate) fn moment(&self) -> Moment {
+    /// Where the run is. In a trap and an access that is told of: at the boundary that the state is of.
+    pub fn moment(&self) -> Moment {
         let clock = &self.cpu.hot.clock;
         let (at, delivered) = self.delivered;
         let delivered = if at == clock.icount { delivered } else { 0 };

@@ -36,7 +36,7 @@ impl Interposer {
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let first = self.inserted.probes.len();
-        let awaited = self.stops.after.is_some();
+        let awaited = self.awaits_hits();
         let id = self.inserted.push(Arc::new(definition), &mut self.filters, awaited);
         self.sources.modules.note_points(first, &self.inserted.probes);
         let mut users = Vec::new();

@@ -116,7 +116,7 @@ impl Interposer {
             }
         }
         if outcome.remove || exhausted {
-            self.last_hit(index, run, before.is_some(), &outcome);
+            self.last_hit(core, index, run, before.is_some(), &outcome);
         }
     }
 
@@ -170,7 +170,9 @@ impl Interposer {
     fn last_hit_without_site(&mut self, core: &mut Core, index: u32, outcome: &Outcome) {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         let id = ProgramId(probe.program as usize);
-        if outcome.remove || probe.run >= probe.rest.maxhits {
+        let expired = outcome.remove || probe.run >= probe.rest.maxhits;
+        self.note_hit(core, index, id);
+        if expired {
             self.disable(core, index as usize);
         }
         self.stops.count(outcome);

@@ -40,6 +40,7 @@ use life::{Hit, Origin, ParkedHits, Stage, Why};
 use process::Filters;
 use record::{Recorder, accessed};
 use stacks::Stacks;
+pub use stops::NotedHit;
 use stops::Stops;
 use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_os::OsProfile;
@@ -85,6 +86,8 @@ pub struct Interposer {
     recorder: Recorder,
     /// State.
     stops: Stops,
+    /// Hits that were noted for whoever looks for them; neither state nor configuration.
+    noted: Option<Vec<NotedHit>>,
     /// State.
     stats: Stats,
 }
@@ -259,6 +262,7 @@ impl Interposer {
                 trace: Vec::new(),
             },
             stops: Stops::default(),
+            noted: None,
             stats: Stats::default(),
         }
     }

@@ -158,7 +158,8 @@ impl Interposer {
             }
         }
         self.sites.restore(core, &saved.sites);
-        self.inserted.restore(&saved.programs, &mut self.filters, self.stops.after.is_some());
+        let awaited = self.awaits_hits();
+        self.inserted.restore(&saved.programs, &mut self.filters, awaited);
         self.sources.modules.clone_from(&saved.modules);
         self.sources.user.clone_from(&saved.user);
         self.sources.words.clone_from(&saved.words);

@@ -4,7 +4,7 @@ use super::Interposer;
 use super::life::Due;
 use crate::model::{Program, ProgramId};
 use serde::{Deserialize, Serialize};
-use trapline_emu::{Core, Stop};
+use trapline_emu::{Core, Moment, Stop};
 use trapline_rpn::Outcome;
 
 /// Stops that are asked for, and that have happened.
@@ -18,6 +18,17 @@ pub(super) struct Stops {
     pub after: Option<u64>,
     /// How many there have been.
     pub counted: u64,
+}
+
+/// A handler has run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedHit {
+    /// Of this program.
+    pub program: ProgramId,
+    /// At this probe, as records count them.
+    pub probe: u32,
+    /// When: the moment that its record has.
+    pub at: Moment,
 }
 
 impl Stops {
@@ -57,6 +68,35 @@ impl Interposer {
         self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);
     }
 
+    /// From now on notes each hit for [`Interposer::take_noted`]. This is no part of what is saved.
+    pub fn note_hits(&mut self) {
+        self.noted = Some(Vec::new());
+        self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);
+    }
+
+    /// The hits that were noted since the last call. A hit whose instruction has faulted is noted again when it is tried
+    /// again.
+    pub fn take_noted(&mut self) -> Vec<NotedHit> {
+        self.noted.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Notes no more hits. To be called before a state is gone back to.
+    pub fn note_no_hits(&mut self) {
+        self.noted = None;
+    }
+
+    /// Whether each hit is looked at closely.
+    pub(super) fn awaits_hits(&self) -> bool {
+        self.stops.after.is_some() || self.noted.is_some()
+    }
+
+    /// Notes a hit, if hits are noted.
+    pub(super) fn note_hit(&mut self, core: &Core, probe: u32, program: ProgramId) {
+        if let Some(noted) = &mut self.noted {
+            noted.push(NotedHit { program, probe, at: core.moment() });
+        }
+    }
+
     /// How many hits [`Interposer::stop_after_hits`] asked for, when there have been so many.
     pub fn enough_hits(&self) -> Option<u64> {
         self.stops.after.filter(|after| self.stops.counted >= *after)
@@ -75,7 +115,9 @@ impl Interposer {
     /// A hit that reached its probe's limit, or whose handler asked to be removed. `run` says which run of the probe it
     /// is, and `retry` whether it was counted before.
     #[cold]
-    pub(super) fn last_hit(&mut self, index: u32, run: u64, retry: bool, outcome: &Outcome) {
+    pub(super) fn last_hit(&mut self, core: &Core, index: u32, run: u64, retry: bool, outcome: &Outcome) {
+        let Some(probe) = self.inserted.probes.get(index as usize) else { return };
+        self.note_hit(core, index, ProgramId(probe.program as usize));
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         if outcome.remove || run >= probe.rest.maxhits {
             self.hit.rare = true;

@@ -31,7 +31,8 @@
 //! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
 //! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
 //! is loaded, what runs), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as a value in a file),
-//! `guest` (from files to a machine), `script`, `session`, `replay`, `regress`.
+//! `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a session that can be gone
+//! back and forth in).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -54,6 +55,7 @@ mod replies;
 mod script;
 mod session;
 mod snapshot_error;
+mod timeline;
 mod versioned;
 
 pub use commands::{Command, CommandError, InputLine, Selection};
@@ -87,8 +89,9 @@ pub use session::{
     TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
+pub use timeline::{Applied, Arrival, Found, HISTORY_MEM, History, Met, StopPoint, Timeline, TravelError};
 pub use trapline_emu::platform::PlatformKind;
-pub use trapline_emu::{Digest, SnapshotMismatch};
+pub use trapline_emu::{Digest, SnapshotMismatch, Watch, WatchKind};
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
 pub use versioned::{VERSION, Versioned};

@@ -26,7 +26,7 @@ impl Command {
     }
 
     /// Whether it is about programs, or asks for something: without the programs the run is the same without it.
-    fn is_about_programs(&self) -> bool {
+    pub fn is_about_programs(&self) -> bool {
         let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. });
         let asks = matches!(self, Self::Query | Self::GetVars { .. } | Self::List { .. });
         self.inserts() || acts || asks

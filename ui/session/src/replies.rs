@@ -56,6 +56,35 @@ pub enum Reply {
         #[serde(skip)]
         lines: Vec<String>,
     },
+    /// Where a timeline is.
+    Place {
+        /// The instruction count.
+        icount: u64,
+        /// Linear address of the instruction that comes.
+        ip: u64,
+        /// Its symbol.
+        symbol: Option<String>,
+        /// It, disassembled.
+        instruction: Option<String>,
+        /// The task that runs.
+        pid: Option<u32>,
+        /// Its name.
+        task: Option<String>,
+        /// Whether it is the end of what is known.
+        end: bool,
+        /// The same as lines of text.
+        #[serde(skip)]
+        lines: Vec<String>,
+    },
+    /// What is shown as lines alone.
+    Lines {
+        /// The instruction count.
+        icount: u64,
+        /// What was asked for: the command's word for it.
+        action: String,
+        /// The lines.
+        lines: Vec<String>,
+    },
 }
 
 /// How many probes a description matched.
@@ -139,7 +168,7 @@ impl Reply {
             Self::Action { .. } => Vec::new(),
             Self::Query { icount, programs } => query_lines(*icount, programs),
             Self::GetVars { icount, programs, gv } => variable_lines(*icount, programs, gv),
-            Self::List { lines, .. } => lines.clone(),
+            Self::List { lines, .. } | Self::Place { lines, .. } | Self::Lines { lines, .. } => lines.clone(),
         }
     }
 

@@ -38,9 +38,13 @@ pub struct ReplayArgs {
     /// Stop at this position: an instruction count, hit:N, end or end-N
     #[arg(long, value_name = "POSITION", help_heading = "Course of the run")]
     pub to: Option<Position>,
-    /// Go to this position, then carry out the actions of scripts that standard input has, one a line
+    /// Go to this position, then carry out what standard input has, one command a line: actions of scripts, and those that
+    /// go back and forth (docs/travel.md)
     #[arg(long, value_name = "POSITION", conflicts_with = "to", help_heading = "Course of the run")]
     pub at: Option<Position>,
+    /// Memory for the states of the run that --at travels by [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size, requires = "at", help_heading = "Course of the run")]
+    pub history_mem: Option<u64>,
     /// Insert the probes of -n and -p at this position [default: the beginning]
     #[arg(long, value_name = "POSITION", help_heading = "Probes")]
     pub from: Option<Position>,

@@ -16,4 +16,5 @@ pub mod replay;
 mod report;
 pub mod run;
 pub mod trace;
+mod travel;
 pub mod verify;

@@ -10,17 +10,21 @@ use crate::talk::Talk;
 
 const PROMPT: &str = "trapline> ";
 
+/// What carries out lines.
+pub trait Shell {
+    /// Carries out a line, which has this number; whether more may follow.
+    ///
+    /// # Errors
+    /// The line is wrong, or an output cannot be written.
+    fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure>;
+}
+
 /// Carries out the lines of standard input, to its end or to `stop`. A line that is wrong is said and passed over; answers
 /// `false` if there was one.
 ///
 /// # Errors
 /// An output that cannot be written.
-pub fn shell(
-    session: &mut Session,
-    source: &SourceOptions,
-    outputs: &mut Outputs<'_>,
-    talk: &Talk,
-) -> Result<bool, Failure> {
+pub fn shell(shell: &mut dyn Shell, outputs: &mut Outputs<'_>, talk: &Talk) -> Result<bool, Failure> {
     let (stdin, mut right) = (std::io::stdin(), true);
     let prompts = stdin.is_terminal();
     for number in 1.. {
@@ -33,7 +37,7 @@ pub fn shell(
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        match act(session, source, (number, line.trim_end()), outputs) {
+        match shell.act(number, line.trim_end(), outputs) {
             Ok(true) => {}
             Ok(false) => break,
             Err(failure @ (Failure::Write { .. } | Failure::Output(_))) => return Err(failure),
@@ -46,16 +50,20 @@ pub fn shell(
     Ok(right)
 }
 
-/// Carries out a line; whether more may follow.
-fn act(
-    session: &mut Session,
-    source: &SourceOptions,
-    (number, line): (u32, &str),
-    outputs: &mut Outputs<'_>,
-) -> Result<bool, Failure> {
-    let Some(command) = Command::parse("standard input", number, line, source)? else { return Ok(true) };
-    let stops = command.stops();
-    let reply = session.apply(command)?;
-    trapline_session::Observer::reply(outputs, &reply)?;
-    Ok(!stops)
+/// A shell with the actions of scripts.
+pub struct Actions<'a> {
+    pub session: &'a mut Session,
+    pub source: &'a SourceOptions,
+}
+
+impl Shell for Actions<'_> {
+    fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
+        let Some(command) = Command::parse("standard input", number, line, self.source)? else {
+            return Ok(true);
+        };
+        let stops = command.stops();
+        let reply = self.session.apply(command)?;
+        trapline_session::Observer::reply(outputs, &reply)?;
+        Ok(!stops)
+    }
 }

@@ -6,16 +6,18 @@ use std::time::Instant;
 
 use serde_json::Value;
 use trapline_session::{
-    Command, Ending, Followed, Guest, GuestBuilder, Limits, OwnPrograms, Places, Position, Probing,
-    RecordedCourse, Recorder, Recording, Session, SourceOptions, Way, counted,
+    Command, Ending, Followed, Guest, GuestBuilder, HISTORY_MEM, Limits, Observer, OwnPrograms, Places,
+    Position, Probing, RecordedCourse, Recorder, Recording, Session, SourceOptions, Timeline, Way, counted,
 };
 use trapline_trace::RunInfo;
 
 use super::insert::{insert_all, probing};
 use super::only::Only;
+use super::position::Actions;
 use super::report::{self, Ended};
 use super::run::{ask, begin_recording, bits, with_observe_only};
-use super::{info, position};
+use super::travel::Travel;
+use super::{info, position, travel};
 use crate::cli::{RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Outputs, choose};
@@ -161,14 +163,48 @@ impl<'a> Replay<'a> {
 
     /// Goes where it is to go, and does there what standard input says.
     fn go(&mut self, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {
+        let wrong = || Failure::Usage("a line of standard input was not carried out".to_owned());
+        if let Some(at) = self.args.at.filter(|_| self.travels(outputs)) {
+            return if self.travel(at, outputs)? { Ok(Followed::Reached) } else { Err(wrong()) };
+        }
         let followed = self.follow(self.args.to.or(self.args.at), outputs)?;
         if self.args.at.is_none() || followed != Followed::Reached {
             return Ok(followed);
         }
-        if !position::shell(&mut self.session, self.source, outputs, self.talk)? {
-            return Err(Failure::Usage("a line of standard input was not carried out".to_owned()));
+        let mut shell = Actions { session: &mut self.session, source: self.source };
+        if !position::shell(&mut shell, outputs, self.talk)? {
+            return Err(wrong());
         }
         if self.args.branch.is_some() { self.follow(None, outputs) } else { Ok(followed) }
+    }
+
+    /// Whether one can travel from `--at`: not in a run that is recorded or verified, nor where what is shown is a part of
+    /// what is recorded, or goes out of a serial port byte by byte.
+    fn travels(&self, outputs: &Outputs<'_>) -> bool {
+        let args = self.args;
+        let plain = args.branch.is_none() && !args.verify && args.from.is_none() && !outputs.wants_sent();
+        plain && (self.own == OwnPrograms::LeftOut || !args.probes.any())
+    }
+
+    /// Goes to a position and travels from there; whether each line was carried out.
+    fn travel(&mut self, at: Position, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
+        let own = self.own;
+        let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
+        // The timeline owns its session meanwhile.
+        let session = std::mem::replace(&mut self.session, self.guest.start(self.probing.clone())?);
+        let memory = self.args.history_mem.unwrap_or(HISTORY_MEM);
+        let timeline = Timeline::of(session, self.recording, keep, memory).map_err(travel::failure)?;
+        let mut shell = Travel { timeline, source: self.source };
+        let went = shell.timeline.goto_telling(at, outputs)?;
+        let right = match went.map_err(travel::failure) {
+            Ok(_) => {
+                shell.timeline.session_mut().tell_waiting(outputs)?;
+                position::shell(&mut shell, outputs, self.talk)
+            }
+            Err(failure) => Err(failure),
+        };
+        self.session = shell.timeline.into_session();
+        right
     }
 
     fn follow(&mut self, to: Option<Position>, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {

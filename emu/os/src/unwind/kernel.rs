@@ -78,6 +78,8 @@ pub struct KernelFrame {
     pub ip: u64,
     /// Whether the instruction at `ip` is about to run: it is the one that was interrupted, not one that a call returns to.
     pub exact: bool,
+    /// The stack pointer there, as far as it is known: behind the return address that leads there.
+    pub sp: Option<u64>,
 }
 
 impl KernelFrame {
@@ -89,7 +91,7 @@ impl KernelFrame {
 
 impl State {
     fn kernel_frame(&self) -> KernelFrame {
-        KernelFrame { ip: self.ip, exact: self.exact }
+        KernelFrame { ip: self.ip, exact: self.exact, sp: self.sp() }
     }
 }
 

@@ -27,6 +27,8 @@ pub struct UserFrame {
     pub ip: u64,
     /// Whether the instruction at `ip` is about to run.
     pub exact: bool,
+    /// The stack pointer there, as far as it is known.
+    pub sp: Option<u64>,
     /// The path of the file that is mapped there, and the address that the file's offset 0 would have.
     pub file: Option<(Arc<str>, u64)>,
 }
@@ -120,7 +122,7 @@ impl Unwinder {
         let space = Space::of(core, profile, &self.programs.fixed);
         let frame = |state: &State| {
             let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
-            UserFrame { ip: state.ip, exact: state.exact, file }
+            UserFrame { ip: state.ip, exact: state.exact, sp: state.sp(), file }
         };
         let memory = Linear { core, wide };
         let in_user_mode = core.env().cpl() == 3;

@@ -9,6 +9,8 @@ mod run;
 mod saved;
 #[cfg(test)]
 mod saved_tests;
+mod scout;
+mod travel;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -33,6 +35,9 @@ pub use names::Names;
 pub use no_hits::{NoHits, Reason};
 pub use run::Observer;
 pub use saved::SavedSession;
+pub(crate) use scout::Search;
+pub use scout::{Met, StopPoint};
+pub use travel::Caller;
 
 use saved::Origin;
 use waiting::Waiting;

@@ -9,6 +9,7 @@ use trapline_emu::{Moment, SentByte, Stop, TrapInterposer};
 use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
+use super::scout::{Scout, Search};
 use super::{Names, Session};
 use crate::ending::{Condition, Ending, Limits};
 use crate::recording::Event;
@@ -268,12 +269,30 @@ impl Session {
     /// Runs to the next slice's end, to `limit`, or to the moment `until`; whether it has come to where it would have
     /// stopped without these.
     pub(super) fn slice(&mut self, limit: u64, until: Option<Moment>) -> (Stop, bool) {
+        self.slice_through(limit, until, None)
+    }
+
+    /// As [`Session::slice`], with a search on the way.
+    pub(super) fn slice_through(
+        &mut self,
+        limit: u64,
+        until: Option<Moment>,
+        search: Option<&mut Search>,
+    ) -> (Stop, bool) {
         let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
         let next = (self.icount() / size + 1).saturating_mul(size);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
-        let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
-        let stop = self.course.run(&mut self.machine, lent, next.min(limit), until);
+        let stop = match search {
+            None => {
+                let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
+                self.course.run(&mut self.machine, lent, next.min(limit), until)
+            }
+            Some(search) => {
+                let mut scout = Scout::new(self.interposer.as_mut(), search);
+                self.course.run(&mut self.machine, Some(&mut scout), next.min(limit), until)
+            }
+        };
         let whole = self.machine.icount() >= next;
         let Some(interposer) = &mut self.interposer else { return (stop, whole) };
         let ticked = interposer.tick(self.machine.core_mut());

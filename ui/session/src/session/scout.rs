@@ -1,0 +1,223 @@
+//! A scout: stands between the machine and the interposer, and notes where a stop point is met.
+//!
+//! It passes on everything else. It is only used on a state that is gone back from afterwards, so nothing that it does
+//! needs to be undone but its watches, which [`Session::scouted`](super::Session::scouted) ends.
+
+use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit};
+use trapline_interposer::{Interposer, NotedHit, ProgramId};
+
+/// The first identifier of a stop point's watch; those of the interposer are numbers of sites and probes.
+const FIRST_ID: u32 = 0xffff_0000;
+
+/// Where a run is to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopPoint {
+    /// An instruction in this range is about to be executed, or memory or a port in it has been accessed.
+    Watch(Watch),
+    /// A handler of any program runs.
+    AnyHit,
+    /// A handler of these programs runs.
+    HitOf(Vec<ProgramId>),
+}
+
+/// A further condition of a stop point, on the state in which it is met.
+pub type Accepts = Box<dyn Fn(&Core) -> bool>;
+
+/// A stop point was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Met {
+    /// When: before the instruction for an execution and a probe's site, behind it for an access.
+    pub at: Moment,
+    /// The number of the stop point.
+    pub point: usize,
+}
+
+/// What a scout looks for, and what it has met.
+pub struct Search {
+    points: Vec<StopPoint>,
+    accepts: Option<Accepts>,
+    /// What is met here or earlier does not count.
+    after: Option<Moment>,
+    /// What is met here or later does not count.
+    before: Option<Moment>,
+    /// Whether the first one suffices.
+    first: bool,
+    found: Option<Met>,
+}
+
+impl Search {
+    /// The first that is met after a moment.
+    pub fn first_after(points: Vec<StopPoint>, after: Option<Moment>) -> Self {
+        Self { points, accepts: None, after, before: None, first: true, found: None }
+    }
+
+    /// The last that is met before a moment.
+    pub fn last_before(points: Vec<StopPoint>, before: Moment) -> Self {
+        Self { before: Some(before), first: false, ..Self::first_after(points, None) }
+    }
+
+    /// Only where the state is one that is wanted.
+    #[must_use]
+    pub fn accepting(mut self, accepts: Accepts) -> Self {
+        self.accepts = Some(accepts);
+        self
+    }
+
+    /// What was found.
+    pub fn found(&self) -> Option<Met> {
+        self.found
+    }
+
+    /// Whether nothing more is to be looked for.
+    pub fn is_over(&self) -> bool {
+        self.first && self.found.is_some()
+    }
+
+    /// Begins to look, in the state that the run goes on from.
+    pub fn begin(&self, core: &mut Core) {
+        for (id, watch) in self.watches() {
+            core.watch(id, watch);
+        }
+    }
+
+    /// Whether hits of probes are looked for.
+    pub fn wants_hits(&self) -> bool {
+        self.points.iter().any(|point| !matches!(point, StopPoint::Watch(_)))
+    }
+
+    /// The watches end.
+    pub fn end(&self, core: &mut Core) {
+        for (id, watch) in self.watches() {
+            core.unwatch(id, watch.kind);
+        }
+    }
+
+    fn watches(&self) -> Vec<(u32, Watch)> {
+        let watch = |(id, point): (u32, &StopPoint)| match point {
+            StopPoint::Watch(watch) => Some((id, *watch)),
+            _ => None,
+        };
+        (FIRST_ID..).zip(&self.points).filter_map(watch).collect()
+    }
+
+    /// A stop point is met in this state.
+    fn met(&mut self, core: &mut Core, point: usize) {
+        if self.accepts.as_ref().is_none_or(|accepts| accepts(core))
+            && self.note(core.moment(), point)
+            && self.first
+        {
+            core.finish(Stop::Requested);
+        }
+    }
+
+    /// A stop point is met; whether that counts.
+    fn note(&mut self, at: Moment, point: usize) -> bool {
+        let behind = self.after.is_none_or(|after| at > after);
+        let ahead = self.before.is_none_or(|before| at < before);
+        let sooner = self.found.is_none_or(|found| if self.first { at < found.at } else { at >= found.at });
+        let counts = behind && ahead && sooner;
+        if counts {
+            self.found = Some(Met { at, point });
+        }
+        counts
+    }
+
+    /// Handlers have run.
+    pub fn hits(&mut self, noted: &[NotedHit]) {
+        for hit in noted {
+            let of = |point: &StopPoint| match point {
+                StopPoint::AnyHit => true,
+                StopPoint::HitOf(programs) => programs.contains(&hit.program),
+                StopPoint::Watch(_) => false,
+            };
+            if let Some(point) = self.points.iter().position(of) {
+                self.note(hit.at, point);
+            }
+        }
+    }
+}
+
+/// See the module.
+pub struct Scout<'a> {
+    interposer: Option<&'a mut Interposer>,
+    search: &'a mut Search,
+}
+
+impl<'a> Scout<'a> {
+    pub fn new(interposer: Option<&'a mut Interposer>, search: &'a mut Search) -> Self {
+        Self { interposer, search }
+    }
+
+    fn pass<T>(&mut self, call: impl FnOnce(&mut Interposer) -> T) -> Option<T> {
+        self.interposer.as_deref_mut().map(call)
+    }
+}
+
+impl TrapInterposer for Scout<'_> {
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        match trap.patch.checked_sub(FIRST_ID) {
+            Some(point) if trap.vector == 1 => {
+                self.search.met(core, point as usize);
+                Verdict::Declined
+            }
+            _ => self.pass(|i| i.trap(core, trap)).unwrap_or(Verdict::Declined),
+        }
+    }
+
+    fn exception(&mut self, core: &mut Core, vector: u8, at: u64) -> bool {
+        self.pass(|i| i.exception(core, vector, at)).unwrap_or(false)
+    }
+
+    fn returned(&mut self, core: &mut Core) {
+        self.pass(|i| i.returned(core));
+    }
+
+    fn interrupting(&mut self, core: &mut Core) {
+        self.pass(|i| i.interrupting(core));
+    }
+
+    fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {
+        self.pass(|i| i.stub(core, number)).unwrap_or(Verdict::Declined)
+    }
+
+    fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
+        match hit.id.checked_sub(FIRST_ID) {
+            Some(point) => self.search.met(core, point as usize),
+            None => {
+                self.pass(|i| i.watched(core, hit));
+            }
+        }
+    }
+
+    fn faulted(&mut self, core: &mut Core) {
+        self.pass(|i| i.faulted(core));
+    }
+
+    fn interrupted(&mut self, core: &mut Core) {
+        self.pass(|i| i.interrupted(core));
+    }
+
+    fn settled(&mut self, core: &mut Core) {
+        self.pass(|i| i.settled(core));
+    }
+
+    fn page_rewritten(&mut self, core: &mut Core, paddr: u64) {
+        self.pass(|i| i.page_rewritten(core, paddr));
+    }
+
+    fn code_page(&mut self, core: &mut Core, paddr: u64) {
+        self.pass(|i| i.code_page(core, paddr));
+    }
+
+    fn wants_code_pages(&self) -> bool {
+        self.interposer.as_ref().is_some_and(|i| i.wants_code_pages())
+    }
+
+    fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
+        self.pass(|i| i.user_code(core, page, paddr)).flatten()
+    }
+
+    fn wants_user_code(&self) -> bool {
+        self.interposer.as_ref().is_some_and(|i| i.wants_user_code())
+    }
+}

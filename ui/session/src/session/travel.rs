@@ -1,0 +1,205 @@
+//! What a timeline needs of a session: to be saved and gone back to without a word to a recorder, and to be driven
+//! stretch by stretch, with something looked for on the way or not.
+
+use trapline_emu::{Moment, Stop};
+use trapline_interposer::{Interposer, Output, ProgramId};
+
+use super::run::Keep;
+use super::scout::Search;
+use super::{Observer, SavedSession, Session};
+use crate::commands::{CommandError, short_name};
+use crate::ending::{Condition, Ending};
+use crate::snapshot_error::SnapshotError;
+
+/// The caller of the function that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The return address.
+    pub ip: u64,
+    /// The stack pointer behind the return.
+    pub sp: u64,
+    /// CR3 of a program, whose addresses are its own; none of the kernel.
+    pub space: Option<u64>,
+    /// Bytes of a return address.
+    pub word: u64,
+}
+
+impl Session {
+    /// The moment of the run.
+    pub fn moment(&self) -> Moment {
+        self.machine.moment()
+    }
+
+    /// Whether a recorder or a verifier notes the run, which then must go straight on.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.course.is_noted()
+    }
+
+    /// Saves the session, with no number in a recording.
+    pub(crate) fn save_rung(&mut self) -> SavedSession {
+        self.save()
+    }
+
+    /// Goes to what was saved, exactly.
+    pub(crate) fn go_to_rung(&mut self, saved: &SavedSession) -> Result<(), SnapshotError> {
+        self.go_to(saved, Output::Travels)
+    }
+
+    /// Lets the run go on to the end of a slice, to `limit`, or to `until`; whether it has come to where it would have
+    /// stopped without these.
+    pub(crate) fn stretch_to(
+        &mut self,
+        limit: u64,
+        until: Option<Moment>,
+        search: Option<&mut Search>,
+    ) -> (Stop, bool) {
+        let Some(search) = search else { return self.slice(limit, until) };
+        let answer = self.slice_through(limit, until, Some(search));
+        if let Some(interposer) = &mut self.interposer {
+            search.hits(&interposer.take_noted());
+        }
+        answer
+    }
+
+    /// Begins a search from here; the state is spoilt until it is gone back.
+    pub(crate) fn begin_search(&mut self, search: &Search) {
+        search.begin(self.machine.core_mut());
+        self.note_hits(search);
+    }
+
+    /// Notes hits if they are looked for: there may be an interposer only now.
+    pub(crate) fn note_hits(&mut self, search: &Search) {
+        if let Some(interposer) = self.interposer.as_mut().filter(|_| search.wants_hits()) {
+            interposer.note_hits();
+        }
+    }
+
+    /// Ends a search; what was saved must be gone back to.
+    pub(crate) fn end_search(&mut self, search: &Search) {
+        search.end(self.machine.core_mut());
+        if let Some(interposer) = &mut self.interposer {
+            interposer.note_no_hits();
+        }
+    }
+
+    /// Asks for a stop after so many hits that leave a record, if there are probes.
+    pub(crate) fn stop_after_hits(&mut self, hits: u64) -> bool {
+        self.interposer.as_mut().map(|interposer| interposer.stop_after_hits(hits)).is_some()
+    }
+
+    /// Whether there were so many.
+    pub(crate) fn had_enough_hits(&self) -> bool {
+        self.interposer.as_ref().and_then(Interposer::enough_hits).is_some()
+    }
+
+    /// Drains what the stretches left: records and core files stay with the session, and the observer is told too.
+    pub(crate) fn drain_to<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+        let mut tee = Tee { kept: Keep::default(), observer };
+        let drained = self.pass_on(&mut tee);
+        let kept = tee.kept;
+        self.records.extend(kept.records);
+        self.cores.extend(kept.cores.into_iter().map(std::sync::Arc::new));
+        drained
+    }
+
+    /// Tells an observer of the records that wait in the channel, which stay there.
+    ///
+    /// # Errors
+    /// The observer's.
+    pub fn tell_waiting<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+        let waiting = self.waiting();
+        let names = self.names();
+        waiting.iter().try_for_each(|record| observer.record(&record.view(), &names))
+    }
+
+    /// Process id and name of the task that runs, if the guest's system is known.
+    pub fn current_task(&self) -> Option<(u32, String)> {
+        let (core, profile) = (self.machine.core(), (self.profile)()?);
+        let mut name = Vec::new();
+        profile.name_into(core, &mut name);
+        Some((profile.pid(core), String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    /// Forgets that a handler has asked for the end of the run.
+    pub(crate) fn pass_stop(&mut self) {
+        if let Some(interposer) = &mut self.interposer {
+            let _ = interposer.take_stopped_by();
+        }
+    }
+
+    /// Why a run has ended by itself.
+    pub(crate) fn ending_of(&mut self, stop: Stop) -> Ending {
+        self.why_ended(stop, &Condition::end())
+    }
+
+    /// The programs that a name means: that of one program, or of all that a clause's descriptions name.
+    pub(crate) fn programs_named(&self, name: &str) -> Result<Vec<ProgramId>, CommandError> {
+        let programs = self.interposer.as_ref().map(Interposer::programs).unwrap_or_default();
+        let found: Vec<ProgramId> = programs
+            .iter()
+            .filter(|program| program.name == name || short_name(program.name) == name)
+            .map(|program| program.id)
+            .collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let names: Vec<String> = programs.iter().map(|program| format!("`{}`", program.name)).collect();
+        let known = match names.as_slice() {
+            [] => "no program is inserted at all".to_owned(),
+            [only] => format!("only {only} is"),
+            names => format!("those that are: {}", names.join(", ")),
+        };
+        Err(CommandError::UnknownProgram { name: name.to_owned(), known })
+    }
+
+    /// Where the function that runs returns to, as the stack tells; none where nobody knows.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let (core, profile) = (self.machine.core(), (self.profile)());
+        let env = core.env();
+        let mut unwinder = self.target.unwinder();
+        let found = if env.cpl() == 3 {
+            unwinder.user_stack(core, profile.as_deref(), false, 2).get(1).map(|f| (f.ip, f.sp))
+        } else {
+            unwinder.kernel_stack(core, profile.as_deref(), false, 2).get(1).map(|f| (f.ip, f.sp))
+        };
+        let (ip, sp) = found?;
+        let word = if env.code64() { 8 } else { 4 };
+        Some(Caller { ip, sp: sp?, space: (env.cpl() == 3).then(|| env.cr(3)), word })
+    }
+}
+
+/// Keeps records and core files, and tells an observer too.
+struct Tee<'a, O> {
+    kept: Keep,
+    observer: &'a mut O,
+}
+
+impl<O: Observer> Observer for Tee<'_, O> {
+    type Error = O::Error;
+
+    fn record(
+        &mut self,
+        record: &trapline_trace::RecordView<'_>,
+        names: &super::Names<'_>,
+    ) -> Result<(), O::Error> {
+        self.kept.records.push(record.to_owned());
+        self.observer.record(record, names)
+    }
+
+    fn failed(
+        &mut self,
+        error: &trapline_interposer::HandlerError,
+        names: trapline_interposer::ProbeNames<'_>,
+    ) {
+        self.observer.failed(error, names);
+    }
+
+    fn console(&mut self, fresh: &[u8]) -> Result<(), O::Error> {
+        self.observer.console(fresh)
+    }
+
+    fn core_file(&mut self, core: &trapline_interposer::CoreFile) -> Result<(), O::Error> {
+        self.kept.cores.push(core.clone());
+        self.observer.core_file(core)
+    }
+}

@@ -1,0 +1,238 @@
+//! Drives the session along its course: forwards by running, with what came in, and back by a rung of the ladder.
+
+use std::convert::Infallible;
+
+use trapline_emu::{Moment, Stop};
+
+use super::{Arrival, Rung, Timeline, TravelError};
+use crate::commands::Command;
+use crate::recording::{Event, Position};
+use crate::session::{Observer, Search};
+
+/// Where to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// The first moment with this instruction count.
+    Count(u64),
+    /// This moment.
+    Moment(Moment),
+}
+
+impl Goal {
+    fn is_reached(self, now: Moment) -> bool {
+        match self {
+            Self::Count(count) => now.icount >= count,
+            Self::Moment(moment) => now >= moment,
+        }
+    }
+
+    pub fn icount(self) -> u64 {
+        match self {
+            Self::Count(count) => count,
+            Self::Moment(moment) => moment.icount,
+        }
+    }
+
+    /// The moment from which on no rung is before it. A rung of the very count is at its first moment.
+    fn latest_rung(self) -> Moment {
+        match self {
+            Self::Count(icount) => Moment { icount, virtual_ns: u64::MAX, delivered: u32::MAX },
+            Self::Moment(moment) => moment,
+        }
+    }
+}
+
+/// Who is told of nothing.
+pub struct Nobody;
+
+impl Observer for Nobody {
+    type Error = Infallible;
+}
+
+type Told<T, O> = Result<Result<T, TravelError>, <O as Observer>::Error>;
+
+impl Timeline {
+    /// As [`Timeline::goto`], and tells an observer of what happens where the run goes on; what happened before the rung that
+    /// it goes on from is not told.
+    ///
+    /// # Errors
+    /// The observer's, or that there is no such position.
+    pub fn goto_telling<O: Observer>(&mut self, position: Position, observer: &mut O) -> Told<Arrival, O> {
+        match self.resolve(position) {
+            Ok(goal) => self.go_telling(goal, observer),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn resolve(&mut self, position: Position) -> Result<Goal, TravelError> {
+        let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
+        let icount = match position {
+            Position::At { ordinal: 1.., .. } => return Err(TravelError::InsideOfHit(position)),
+            Position::At { icount, .. } => icount,
+            Position::Hit(hits) => return self.find_hit_number(hits).map(Goal::Moment),
+            Position::BeforeEnd(0) => return self.end.map(Goal::Moment).ok_or(TravelError::NoEnd),
+            Position::BeforeEnd(before) => self.end.ok_or(TravelError::NoEnd)?.icount.saturating_sub(before),
+        };
+        match self.end {
+            _ if icount < first => Err(TravelError::Before { asked: icount, first }),
+            Some(end) if icount > end.icount => Err(TravelError::Behind { asked: position, end: end.icount }),
+            _ => Ok(Goal::Count(icount)),
+        }
+    }
+
+    pub(super) fn go(&mut self, goal: Goal) -> Result<Arrival, TravelError> {
+        let Ok(arrival) = self.go_telling(goal, &mut Nobody);
+        arrival
+    }
+
+    /// Goes there, from here if that is nearest, else from the last rung before.
+    fn go_telling<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
+        let now = self.session.moment();
+        let ahead = match goal {
+            Goal::Count(count) => now.icount < count,
+            Goal::Moment(moment) => now < moment,
+        };
+        let rung = self.ladder.at_or_before(goal.latest_rung()).map(|(at, rung)| (at, rung.clone()));
+        if let Some((_, rung)) = rung.filter(|(at, _)| !ahead || *at > now)
+            && let Err(error) = self.climb_to(&rung)
+        {
+            return Ok(Err(error));
+        }
+        self.advance(goal, observer)
+    }
+
+    /// Goes to a rung.
+    pub(super) fn climb_to(&mut self, rung: &Rung) -> Result<(), TravelError> {
+        self.session.go_to_rung(&rung.saved)?;
+        self.next = rung.next;
+        Ok(())
+    }
+
+    /// Runs to a goal that is not behind, and lays rungs on the way.
+    fn advance<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
+        loop {
+            let now = self.session.moment();
+            if goal.is_reached(now) {
+                return Ok(Ok(Arrival::There));
+            }
+            let due = self.ladder.next_due(now.icount, goal.icount());
+            match self.turn(goal, due, None, observer)? {
+                Ok(None) => {}
+                Ok(Some(arrival)) => return Ok(Ok(arrival)),
+                Err(error) => return Ok(Err(error)),
+            }
+            let here = self.session.moment();
+            if due == Some(here.icount) && here.delivered == 0 && self.session.icount() > now.icount {
+                let rung = Rung { saved: self.session.save_rung(), next: self.next };
+                self.ladder.lay(here, rung);
+            }
+        }
+    }
+
+    /// Looks for something from a rung to a moment, or to the end. The state is spoilt then.
+    pub(super) fn scan(
+        &mut self,
+        rung: &Rung,
+        to: Option<Moment>,
+        search: &mut Search,
+    ) -> Result<(), TravelError> {
+        self.climb_to(rung)?;
+        self.session.begin_search(search);
+        let goal = to.map_or(Goal::Count(u64::MAX), Goal::Moment);
+        let scanned = loop {
+            if search.is_over() || goal.is_reached(self.session.moment()) {
+                break Ok(());
+            }
+            let Ok(turned) = self.turn(goal, None, Some(search), &mut Nobody);
+            match turned {
+                Ok(None) => {}
+                Ok(Some(_)) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.session.end_search(search);
+        scanned
+    }
+
+    /// One stretch, or one thing that comes in. Answers where it has led if it leads no further.
+    pub(super) fn turn<O: Observer>(
+        &mut self,
+        goal: Goal,
+        stop_at: Option<u64>,
+        search: Option<&mut Search>,
+        observer: &mut O,
+    ) -> Told<Option<Arrival>, O> {
+        let now = self.session.moment();
+        if self.log.get(self.next).is_some_and(|next| next.at <= now) {
+            return self.come_in(now, search.as_deref(), observer);
+        }
+        if self.end.is_some_and(|end| now >= end) {
+            self.session.drain_to(observer)?;
+            return Ok(Ok(Some(Arrival::End(self.ending.clone()))));
+        }
+        let moment = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
+        let next = self.log.get(self.next).map(|logged| logged.at);
+        let until = [moment, next, self.end].into_iter().flatten().min();
+        let count = if let Goal::Count(count) = goal { count } else { u64::MAX };
+        let (stop, whole) = self.session.stretch_to(count.min(stop_at.unwrap_or(u64::MAX)), until, search);
+        if whole || stop != Stop::Limit {
+            self.session.drain_to(observer)?;
+        }
+        match stop {
+            Stop::Limit | Stop::Text(_) => Ok(Ok(None)),
+            Stop::Requested => {
+                self.session.pass_stop();
+                Ok(Ok(None))
+            }
+            stop => Ok(self.ended(stop)),
+        }
+    }
+
+    /// The run has ended by itself.
+    fn ended(&mut self, stop: Stop) -> Result<Option<Arrival>, TravelError> {
+        let (at, why) = (self.session.moment(), self.session.ending_of(stop));
+        if self.end.is_some_and(|end| end > at) {
+            return Err(TravelError::Diverged { icount: at.icount, why: why.to_string() });
+        }
+        (self.end, self.ending) = (Some(at), Some(why.clone()));
+        Ok(Some(Arrival::End(Some(why))))
+    }
+
+    /// What is due comes in. What was recorded is drained before, as it was then.
+    fn come_in<O: Observer>(
+        &mut self,
+        now: Moment,
+        search: Option<&Search>,
+        observer: &mut O,
+    ) -> Told<Option<Arrival>, O> {
+        self.session.drain_to(observer)?;
+        let Some(logged) = self.log.get(self.next) else { return Ok(Ok(None)) };
+        if logged.at < now {
+            let why = format!(
+                "something came in at {} instructions, and the run does not stop there",
+                logged.at.icount
+            );
+            return Ok(Err(TravelError::Diverged { icount: now.icount, why }));
+        }
+        self.next += 1;
+        if let Event::Command(command) = &logged.event {
+            let asks = matches!(command, Command::Query | Command::GetVars { .. } | Command::List { .. });
+            let inside = self.log.iter().take(self.next).rev().find_map(|logged| match logged.event {
+                Event::Begin => Some(true),
+                Event::End(_) => Some(false),
+                _ => None,
+            });
+            match self.session.apply(command.clone()) {
+                Ok(reply) if asks || inside == Some(true) => observer.reply(&reply)?,
+                Ok(_) => {}
+                Err(error) => {
+                    return Ok(Err(TravelError::Diverged { icount: now.icount, why: error.to_string() }));
+                }
+            }
+            if let Some(search) = search {
+                self.session.note_hits(search);
+            }
+        }
+        Ok(Ok(None))
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a timeline does not go somewhere.
+
+use crate::commands::CommandError;
+use crate::recording::Position;
+use crate::snapshot_error::SnapshotError;
+
+/// Why a timeline does not go somewhere. It stays where it is, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum TravelError {
+    /// The session is recorded or verified.
+    #[error("one cannot travel in a run while it is recorded or verified: open its recording without that")]
+    Noted,
+    /// Inside of a hit.
+    #[error(
+        "{0} is inside of a hit; one travels between two instructions: leave out what is behind the point"
+    )]
+    InsideOfHit(Position),
+    /// Behind the end.
+    #[error("{asked} is behind the end of this run, which has {end} instructions")]
+    Behind {
+        /// The position.
+        asked: Position,
+        /// The last instruction count.
+        end: u64,
+    },
+    /// Before the beginning.
+    #[error("{asked} is before the beginning of this history, which has instruction {first} first")]
+    Before {
+        /// The instruction count.
+        asked: u64,
+        /// The first instruction count.
+        first: u64,
+    },
+    /// The end of a live run is not known.
+    #[error("this run has not ended, so nothing can be counted from its end")]
+    NoEnd,
+    /// There were fewer hits.
+    #[error("{0} is not in this run: it has fewer hits that leave a record")]
+    FewerHits(Position),
+    /// The caller is not known.
+    #[error("the caller of the function at {0:#x} is not known: the stack does not tell it")]
+    NoCaller(u64),
+    /// A snapshot by name was to be gone back to.
+    #[error(
+        "in a timeline there is nothing to restore: `goto POSITION` goes back, and keeps what was recorded consistent"
+    )]
+    Restore,
+    /// The run is not the one that was recorded.
+    #[error("the run at {icount} instructions is not the one that was recorded: {why}")]
+    Diverged {
+        /// Where it was seen.
+        icount: u64,
+        /// What is different.
+        why: String,
+    },
+    /// A command was not carried out.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A rung cannot be gone to.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}

@@ -1,0 +1,155 @@
+//! The ladder: saved sessions along a run, within a memory budget.
+//!
+//! Rungs are laid on a grid, and more densely before where one works. When they take more memory than they may, those go
+//! first that are closest together for their distance from where one works: so their spacing grows with the distance. The
+//! first rung stays, and so history begins where the timeline does. What memory cannot hold costs time instead.
+
+use std::collections::BTreeMap;
+
+use trapline_emu::{Moment, Snapshot};
+
+use crate::session::SavedSession;
+
+/// Instructions from one rung of the grid to the next, about 30 ms of running. A multiple of the slices of the run loop.
+pub const GRID: u64 = 10_000_000;
+/// How far before where one goes rungs are laid.
+const DENSE: [u64; 4] = [2_500_000, 300_000, 40_000, 5_000];
+/// A rung's own memory beside its pages, bytes: devices, TLB, page table.
+const OWN: u64 = 64 << 10;
+/// Instructions within which all rungs count as equally near.
+const NEAR: u64 = 10_000;
+
+/// A saved session, and what has come in by then.
+#[derive(Clone)]
+pub struct Rung {
+    pub saved: SavedSession,
+    /// The first of the log that had not come in.
+    pub next: usize,
+}
+
+/// See the module.
+pub struct Ladder {
+    rungs: BTreeMap<Moment, Rung>,
+    budget: u64,
+    /// Bytes that the first one takes.
+    least: u64,
+    /// No less than the bytes that all take.
+    bytes: u64,
+    thinned: u64,
+}
+
+impl Ladder {
+    /// A ladder with its first rung.
+    pub fn new(at: Moment, first: Rung, budget: u64) -> Self {
+        let mut ladder =
+            Self { rungs: BTreeMap::from([(at, first)]), budget, least: 0, bytes: 0, thinned: 0 };
+        ladder.least = ladder.measured();
+        ladder.bytes = ladder.least;
+        ladder
+    }
+
+    /// Bytes of all rungs, pages that they share once.
+    pub fn measured(&self) -> u64 {
+        let snapshots: Vec<&Snapshot> = self.rungs.values().map(|rung| rung.saved.machine()).collect();
+        Snapshot::bytes_of_all(snapshots) + self.rungs.len() as u64 * OWN
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rungs.len()
+    }
+
+    /// How many had to go.
+    pub fn thinned(&self) -> u64 {
+        self.thinned
+    }
+
+    /// The most instructions from one rung to the next.
+    pub fn widest(&self) -> u64 {
+        let counts = || self.rungs.keys().map(|at| at.icount);
+        counts().zip(counts().skip(1)).map(|(from, to)| to - from).max().unwrap_or_default()
+    }
+
+    /// The last rung at this moment or before.
+    pub fn at_or_before(&self, at: Moment) -> Option<(Moment, &Rung)> {
+        self.rungs.range(..=at).next_back().map(|(at, rung)| (*at, rung))
+    }
+
+    /// The last rung before this moment.
+    pub fn before(&self, at: Moment) -> Option<(Moment, &Rung)> {
+        self.rungs.range(..at).next_back().map(|(at, rung)| (*at, rung))
+    }
+
+    /// The first rung.
+    pub fn first(&self) -> Option<(Moment, &Rung)> {
+        self.rungs.first_key_value().map(|(at, rung)| (*at, rung))
+    }
+
+    /// The instruction count of the next rung to lay on the way from `now` to `to`.
+    pub fn next_due(&self, now: u64, to: u64) -> Option<u64> {
+        let grid = (now / GRID + 1).saturating_mul(GRID);
+        let dense = DENSE.iter().zip(DENSE.iter().skip(1).chain(&[0])).filter_map(|(far, near)| {
+            let (at, until) = (to.checked_sub(*far)?, to - near);
+            let there = self.has_between(at, until);
+            (at > now && !there).then_some(at)
+        });
+        dense.chain([grid]).filter(|at| *at > now && *at <= to && !self.has_between(*at, at + 1)).min()
+    }
+
+    /// Whether there is a rung from this count on, and before that.
+    fn has_between(&self, from: u64, to: u64) -> bool {
+        let first = Moment { icount: from, ..Moment::default() };
+        let end = Moment { icount: to, ..Moment::default() };
+        self.rungs.range(first..end).next().is_some()
+    }
+
+    /// Adds a rung, where one works.
+    pub fn lay(&mut self, at: Moment, rung: Rung) {
+        self.bytes += rung.saved.machine().new_bytes() + OWN;
+        self.rungs.insert(at, rung);
+        if self.bytes > self.budget {
+            self.bytes = self.measured();
+            self.thin(at.icount);
+        }
+    }
+
+    /// Forgets what comes after a moment.
+    pub fn cut(&mut self, at: Moment) {
+        self.rungs.retain(|rung, _| *rung <= at);
+        self.bytes = self.measured();
+    }
+
+    /// Drops rungs until the others are within the budget, with some room.
+    fn thin(&mut self, near: u64) {
+        let room = self.budget - self.budget.saturating_sub(self.least) / 8;
+        while self.bytes > room && self.rungs.len() > 1 {
+            let mut scored = self.scored(near);
+            scored.sort_unstable();
+            for (_, at) in scored.iter().take(1 + scored.len() / 8) {
+                self.rungs.remove(at);
+                self.thinned += 1;
+            }
+            self.bytes = self.measured();
+        }
+    }
+
+    /// All rungs but the first, each with the gap that it would leave for its distance.
+    fn scored(&self, near: u64) -> Vec<(u64, Moment)> {
+        let all: Vec<Moment> = self.rungs.keys().copied().collect();
+        let score = |three: &[Moment]| match three {
+            [before, at, after] => {
+                let gap = u128::from(after.icount - before.icount);
+                let distance = u128::from(at.icount.abs_diff(near) + NEAR);
+                let score = u64::try_from((gap << 20) / distance).unwrap_or(u64::MAX);
+                Some((score, *at))
+            }
+            _ => None,
+        };
+        let mut scored: Vec<_> = all.windows(3).filter_map(score).collect();
+        // The last has no gap behind it: it goes when nothing else is left.
+        if scored.is_empty() {
+            scored.extend(all.last().filter(|_| all.len() > 1).map(|at| (0, *at)));
+        }
+        scored
+    }
+}

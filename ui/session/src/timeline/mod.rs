@@ -1,0 +1,271 @@
+//! A timeline: a session that can be gone back and forth in.
+//!
+//! It owns the session, what has come in and when, and a ladder of saved sessions. To go anywhere is to restore the rung
+//! before and to run from there; what came in comes in again on the way. So the state at a position is that of a run that
+//! has simply stopped there: memory, registers, devices, records, statistics, console.
+//!
+//! Not here: the commands of a shell, and positions inside of a hit.
+
+mod drive;
+mod error;
+mod ladder;
+mod place;
+mod search;
+
+use trapline_emu::{Moment, WatchKind};
+
+use crate::commands::Command;
+use crate::ending::Ending;
+use crate::recording::{Event, Logged, Position, Recording};
+use crate::replies::Reply;
+use crate::session::Session;
+
+pub use crate::session::{Met, StopPoint};
+pub use error::TravelError;
+use ladder::{Ladder, Rung};
+
+/// Bytes that the states of a history may take, if nothing else is said.
+pub const HISTORY_MEM: u64 = 512 << 20;
+
+/// Where a journey has led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    /// Where it was to lead.
+    There,
+    /// To the end of the run, as far as it is known; why it ended, if it did by itself.
+    End(Option<Ending>),
+}
+
+/// What a search has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// This stop point: the timeline is there.
+    Met(Met),
+    /// Nothing: the timeline is where it was.
+    Nothing,
+}
+
+/// What is known of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct History {
+    /// The first instruction count.
+    pub first: u64,
+    /// The last one, where it is known.
+    pub end: Option<u64>,
+    /// Saved states.
+    pub rungs: usize,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// The most instructions between two of them, that is, to run to get somewhere.
+    pub widest: u64,
+    /// Saved states that had to go for want of memory.
+    pub thinned: u64,
+}
+
+/// A command was carried out.
+#[derive(Debug)]
+pub struct Applied {
+    /// Its answer.
+    pub reply: Reply,
+    /// Whether the run had a future, which is gone: from here on it is another run.
+    pub cut: bool,
+}
+
+/// A session that can be gone back and forth in.
+///
+/// ```
+/// use trapline_session::{Command, GuestBuilder, HISTORY_MEM, Position, Timeline};
+///
+/// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+/// session.apply(Command::clause("fbt::do_fork:entry { push pid; log 1 }"))?;
+/// let mut timeline = Timeline::new(session, HISTORY_MEM)?;
+/// timeline.step(500_000)?;
+/// let there = timeline.session().digest();
+/// timeline.back(1)?;
+/// timeline.step(1)?;
+/// assert_eq!(timeline.session().digest(), there);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Timeline {
+    session: Session,
+    /// What came in, the future included where it is known.
+    log: Vec<Logged>,
+    /// The first of `log` that has not come in.
+    next: usize,
+    /// Where what is known ends; none where the run may go on.
+    end: Option<Moment>,
+    /// Why it ends there.
+    ending: Option<Ending>,
+    ladder: Ladder,
+}
+
+impl Timeline {
+    /// The timeline of a live run, from here on: the past of the session is not known to it.
+    ///
+    /// # Errors
+    /// The session is recorded or verified.
+    pub fn new(session: Session, history_mem: u64) -> Result<Self, TravelError> {
+        Self::along(session, Vec::new(), None, history_mem)
+    }
+
+    /// The timeline of a recording, in a session at its beginning ([`Session::begin_as`]). It ends where the recording does, or where that goes back
+    /// to a snapshot: from there on it is no line. `keep` says which of its commands come in.
+    ///
+    /// # Errors
+    /// The session is recorded or verified.
+    pub fn of(
+        session: Session,
+        recording: &Recording,
+        keep: impl Fn(&Command) -> bool,
+        history_mem: u64,
+    ) -> Result<Self, TravelError> {
+        let goes_back = |logged: &&Logged| match &logged.event {
+            Event::Restored(_) => true,
+            Event::Command(command) => command.goes_back(),
+            _ => false,
+        };
+        let turn = recording.log().iter().find(goes_back).map(|logged| logged.at);
+        let kept = |logged: &&Logged| match &logged.event {
+            Event::Command(command) => keep(command),
+            _ => true,
+        };
+        let line = recording.log().iter().take_while(|logged| !goes_back(logged));
+        let log = line.filter(kept).cloned().collect();
+        let mut timeline =
+            Self::along(session, log, Some(turn.unwrap_or_else(|| recording.end())), history_mem)?;
+        timeline.ending = recording.ending().filter(|_| turn.is_none()).cloned();
+        Ok(timeline)
+    }
+
+    fn along(
+        mut session: Session,
+        log: Vec<Logged>,
+        end: Option<Moment>,
+        history_mem: u64,
+    ) -> Result<Self, TravelError> {
+        if session.is_noted() {
+            return Err(TravelError::Noted);
+        }
+        let mut next = 0;
+        while let Some(logged) = log.get(next)
+            && logged.at.icount == 0
+            && let Event::Command(_) = &logged.event
+        {
+            next += 1;
+        }
+        let first = Rung { saved: session.save_rung(), next };
+        let ladder = Ladder::new(session.moment(), first, history_mem);
+        Ok(Self { session, log, next, end, ending: None, ladder })
+    }
+
+    /// The session at this position, to be looked at.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// As [`Timeline::session`], for what needs it to be exclusive: its records, its counts.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Ends the timeline where it is.
+    pub fn into_session(self) -> Session {
+        self.session
+    }
+
+    /// Where it is.
+    pub fn position(&self) -> Position {
+        Position::At { icount: self.session.icount(), ordinal: 0 }
+    }
+
+    /// What is known of the history.
+    pub fn history(&self) -> History {
+        History {
+            first: self.ladder.first().map_or(0, |(at, _)| at.icount),
+            end: self.end.map(|end| end.icount),
+            rungs: self.ladder.len(),
+            bytes: self.ladder.measured(),
+            widest: self.ladder.widest(),
+            thinned: self.ladder.thinned(),
+        }
+    }
+
+    /// Goes to a position: before what comes in there.
+    ///
+    /// # Errors
+    /// There is no such position.
+    pub fn goto(&mut self, position: Position) -> Result<Arrival, TravelError> {
+        let Ok(arrival) = self.goto_telling(position, &mut drive::Nobody);
+        arrival
+    }
+
+    /// Goes so many instructions on.
+    ///
+    /// # Errors
+    /// The run is not the one that was recorded.
+    pub fn step(&mut self, instructions: u64) -> Result<Arrival, TravelError> {
+        let to = self.session.icount().saturating_add(instructions);
+        self.go(drive::Goal::Count(to))
+    }
+
+    /// Goes so many instructions back.
+    ///
+    /// # Errors
+    /// The history does not go back so far.
+    pub fn back(&mut self, instructions: u64) -> Result<Arrival, TravelError> {
+        let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
+        let here = self.session.icount();
+        let to = here.checked_sub(instructions).filter(|to| *to >= first);
+        let before = TravelError::Before { asked: here.saturating_sub(instructions), first };
+        self.go(drive::Goal::Count(to.ok_or(before)?))
+    }
+
+    /// Carries out a command here. If something came in later, or the end was known, that is gone: from here on it is
+    /// another run. A question changes nothing.
+    ///
+    /// # Errors
+    /// The command was not carried out. The future is as it was.
+    pub fn apply(&mut self, command: Command) -> Result<Applied, TravelError> {
+        if command.goes_back() {
+            return Err(TravelError::Restore);
+        }
+        let changes = !matches!(
+            command,
+            Command::Query
+                | Command::GetVars { .. }
+                | Command::List { .. }
+                | Command::Snapshot { .. }
+                | Command::Stop
+        );
+        if !changes {
+            return Ok(Applied { reply: self.session.apply(command)?, cut: false });
+        }
+        let at = self.session.moment();
+        // As when it comes in again.
+        let Ok(()) = self.session.drain_to(&mut drive::Nobody);
+        let reply = self.session.apply(command.clone())?;
+        let cut = self.next < self.log.len() || self.end.is_some();
+        self.log.truncate(self.next);
+        self.log.push(Logged { at, event: Event::Command(command) });
+        self.next = self.log.len();
+        (self.end, self.ending) = (None, None);
+        self.ladder.cut(at);
+        Ok(Applied { reply, cut })
+    }
+
+    /// The stop point of a breakpoint on the instruction at an address.
+    pub fn breakpoint(address: u64) -> StopPoint {
+        StopPoint::Watch(trapline_emu::Watch { kind: WatchKind::Execute, low: address, high: address })
+    }
+
+    /// The stop point of hits of the programs that are called so, or of all.
+    ///
+    /// # Errors
+    /// No such program is inserted here.
+    pub fn hits_of(&self, program: Option<&str>) -> Result<StopPoint, TravelError> {
+        Ok(match program {
+            None => StopPoint::AnyHit,
+            Some(name) => StopPoint::HitOf(self.session.programs_named(name)?),
+        })
+    }
+}

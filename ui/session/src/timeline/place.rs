@@ -1,0 +1,80 @@
+//! What is to be seen at a position: where it is, registers, memory.
+
+use trapline_emu::Core;
+
+use super::Timeline;
+use crate::replies::Reply;
+
+/// Bytes on a line of memory.
+const LINE: usize = 16;
+
+impl Timeline {
+    /// Where it is: position, symbol, task, and the instruction that comes.
+    pub fn place(&self) -> Reply {
+        let core = self.session.core();
+        let ip = core.linear_ip();
+        let task = self.session.current_task();
+        let symbol = self.session.target().symbol(ip);
+        let instruction = core.decode_original(ip).map(|instruction| instruction.to_string());
+        let icount = self.session.icount();
+        let end = self.end.is_some_and(|end| self.session.moment() >= end);
+        let mut line = format!("at {icount} {ip:#x}");
+        line.extend(symbol.iter().map(|symbol| format!(" {symbol}")));
+        line.extend(instruction.iter().map(|instruction| format!(": {instruction}")));
+        line.extend(task.iter().map(|(pid, name)| format!("  [{pid} {name}]")));
+        if end {
+            line.push_str("  (the end)");
+        }
+        let (pid, task) = task.unzip();
+        Reply::Place { icount, ip, symbol, instruction, pid, task, end, lines: vec![line] }
+    }
+
+    /// What is known of the history, as a reply.
+    pub fn history_reply(&self) -> Reply {
+        let history = self.history();
+        let end = history.end.map_or("the run has not ended".to_owned(), |end| format!("it ends at {end}"));
+        let mut line = format!(
+            "history from {}, {end}; {} saved states in {} KiB, at most {} instructions apart",
+            history.first,
+            history.rungs,
+            history.bytes >> 10,
+            history.widest
+        );
+        if history.thinned > 0 {
+            line += &format!("; {} were given up for want of memory (--history-mem)", history.thinned);
+        }
+        Reply::Lines { icount: self.session.icount(), action: "history".to_owned(), lines: vec![line] }
+    }
+
+    /// The registers, as a reply.
+    pub fn registers(&self) -> Reply {
+        let lines = self.session.core().dump_registers().lines().map(str::to_owned).collect();
+        Reply::Lines { icount: self.session.icount(), action: "registers".to_owned(), lines }
+    }
+
+    /// Linear memory, as a reply: a line for 16 bytes. It ends where nothing is mapped.
+    pub fn examine(&self, address: u64, length: u64) -> Reply {
+        let bytes = peeked(self.session.core(), address, length);
+        let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut lines: Vec<String> = (address..).step_by(LINE).zip(bytes.chunks(LINE)).map(line).collect();
+        if bytes.len() < wanted {
+            let at = address.wrapping_add(bytes.len() as u64);
+            lines.push(format!("{at:#x}: nothing is mapped here"));
+        }
+        Reply::Lines { icount: self.session.icount(), action: "examine".to_owned(), lines }
+    }
+}
+
+fn peeked(core: &Core, address: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    let read = core.peek_prefix(address, &mut bytes);
+    bytes.truncate(read);
+    bytes
+}
+
+fn line((at, bytes): (u64, &[u8])) -> String {
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let shown = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+    let text: String = bytes.iter().map(shown).collect();
+    format!("{at:#x}: {:<47}  {text}", hex.join(" "))
+}

@@ -1,0 +1,189 @@
+//! Searches: the next and the previous place where something happens.
+//!
+//! Forwards the first that is met counts. Backwards it is the last that is met from the rung before to here; if there is none,
+//! from the rung before that to it. A search spoils the state, which is gone back from afterwards.
+
+use trapline_emu::{Moment, Watch, WatchKind};
+
+use super::drive::{Goal, Nobody};
+use super::{Found, Met, Rung, StopPoint, Timeline, TravelError};
+use crate::recording::Position;
+use crate::session::{Caller, Search};
+
+/// Bytes of arguments that a return takes from the stack at most. Another task's stack is farther away.
+const MOST_POPPED: u64 = 1024;
+
+impl Timeline {
+    /// Goes to the next hit of the programs that are called so, or of all: to before the probed instruction, or behind the
+    /// access that is watched.
+    ///
+    /// # Errors
+    /// No such program is inserted here.
+    pub fn next_hit(&mut self, program: Option<&str>) -> Result<Found, TravelError> {
+        let point = self.hits_of(program)?;
+        self.run_until(&[point])
+    }
+
+    /// Goes to the previous hit.
+    ///
+    /// # Errors
+    /// As [`Timeline::next_hit`].
+    pub fn previous_hit(&mut self, program: Option<&str>) -> Result<Found, TravelError> {
+        let point = self.hits_of(program)?;
+        self.reverse_continue(&[point])
+    }
+
+    /// Goes on to where one of these stop points is met.
+    ///
+    /// # Errors
+    /// The run is not the one that was recorded.
+    pub fn run_until(&mut self, points: &[StopPoint]) -> Result<Found, TravelError> {
+        let here = self.session.moment();
+        self.forwards(Search::first_after(points.to_vec(), Some(here)))
+    }
+
+    /// Goes back to where one of these stop points was met last.
+    ///
+    /// # Errors
+    /// The run is not the one that was recorded.
+    pub fn reverse_continue(&mut self, points: &[StopPoint]) -> Result<Found, TravelError> {
+        let here = self.session.moment();
+        self.backwards(&|before| Search::last_before(points.to_vec(), before), here)
+    }
+
+    /// Goes on to where the function that runs has returned: to the first moment at which its return address is about to be
+    /// executed with the stack pointer behind that return, in the same address space. The function is that whose frame the
+    /// stack shows innermost.
+    ///
+    /// # Errors
+    /// The stack does not tell the caller.
+    pub fn finish(&mut self) -> Result<Found, TravelError> {
+        let caller = self.known_caller()?;
+        let search = Search::first_after(vec![Self::breakpoint(caller.ip)], Some(self.session.moment()));
+        self.forwards(search.accepting(Box::new(move |core| {
+            let env = core.env();
+            (caller.sp..caller.sp.saturating_add(MOST_POPPED)).contains(&env.gpr(4))
+                && caller.space.is_none_or(|space| env.cr(3) == space)
+        })))
+    }
+
+    /// Goes back to the call that the function that runs was called by: to before the instruction that has last written the
+    /// return address to its place on the stack.
+    ///
+    /// # Errors
+    /// The stack does not tell the caller.
+    pub fn back_to_caller(&mut self) -> Result<Found, TravelError> {
+        let caller = self.known_caller()?;
+        let here = self.session.moment();
+        let found = self.backwards(&|before| wrote_return(caller, before), here)?;
+        if let Found::Met(met) = found {
+            // The write is told behind the instruction.
+            self.go(Goal::Count(met.at.icount.saturating_sub(1)))?;
+        }
+        Ok(found)
+    }
+
+    fn known_caller(&self) -> Result<Caller, TravelError> {
+        let unknown = || TravelError::NoCaller(self.session.core().linear_ip());
+        self.session.caller().ok_or_else(unknown)
+    }
+
+    fn forwards(&mut self, mut search: Search) -> Result<Found, TravelError> {
+        let here = self.leave();
+        let from = match &here.saved {
+            Some(rung) => Some(rung.clone()),
+            None => self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone()),
+        };
+        if let Some(from) = from {
+            self.scan(&from, None, &mut search)?;
+        }
+        self.return_to(&here)?;
+        match search.found() {
+            Some(met) => self.arrive(met),
+            None => Ok(Found::Nothing),
+        }
+    }
+
+    fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
+        let here = self.leave();
+        let mut before = from;
+        while let Some((at, rung)) = self.ladder.before(before).map(|(at, rung)| (at, rung.clone())) {
+            let mut search = make(before);
+            self.scan(&rung, Some(before), &mut search)?;
+            if let Some(met) = search.found() {
+                return self.arrive(met);
+            }
+            if at.icount == 0 || self.ladder.before(at).is_none() {
+                break;
+            }
+            // What is told behind the instruction before the rung has its very moment.
+            before = Moment { delivered: 1, ..at };
+        }
+        self.return_to(&here)?;
+        Ok(Found::Nothing)
+    }
+
+    fn arrive(&mut self, met: Met) -> Result<Found, TravelError> {
+        self.go(Goal::Moment(met.at))?;
+        Ok(Found::Met(met))
+    }
+
+    /// The moment at which the hit of this number, of those that leave a record, has completed.
+    pub(super) fn find_hit_number(&mut self, hits: u64) -> Result<Moment, TravelError> {
+        let here = self.leave();
+        let first = self.ladder.first().map(|(_, rung)| rung.clone());
+        if let Some(first) = &first {
+            self.climb_to(first)?;
+        }
+        let mut counting = false;
+        let found = loop {
+            counting = counting || self.session.stop_after_hits(hits);
+            if self.session.had_enough_hits() {
+                break Ok(Some(self.session.moment()));
+            }
+            let Ok(turned) = self.turn(Goal::Count(u64::MAX), None, None, &mut Nobody);
+            match turned {
+                Ok(None) => {}
+                Ok(Some(_)) => break Ok(None),
+                Err(error) => break Err(error),
+            }
+        };
+        self.return_to(&here)?;
+        found?.ok_or(TravelError::FewerHits(Position::Hit(hits)))
+    }
+
+    /// Remembers where it is, to come back from a search.
+    fn leave(&mut self) -> Here {
+        let at = self.session.moment();
+        // A saved session does not know how many exceptions were delivered since its last instruction.
+        let saved = (at.delivered == 0).then(|| Rung { saved: self.session.save_rung(), next: self.next });
+        Here { at, saved }
+    }
+
+    fn return_to(&mut self, here: &Here) -> Result<(), TravelError> {
+        match &here.saved {
+            Some(rung) => self.climb_to(rung),
+            None => self.go(Goal::Moment(here.at)).map(|_| ()),
+        }
+    }
+}
+
+/// Where a search has left.
+struct Here {
+    at: Moment,
+    /// None in the middle of a delivery.
+    saved: Option<Rung>,
+}
+
+/// Looks for the write of a return address to its place.
+fn wrote_return(caller: Caller, before: Moment) -> Search {
+    let low = caller.sp.wrapping_sub(caller.word);
+    let watch = Watch { kind: WatchKind::Write, low, high: low.saturating_add(caller.word - 1) };
+    let search = Search::last_before(vec![StopPoint::Watch(watch)], before);
+    search.accepting(Box::new(move |core| {
+        let mut bytes = [0; 8];
+        let read = bytes.get_mut(..caller.word as usize).map(|bytes| core.peek(low, bytes));
+        let same = matches!(read, Some(Ok(()))) && u64::from_le_bytes(bytes) == caller.ip;
+        same && caller.space.is_none_or(|space| core.env().cr(3) == space)
+    }))
+}

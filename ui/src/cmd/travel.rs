@@ -1,0 +1,147 @@
+//! `replay --at`: going back and forth from there, with one command a line of standard input.
+
+use trapline_session::{
+    Arrival, Command, Found, Observer, Position, Reply, Session, SourceOptions, StopPoint, Timeline,
+    TravelError, Watch, WatchKind, numbers,
+};
+
+use super::position::Shell;
+use crate::failure::Failure;
+use crate::output::Outputs;
+
+/// Bytes that `examine` shows at most.
+const MOST_EXAMINED: u64 = 4096;
+
+/// A shell that travels.
+pub struct Travel<'a> {
+    pub timeline: Timeline,
+    pub source: &'a SourceOptions,
+}
+
+impl Shell for Travel<'_> {
+    fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let Some(replies) = self.travel(&words)? {
+            replies.iter().try_for_each(|reply| outputs.reply(reply))?;
+            return Ok(true);
+        }
+        let Some(command) = Command::parse("standard input", number, line, self.source)? else {
+            return Ok(true);
+        };
+        let stops = command.stops();
+        let applied = self.timeline.apply(command).map_err(failure)?;
+        outputs.reply(&applied.reply)?;
+        if applied.cut {
+            outputs.say("what came later in the recording is gone: from here on this is another run");
+        }
+        Ok(!stops)
+    }
+}
+
+/// The failure of a journey.
+pub fn failure(error: TravelError) -> Failure {
+    match error {
+        TravelError::Command(error) => error.into(),
+        TravelError::Diverged { .. } => Failure::Diverged(error.to_string()),
+        error => Failure::Usage(error.to_string()),
+    }
+}
+
+fn usage(text: String) -> Failure {
+    Failure::Usage(text)
+}
+
+impl Travel<'_> {
+    /// Carries out a line that travels or looks; nothing for those of scripts.
+    fn travel(&mut self, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
+        let timeline = &mut self.timeline;
+        match words {
+            ["step"] => arrived(timeline.step(1)),
+            ["step", n] => arrived(timeline.step(number(n)?)),
+            ["back"] => arrived(timeline.back(1)),
+            ["back", n] => arrived(timeline.back(number(n)?)),
+            ["goto", position] => {
+                let position = position.parse::<Position>().map_err(|error| usage(error.to_string()))?;
+                arrived(timeline.goto(position))
+            }
+            ["next", "hit", of @ ..] => found(timeline.next_hit(program(of)?), "no hit comes any more"),
+            ["previous", "hit", of @ ..] => {
+                found(timeline.previous_hit(program(of)?), "there was no hit before")
+            }
+            ["finish"] => found(timeline.finish(), "the function does not return any more"),
+            ["back", "to", "caller"] => found(timeline.back_to_caller(), "the call is before this history"),
+            ["continue", "to", what @ ..] => {
+                let point = stop_point(timeline.session(), what)?;
+                found(timeline.run_until(&[point]), "it is not met any more")
+            }
+            ["reverse", "to", what @ ..] => {
+                let point = stop_point(timeline.session(), what)?;
+                found(timeline.reverse_continue(&[point]), "it was not met before")
+            }
+            ["where"] => Ok(()),
+            ["history"] => return Ok(Some(vec![timeline.history_reply()])),
+            ["registers"] => return Ok(Some(vec![timeline.registers()])),
+            ["examine", address, length] => {
+                let address = place(timeline.session(), address)?;
+                let length =
+                    numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
+                return Ok(Some(vec![timeline.examine(address, length)]));
+            }
+            _ => return Ok(None),
+        }?;
+        Ok(Some(vec![self.timeline.place()]))
+    }
+}
+
+fn arrived(arrival: Result<Arrival, TravelError>) -> Result<(), Failure> {
+    // At the end the place says so.
+    arrival.map(|_| ()).map_err(failure)
+}
+
+fn found(found: Result<Found, TravelError>, nothing: &str) -> Result<(), Failure> {
+    match found.map_err(failure)? {
+        Found::Met(_) => Ok(()),
+        Found::Nothing => Err(usage(nothing.to_owned())),
+    }
+}
+
+fn number(text: &str) -> Result<u64, Failure> {
+    numbers::count(text).map_err(|error| usage(error.to_string()))
+}
+
+/// `of PROBE`, or nothing.
+fn program<'a>(words: &[&'a str]) -> Result<Option<&'a str>, Failure> {
+    match words {
+        [] => Ok(None),
+        ["of", name] => Ok(Some(name)),
+        _ => Err(usage("write `next hit`, `previous hit`, or the same with `of PROBE`".to_owned())),
+    }
+}
+
+/// An address, or a symbol of the kernel.
+fn place(session: &Session, text: &str) -> Result<u64, Failure> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return number(text);
+    }
+    let symbol = session.symbols().lookup(text).map(|symbol| symbol.addr);
+    symbol.ok_or_else(|| {
+        usage(format!("the kernel has no symbol `{text}`; write an address or a symbol of it"))
+    })
+}
+
+/// `PLACE`, `write PLACE[:LENGTH]` or `access PLACE[:LENGTH]`.
+fn stop_point(session: &Session, words: &[&str]) -> Result<StopPoint, Failure> {
+    let (kind, range) = match words {
+        [at] => return Ok(Timeline::breakpoint(place(session, at)?)),
+        ["write", range] => (WatchKind::Write, *range),
+        ["access", range] => (WatchKind::ReadWrite, *range),
+        _ => {
+            let text = "write `to ADDRESS`, `to write ADDRESS[:LENGTH]` or `to access ADDRESS[:LENGTH]`";
+            return Err(usage(text.to_owned()));
+        }
+    };
+    let (at, length) = range.split_once(':').unwrap_or((range, "1"));
+    let low = place(session, at)?;
+    let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
+    Ok(StopPoint::Watch(Watch { kind, low, high: low.saturating_add(length - 1) }))
+}
