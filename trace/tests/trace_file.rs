@@ -192,10 +192,18 @@ impl Symbolize for Fork {
 
 #[test]
 fn a_file_of_version_1_prints_as_it_did() {
-    let bytes = include_bytes!("files/version-1.trace");
+    prints_as_it_did(include_bytes!("files/version-1.trace"), include_str!("files/version-1.txt"));
+}
+
+#[test]
+fn a_file_of_version_2_prints_as_it_did() {
+    prints_as_it_did(include_bytes!("files/version-2.trace"), include_str!("files/version-2.txt"));
+}
+
+fn prints_as_it_did(bytes: &[u8], wanted: &str) {
     let (pieces, _, error) = read(bytes);
     assert!(error.is_none(), "{error:?}");
-    let items = TraceReader::open(&bytes[..]).unwrap().head().items;
+    let items = TraceReader::open(bytes).unwrap().head().items;
     let mut shown = String::new();
     for form in ["text", "json", "dtrace", "symbols"] {
         let mut out = Vec::new();
@@ -214,7 +222,7 @@ fn a_file_of_version_1_prints_as_it_did() {
         }
         shown.push_str(&format!("--- {form}\n{}", String::from_utf8(out).unwrap()));
     }
-    assert_eq!(shown, include_str!("files/version-1.txt"));
+    assert_eq!(shown, wanted);
 }
 
 #[test]
@@ -289,7 +297,7 @@ fn the_bytes_are_those_of_the_document() {
     let text = |text: &str| trapline_trace::hex(text.as_bytes(), trapline_trace::HexStyle::Pairs);
     let parts = [
         // magic, version, width, zero, items
-        "895452430d0a1a0a".to_owned() + "0200" + "20" + "00" + "03000000",
+        "895452430d0a1a0a".to_owned() + "0300" + "20" + "00" + "03000000",
         control("26000000", &("01".to_owned() + &text("{\"image\":\"g\"}"))),
         control("22000000", &("02".to_owned() + "999910c000000000" + &text("f"))),
         // number and identifier of the probe
@@ -306,8 +314,20 @@ fn the_bytes_are_those_of_the_document() {
         control("85000000", &("04".to_owned() + "0100000000000000" + &"00".repeat(48) + "06000000")),
         text("{\"digest\":null,\"extra\":{},\"counters\":{}}"),
     ];
-    let (before, hash) = bytes.split_last_chunk().unwrap();
-    assert_eq!(hex[..2 * before.len()], parts.concat());
+    // Behind each record its checksum, with the one before as seed; in the last record the hash of what is before it.
+    let (mut at, mut pieces, mut check) =
+        (16, 0, xxhash_rust::xxh3::xxh3_64_with_seed(&bytes[..16], 0) as u32);
+    let mut without = hex[..32].to_owned();
+    while at < bytes.len() {
+        let end = at + 4 + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        check = xxhash_rust::xxh3::xxh3_64_with_seed(&bytes[at..end], check.into()) as u32;
+        assert_eq!(bytes[end..end + 4], check.to_le_bytes());
+        without.push_str(&hex[2 * at..2 * end]);
+        (at, pieces) = (end + 4, pieces + 1);
+    }
+    assert_eq!(pieces, 5);
+    let (before, hash) = bytes[..bytes.len() - 4].split_last_chunk().unwrap();
+    assert_eq!(without[..without.len() - 16], parts.concat());
     assert_eq!(u64::from_le_bytes(*hash), xxhash_rust::xxh3::xxh3_64(before));
 }
 
@@ -348,12 +368,15 @@ fn every_change_of_one_byte_leaves_what_was_before_it() {
             let mut changed = whole.clone();
             changed[n] = value;
             let (pieces, _, error) = read(&changed);
-            let before = ends.iter().filter(|end| **end <= n).count();
-            assert!(pieces.len() >= before, "byte {n} as {value:02x}");
-            assert_eq!(pieces[..before], all[..before], "byte {n} as {value:02x}");
             if changed == whole {
+                assert_eq!(pieces, all);
                 continue;
             }
+            // A change of the head is noticed at the first record, any other in its own one. As a file of an old version,
+            // it is one that has a bad length where the first checksum is.
+            let before =
+                ends.iter().filter(|end| **end <= n).count().max(usize::from(n == 8 && pieces.len() == 1));
+            assert_eq!(pieces, all[..before], "byte {n} as {value:02x}");
             let text = error.unwrap_or_else(|| panic!("byte {n} as {value:02x} is not noticed")).to_string();
             refused += 1;
             assert!(!text.contains('\n') && text.len() < 250, "{text}");
@@ -361,6 +384,18 @@ fn every_change_of_one_byte_leaves_what_was_before_it() {
         }
     }
     assert!(refused > 1000, "{refused}");
+}
+
+/// A file with the checksums that belong to its bytes.
+fn sealed(mut file: Vec<u8>) -> Vec<u8> {
+    let (mut at, mut check) = (16, xxhash_rust::xxh3::xxh3_64_with_seed(&file[..16], 0) as u32);
+    while at < file.len() {
+        let end = at + 4 + u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+        check = xxhash_rust::xxh3::xxh3_64_with_seed(&file[at..end], check.into()) as u32;
+        file[end..end + 4].copy_from_slice(&check.to_le_bytes());
+        at = end + 4;
+    }
+    file
 }
 
 #[test]
@@ -371,10 +406,12 @@ fn what_is_wrong_is_said_with_offset_and_value() {
         changed[at..at + bytes.len()].copy_from_slice(bytes);
         changed
     };
+    // The same with checksums that match, as a program with another mistake would write it.
+    let written = |at: usize, bytes: &[u8]| sealed(change(at, bytes));
     let (_, begin, _) = read(&whole);
     assert_eq!(begin.len(), whole.len());
     // The first control record begins behind the head, with its length.
-    let second = 16 + 4 + u32::from_le_bytes(whole[16..20].try_into().unwrap()) as usize;
+    let second = 16 + 8 + u32::from_le_bytes(whole[16..20].try_into().unwrap()) as usize;
     let last_length = {
         let mut reader = TraceReader::open(whole.as_slice()).unwrap();
         let mut last = 0;
@@ -387,7 +424,7 @@ fn what_is_wrong_is_said_with_offset_and_value() {
     let cases = [
         ("empty", Vec::new()),
         ("text", b"DProbes(1,2)".to_vec()),
-        ("version", change(8, &[3, 0])),
+        ("version", change(8, &[4, 0])),
         ("version 0", change(8, &[0, 0])),
         ("width of the head", change(10, &[16])),
         ("zero", change(11, &[1])),
@@ -395,15 +432,18 @@ fn what_is_wrong_is_said_with_offset_and_value() {
         ("short length", change(16, &[23, 0, 0, 0])),
         ("huge length", change(16, &[0, 0, 0, 0xff])),
         ("long length", change(16, &[0, 0, 0, 0x10])),
-        ("kind", change(16 + 20, &[9])),
-        ("width of a record", change(16 + 21, &[64])),
-        ("flags", change(16 + 24, &[0, 8, 0, 0])),
-        ("control", change(16 + 28, &[9])),
-        ("json", change(16 + 29, b"[")),
-        ("no begin", [&whole[..16], &whole[second..]].concat()),
-        ("two begins", [&whole[..second], &whole[16..]].concat()),
-        ("count", change(end + 29, &[99])),
+        ("kind", written(16 + 20, &[9])),
+        ("width of a record", written(16 + 21, &[64])),
+        ("flags", written(16 + 24, &[0, 8, 0, 0])),
+        ("control", written(16 + 28, &[9])),
+        ("json", written(16 + 29, b"[")),
+        ("no begin", sealed([&whole[..16], &whole[second..]].concat())),
+        ("two begins", sealed([&whole[..second], &whole[16..]].concat())),
+        ("count", written(end + 29, &[99])),
         ("data", change(second + 60, b"?")),
+        ("items that are others", change(12, &[1, 0, 0, 0])),
+        ("a record twice", [&whole[..second], &whole[16..]].concat()),
+        ("hash", written(second + 60, b"?")),
         ("no end", whole[..end].to_vec()),
         ("more", [whole.as_slice(), b"x"].concat()),
     ];

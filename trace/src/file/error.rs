@@ -55,6 +55,16 @@ pub enum TraceFileError {
         /// Its length.
         length: u32,
     },
+    /// The bytes of a record, or of the head, are not those that were written.
+    #[error("the record at byte {at} is damaged: its checksum is {found:08x}, and the file says {right:08x}")]
+    Checksum {
+        /// The record's offset.
+        at: u64,
+        /// The checksum of the bytes.
+        found: u32,
+        /// The checksum in the file.
+        right: u32,
+    },
     /// A record cannot be decoded.
     #[error("the record at byte {at} is damaged: {error}")]
     Record {

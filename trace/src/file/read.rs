@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::control::{self, Said};
 use super::error::TraceFileError;
 use super::names::Name;
-use super::{FileHead, HASH, HEAD, MAGIC, MAX_RECORD, OLDEST, VERSION};
+use super::{CHECKED, CHECKSUM, FileHead, HASH, HEAD, MAGIC, MAX_RECORD, OLDEST, VERSION, checksum};
 use crate::record::{HeaderItems, Kind, Record};
 use crate::sink::{End, Reply, RunInfo};
 
@@ -48,6 +48,8 @@ pub struct TraceReader<R> {
     records: u64,
     /// The hash of all bytes before the last piece.
     hash: Xxh3,
+    /// The last checksum.
+    check: u32,
 }
 
 impl<R: Read> TraceReader<R> {
@@ -73,7 +75,7 @@ impl<R: Read> TraceReader<R> {
         let wrong = |field, at, value, right| TraceFileError::Head { field, at, value, right };
         let version = u16::from_le_bytes([v0, v1]);
         if !(OLDEST..=VERSION).contains(&version) {
-            return Err(wrong("version", 8, version.into(), "1 or 2"));
+            return Err(wrong("version", 8, version.into(), "1, 2 or 3"));
         }
         if !matches!(width, 32 | 64) {
             return Err(wrong("width", 10, width.into(), "32 or 64"));
@@ -85,7 +87,8 @@ impl<R: Read> TraceReader<R> {
         let items = HeaderItems::from_bits(bits)
             .ok_or_else(|| wrong("items", 12, bits, "a sum of 1, 2, 4 .. 1024"))?;
         let head = FileHead { version, width, items };
-        Ok(Self { input, head, at: HEAD as u64, raw, state: State::Start, records: 0, hash: Xxh3::new() })
+        let (hash, check) = (Xxh3::new(), checksum(&raw, 0));
+        Ok(Self { input, head, at: HEAD as u64, raw, state: State::Start, records: 0, hash, check })
     }
 
     /// The head.
@@ -108,14 +111,16 @@ impl<R: Read> TraceReader<R> {
         let at = self.at;
         self.hash.update(&self.raw);
         let Some(length) = self.length(at)? else { return Ok(None) };
-        self.input.by_ref().take(length.into()).read_to_end(&mut self.raw)?;
-        let have = self.raw.len() as u64;
-        let needed = u64::from(length) + 4;
+        let more = u64::from(length) + self.checksum_size() as u64;
+        self.input.by_ref().take(more).read_to_end(&mut self.raw)?;
+        let (have, needed) = (self.raw.len() as u64, 4 + more);
         if have < needed {
             return Err(TraceFileError::Truncated { what: "record", at, needed, have });
         }
         self.at += needed;
-        let (record, ..) = Record::decode(&self.raw).map_err(|error| TraceFileError::Record { at, error })?;
+        self.check_record(at)?;
+        let (record, ..) =
+            Record::decode(self.envelope()).map_err(|error| TraceFileError::Record { at, error })?;
         let (width, right) = (record.header.width, self.head.width);
         if width != right {
             return Err(TraceFileError::Width { at, width, right });
@@ -178,9 +183,30 @@ impl<R: Read> TraceReader<R> {
 }
 
 impl<R> TraceReader<R> {
+    /// Bytes of a record's checksum, which old files do not have.
+    const fn checksum_size(&self) -> usize {
+        if self.head.version >= CHECKED { CHECKSUM } else { 0 }
+    }
+
+    /// The last piece read without its checksum.
+    fn envelope(&self) -> &[u8] {
+        self.raw.get(..self.raw.len().saturating_sub(self.checksum_size())).unwrap_or_default()
+    }
+
+    /// Compares the checksum of the last record read, if the file has checksums.
+    fn check_record(&mut self, at: u64) -> Result<(), TraceFileError> {
+        let envelope = self.envelope();
+        let Some(right) = self.raw.get(envelope.len()..).and_then(|bytes| bytes.first_chunk()) else {
+            return Ok(());
+        };
+        let (found, right) = (checksum(envelope, self.check), u32::from_le_bytes(*right));
+        self.check = found;
+        if found == right { Ok(()) } else { Err(TraceFileError::Checksum { at, found, right }) }
+    }
+
     /// Compares the hash at the end of the last record read with that of all bytes before it.
     fn check_hash(&self, at: u64, right: u64) -> Result<(), TraceFileError> {
-        let before = self.raw.len().saturating_sub(HASH);
+        let before = self.envelope().len().saturating_sub(HASH);
         let mut hash = self.hash.clone();
         hash.update(self.raw.get(..before).unwrap_or_default());
         let found = hash.digest();

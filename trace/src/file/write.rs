@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::names::Name;
-use super::{FileHead, HASH, MAX_RECORD, VERSION, control};
+use super::{FileHead, HASH, MAX_RECORD, VERSION, checksum, control};
 use crate::guest_stack::GuestStack;
 use crate::names::{ProbeName, Symbolize};
 use crate::record::{Header, HeaderItems, Kind, RecordView};
@@ -27,6 +27,8 @@ pub struct RawSink<W> {
     buffer: Vec<u8>,
     /// The hash of all bytes written.
     hash: Xxh3,
+    /// The last checksum.
+    check: u32,
 }
 
 impl<W: Write> RawSink<W> {
@@ -41,6 +43,7 @@ impl<W: Write> RawSink<W> {
             records: 0,
             buffer: Vec::new(),
             hash: Xxh3::new(),
+            check: 0,
         }
     }
 
@@ -98,11 +101,13 @@ impl<W: Write> RawSink<W> {
         Ok(())
     }
 
-    /// Writes the record in the buffer.
+    /// Writes the record in the buffer and its checksum.
     fn write(&mut self) -> io::Result<()> {
         if self.buffer.len() as u64 - 4 > u64::from(MAX_RECORD) {
             return Err(io::Error::other(format!("a record has {} bytes", self.buffer.len())));
         }
+        self.check = checksum(&self.buffer, self.check);
+        self.buffer.extend_from_slice(&self.check.to_le_bytes());
         self.hash.update(&self.buffer);
         self.out.write_all(&self.buffer)
     }
@@ -113,6 +118,7 @@ impl<W: Write> Sink for RawSink<W> {
         self.head.width = run.width;
         let head = self.head.encode();
         self.hash.update(&head);
+        self.check = checksum(&head, 0);
         self.out.write_all(&head)?;
         self.control(&control::begin(run))
     }
