@@ -159,6 +159,59 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
     assert_eq!(counted.trim(), "7", "{text}");
 }
 
+/// A module's tracepoints have the hits that ftrace counts; as static probes they have those too while ftrace is off.
+#[test]
+fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
+    const EVENTS: [&str; 3] = ["ext4_unlink_enter", "ext4_evict_inode", "ext4_request_inode"];
+    const MODULES: [&str; 6] = ["loop", "crc16", "mbcache", "jbd2", "crc32c_generic", "ext4"];
+    let each = |line: &str| EVENTS.map(|event| line.replace("EVENT", event)).concat();
+    let script = [
+        "mount -t proc proc /proc\nmount -t sysfs sysfs /sys\nmount -t devtmpfs devtmpfs /dev\n\
+         mount -t tracefs tracefs /sys/kernel/tracing\nexport PATH=/bin\n",
+        &MODULES.map(|module| format!("insmod /{module}.ko\n")).concat(),
+        "dd if=/dev/zero of=/disk bs=1024 count=4096\nmke2fs -F /disk\nlosetup /dev/loop0 /disk\nmkdir /mnt\n\
+         mount -t ext2 /dev/loop0 /mnt\ncd /sys/kernel/tracing\n",
+        &each("echo 1 > events/ext4/EVENT/enable\n"),
+        "for i in 1 2 3 4 5 6 7 8 9; do echo $i > /mnt/$i; done\nrm /mnt/3 /mnt/5\n",
+        &each("echo 0 > events/ext4/EVENT/enable\n"),
+        "rm /mnt/7\n",
+        &each("echo \"counted EVENT $(grep -c EVENT: trace)\"\n"),
+        "echo tracepoint: end\npoweroff -f\n",
+    ];
+    let linux = KERNELS.iter().find(|linux| linux.flavour == "amd64").unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let image = linux.image(folder.path(), &MODULES, &[], &script.concat()).unwrap().display().to_string();
+    let console = folder.path().join("console").display().to_string();
+    let args = [
+        "run",
+        ".guests/linux-amd64",
+        "--initrd",
+        &image,
+        "--until",
+        "tracepoint: end",
+        "--console",
+        &console,
+    ];
+    let clauses =
+        ["tracepoint", "sdt"].map(|provider| format!("{provider}:ext4:ext4:{{{}}}", EVENTS.join(",")));
+    let ran = run(&[&args[..], &["-n", &clauses[0], "-n", &clauses[1], "-f", "json"]].concat());
+    let text = std::fs::read_to_string(console).unwrap();
+    let hits = lines(&ran.out, "hit");
+    let hits = |provider: &str, event: &str| {
+        let name = format!("{provider}:ext4:ext4:{event}");
+        hits.iter().filter(|hit| hit["probe"] == name.as_str()).count()
+    };
+    for (event, least) in EVENTS.iter().zip([2, 2, 9]) {
+        let counted = text.lines().find_map(|line| line.strip_prefix(&format!("counted {event} ")));
+        let counted: usize = counted.unwrap_or_else(|| panic!("{text}")).trim().parse().unwrap();
+        assert!(counted >= least, "{event}: {counted}\n{text}");
+        assert_eq!(hits("tracepoint", event), counted, "{event}");
+        let more = if *event == "ext4_request_inode" { 0 } else { 1 };
+        assert!(hits("sdt", event) >= counted + more, "{event}");
+    }
+    assert_eq!(hits("sdt", "ext4_unlink_enter"), 3);
+}
+
 /// The tracepoints of a module are those of its table, and its types are not known: arguments are words.
 #[test]
 fn guest_a_modules_tracepoints_are_listed() {

@@ -146,17 +146,19 @@ fn endless() -> Vec<u8> {
 #[test]
 fn a_signal_leaves_a_whole_trace_file() {
     let folder = folder(&[("endless", &endless())]);
-    for signal in ["INT", "TERM"] {
+    // As soon as there is a file, and later.
+    let rounds = (0..4).flat_map(|_| [0, 16, 256]).zip(["INT", "TERM"].into_iter().cycle());
+    for (least, signal) in rounds {
         let trace = folder.path().join(format!("{signal}.trace"));
         let mut command = Command::new(binary());
         command.args(["run", "endless", "-n", "profile:::tick-1ms { push 1; log 1 }", "-f", "raw", "-o"]);
         command.arg(&trace).current_dir(folder.path()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
-        while std::fs::metadata(&trace).map_or(0, |file| file.len()) < 256 {
+        while std::fs::metadata(&trace).map_or(true, |file| file.len() < least) {
             assert!(start.elapsed() < Duration::from_secs(60), "no record is written");
             assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(2));
         }
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
@@ -168,7 +170,54 @@ fn a_signal_leaves_a_whole_trace_file() {
         assert_eq!(read.code, 0, "{signal}: {}", read.err);
         let last = read.out.lines().last().unwrap();
         assert!(last.contains("\"type\":\"end\"") && last.contains("interrupted"), "{signal}: {last}");
+        std::fs::remove_file(&trace).unwrap();
     }
+}
+
+#[test]
+fn digest_and_counters_are_printed_beside_a_trace_file() {
+    let folder = folder(&[]);
+    let run = |more: &[&str]| {
+        let args = ["run", GUEST, "-q", "-n", "fbt::do_fork:entry", "--digest", "--stats"];
+        let ran = trapline(folder.path(), &[&args[..], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran
+    };
+    let text = run(&[]);
+    assert!(text.err.contains("digest ") && text.err.contains("hits "), "{}", text.err);
+    assert_eq!(run(&["-f", "raw", "-o", "t.trace"]).err, text.err);
+}
+
+#[test]
+fn lost_records_are_told_also_when_quiet() {
+    let folder = folder(&[]);
+    let clause = "fbt::do_fork:entry { push 200; push r, esp; log mrf }";
+    let args = ["run", GUEST, "-q", "-n", clause, "--channel", "64x2"];
+    for more in [&[][..], &["-f", "raw", "-o", "t.trace"], &["-f", "json"], &["-f", "dtrace"]] {
+        let ran = trapline(folder.path(), &[&args[..], more].concat());
+        assert!(ran.err.contains("6 hits, 6 records lost"), "{more:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_folder_for_core_files_must_be_there_before_the_run() {
+    let folder = folder(&[]);
+    let args = ["run", GUEST, "-q", "-n", "fbt::do_fork:entry", "--core-dir", "nothere"];
+    let ran = trapline(folder.path(), &args);
+    let said = "trapline: error: --core-dir nothere: there is no such folder; make it first\n";
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (2, "", said));
+}
+
+#[test]
+fn a_function_is_disassembled_by_an_address_in_it() {
+    let folder = folder(&[]);
+    let dis = |what: &str| trapline(folder.path(), &["dis", GUEST, what, "-f", "json", "-q"]);
+    let by_name = dis("do_fork");
+    let second = by_name.out.lines().filter(|line| line.contains("\"address\"")).nth(2).unwrap();
+    let second: serde_json::Value = serde_json::from_str(second).unwrap();
+    assert_eq!(dis(second["address"].as_str().unwrap()), by_name);
+    let ran = dis("0x10");
+    assert_eq!((ran.code, ran.err.as_str()), (2, "trapline: error: no function of the kernel is at 0x10\n"));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Guest bytes and foreign text without the control characters that steer a terminal.
 
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
 /// A byte as a character: itself from 0x20 to 0x7e, else a period.
 #[must_use]
 pub const fn visible(byte: u8) -> char {
@@ -7,11 +10,20 @@ pub const fn visible(byte: u8) -> char {
 }
 
 /// A process name as text; bytes that are not printable ASCII become `?`.
-pub(crate) fn printable(name: &[u8]) -> String {
-    name.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '?' }).collect()
+pub(crate) struct Printable<'a>(pub &'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |byte: u8| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { '?' };
+        self.0.iter().try_for_each(|byte| f.write_char(shown(*byte)))
+    }
 }
 
 /// Text from a file that anyone may have made: control characters become `?`.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
 }

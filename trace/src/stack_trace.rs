@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bytes::{DecodeError, Reader};
 use crate::log_prefix::Token;
-use crate::printable::printable;
+use crate::printable::Printable;
 
 /// What the header says of the probe point whose handler was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl StackTrace {
     pub fn to_text(&self, width: u8) -> String {
         let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };
         let Self { offset, id, major, minor, .. } = self;
-        let module = printable(&self.module);
+        let module = Printable(&self.module);
         let mut out = format!("\n  {module}+{offset:#x} id {id} ({},{})", *major as i32, *minor as i32);
         for record in &self.records {
             let TraceRecord { code, parm1, parm2, handler, .. } = record;

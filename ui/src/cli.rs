@@ -398,7 +398,8 @@ pub struct DisArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Function of the kernel or a module, or MODULE:FUNCTION; none for a PPDF file, given as the image
+    /// Function of the kernel or a module, MODULE:FUNCTION, or 0xADDRESS for the kernel's function that has this address;
+    /// none for a PPDF file, given as the image
     #[arg(help_heading = "Arguments")]
     pub symbol: Option<String>,
     /// Show original and patched bytes side by side; without -p, with a probe on every instruction

@@ -292,6 +292,10 @@ pub fn choose<'a>(
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
     let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
     let core_dir = core_dir.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
+    if !core_dir.is_dir() {
+        let text = format!("--core-dir {}: there is no such folder; make it first", core_dir.display());
+        return Err(Failure::Usage(text));
+    }
     Ok(Outputs { sink, records, console, talk, core_dir, cores: 0 })
 }
 

@@ -29,6 +29,9 @@ pub enum DisassembleError {
         /// Names that resemble it.
         near: Vec<String>,
     },
+    /// No function of the kernel is at an address.
+    #[error("no function of the kernel is at {0:#x}")]
+    NothingThere(u64),
     /// There is no such user module.
     #[error("there is no user module `{0}`")]
     UnknownModule(String),
@@ -92,13 +95,21 @@ impl Disassembly {
 }
 
 /// Disassembles the function `name`: of the kernel, else of the first module that has it; `module:name` is the function
-/// of the user module `module`.
+/// of the user module `module`, `0xADDRESS` the function of the kernel that has this address.
 ///
 /// # Errors
 /// See [`DisassembleError`].
 pub fn disassemble(target: &Target, name: &str) -> Result<Disassembly, DisassembleError> {
     let plan = target.image().plan();
     let kernel = || Code::Kernel { plan, symbols: target.symbols() };
+    if let Some(digits) = name.strip_prefix("0x")
+        && let Ok(address) = u64::from_str_radix(digits, 16)
+    {
+        let there = target.symbols().at(address).map(|found| found.symbol);
+        let function = there.filter(|symbol| symbol.is_function());
+        let symbol = function.ok_or(DisassembleError::NothingThere(address))?;
+        return listing(target, symbol, kernel());
+    }
     if let Some((module, function)) = name.split_once(':') {
         let unknown = || DisassembleError::UnknownModule(module.to_owned());
         let module = target.module(module).ok_or_else(unknown)?;

@@ -2,7 +2,7 @@
 //!
 //! No length in the file is trusted: memory grows only with bytes that are there.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -12,6 +12,9 @@ use super::names::Name;
 use super::{CHECKED, CHECKSUM, FileHead, HASH, HEAD, MAGIC, MAX_RECORD, OLDEST, VERSION, checksum};
 use crate::record::{HeaderItems, Kind, Record};
 use crate::sink::{End, Reply, RunInfo};
+
+/// Most bytes that are read at once.
+const CHUNK: usize = 1 << 16;
 
 /// One piece of a trace file.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +115,7 @@ impl<R: Read> TraceReader<R> {
         self.hash.update(&self.raw);
         let Some(length) = self.length(at)? else { return Ok(None) };
         let more = u64::from(length) + self.checksum_size() as u64;
-        self.input.by_ref().take(more).read_to_end(&mut self.raw)?;
+        self.fill(more)?;
         let (have, needed) = (self.raw.len() as u64, 4 + more);
         if have < needed {
             return Err(TraceFileError::Truncated { what: "record", at, needed, have });
@@ -139,10 +142,34 @@ impl<R: Read> TraceReader<R> {
         Ok(Some(piece))
     }
 
+    /// Reads so many bytes more of the piece, or as many as there are.
+    fn fill(&mut self, more: u64) -> Result<(), TraceFileError> {
+        let mut left = usize::try_from(more).unwrap_or(usize::MAX);
+        while left > 0 {
+            let from = self.raw.len();
+            self.raw.resize(from + left.min(CHUNK), 0);
+            let part = self.raw.get_mut(from..).unwrap_or_default();
+            let read = match self.input.read(part) {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    self.raw.truncate(from);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.raw.truncate(from + read);
+            if read == 0 {
+                break;
+            }
+            left -= read;
+        }
+        Ok(())
+    }
+
     /// The length of the next record; `None` after the end record.
     fn length(&mut self, at: u64) -> Result<Option<u32>, TraceFileError> {
         self.raw.clear();
-        self.input.by_ref().take(4).read_to_end(&mut self.raw)?;
+        self.fill(4)?;
         match (self.raw.first_chunk(), self.raw.len(), self.state) {
             (_, 0, State::Ended) => Ok(None),
             (_, _, State::Ended) => Err(TraceFileError::Trailing { at }),

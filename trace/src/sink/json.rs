@@ -4,11 +4,12 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, hex, stack_trace};
 use crate::names::Symbolize;
-use crate::printable::printable;
+use crate::printable::Printable;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
@@ -44,6 +45,62 @@ impl<W: Write> JsonSink<W> {
     fn line(&mut self, object: Map<String, Value>) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, &Value::Object(object))?;
         self.out.write_all(b"\n")
+    }
+}
+
+impl<W> JsonSink<W> {
+    /// The chosen items of a record.
+    fn items(&self, record: &RecordView<'_>, line: &mut Line) {
+        let (h, chosen) = (&record.header, |item| has(self.items, item));
+        if chosen(HeaderItems::CPU) {
+            line.add("cpu", h.cpu);
+        }
+        if chosen(HeaderItems::NAME) {
+            line.add("name", format_args!("{}", Printable(record.name)));
+        }
+        if chosen(HeaderItems::PID) {
+            line.add("pid", h.pid);
+        }
+        if chosen(HeaderItems::UID) {
+            line.add("uid", h.uid);
+        }
+        for (item, name, value) in [
+            (HeaderItems::CS, "cs", h.cs.into()),
+            (HeaderItems::SS, "ss", h.ss.into()),
+            (HeaderItems::ESP, "sp", h.sp),
+        ] {
+            if chosen(item) {
+                line.add(name, format_args!("{value:#x}"));
+            }
+        }
+        if chosen(HeaderItems::TSC) {
+            line.add("tsc", h.tsc);
+        }
+    }
+}
+
+/// A JSON object that is written member by member: a map of millions of records would cost more than all the rest.
+#[derive(Default)]
+struct Line {
+    bytes: Vec<u8>,
+    failed: Option<serde_json::Error>,
+}
+
+impl Line {
+    /// Adds a member, of a name that needs no escapes.
+    fn add(&mut self, name: &str, value: impl Serialize) {
+        self.bytes.extend_from_slice(if self.bytes.is_empty() { b"{\"" } else { b",\"" });
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.extend_from_slice(b"\":");
+        if let Err(error) = serde_json::to_writer(&mut self.bytes, &value) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// The whole line.
+    fn finish(mut self) -> io::Result<Vec<u8>> {
+        self.bytes.extend_from_slice(b"}\n");
+        self.failed.map_or(Ok(self.bytes), |error| Err(error.into()))
     }
 }
 
@@ -90,52 +147,43 @@ impl<W: Write> Sink for JsonSink<W> {
             Kind::KernelStack => "kernel-stack",
             Kind::UserStack => "user-stack",
         };
-        let mut line = members(json!({
-            "type": kind, "seq": h.seq, "icount": h.icount, "ip": format!("{:#x}", h.ip),
-            "symbol": symbols.symbol(h.ip), "major": h.major, "minor": h.minor,
-        }));
+        let mut line = Line::default();
+        line.add("type", kind);
+        line.add("seq", h.seq);
+        line.add("icount", h.icount);
+        line.add("ip", format_args!("{:#x}", h.ip));
+        line.add("symbol", symbols.symbol(h.ip));
+        line.add("major", h.major);
+        line.add("minor", h.minor);
         if let Some(probe) = symbols.probe(h.probe) {
-            line.insert("probe".to_owned(), json!(probe.name.in_process(h.process)));
-            line.insert("id".to_owned(), json!(probe.id));
+            line.add("probe", probe.name.in_process(h.process));
+            line.add("id", probe.id);
         }
-        let mut add = |item, name: &str, value: Value| {
-            if has(self.items, item) {
-                line.insert(name.to_owned(), value);
-            }
-        };
-        add(HeaderItems::CPU, "cpu", json!(h.cpu));
-        add(HeaderItems::NAME, "name", json!(printable(record.name)));
-        add(HeaderItems::PID, "pid", json!(h.pid));
-        add(HeaderItems::UID, "uid", json!(h.uid));
-        add(HeaderItems::CS, "cs", json!(format!("{:#x}", h.cs)));
-        add(HeaderItems::SS, "ss", json!(format!("{:#x}", h.ss)));
-        add(HeaderItems::ESP, "sp", json!(format!("{:#x}", h.sp)));
-        add(HeaderItems::TSC, "tsc", json!(h.tsc));
+        self.items(record, &mut line);
         if let Some(watch) = &record.watch {
-            line.insert("watch".to_owned(), watched(watch));
+            line.add("watch", watched(watch));
         }
         if h.termination != 0 {
-            line.insert("termination".to_owned(), json!(h.termination));
+            line.add("termination", h.termination);
         }
         if let Some(e) = h.exception {
             let (code, parm1, parm2) =
                 (format!("{:#x}", e.code), format!("{:#x}", e.parm1), format!("{:#x}", e.parm2));
-            let fields = json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line});
-            line.insert("exception".to_owned(), fields);
+            line.add("exception", json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line}));
         }
         if let Some(trace) = stack_trace(record) {
-            line.insert("trace".to_owned(), trace.to_json(h.width));
+            line.add("trace", trace.to_json(h.width));
         }
         if let Some(frames) = guest_stack(record, symbols) {
-            line.insert("frames".to_owned(), json!(frames));
+            line.add("frames", frames);
         }
-        line.insert("data".to_owned(), json!(hex(record.data, HexStyle::Pairs)));
+        line.add("data", hex(record.data, HexStyle::Pairs));
         if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {
             let formatted = templates.format(record);
-            line.insert("desc".to_owned(), json!(formatted.desc));
-            line.insert("text".to_owned(), json!(formatted.text));
+            line.add("desc", formatted.desc);
+            line.add("text", formatted.text);
         }
-        self.line(line)
+        self.out.write_all(&line.finish()?)
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

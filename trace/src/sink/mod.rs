@@ -98,8 +98,14 @@ pub enum HexStyle {
 /// Bytes as pairs of hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8], style: HexStyle) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = String::with_capacity(bytes.len() * 3);
+    push_hex(bytes, style, &mut out);
+    out
+}
+
+/// Appends bytes as pairs of hexadecimal digits.
+fn push_hex(bytes: &[u8], style: HexStyle, out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (n, byte) in bytes.iter().enumerate() {
         if n > 0 && style == HexStyle::Spaced {
             out.push(' ');
@@ -107,20 +113,24 @@ pub fn hex(bytes: &[u8], style: HexStyle) -> String {
         out.push(char::from(DIGITS[usize::from(byte >> 4)]));
         out.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
-    out
 }
 
 /// The lines of a record that is a stack of the guest, innermost frame first.
 fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<String>> {
     let (kind, width) = (record.header.kind, record.header.width);
-    let stack = GuestStack::decode(record.data, width).ok().filter(|_| kind.is_guest_stack())?;
+    if !kind.is_guest_stack() {
+        return None;
+    }
+    let stack = GuestStack::decode(record.data, width).ok()?;
     Some(stack.lines(kind, width, symbols))
 }
 
 /// The data of a stack trace record, decoded; `None` for other records.
 fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
-    let wanted = record.header.kind == Kind::StackTrace;
-    StackTrace::decode(record.data, record.header.width).ok().filter(|_| wanted)
+    if record.header.kind != Kind::StackTrace {
+        return None;
+    }
+    StackTrace::decode(record.data, record.header.width).ok()
 }
 
 /// Whether an item was chosen.

@@ -1,10 +1,11 @@
 //! Text in the header format of the paper, section 5, then the data: as pairs of hex digits, or by templates.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, hex, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, push_hex, stack_trace};
 use crate::names::Symbolize;
-use crate::printable::{harmless, printable};
+use crate::printable::{Printable, harmless};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
 use crate::watch::WatchItem;
@@ -13,6 +14,8 @@ use crate::watch::WatchItem;
 #[derive(Debug)]
 pub struct TextSink<W> {
     out: W,
+    /// The last record's text; its memory is used again.
+    text: String,
     items: HeaderItems,
     templates: Option<Formatter>,
     symbols: Option<usize>,
@@ -21,7 +24,7 @@ pub struct TextSink<W> {
 impl<W: Write> TextSink<W> {
     /// A sink that shows the chosen items; major and minor are always shown.
     pub const fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, items, templates: None, symbols: None }
+        Self { out, text: String::new(), items, templates: None, symbols: None }
     }
 
     /// Shows data by these templates, if there are any.
@@ -65,14 +68,17 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let h = &record.header;
-        let mut text = String::new();
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        // Writing to a string cannot fail.
         if let Some(width) = self.symbols {
             let symbol = symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip));
-            text = format!("{:>12} {:width$} ", h.icount, harmless(&symbol));
+            let _ = write!(text, "{:>12} {:width$} ", h.icount, harmless(&symbol));
         }
         header(self.items, record, &mut text);
         if let Some(probe) = symbols.probe(h.probe) {
-            text.push_str(&format!(" probe={}", harmless(&probe.name.in_process(h.process))));
+            text.push_str(" probe=");
+            text.push_str(&harmless(&probe.name.in_process(h.process)));
         }
         match h.kind {
             Kind::Data => {}
@@ -93,11 +99,13 @@ impl<W: Write> Sink for TextSink<W> {
             _ if record.data.is_empty() => {}
             _ => {
                 text.push(' ');
-                text.push_str(&hex(record.data, HexStyle::Pairs));
+                push_hex(record.data, HexStyle::Pairs, &mut text);
             }
         }
         text.push('\n');
-        self.out.write_all(text.as_bytes())
+        let written = self.out.write_all(text.as_bytes());
+        self.text = text;
+        written
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
@@ -112,24 +120,24 @@ impl<W: Write> Sink for TextSink<W> {
 /// `DProbes(1,2) ..` with the chosen items; major and minor are printed as %d.
 fn header(items: HeaderItems, record: &RecordView<'_>, line: &mut String) {
     let h = &record.header;
-    line.push_str(&format!("DProbes({},{})", h.major as i32, h.minor as i32));
-    let mut add = |item, text: String| {
+    // Writing to a string cannot fail.
+    let _ = write!(line, "DProbes({},{})", h.major as i32, h.minor as i32);
+    let mut add = |item, text: fmt::Arguments<'_>| {
         if has(items, item) {
-            line.push(' ');
-            line.push_str(&text);
+            let _ = write!(line, " {text}");
         }
     };
     let digits = usize::from(h.width / 4);
     let (ip, sp) = if h.width == 64 { ("rip", "rsp") } else { ("eip", "esp") };
-    add(HeaderItems::CPU, format!("cpu={}", h.cpu));
-    add(HeaderItems::NAME, format!("name={}", printable(record.name)));
-    add(HeaderItems::PID, format!("pid={}", h.pid as i32));
-    add(HeaderItems::UID, format!("uid={}", h.uid as i32));
-    add(HeaderItems::CS, format!("cs={:x}", h.cs));
-    add(HeaderItems::EIP, format!("{ip}={:0digits$x}", h.ip));
-    add(HeaderItems::SS, format!("ss={:x}", h.ss));
-    add(HeaderItems::ESP, format!("{sp}={:0digits$x}", h.sp));
-    add(HeaderItems::TSC, format!("tsc={:08x}:{:08x}", h.tsc >> 32, h.tsc & 0xffff_ffff));
+    add(HeaderItems::CPU, format_args!("cpu={}", h.cpu));
+    add(HeaderItems::NAME, format_args!("name={}", Printable(record.name)));
+    add(HeaderItems::PID, format_args!("pid={}", h.pid as i32));
+    add(HeaderItems::UID, format_args!("uid={}", h.uid as i32));
+    add(HeaderItems::CS, format_args!("cs={:x}", h.cs));
+    add(HeaderItems::EIP, format_args!("{ip}={:0digits$x}", h.ip));
+    add(HeaderItems::SS, format_args!("ss={:x}", h.ss));
+    add(HeaderItems::ESP, format_args!("{sp}={:0digits$x}", h.sp));
+    add(HeaderItems::TSC, format_args!("tsc={:08x}:{:08x}", h.tsc >> 32, h.tsc & 0xffff_ffff));
     if let Some(watch) = &record.watch {
         line.push_str(&watched(watch, digits));
     }

@@ -104,7 +104,8 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
         }
         unanswered(&stats, talk);
     }
-    if matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace) {
+    // JSON has them in its end line; a trace file, which has them too, is not for people to read.
+    if args.format != RecordFormat::Json {
         if let Some(digest) = end.digest.as_ref().filter(|_| args.digest) {
             talk.line(&format!("digest {digest}"));
         }

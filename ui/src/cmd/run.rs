@@ -26,6 +26,8 @@ use crate::{ctrl_c, no_effect, options};
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_run(args)?;
+    // Before anything that takes time: whenever the signal comes, the outputs are whole.
+    let cancelled = ctrl_c::listen();
     let source = options::source(&args.probes.source)?;
     let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
     let (builder, recorder) = recorder(args, builder)?;
@@ -45,7 +47,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         extra: header_fields(args).into_iter().map(|field| with_observe_only(field, observe_only)).collect(),
     };
     outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
-    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(ctrl_c::listen());
+    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(cancelled);
     let ending = session.run(&mut script, &condition(args), &limits, &mut outputs)?;
     for line in script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
         talk.note(&format!("{} never came due", script.place(line)));
