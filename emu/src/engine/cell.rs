@@ -13,6 +13,30 @@ use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+/// What stands out in a block, and where: one thing at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// Nothing. How often the patch that ends the block has trapped.
+    Traps(u16),
+    /// An instruction that must not run as part of the block, after so many that may.
+    Cut(Cut, u16),
+    /// A repeated string instruction ends the block, at this offset in bytes.
+    Repeated(u16),
+    /// An instruction that reads the time stamp counter, after so many others; `None` for more than one.
+    Clock(Option<u16>),
+}
+
+/// Why an instruction must not run as part of its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The machine executes it itself.
+    Sensitive,
+    /// A patch lies behind its first byte, so it must run from the guest's own bytes.
+    Overlapped,
+    /// Its execution is watched.
+    Watched,
+}
+
 /// One translated block: half a cache line. Everything but `hot` is a [`Cell`], because the engine, the hooks and the core
 /// all name the same cells.
 #[repr(C, align(32))]
@@ -26,9 +50,8 @@ pub(crate) struct BlockCell {
     flags: Cell<u16>,
     /// Bytes of the block.
     size: Cell<u16>,
-    /// Instructions before the sensitive, overlapped or watched one, or the one that reads the clock; or byte offset of
-    /// the last instruction for `REP_TAIL`. Of other blocks how often the patch that ends them has trapped.
-    lead: Cell<u16>,
+    /// The number in [`Lead`]; the flags say which it is.
+    number: Cell<u16>,
     /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
     head: Cell<u32>,
     /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
@@ -56,7 +79,7 @@ impl BlockCell {
             icount: Cell::new(0),
             flags: Cell::new(Self::NEW),
             size: Cell::new(0),
-            lead: Cell::new(0),
+            number: Cell::new(0),
             head: Cell::new(0),
             patch: Cell::new(0),
         }
@@ -64,10 +87,10 @@ impl BlockCell {
 
     /// Not analysed yet.
     pub const NEW: u16 = 1;
-    /// Holds an instruction that the machine executes itself; `lead` instructions come before it.
-    pub const SENSITIVE: u16 = 2;
-    /// Ends with a repeated string instruction at offset `lead`.
-    pub const REP_TAIL: u16 = 4;
+    /// [`Cut::Sensitive`].
+    const SENSITIVE: u16 = 2;
+    /// [`Lead::Repeated`].
+    const REPEATED: u16 = 4;
     /// Is a single repeated string instruction.
     pub const REP_HEAD: u16 = 8;
     /// Runs a displaced instruction out of line: counts nothing, since its trap has been counted.
@@ -79,26 +102,27 @@ impl BlockCell {
     /// Is a single instruction that stores and does not go to itself: what the engine goes back to when a block has
     /// overwritten itself.
     pub const STORE: u16 = 128;
-    /// Holds an instruction with a patch behind its first byte, which must run from the guest's own bytes; `lead`
-    /// instructions come before it.
-    pub const OVERLAPPED: u16 = 256;
+    /// [`Cut::Overlapped`].
+    const OVERLAPPED: u16 = 256;
     /// Is what comes in a slot behind an instruction of the x87.
     pub const SLOT_TAIL: u16 = 512;
     /// Ends with IRET, SYSRET or a far transfer, after which the machine sees to RF and to the base of CS.
     pub const FLAGS_TAIL: u16 = 1024;
-    /// Holds an instruction whose execution is watched; `lead` instructions come before it.
-    pub const WATCHED: u16 = 2048;
-    /// Reads the time stamp counter; `lead` instructions come before that, or it is `SEVERAL`. Other uses of `lead` go
-    /// before this one.
-    pub const CLOCK: u16 = 4096;
-    /// `lead` of a block that reads the time stamp counter more than once. No block has so many instructions.
-    pub const SEVERAL: u16 = u16::MAX;
+    /// [`Cut::Watched`].
+    const WATCHED: u16 = 2048;
+    /// [`Lead::Clock`].
+    const CLOCK: u16 = 4096;
+    /// The number of [`Lead::Clock`] of a block that reads the time stamp counter more than once. No block has so many
+    /// instructions.
+    const SEVERAL: u16 = u16::MAX;
     /// Begins with the instruction of a patch, and was translated without it: an in-line site.
     pub const SITE: u16 = 8192;
     /// Is a patch's jump to itself.
     pub const JUMP: u16 = 16384;
-    /// Bits of other uses of `lead`.
-    pub const LEADING: u16 = Self::SENSITIVE | Self::REP_TAIL | Self::OVERLAPPED | Self::WATCHED;
+    /// Bits that say what the number is; at most one is set.
+    const LEADS: u16 = Self::CUTS | Self::REPEATED | Self::CLOCK;
+    /// Those of [`Lead::Cut`].
+    const CUTS: u16 = Self::SENSITIVE | Self::OVERLAPPED | Self::WATCHED;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -113,8 +137,7 @@ impl BlockCell {
         | Self::SITE
         | Self::JUMP;
     /// Bits that keep a block from running in one go.
-    pub const CUT: u16 =
-        Self::SENSITIVE | Self::REP_HEAD | Self::UNSUPPORTED | Self::OVERLAPPED | Self::WATCHED;
+    pub const CUT: u16 = Self::CUTS | Self::REP_HEAD | Self::UNSUPPORTED;
     /// `patch` of a trap that is the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 
@@ -122,7 +145,6 @@ impl BlockCell {
     field!(icount, set_icount, u16);
     field!(flags, set_flags, u16);
     field!(size, set_size, u16);
-    field!(lead, set_lead, u16);
     field!(head, set_head, u32);
     field!(patch, set_patch, u32);
 
@@ -140,6 +162,60 @@ impl BlockCell {
     /// Clears bits.
     pub fn clear(&self, bits: u16) {
         self.flags.set(self.flags.get() & !bits);
+    }
+
+    /// What stands out in the block.
+    #[inline(always)]
+    pub fn lead(&self) -> Lead {
+        let number = self.number.get();
+        match self.flags.get() & Self::LEADS {
+            0 => Lead::Traps(number),
+            Self::SENSITIVE => Lead::Cut(Cut::Sensitive, number),
+            Self::OVERLAPPED => Lead::Cut(Cut::Overlapped, number),
+            Self::WATCHED => Lead::Cut(Cut::Watched, number),
+            Self::REPEATED => Lead::Repeated(number),
+            _ => Lead::Clock((number != Self::SEVERAL).then_some(number)),
+        }
+    }
+
+    /// Says what stands out in the block, in place of what was said before.
+    pub fn set_lead(&self, lead: Lead) {
+        let (flag, number) = match lead {
+            Lead::Traps(traps) => (0, traps),
+            Lead::Cut(Cut::Sensitive, before) => (Self::SENSITIVE, before),
+            Lead::Cut(Cut::Overlapped, before) => (Self::OVERLAPPED, before),
+            Lead::Cut(Cut::Watched, before) => (Self::WATCHED, before),
+            Lead::Repeated(offset) => (Self::REPEATED, offset),
+            Lead::Clock(before) => (Self::CLOCK, before.unwrap_or(Self::SEVERAL)),
+        };
+        self.flags.set(self.flags.get() & !Self::LEADS | flag);
+        self.number.set(number);
+    }
+
+    /// Counts a trap of the patch that ends the block: how many there were. `None` where another thing stands out.
+    #[inline(always)]
+    pub fn count_trap(&self) -> Option<u16> {
+        if self.is(Self::LEADS) {
+            return None;
+        }
+        self.number.set(self.number.get().wrapping_add(1));
+        Some(self.number.get())
+    }
+
+    /// The linear address of the repeated string instruction that ends the block, or is the block.
+    #[inline]
+    pub fn repeated_at(&self) -> Option<u64> {
+        match self.lead() {
+            _ if self.is(Self::REP_HEAD) => Some(self.pc()),
+            Lead::Repeated(offset) => Some(self.pc().wrapping_add(offset.into())),
+            _ => None,
+        }
+    }
+
+    /// Has the block analysed anew: only what its translation has made of it is kept.
+    fn forget(&self) {
+        self.set_flags(Self::NEW | self.flags() & (Self::SITE | Self::JUMP));
+        self.number.set(0);
     }
 
     /// The hot state of the machine that the block belongs to.
@@ -217,8 +293,7 @@ impl CellArena {
             let cell = self.cell(n as usize);
             let last = cell.pc().saturating_add(u64::from(cell.size().max(1)) - 1);
             if !cell.is(BlockCell::NEW | BlockCell::SLOT) && cell.pc() <= high && last >= low {
-                cell.set_flags(BlockCell::NEW | cell.flags() & (BlockCell::SITE | BlockCell::JUMP));
-                cell.set_lead(0);
+                cell.forget();
             }
         }
     }

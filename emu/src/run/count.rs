@@ -2,9 +2,9 @@
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
-use super::{Core, Halt, Mode};
+use super::{Core, Halt};
 use crate::cpu::flags::VM;
-use crate::engine::cell::{BlockCell, CellRef};
+use crate::engine::cell::{BlockCell, CellRef, Cut, Lead};
 use crate::engine::hflags;
 use crate::engine::in_slots;
 use crate::isa::Repeat;
@@ -50,28 +50,23 @@ impl Core {
             // The block in progress was overwritten by its own store: the engine has gone back to that
             // instruction, and runs it alone.
             self.rewind(address);
-            if self.mode == Mode::Stepped {
-                self.mode = Mode::Step(1);
-            }
+            self.step.begin_again();
         }
         if b.is(BlockCell::REP_HEAD) && self.restarted(b) {
             self.cpu.hot.clock.icount -= u64::from(self.cpu.hot.last_count);
             self.cpu.hot.last = None;
-            if self.mode == Mode::Stepped {
-                self.mode = Mode::Step(1);
-            }
+            self.step.begin_again();
         }
-        let halt = match self.mode {
-            Mode::Stepped => return self.cpu.engine.stop_before_block(),
-            Mode::Step(_) => self.step_boundary(b, address),
-            Mode::Free => self.boundary(b),
-        };
+        if self.step.has_begun() {
+            return self.cpu.engine.stop_before_block();
+        }
+        let halt = if self.step.is_free() { self.boundary(b) } else { self.step_boundary(b, address) };
         if let Some(halt) = halt {
             self.halt.get_or_insert(halt);
             return self.cpu.engine.stop_before_block();
         }
-        if self.mode != Mode::Free {
-            self.mode = Mode::Stepped;
+        if !self.step.is_free() {
+            self.step.begin();
             self.cpu.engine.stop_after_block();
         }
         let count = self.count_of(b);
@@ -80,12 +75,12 @@ impl Core {
             return;
         }
         if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD
-            && self.mode == Mode::Free
+            && self.step.is_free()
         {
             self.repeat_ahead(b);
         }
         self.begin(cell, count);
-        if b.is(BlockCell::CLOCK) {
+        if matches!(b.lead(), Lead::Clock(_)) {
             self.cpu.engine.sync_pc(false);
         }
         self.set_limit();
@@ -140,15 +135,18 @@ impl Core {
 
     /// Reasons to stop at the boundary before `b`, which is the block of a step.
     fn step_boundary(&mut self, b: &BlockCell, address: u64) -> Option<Halt> {
-        match b.flags() {
-            flags if flags & BlockCell::UNSUPPORTED != 0 => Some(Halt::Unsupported),
-            flags if flags & BlockCell::WATCHED != 0 && !(b.lead() == 0 && self.passes(address)) => {
-                Some(Halt::Watched(b.lead()))
-            }
-            flags if flags & BlockCell::OVERLAPPED != 0 => Some(Halt::Overlapped(b.lead())),
-            flags if flags & BlockCell::JUMP != 0 => Some(Halt::Hit),
-            _ => self.announce_user_code(address).map(Halt::Fault),
+        if b.is(BlockCell::UNSUPPORTED) {
+            return Some(Halt::Unsupported);
         }
+        match b.lead() {
+            Lead::Cut(Cut::Watched, 0) if self.step.may_execute(address) => {}
+            Lead::Cut(cut @ (Cut::Watched | Cut::Overlapped), before) => return Some(Halt::Cut(cut, before)),
+            _ => {}
+        }
+        if b.is(BlockCell::JUMP) {
+            return Some(Halt::Hit);
+        }
+        self.announce_user_code(address).map(Halt::Fault)
     }
 
     /// Reasons to stop at the boundary before `b`.
@@ -175,14 +173,8 @@ impl Core {
         if b.is(BlockCell::SITE) && b.is(BlockCell::CUT) {
             return Some(Halt::NotInLine);
         }
-        if b.is(BlockCell::WATCHED) {
-            return Some(Halt::Watched(b.lead()));
-        }
-        if b.is(BlockCell::SENSITIVE) {
-            return Some(Halt::Sensitive(b.lead()));
-        }
-        if b.is(BlockCell::OVERLAPPED) {
-            return Some(Halt::Overlapped(b.lead()));
+        if let Lead::Cut(cut, before) = b.lead() {
+            return Some(Halt::Cut(cut, before));
         }
         if b.is(BlockCell::JUMP) {
             return Some(Halt::Open);
@@ -205,7 +197,7 @@ impl Core {
             || self.cpu.nmi_blocked
             || self.tentative.is_some()
             || self.cpu.user_writes;
-        let watch = watch || self.mode != Mode::Free || self.halt.is_some() || self.opening.is_some();
+        let watch = watch || !self.step.is_free() || self.halt.is_some() || self.opening.is_some();
         self.cpu.hot.clock.limit = if watch { 0 } else { self.cpu.hot.clock.deadline };
     }
 
@@ -267,8 +259,7 @@ impl Core {
 
     /// Whether the last block ended in the middle of the repeated instruction at linear `pc`.
     pub(crate) fn repeating(&self, pc: u64) -> bool {
-        let ends_at = |b: CellRef| b.pc().wrapping_add(b.lead().into());
-        self.last().is_some_and(|b| b.is(BlockCell::REP_TAIL) && ends_at(b) == pc)
+        self.last().is_some_and(|b| b.repeated_at() == Some(pc))
     }
 
     /// The count register of the repeated instruction at `pc`, by its address size.
@@ -308,11 +299,11 @@ impl Core {
         let patched = self.patches_in(address, end) || self.is_clobbered(address);
         let mut jumps = false;
         while at < end && (wanted == 0 || n < wanted) {
-            if self.watched_code(at) && !b.is(BlockCell::SENSITIVE) {
-                b.mark(BlockCell::WATCHED);
-                b.set_lead(n as u16);
+            let cut = matches!(b.lead(), Lead::Cut(..));
+            if !cut && self.watched_code(at) {
+                b.set_lead(Lead::Cut(Cut::Watched, n as u16));
             }
-            if b.is(BlockCell::WATCHED) && n > 0 {
+            if matches!(b.lead(), Lead::Cut(Cut::Watched, _)) && n > 0 {
                 // What follows never runs as part of this block.
                 break;
             }
@@ -325,9 +316,8 @@ impl Core {
                 break;
             }
             if patched && self.overlapped_in(b, at) {
-                if !b.is(BlockCell::SENSITIVE) {
-                    b.mark(BlockCell::OVERLAPPED);
-                    b.set_lead(n as u16);
+                if !cut {
+                    b.set_lead(Lead::Cut(Cut::Overlapped, n as u16));
                 }
                 break;
             }
@@ -344,16 +334,11 @@ impl Core {
         if wanted == 0 {
             b.set_icount(n.max(1) as u16);
         }
-        if b.is(BlockCell::LEADING) {
-            b.clear(BlockCell::CLOCK);
-        }
         uncertain |= n == wanted && at != end;
-        if uncertain && !b.is(BlockCell::SENSITIVE | BlockCell::OVERLAPPED) {
+        if uncertain && !matches!(b.lead(), Lead::Cut(Cut::Sensitive | Cut::Overlapped, _)) {
             // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
             // which needs no decoder to be counted.
-            b.mark(BlockCell::SENSITIVE);
-            b.clear(BlockCell::CLOCK);
-            b.set_lead(0);
+            b.set_lead(Lead::Cut(Cut::Sensitive, 0));
         }
         if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
         {
@@ -361,12 +346,14 @@ impl Core {
         }
     }
 
-    /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block with a sensitive
-    /// instruction is cut before it: its end never runs, and must not take `lead`.
+    /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block that is cut never runs
+    /// beyond the cut.
     fn mark(&self, b: &BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
-        if b.is(BlockCell::SENSITIVE) {
+        let lead = b.lead();
+        if matches!(lead, Lead::Cut(Cut::Sensitive, _)) {
             return;
         }
+        let watched = matches!(lead, Lead::Cut(Cut::Watched, _));
         let kind = decode::kind(i);
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
@@ -378,23 +365,23 @@ impl Core {
             _ => false,
         };
         match kind {
-            _ if alone => {
-                b.mark(BlockCell::SENSITIVE);
-                b.set_lead(n as u16);
-            }
+            // A watch of the first instruction has the machine look at it by itself.
+            _ if alone && watched => {}
+            _ if alone => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
             Kind::Repeated => {
-                b.mark(BlockCell::REP_TAIL);
-                b.set_lead((at - b.pc()) as u16);
+                if !watched {
+                    b.set_lead(Lead::Repeated((at - b.pc()) as u16));
+                }
                 if n == 0 {
                     b.mark(BlockCell::REP_HEAD);
                     b.set_head(Repeat::of(i).bits());
                 }
             }
-            Kind::Clock if !b.is(BlockCell::LEADING | BlockCell::CLOCK) => {
-                b.mark(BlockCell::CLOCK);
-                b.set_lead(n as u16);
-            }
-            Kind::Clock if b.is(BlockCell::CLOCK) => b.set_lead(BlockCell::SEVERAL),
+            Kind::Clock => match lead {
+                Lead::Traps(_) => b.set_lead(Lead::Clock(Some(n as u16))),
+                Lead::Clock(_) => b.set_lead(Lead::Clock(None)),
+                _ => {}
+            },
             Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
             Kind::Sysret | Kind::Far => b.mark(BlockCell::FLAGS_TAIL),
             _ => {}
@@ -435,9 +422,8 @@ impl Core {
         if let Some(i) = self.cpu.decode_original(base.wrapping_add(slot.site))
             && decode::kind(&i) == Kind::Repeated
         {
-            b.mark(BlockCell::REP_HEAD | BlockCell::REP_TAIL);
+            b.mark(BlockCell::REP_HEAD);
             b.set_head(Repeat::of(&i).bits());
-            b.set_lead(0);
         }
     }
 
@@ -494,8 +480,10 @@ impl Core {
     /// Instructions that have retired before the RDTSC at EIP, which the engine is in the middle of.
     pub(crate) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.cpu.hot.clock.icount };
-        let known = b.is(BlockCell::CLOCK) && b.lead() != BlockCell::SEVERAL;
-        let done = if known { b.lead().into() } else { self.walk(&b, self.cpu.linear_ip()).0 };
+        let done = match b.lead() {
+            Lead::Clock(Some(before)) => before.into(),
+            _ => self.walk(&b, self.cpu.linear_ip()).0,
+        };
         self.cpu.hot.clock.icount - u64::from(self.cpu.hot.last_count.saturating_sub(done))
     }
 

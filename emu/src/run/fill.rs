@@ -5,7 +5,7 @@
 //! code are noticed, and aliases of a page cannot run stale code. A refused fill ends the run with the state
 //! of before the instruction; the run loop then delivers the fault.
 
-use super::{Core, Mode, Refusal};
+use super::{Core, Refusal};
 use crate::cpu::access::canonical;
 use crate::cpu::fault::Fault;
 use crate::cpu::operands::Operand;
@@ -81,7 +81,7 @@ impl Core {
     fn resolve_fetch(&mut self, page: u64, user: bool) -> Result<Translation, Refusal> {
         let paging = self.cpu.paging();
         let own = self.cpu.linear_ip() & !(PAGE - 1) == page;
-        let single = self.mode == Mode::Step(1);
+        let single = self.step.is_single();
         if self.is_stub_page(page) {
             return Err(self.refuse_stub_fetch(own, single));
         }
@@ -202,7 +202,7 @@ impl Core {
         }
         if t.paddr >= self.cpu.ram.size() {
             if access == Access::Fetch {
-                let reached = self.cpu.linear_ip() & !(PAGE - 1) == page || self.mode == Mode::Step(1);
+                let reached = self.cpu.linear_ip() & !(PAGE - 1) == page || self.step.is_single();
                 let refusal = if reached { Refusal::FetchVoid } else { Refusal::SecondPage };
                 self.refusal = Some((refusal, page, access));
                 return None;
@@ -304,7 +304,7 @@ impl Core {
     /// it is stepped alone; always when the page is armed, else until the page is given both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.cpu.ram.pages[index as usize];
-        if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.allow_own_page {
+        if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.step.may_store_into_own_page() {
             return None;
         }
         self.runs_in(index).then_some(Refusal::OwnPage)

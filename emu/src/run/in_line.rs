@@ -17,11 +17,11 @@
 //! anything else is translated.
 
 use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
-use crate::engine::cell::{BlockCell, CellRef};
+use crate::engine::cell::{BlockCell, CellRef, Lead};
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState};
 use crate::run::interpose::{Trap, Verdict};
-use crate::run::{Core, Halt, Mode};
+use crate::run::{Core, Halt};
 
 /// Traps in a block of its own after which a site is hit in line.
 pub(crate) const OFTEN: u16 = 32;
@@ -53,18 +53,14 @@ impl Core {
     #[inline(always)]
     pub(crate) fn traps_too_often(&mut self, linear: u64) -> bool {
         let Some(cell) = self.cpu.hot.last else { return false };
-        if cell.is(BlockCell::LEADING | BlockCell::CLOCK) {
-            return false;
-        }
-        cell.set_lead(cell.lead().wrapping_add(1));
-        cell.lead() == self.in_line_after && self.has_trapped_often(linear)
+        cell.count_trap() == Some(self.in_line_after) && self.has_trapped_often(linear)
     }
 
     #[cold]
     fn has_trapped_often(&mut self, linear: u64) -> bool {
         let own = self.last().is_some_and(|b| b.pc() == linear);
         self.forget_traps();
-        if self.in_line_after == 0 || self.mode != Mode::Free || self.single_steps() {
+        if self.in_line_after == 0 || !self.step.is_free() || self.single_steps() {
             return false;
         }
         let Some(paddr) = self.openable(linear) else { return false };
@@ -148,7 +144,7 @@ impl Core {
 
     fn forget_traps(&mut self) {
         if let Some(cell) = self.cpu.hot.last {
-            cell.set_lead(0);
+            cell.set_lead(Lead::Traps(0));
         }
     }
 

@@ -14,41 +14,21 @@ use crate::cpu::flags::TF;
 use crate::cpu::outcome::Done;
 use crate::mmu::{Access, Translation};
 use crate::ram::PAGE;
+use crate::run::step::{DeviceAccess, Permit};
 use crate::run::{Core, Refusal, VOID_PADDR};
 use iced_x86::{Code, Instruction, OpKind};
-
-/// Pages of devices that there are: two APICs, two virtio devices.
-pub(crate) const PAGES: u64 = 4;
-
-/// The access that an instruction makes now.
-#[derive(Debug, Default)]
-pub(crate) struct DeviceAccess {
-    /// Virtual time that the devices see, while the engine steps an instruction that accesses them.
-    open: Option<u64>,
-    /// Physical pages that stand behind the pages from [`VOID_PADDR`] on, from the second.
-    pages: Vec<u64>,
-    /// Linear pages that the engine was given for it.
-    linear: Vec<u64>,
-}
 
 impl Core {
     /// Grants a page of a device to the instruction that is being stepped; refuses it to all others.
     pub(crate) fn grant_device(&mut self, page: u64, t: &Translation, access: Access) -> Option<(u64, u32)> {
         const R: u32 = 1;
         const W: u32 = 2;
-        let opened = &mut self.device_access;
-        let known = opened.pages.iter().position(|p| *p == t.paddr);
-        let at = known.unwrap_or(opened.pages.len());
-        if opened.open.is_none() || at as u64 >= PAGES {
+        let Some(at) = self.step.devices().and_then(|devices| devices.grant(t.paddr, page)) else {
             self.refusal = Some((Refusal::Device, page, access));
             return None;
-        }
-        if known.is_none() {
-            opened.pages.push(t.paddr);
-        }
-        opened.linear.push(page);
+        };
         let writable = t.writable && t.dirty;
-        Some((VOID_PADDR + (1 + at as u64) * PAGE, R | if writable { W } else { 0 }))
+        Some((VOID_PADDR + (1 + at) * PAGE, R | if writable { W } else { 0 }))
     }
 
     /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
@@ -102,21 +82,18 @@ impl Core {
 
     /// Lets the engine run the instruction at EIP with devices open to it, which see the time `now`.
     fn step_device(&mut self, now: u64) {
-        self.device_access.open = Some(now);
-        self.step(1);
-        self.device_access.open = None;
-        self.device_access.pages.clear();
-        for page in std::mem::take(&mut self.device_access.linear) {
-            self.cpu.engine.drop_tlb(page);
+        let permit = self.permitting(Permit::Devices(DeviceAccess::new(now)), |core| core.step(1));
+        if let Some(Permit::Devices(access)) = permit {
+            access.linear().for_each(|page| self.cpu.engine.drop_tlb(page));
         }
         self.cpu.update_irq();
     }
 
-    /// The device, its physical address and the time of an access at an offset from [`VOID_PADDR`].
-    fn opened(&self, offset: u64) -> Option<(u64, u64)> {
+    /// The physical address in a device and the time of an access at an offset from [`VOID_PADDR`].
+    fn opened(&mut self, offset: u64) -> Option<(u64, u64)> {
         let index = (offset / PAGE).checked_sub(1)?;
-        let page = self.device_access.pages.get(index as usize)?;
-        Some((page | (offset & (PAGE - 1)), self.device_access.open?))
+        let (page, now) = self.step.devices()?.granted(index)?;
+        Some((page | (offset & (PAGE - 1)), now))
     }
 
     /// A read by the engine at an offset from [`VOID_PADDR`]: all ones where no device is.

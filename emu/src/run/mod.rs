@@ -18,6 +18,7 @@ mod own;
 mod patching;
 pub(crate) mod publish;
 mod snapshot;
+mod step;
 mod stub;
 mod trap;
 pub(crate) mod turns;
@@ -32,7 +33,7 @@ use crate::clock::Moment;
 use crate::cpu::Cpu;
 use crate::cpu::fault::Fault;
 use crate::digest::PageHashes;
-use crate::engine::cell::{CellArena, CellRef, HotBox};
+use crate::engine::cell::{CellArena, CellRef, Cut, HotBox};
 use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};
 use crate::mmu::Access;
 use crate::platform::Platform;
@@ -43,17 +44,6 @@ use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// What translated code is being run for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Until something needs the machine.
-    Free,
-    /// Exactly one block, capped at this many instructions.
-    Step(u32),
-    /// That block has begun.
-    Stepped,
-}
-
 /// Why a hook stopped the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Halt {
@@ -61,12 +51,8 @@ pub(crate) enum Halt {
     Deadline,
     /// An interrupt can be delivered here.
     Interrupt,
-    /// The next block holds, after this many instructions, one that the machine executes.
-    Sensitive(u16),
-    /// The next block holds, after this many instructions, one that a patch lies inside of.
-    Overlapped(u16),
-    /// The next block holds, after this many instructions, one whose execution is watched.
-    Watched(u16),
+    /// The next block holds, after this many instructions, one that must not run as part of it.
+    Cut(Cut, u16),
     /// The mode is not supported.
     Unsupported,
     /// A displaced instruction must be stepped in place.
@@ -121,7 +107,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) cells: CellArena,
     /// Cell that the next translation will take.
     pub(crate) next_cell: CellRef,
-    pub(crate) mode: Mode,
+    pub(crate) step: step::Step,
     pub(crate) halt: Option<Halt>,
     pub(crate) refusal: Option<(Refusal, u64, Access)>,
     /// Linear page whose fetch is not yet architectural.
@@ -137,15 +123,10 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Linear address of the site that is to be opened.
     pub(crate) to_open: Option<u64>,
     pub(crate) opening: Option<in_line::Opening>,
-    pub(crate) allow_own_page: bool,
-    /// Whether the instruction being stepped has the patches of its pages taken away.
-    pub(crate) unpatched: bool,
     /// Instruction count up to which the machine advances one instruction at a time.
     pub(crate) single_step_until: u64,
     /// Count register when the last block off the hot path was begun.
     pub(crate) rep_from: u64,
-    /// EFLAGS of before the instruction that the engine steps, when it loses them at a fault.
-    pub(crate) flags_before: Option<u64>,
     /// Virtual ns skipped since the last instruction.
     pub(crate) idle_ns: u64,
     /// Virtual time at which a run stops, if nothing stops it before.
@@ -170,7 +151,6 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Physical addresses of the instructions that have run, when they are collected.
     pub(crate) coverage: Option<BTreeSet<u64>>,
     pub(crate) watches: watch::Watches,
-    pub(crate) device_access: mmio::DeviceAccess,
     /// Whether 32-bit code may call stubs.
     pub(crate) narrow_stubs: bool,
     /// Takes the size away.
@@ -202,14 +182,14 @@ impl Core {
         engine.map(0, ram.data_ptr(), ram.size())?;
         engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
-        engine.map_devices(VOID_PADDR, (1 + mmio::PAGES) * PAGE, &cb, user)?;
+        engine.map_devices(VOID_PADDR, (1 + step::DeviceAccess::PAGES) * PAGE, &cb, user)?;
         let saved_pages = PageTable::zeroed((ram.size() / PAGE) as u32);
         Ok(Box::new(Core {
             cpu: Cpu::new(model, engine, hot, ram, platform),
             views: Views::default(),
             cells,
             next_cell: first,
-            mode: Mode::Free,
+            step: step::Step::new(),
             halt: None,
             refusal: None,
             tentative: None,
@@ -221,11 +201,8 @@ impl Core {
             hits_in_line: 0,
             to_open: None,
             opening: None,
-            allow_own_page: false,
-            unpatched: false,
             single_step_until: 0,
             rep_from: 0,
-            flags_before: None,
             idle_ns: 0,
             alarm: None,
             until: None,
@@ -239,7 +216,6 @@ impl Core {
             page_hashes: PageHashes::default(),
             coverage: None,
             watches: watch::Watches::default(),
-            device_access: mmio::DeviceAccess::default(),
             narrow_stubs: false,
             _unsized: [(); 0],
         }))

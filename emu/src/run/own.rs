@@ -1,6 +1,7 @@
 //! Instructions that the machine executes itself, and what follows from them.
 
-use super::{Core, Mode};
+use super::Core;
+use super::step::Permit;
 use crate::cpu::deliver::Origin;
 use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::TF;
@@ -11,7 +12,7 @@ use iced_x86::Instruction;
 impl Core {
     /// Executes one sensitive instruction at EIP.
     pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
-        self.mode = Mode::Free;
+        self.step.free();
         self.commit_own_fetch(self.cpu.linear_ip(), i.len());
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         match self.cpu.sensitive(i, &mut self.watches) {
@@ -22,12 +23,13 @@ impl Core {
 
     /// Has the engine execute a sensitive instruction.
     fn execute_by_engine(&mut self, i: &Instruction, then: Then) {
-        if let Then::FlagsBack(flags) = then {
-            self.flags_before = Some(flags);
-        }
         let before = self.cpu.hot.clock.icount;
-        self.step_unpatched(i.len());
-        self.flags_before = None;
+        let length = i.len();
+        if let Then::FlagsBack(flags) = then {
+            self.permitting(Permit::LoseFlags(flags), |core| core.step_unpatched(length));
+        } else {
+            self.step_unpatched(length);
+        }
         if let Then::Follow(paging) = then
             && self.cpu.hot.clock.icount > before
         {
@@ -73,7 +75,7 @@ impl Core {
 
     /// The engine may have lost the flags of before the instruction that it did not finish.
     pub(crate) fn put_flags_back(&self) {
-        if let Some(flags) = self.flags_before {
+        if let Some(flags) = self.step.lost_flags() {
             self.cpu.env.set_eflags(flags);
         }
     }

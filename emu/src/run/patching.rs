@@ -1,6 +1,7 @@
 //! Patching the fetch view of a machine, and stepping instructions past their patches.
 
 use super::Core;
+use super::step::Permit;
 use crate::ram::{PAGE, PageState};
 use crate::views::{PatchError, Slot};
 
@@ -50,11 +51,13 @@ impl Core {
             pages[1] = None;
         }
         // A step may lead to another, whose patches go back first.
-        let (already, unpatched) = (self.views.lifted(), self.unpatched);
+        let already = self.views.lifted();
         pages.into_iter().flatten().for_each(|page| self.views.lift_patches(&mut self.cpu, page));
-        self.unpatched = self.views.lifted() > 0;
-        self.step(1);
-        self.unpatched = unpatched;
+        if self.views.lifted() > 0 {
+            self.permitting(Permit::Unpatched, |core| core.step(1));
+        } else {
+            self.step(1);
+        }
         self.views.put_back(&mut self.cpu, already);
     }
 

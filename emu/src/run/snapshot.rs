@@ -6,7 +6,7 @@
 
 use crate::digest::{StagedDigest, StateHasher};
 use crate::ram::{PAGE, PageState};
-use crate::run::{Core, Mode};
+use crate::run::Core;
 use crate::snapshot::{CpuState, Kept, MachineState, PageTable, Snapshot, SnapshotMismatch};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Core {
         self.views.active = None;
         self.tentative = None;
         self.to_open = None;
-        self.mode = Mode::Free;
+        self.step.free();
         self.halt = None;
         self.verdict = None;
         self.postponed = None;

@@ -6,12 +6,14 @@
 
 use super::interpose::TrapInterposer;
 use super::publish::Lent;
-use super::{Core, Halt, Mode, Refusal};
+use super::step::Permit;
+use super::{Core, Halt, Refusal};
 use crate::clock::Moment;
 use crate::cpu::deliver::Origin;
 use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
+use crate::engine::cell::Cut;
 use crate::engine::{Exit, Seg, hflags};
 use crate::isa::decode::{self, Kind, LONGEST};
 use crate::mmu::{Access, error_code};
@@ -165,7 +167,7 @@ impl Core {
             self.advance_one();
             return None;
         }
-        self.mode = Mode::Free;
+        self.step.free();
         self.open_wanted();
         self.set_limit();
         let exit = self.run_engine();
@@ -276,20 +278,9 @@ impl Core {
                     self.advance_one();
                 }
             }
-            Some(Halt::Sensitive(lead)) => {
-                if lead == 0 || self.stepped_exactly(lead) {
-                    self.advance_one();
-                }
-            }
-            Some(Halt::Overlapped(lead)) => {
-                if lead == 0 || self.stepped_exactly(lead) {
-                    self.note_clobbered();
-                    self.step_original();
-                }
-            }
-            Some(Halt::Watched(lead)) => {
-                if lead == 0 || self.stepped_exactly(lead) {
-                    self.execute_watched();
+            Some(Halt::Cut(cut, before)) => {
+                if before == 0 || self.stepped_exactly(before) {
+                    self.execute_cut(cut);
                 }
             }
             Some(Halt::StepSite) => self.step_site(),
@@ -302,6 +293,18 @@ impl Core {
                 self.finish(Stop::Unsupported(what));
             }
             Some(Halt::Interrupt | Halt::Finished) | None => {}
+        }
+    }
+
+    /// Executes the instruction at EIP, before which its block was cut.
+    fn execute_cut(&mut self, cut: Cut) {
+        match cut {
+            Cut::Sensitive => self.advance_one(),
+            Cut::Overlapped => {
+                self.note_clobbered();
+                self.step_original();
+            }
+            Cut::Watched => self.execute_watched(),
         }
     }
 
@@ -329,7 +332,7 @@ impl Core {
         if let Some(fault) = self.announce_user_code(pc) {
             return self.raise_fault(fault);
         }
-        if self.watched_code(pc) && !self.passes(pc) {
+        if self.watched_code(pc) && !self.step.may_execute(pc) {
             return self.execute_watched();
         }
         // What comes before it in its block may have rewritten it.
@@ -349,12 +352,12 @@ impl Core {
     pub(crate) fn step(&mut self, n: u32) {
         self.steps += 1;
         self.halt = None;
-        self.mode = Mode::Step(n);
+        self.step.cap(n);
         self.cpu.hot.clock.limit = 0;
-        self.cpu.engine.cap_next_block(n, self.unpatched);
+        self.cpu.engine.cap_next_block(n, self.step.is_unpatched());
         let exit = self.run_engine();
         self.cpu.engine.uncap();
-        self.mode = Mode::Free;
+        self.step.free();
         match exit {
             Exit::Stopped => {
                 let abandoned = n > 1 && self.undo_abandoned();
@@ -367,8 +370,7 @@ impl Core {
                         Halt::StepSite
                             | Halt::Hit
                             | Halt::Unsupported
-                            | Halt::Overlapped(_)
-                            | Halt::Watched(_)
+                            | Halt::Cut(Cut::Overlapped | Cut::Watched, _)
                             | Halt::Fault(_)
                     )
                 ) {
@@ -469,9 +471,7 @@ impl Core {
             Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
             Refusal::SecondPage => self.advance_one(),
             Refusal::OwnPage => {
-                self.allow_own_page = true;
-                self.step(1);
-                self.allow_own_page = false;
+                self.permitting(Permit::OwnPage, |core| core.step(1));
             }
             Refusal::Watched | Refusal::Device => {}
             Refusal::FetchVoid => self.raise_fault(Fault::ud()),

@@ -10,6 +10,7 @@
 //! through to a page with a watched byte.
 
 use super::Core;
+use super::step::Permit;
 use super::interpose::{Trap, Verdict};
 use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 use crate::cpu::operands::Operand;
@@ -34,18 +35,12 @@ pub(crate) struct Watches {
     read_pages: Vec<(u64, u64)>,
     /// The same for writes.
     write_pages: Vec<(u64, u64)>,
-    /// Whether the step of a watched access is on its way.
-    open: bool,
-    /// Pages that the engine was given for it.
-    opened: Vec<u64>,
     /// What the instruction in progress accesses.
     seen: Vec<WatchHit>,
     /// Where the value of each of `seen` is read.
     values: Vec<u64>,
     /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
     met: u64,
-    /// The linear address whose execution has been told of, and which runs now.
-    passing: Option<u64>,
     /// Ranges whose blocks must be looked at anew.
     changed: Vec<(u64, u64)>,
 }
@@ -278,11 +273,6 @@ impl Core {
         self.watches.executed(at).next().is_some() || self.watches.breaks_at(at)
     }
 
-    /// Whether that instruction may run now, its execution having been told of.
-    pub(crate) fn passes(&self, at: u64) -> bool {
-        self.watches.passing == Some(at)
-    }
-
     /// What the engine may be given for a data fill of linear `page`: false refuses it.
     pub(crate) fn may_fill(&mut self, page: u64, access: Access) -> bool {
         let pages = match access {
@@ -291,11 +281,13 @@ impl Core {
             Access::Fetch => return true,
         };
         let watched = covers(pages, page);
-        if self.watches.open && watched {
-            self.watches.opened.push(page);
-            return true;
+        match self.step.watched_pages() {
+            Some(given) if watched => {
+                given.push(page);
+                true
+            }
+            _ => !watched,
         }
-        !watched
     }
 
     /// Whether reads of a page must be seen, so that an entry for fetching it must not allow them.
@@ -358,11 +350,9 @@ impl Core {
                 self.watches.note_access(&self.cpu, ip, &operand);
             }
         }
-        self.watches.open = true;
-        self.step(1);
-        self.watches.open = false;
-        for page in std::mem::take(&mut self.watches.opened) {
-            self.cpu.engine.drop_tlb(page);
+        let permit = self.permitting(Permit::Watched(Vec::new()), |core| core.step(1));
+        if let Some(Permit::Watched(given)) = permit {
+            given.into_iter().for_each(|page| self.cpu.engine.drop_tlb(page));
         }
         if self.cpu.hot.clock.icount == expected {
             let met = self.tell_watched();
@@ -413,9 +403,7 @@ impl Core {
     fn pass(&mut self, linear: u64) {
         let before = self.cpu.hot.clock.icount;
         let kind = self.cpu.decode_original(linear).map(|i| decode::kind(&i));
-        self.watches.passing = Some(linear);
-        self.advance_one();
-        self.watches.passing = None;
+        self.permitting(Permit::Execute(linear), Core::advance_one);
         let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
         if self.cpu.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
             self.cpu.clear_rf();

@@ -3,13 +3,13 @@
 //! What the engine keeps beside them (hidden flags, lazy flags, rounding modes) follows from them and is worked out
 //! when a state is loaded. The architectural TLB, which the guest can tell too, is saved beside it.
 
+use crate::cpu::flags::RF;
 use crate::engine::{Engine, Env, Seg, Segment, hflags};
 use serde::{Deserialize, Serialize};
 use std::hash::Hasher;
 
 /// The order of segment registers: their encoding.
 const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
-const RF: u64 = 1 << 16;
 
 /// A segment register with its hidden part, or a descriptor table register.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
