@@ -316,7 +316,11 @@ impl Machine {
 
     /// Instructions that had to be run one at a time, and accesses to where no memory is.
     pub fn counters(&self) -> Counters {
-        Counters { steps: self.core.steps, void_accesses: self.core.cpu.void_accesses }
+        Counters {
+            steps: self.core.steps,
+            void_accesses: self.core.cpu.void_accesses,
+            blocks: self.core.cells.taken(),
+        }
     }
 }
 
@@ -361,4 +365,6 @@ pub struct Counters {
     pub steps: u64,
     /// Accesses to physical addresses where nothing is.
     pub void_accesses: u64,
+    /// Translations since all of them were last dropped ([`Core::set_most_blocks`]).
+    pub blocks: usize,
 }

@@ -306,3 +306,48 @@ fn any_other_answer_to_a_hit_in_line_is_taken_as_that_to_a_trap() {
         assert_eq!(nops.hits, u64::from(TIMES));
     }
 }
+
+#[test]
+fn a_slot_for_a_hit_in_line_ends_no_run_inside_of_it() {
+    for bits in WIDTHS {
+        let s = Setup::bits(bits).asm(|a| {
+            let mut again = a.create_label();
+            a.mov(ecx, TIMES).unwrap();
+            a.set_label(&mut again).unwrap();
+            a.add(ebx, ecx).unwrap();
+            a.dec(ecx).unwrap();
+            a.jnz(again).unwrap();
+            a.hlt().unwrap();
+        });
+        let site = CODE + 5;
+        let mut g = s.boot();
+        g.m.core_mut().set_in_line_after(2);
+        g.m.core_mut().arm(site, &[0xcc], 0).unwrap();
+        // add ebx, ecx
+        let slot = g.m.core_mut().take_slot(&[0x01, 0xcb], 2, site, bits).unwrap();
+        let mut slots = Answers(|_: &mut Core, _: &Trap| Verdict::Slot(slot));
+        let mut limit = g.base;
+        let stop = loop {
+            limit += 1;
+            let stop = g.m.run(Some(&mut slots), limit);
+            assert!((CODE..CODE + 0x40).contains(&g.ip()), "{bits}-bit: stopped at {:#x}", g.ip());
+            if stop != Stop::Limit {
+                break stop;
+            }
+        };
+        assert_eq!((stop, g.gpr(3)), (Stop::Halted, u64::from(TIMES * (TIMES + 1) / 2)), "{bits}-bit");
+        assert_eq!(g.m.digest(), unarmed(&s));
+        // And in one go, where hits are in line.
+        let mut g = s.boot();
+        g.m.core_mut().set_in_line_after(2);
+        g.m.core_mut().arm(site, &[0xcc], 0).unwrap();
+        let slot = g.m.core_mut().take_slot(&[0x01, 0xcb], 2, site, bits).unwrap();
+        let mut in_line = 0;
+        let mut slots = Answers(|_: &mut Core, trap: &Trap| {
+            in_line += u32::from(trap.in_line);
+            Verdict::Slot(slot)
+        });
+        assert_eq!(run(&mut g, &mut slots), unarmed(&s));
+        assert!(in_line > 0, "{bits}-bit: no hit in line");
+    }
+}

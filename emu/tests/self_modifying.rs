@@ -303,3 +303,37 @@ fn a_repeated_store_over_its_own_block_counts_each_iteration_once() {
         }
     }
 }
+
+#[test]
+fn the_cells_of_dropped_translations_are_used_again() {
+    // L: inc byte [imm]; call over; over: mov eax, imm; ret. Each store drops the translations of the page.
+    let s = Setup::bits32().asm(|a| {
+        let mut again = a.create_label();
+        a.mov(ecx, 3000).unwrap();
+        a.set_label(&mut again).unwrap();
+        a.inc(byte_ptr(CODE + 0x1001)).unwrap();
+        a.call(CODE + 0x1000).unwrap();
+        a.add(ebx, eax).unwrap();
+        a.nop().unwrap();
+        a.dec(ecx).unwrap();
+        a.jnz(again).unwrap();
+        a.hlt().unwrap();
+    });
+    let s = s.at(CODE + 0x1000, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    let mut unbounded = s.boot();
+    assert_eq!(unbounded.run(), Stop::Halted);
+    assert!(unbounded.m.counters().blocks > 3000, "{:?}", unbounded.m.counters());
+    for (blocks, armed) in [(1, false), (40, false), (40, true), (500, true)] {
+        let mut g = s.boot();
+        g.m.core_mut().set_most_blocks(blocks);
+        g.m.core_mut().set_in_line_after(8);
+        if armed {
+            g.m.core_mut().arm(CODE + 18, &[0xcc], 1).unwrap();
+        }
+        let mut nops = Nops::new();
+        assert_eq!(run(&mut g, &mut nops), unbounded.m.digest(), "{blocks} blocks, armed: {armed}");
+        assert_eq!(nops.hits, if armed { 3000 } else { 0 });
+        // A turn of the run loop translates a few blocks by steps.
+        assert!(g.m.counters().blocks < blocks.max(16) + 20, "{:?}", g.m.counters());
+    }
+}

@@ -4,8 +4,8 @@ use crate::common::*;
 use iced_x86::code_asm::*;
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
-    Archive, BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Slot, Snapshot, Stop, Trap,
-    TrapInterposer, Verdict, hflags,
+    Archive, BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Snapshot, Stop, Trap,
+    Verdict, hflags,
 };
 
 fn shared<T: Send + Sync + Clone>() {}
@@ -230,24 +230,6 @@ fn what_hlt_has_skipped_is_part_of_a_snapshot() {
     }
 }
 
-/// Answers with a slot, and writes a letter to port E9h first, as a handler may.
-struct Talks(Slot);
-
-impl TrapInterposer for Talks {
-    fn trap(&mut self, core: &mut Core, _: &Trap) -> Verdict {
-        core.handler_port_write(0xe9, 1, u32::from(b'!'));
-        Verdict::Slot(self.0)
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
-}
-
 #[test]
 fn a_run_that_a_handler_ends_stops_behind_the_displaced_instruction() {
     const INC_EBX: [u8; 2] = [0xff, 0xc3];
@@ -259,7 +241,12 @@ fn a_run_that_a_handler_ends_stops_behind_the_displaced_instruction() {
         g.m.core_mut().arm(CODE + 1, &[0xcc], 1).unwrap();
         let slot = g.m.core_mut().take_slot(&INC_EBX, 2, CODE + 1, bits).unwrap();
         g.m.watch_console(vec![b"!".to_vec()]);
-        assert_eq!(g.m.run(Some(&mut Talks(slot)), u64::MAX), Stop::Text(0));
+        // Writes a letter to port E9h before it answers, as a handler may.
+        let mut talks = Answers(|core: &mut Core, _: &Trap| {
+            core.handler_port_write(0xe9, 1, u32::from(b'!'));
+            Verdict::Slot(slot)
+        });
+        assert_eq!(g.m.run(Some(&mut talks), u64::MAX), Stop::Text(0));
         assert_eq!(g.m.core().env().eip(), CODE + 3, "{bits}-bit");
         assert_eq!((g.m.digest(), g.m.icount()), (plain.m.digest(), plain.m.icount()), "{bits}-bit");
         let there = g.m.snapshot();

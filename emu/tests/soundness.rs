@@ -164,23 +164,13 @@ fn a_panic_in_a_watch_of_execution_and_in_an_undefined_instruction_of_a_patch_en
     }
 }
 
-/// Counts its hits, and lets them run in line where they may.
-#[derive(Default)]
-struct Hits(u64);
-
-impl TrapInterposer for Hits {
-    fn trap(&mut self, _: &mut Core, trap: &Trap) -> Verdict {
-        self.0 += 1;
+/// Runs a machine, counts its hits, and lets them run in line where they may.
+fn run_counting(g: &mut Guest, hits: &mut u64, limit: u64) -> Stop {
+    let mut counts = Answers(|_: &mut Core, trap: &Trap| {
+        *hits += 1;
         if trap.in_line { Verdict::InLine } else { Verdict::Step }
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
+    });
+    g.m.run(Some(&mut counts), limit)
 }
 
 /// Stores the time, rewrites an instruction of its own, and flushes a page, many times over.
@@ -222,16 +212,16 @@ fn busy(bits: u32) -> Guest {
 
 /// Runs a machine to its end, `pieces` instructions at a time.
 fn to_the_end(mut g: Guest, pieces: u64) -> (Stop, Digest, u64, u64) {
-    let mut hits = Hits::default();
+    let mut hits = 0;
     let mut limit = g.m.icount();
     let stop = loop {
         limit += pieces;
-        match g.m.run(Some(&mut hits), limit) {
+        match run_counting(&mut g, &mut hits, limit) {
             Stop::Limit => {}
             stop => break stop,
         }
     };
-    (stop, g.m.digest(), g.m.icount(), hits.0)
+    (stop, g.m.digest(), g.m.icount(), hits)
 }
 
 #[test]
@@ -261,17 +251,17 @@ fn a_machine_goes_on_in_another_thread() {
     for bits in [32, 64] {
         let alone = to_the_end(busy(bits), 1 << 40);
         let mut g = busy(bits);
-        let mut hits = Hits::default();
+        let mut hits = 0;
         for limit in (g.base..).step_by(1013).skip(1) {
             let (back, stop, seen) = std::thread::spawn(move || {
-                let stop = g.m.run(Some(&mut hits), limit);
+                let stop = run_counting(&mut g, &mut hits, limit);
                 (g, stop, hits)
             })
             .join()
             .unwrap();
             (g, hits) = (back, seen);
             if stop != Stop::Limit {
-                assert_eq!((stop, g.m.digest(), g.m.icount(), hits.0), alone);
+                assert_eq!((stop, g.m.digest(), g.m.icount(), hits), alone);
                 break;
             }
         }

@@ -9,48 +9,6 @@ use iced_x86::{
 };
 use trapline_emu::{Snapshot, Stop};
 
-/// Whether a model has a feature, by the names of iced's tables (`docs/cpu-model.md`).
-fn has(bits: u32, feature: F) -> bool {
-    let both = matches!(
-        feature,
-        F::INTEL8086
-            | F::INTEL186
-            | F::INTEL286
-            | F::INTEL386
-            | F::INTEL486
-            | F::X64
-            | F::CMOV
-            | F::CX8
-            | F::FPU
-            | F::FPU287
-            | F::FPU387
-            | F::FXSR
-            | F::MMX
-            | F::SSE
-            | F::MULTIBYTENOP
-            | F::CPUID
-            | F::PAUSE
-            | F::TSC
-            | F::MSR
-            | F::SEP
-            | F::SYSCALL
-            | F::RDPMC
-    );
-    let wide = matches!(
-        feature,
-        F::SSE2
-            | F::SSE3
-            | F::SSSE3
-            | F::SSE4_1
-            | F::SSE4_2
-            | F::POPCNT
-            | F::CMPXCHG16B
-            | F::CLFSH
-            | F::RDTSCP
-    );
-    both || bits == 64 && wide
-}
-
 /// Encodings that older CPUs take for an instruction that they have: NOPs, BSF, BSR, WBINVD.
 fn is_older(code: Code) -> bool {
     let hint = [
@@ -124,7 +82,7 @@ fn what_the_announced_cpu_does_not_have_is_undefined() {
             let form = code.op_code();
             let mode = if bits == 64 { form.mode64() } else { form.mode32() };
             let old = matches!(form.encoding(), EncodingKind::Legacy | EncodingKind::D3NOW);
-            let all = code.cpuid_features().iter().all(|f| has(bits, *f));
+            let all = code.cpuid_features().iter().all(|f| model_has(bits, *f));
             if !form.is_instruction() || !mode || !old || all || is_older(code) {
                 continue;
             }

@@ -6,7 +6,7 @@
 use crate::common::*;
 use iced_x86::code_asm::*;
 use std::process::Command;
-use trapline_emu::{Core, Segment, Stop, Trap, TrapInterposer, Verdict};
+use trapline_emu::{Core, Segment, Stop, Trap};
 
 /// lock bts eax, ecx
 const LOCKED: [u8; 4] = [0xf0, 0x0f, 0xab, 0xc8];
@@ -121,22 +121,6 @@ fn an_abort_while_translated_code_runs_ends_the_run_with_a_sentence() {
     assert!(matches!(g.run(), Stop::Panicked(_)), "it does not run again");
 }
 
-struct Aborts;
-
-impl TrapInterposer for Aborts {
-    fn trap(&mut self, _: &mut Core, _: &Trap) -> Verdict {
-        std::process::abort()
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
-}
-
 #[test]
 fn an_abort_in_a_hook_ends_the_process() {
     const CHILD: &str = "TRAPLINE_ABORTS";
@@ -146,7 +130,8 @@ fn an_abort_in_a_hook_ends_the_process() {
         g.caught();
         let mut g = Setup::bits32().code(&[0x90, 0xf4]).boot();
         g.m.core_mut().arm(CODE, &[0xcc], 0).unwrap();
-        let _ = g.m.run(Some(&mut Aborts), 1000);
+        let mut aborts = Answers(|_: &mut Core, _: &Trap| std::process::abort());
+        let _ = g.m.run(Some(&mut aborts), 1000);
         return;
     }
     use std::os::unix::process::ExitStatusExt;

@@ -107,34 +107,6 @@ fn the_base_of_a_64_bit_code_segment_does_not_count() {
     }
 }
 
-struct Arming {
-    hits: Vec<u32>,
-    armed: bool,
-}
-
-impl TrapInterposer for Arming {
-    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        self.hits.push(trap.patch);
-        if !self.armed {
-            core.arm(CODE + 3, &[0xcc], 2).unwrap();
-            core.arm(FUNCTION, &[0xcc], 3).unwrap();
-            self.armed = true;
-        } else if trap.patch == 3 {
-            core.disarm(CODE + 1);
-        }
-        core.env().set_eip(trap.ip + 1);
-        Verdict::Resumed
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
-}
-
 #[test]
 fn arming_and_disarming_in_a_callback_takes_effect_for_what_comes() {
     for bits in [32, 64] {
@@ -154,9 +126,20 @@ fn arming_and_disarming_in_a_callback_takes_effect_for_what_comes() {
         let mut g = s.boot();
         // The function has run, so its page holds translated code: arming there must drop it.
         g.m.core_mut().arm(CODE + 1, &[0xcc], 1).unwrap();
-        let mut i = Arming { hits: Vec::new(), armed: false };
-        let digest = run(&mut g, &mut i);
-        assert_eq!(i.hits, [1, 2, 3, 2, 3, 2, 3], "{bits}-bit");
+        let mut hits = Vec::new();
+        let mut arms = Answers(|core: &mut Core, trap: &Trap| {
+            if hits.is_empty() {
+                core.arm(CODE + 3, &[0xcc], 2).unwrap();
+                core.arm(FUNCTION, &[0xcc], 3).unwrap();
+            } else if trap.patch == 3 {
+                core.disarm(CODE + 1);
+            }
+            hits.push(trap.patch);
+            core.env().set_eip(trap.ip + 1);
+            Verdict::Resumed
+        });
+        let digest = run(&mut g, &mut arms);
+        assert_eq!(hits, [1, 2, 3, 2, 3, 2, 3], "{bits}-bit");
         assert_eq!(digest, unarmed(&s));
     }
 }

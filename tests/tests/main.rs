@@ -53,6 +53,7 @@ mod listing;
 mod lock_nop;
 mod other_hosts;
 mod ppdf;
+mod processor_registers;
 mod recordings;
 mod records;
 mod script;

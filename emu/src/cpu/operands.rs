@@ -14,8 +14,10 @@ use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Operand {
     pub address: u64,
-    /// Bytes, at least 1.
+    /// Bytes that are accessed, at least 1.
     pub size: u32,
+    /// Bytes of the operand, as the manual gives its size. FXSAVE and FXRSTOR leave out a part of it.
+    pub whole: u32,
     pub reads: bool,
     pub writes: bool,
 }
@@ -69,7 +71,7 @@ impl Cpu {
         let of = if m.memory_size() == MemorySize::Unknown { i.memory_size() } else { m.memory_size() };
         let size = u32::try_from(of.size()).ok().filter(|&n| n > 0 && (reads || writes))?;
         let address = m.virtual_address(0, |register, _, _| Some(self.register(register)))?;
-        Some(Operand { address: self.wrap_linear(address), size, reads, writes })
+        Some(Operand { address: self.wrap_linear(address), size, whole: size, reads, writes })
     }
 
     /// Bytes from the operand's address to the word that holds the bit which a register names.
@@ -97,11 +99,10 @@ impl Cpu {
         let base = i.virtual_address(0, 0, |register, _, _| Some(self.register(register))).unwrap_or(0);
         let starts = (0..size).filter(|&n| set(n) && (n == 0 || !set(n - 1)));
         starts
-            .map(|n| Operand {
-                address: self.wrap_linear(base.wrapping_add(n as u64)),
-                size: (n..=size).take_while(|&k| set(k)).count() as u32,
-                reads: false,
-                writes: true,
+            .map(|n| {
+                let size = (n..=size).take_while(|&k| set(k)).count() as u32;
+                let address = self.wrap_linear(base.wrapping_add(n as u64));
+                Operand { address, size, whole: size, reads: false, writes: true }
             })
             .collect()
     }
@@ -110,6 +111,7 @@ impl Cpu {
     /// (SDM volume 1, 10.5.1).
     fn fpu_image(&self, i: &Instruction, writes: bool) -> Vec<Operand> {
         const OSFXSR: u64 = 1 << 9;
+        const IMAGE: u32 = 512;
         let registers = match (self.env.cr(4) & OSFXSR != 0, self.env.code64()) {
             (false, _) => 0,
             (true, false) => 8,
@@ -117,7 +119,7 @@ impl Cpu {
         };
         let size = 160 + 16 * registers;
         let address = self.wrap_linear(self.effective_address(i));
-        vec![Operand { address, size, reads: !writes, writes }]
+        vec![Operand { address, size, whole: IMAGE, reads: !writes, writes }]
     }
 
     /// IRET pops EIP, CS and EFLAGS, then ESP and SS where it leaves the ring, and always in 64-bit code.
@@ -142,6 +144,6 @@ impl Cpu {
         let mut cs = [0; 2];
         let outward = self.peek(at(1), &mut cs).is_ok() && cs[0] & 3 > self.env.cpl();
         let words = if self.env.code64() || outward { 5 } else { 3 };
-        (0..words).map(|n| Operand { address: at(n), size, reads: true, writes: false }).collect()
+        (0..words).map(|n| Operand { address: at(n), size, whole: size, reads: true, writes: false }).collect()
     }
 }

@@ -212,6 +212,17 @@ impl BlockCell {
         }
     }
 
+    /// Makes the cell that of a block which nothing is known of.
+    fn clean(&self) {
+        self.set_flags(Self::NEW);
+        self.set_pc(0);
+        self.set_icount(0);
+        self.set_size(0);
+        self.number.set(0);
+        self.set_head(0);
+        self.set_patch(0);
+    }
+
     /// Has the block analysed anew: only what its translation has made of it is kept.
     fn forget(&self) {
         self.set_flags(Self::NEW | self.flags() & (Self::SITE | Self::JUMP));
@@ -266,9 +277,10 @@ impl Deref for CellRef {
 
 const CHUNK: usize = 2048;
 
-/// Cells never move and are never freed while the engine may still run a block that names them.
+/// Cells never move, and are not given to another block while the engine may still run a block that names them.
 pub(crate) struct CellArena {
     chunks: Vec<NonNull<[BlockCell; CHUNK]>>,
+    /// Cells that were taken since the arena was last emptied.
     used: usize,
     hot: NonNull<Hot>,
     /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
@@ -281,7 +293,7 @@ unsafe impl Send for CellArena {}
 
 impl CellArena {
     pub fn new(hot: NonNull<Hot>) -> Self {
-        CellArena { chunks: Vec::new(), used: CHUNK, hot, by_page: BTreeMap::new(), indexed: 0 }
+        CellArena { chunks: Vec::new(), used: 0, hot, by_page: BTreeMap::new(), indexed: 0 }
     }
 
     /// Has the blocks that overlap a range of linear addresses analysed anew.
@@ -300,7 +312,7 @@ impl CellArena {
 
     /// Brings the index by page up to date. The last cell has no block yet.
     fn index(&mut self) {
-        let end = self.chunks.len().saturating_sub(1) * CHUNK + self.used - 1;
+        let end = self.used.saturating_sub(1);
         for n in self.indexed..end {
             let page = self.cell(n).pc() / PAGE;
             self.by_page.entry(page).or_default().push(n as u32);
@@ -317,14 +329,30 @@ impl CellArena {
 
     /// A fresh cell.
     pub fn take(&mut self) -> CellRef {
-        if self.used == CHUNK {
+        if self.used == self.chunks.len() * CHUNK {
             let hot = self.hot;
             let fresh = Box::new(std::array::from_fn(|_| BlockCell::new(hot)));
             self.chunks.push(NonNull::from(Box::leak(fresh)));
-            self.used = 0;
         }
         self.used += 1;
-        self.cell((self.chunks.len() - 1) * CHUNK + self.used - 1)
+        let cell = self.cell(self.used - 1);
+        cell.clean();
+        cell
+    }
+
+    /// Cells that are taken.
+    pub fn taken(&self) -> usize {
+        self.used
+    }
+
+    /// Takes all cells back, to give them to other blocks.
+    ///
+    /// # Safety
+    /// No block of the engine names one, and no [`CellRef`] to one is used from now on.
+    pub unsafe fn empty(&mut self) {
+        self.used = 0;
+        self.indexed = 0;
+        self.by_page.clear();
     }
 }
 

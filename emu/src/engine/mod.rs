@@ -113,6 +113,7 @@ impl Drop for Opened {
 const CTL_USE_EXITS: u32 = 4;
 const CTL_CPU_MODEL: u32 = 7;
 const CTL_REMOVE_CACHE: u32 = 9;
+const CTL_FLUSH_BLOCKS: u32 = 10;
 const CTL_FLUSH_TLB: u32 = 11;
 const CTL_TLB_TYPE: u32 = 12;
 
@@ -404,6 +405,12 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Drops all translations.
+    pub fn flush_blocks(&self) {
+        // SAFETY: live handle, and no translated code is running.
+        unsafe { sys::uc_ctl(self.uc, ctl(CTL_FLUSH_BLOCKS, 0)) };
     }
 
     /// Drops the translations that hold any of `length` bytes at linear address `va`, all of the page [`DROP_VA`]. The fill hook

@@ -160,7 +160,8 @@ impl Core {
         if b.is(BlockCell::SLOT) && !self.repeating(b.pc()) {
             return None;
         }
-        if self.cpu.interruptible() || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
+        let due = self.cpu.interruptible() || self.has_too_many_blocks();
+        if due || (b.is(BlockCell::SLOT) && self.site_rewritten()) {
             return Some(Halt::Interrupt);
         }
         let count = self.count_of(b).max(u32::from(b.is(BlockCell::JUMP)));
@@ -196,6 +197,7 @@ impl Core {
             || self.cpu.nmi_pending
             || self.cpu.nmi_blocked
             || self.tentative.is_some()
+            || self.has_too_many_blocks()
             || self.cpu.user_writes;
         let watch = watch || !self.step.is_free() || self.halt.is_some() || self.opening.is_some();
         self.cpu.hot.clock.limit = if watch { 0 } else { self.cpu.hot.clock.deadline };

@@ -150,6 +150,32 @@ pub(crate) unsafe extern "C" fn on_device_write(
 }
 
 impl Core {
+    /// Drops all translations, so that their cells can be used again, unless something still names one. The guest does not
+    /// notice.
+    #[cold]
+    pub(crate) fn drop_all_blocks(&mut self) {
+        if self.last().is_some() || self.opening.is_some() {
+            return;
+        }
+        self.cpu.engine.flush_blocks();
+        // SAFETY: the engine has no block left. The core names cells in what was just looked at, and in `next_cell`.
+        unsafe { self.cells.empty() };
+        self.next_cell = self.cells.take();
+        self.cpu.engine.set_next_cell(self.next_cell.as_user_data());
+    }
+
+    /// How many translations are made before all are dropped. The guest does not notice; a small number makes runs slow.
+    pub fn set_most_blocks(&mut self, blocks: usize) {
+        const LEAST: usize = 16;
+        self.most_blocks = blocks.max(LEAST);
+    }
+
+    /// Whether all translations are to be dropped at the next boundary.
+    #[inline]
+    pub(crate) fn has_too_many_blocks(&self) -> bool {
+        self.cells.taken() >= self.most_blocks
+    }
+
     pub(crate) fn block_translated(&mut self, pc: u64, icount: u16, size: u16) {
         let cell = self.next_cell;
         self.note_opened(cell, pc);
@@ -158,5 +184,8 @@ impl Core {
         cell.set_size(size);
         self.next_cell = self.cells.take();
         self.cpu.engine.set_next_cell(self.next_cell.as_user_data());
+        if self.has_too_many_blocks() {
+            self.cpu.hot.clock.limit = 0;
+        }
     }
 }

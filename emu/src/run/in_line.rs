@@ -247,6 +247,8 @@ impl Core {
     #[cold]
     fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
         self.cpu.hot.last = None;
+        // The engine stops here, and the run may end: in a slot it would end inside of the instruction.
+        let verdict = if matches!(verdict, Verdict::Slot(_)) { Verdict::Step } else { verdict };
         self.conclude(verdict, trap, before.shadow(), before.tf());
         // EIP is what it has become.
         self.cpu.engine.sync_pc(false);

@@ -35,7 +35,8 @@ pub enum Verdict {
     /// The displaced instruction runs where it is, in its block: an answer to a trap that is [`Trap::in_line`], before any of
     /// it has happened. To all others it is what `Step` is.
     InLine,
-    /// Run the displaced instruction from this slot; execution continues behind the site by itself.
+    /// Run the displaced instruction from this slot; execution continues behind the site by itself. To a trap that is
+    /// [`Trap::in_line`] it is what `Step` is.
     Slot(Slot),
     /// Step the displaced instruction in place, with the guest's bytes.
     Step,

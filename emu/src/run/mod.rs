@@ -49,7 +49,7 @@ use std::sync::Arc;
 pub(crate) enum Halt {
     /// The next block would pass the deadline.
     Deadline,
-    /// An interrupt can be delivered here.
+    /// An interrupt can be delivered here, or there are too many translations.
     Interrupt,
     /// The next block holds, after this many instructions, one that must not run as part of it.
     Cut(Cut, u16),
@@ -105,6 +105,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) cpu: Cpu,
     pub(crate) views: Views,
     pub(crate) cells: CellArena,
+    /// Translations that are kept at most, those that were dropped since the engine last dropped all of them included.
+    pub(crate) most_blocks: usize,
     /// Cell that the next translation will take.
     pub(crate) next_cell: CellRef,
     pub(crate) step: step::Step,
@@ -157,6 +159,9 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) _unsized: Unsized,
 }
 
+/// Translations after which all are dropped: their cells take 64 MiB then.
+const MOST_BLOCKS: usize = 1 << 21;
+
 fn callbacks() -> Callbacks {
     Callbacks {
         block: hooks::on_block,
@@ -188,6 +193,7 @@ impl Core {
             cpu: Cpu::new(model, engine, hot, ram, platform),
             views: Views::default(),
             cells,
+            most_blocks: MOST_BLOCKS,
             next_cell: first,
             step: step::Step::new(),
             halt: None,

@@ -168,6 +168,9 @@ impl Core {
             return None;
         }
         self.step.free();
+        if self.has_too_many_blocks() {
+            self.drop_all_blocks();
+        }
         self.open_wanted();
         self.set_limit();
         let exit = self.run_engine();

@@ -119,7 +119,7 @@ impl Watches {
             (_, true) => WatchAccess::Write,
             _ => WatchAccess::Read,
         };
-        let (address, size) = (operand.address, operand.size as u16);
+        let (address, size) = (operand.address, operand.whole as u16);
         if let Some(seen) = self.seen.iter_mut().find(|s| s.id == id) {
             if seen.access == WatchAccess::Read && operand.writes {
                 (seen.access, seen.address, seen.size) = (access, address, size);
@@ -182,7 +182,8 @@ impl Accesses for Watches {
     #[cold]
     fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool) {
         if self.any_data() {
-            let operand = Operand { address, size: size as u32, reads: !write, writes: write };
+            let size = size as u32;
+            let operand = Operand { address, size, whole: size, reads: !write, writes: write };
             self.note_access(cpu, cpu.env.eip(), &operand);
         }
     }

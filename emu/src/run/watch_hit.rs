@@ -28,7 +28,7 @@ pub struct WatchHit {
     pub ip: u64,
     /// Linear address of the access, or port.
     pub address: u64,
-    /// Bytes accessed.
+    /// Bytes of the operand.
     pub size: u16,
     /// The watched range before the instruction, little-endian; of a longer one than [`WATCH_VALUE`] what begins at
     /// the first watched byte of the access. For a port the value that was moved.

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+use iced_x86::CpuidFeature;
 use iced_x86::code_asm::CodeAssembler;
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
@@ -531,6 +532,66 @@ impl TrapInterposer for Nops {
     fn page_rewritten(&mut self, _: &mut Core, paddr: u64) {
         self.rewritten.push(paddr);
     }
+    fn code_page(&mut self, _: &mut Core, _: u64) {}
+    fn wants_code_pages(&self) -> bool {
+        false
+    }
+}
+
+/// Whether a model has a feature, by the names of iced's tables (`docs/cpu-model.md`).
+pub fn model_has(bits: u32, feature: CpuidFeature) -> bool {
+    use CpuidFeature as F;
+    let both = matches!(
+        feature,
+        F::INTEL8086
+            | F::INTEL186
+            | F::INTEL286
+            | F::INTEL386
+            | F::INTEL486
+            | F::X64
+            | F::CMOV
+            | F::CX8
+            | F::FPU
+            | F::FPU287
+            | F::FPU387
+            | F::FXSR
+            | F::MMX
+            | F::SSE
+            | F::MULTIBYTENOP
+            | F::CPUID
+            | F::PAUSE
+            | F::TSC
+            | F::MSR
+            | F::SEP
+            | F::SYSCALL
+            | F::RDPMC
+    );
+    let wide = matches!(
+        feature,
+        F::SSE2
+            | F::SSE3
+            | F::SSSE3
+            | F::SSE4_1
+            | F::SSE4_2
+            | F::POPCNT
+            | F::CMPXCHG16B
+            | F::CLFSH
+            | F::RDTSCP
+    );
+    both || bits == 64 && wide
+}
+
+/// An interposer that answers traps by a function, and does nothing else.
+pub struct Answers<F>(pub F);
+
+impl<F: FnMut(&mut Core, &Trap) -> Verdict> TrapInterposer for Answers<F> {
+    fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        (self.0)(core, trap)
+    }
+    fn faulted(&mut self, _: &mut Core) {}
+    fn interrupted(&mut self, _: &mut Core) {}
+    fn settled(&mut self, _: &mut Core) {}
+    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
     fn code_page(&mut self, _: &mut Core, _: u64) {}
     fn wants_code_pages(&self) -> bool {
         false

@@ -76,7 +76,9 @@ impl Guest<'_> {
             Reg::Fsw => u64::from(env.fpus() & !0x3800) | u64::from(env.fpstt() & 7) << 11,
             Reg::Ftw => self.tag_word(),
             Reg::Fip => env.fpip(),
+            Reg::Fcs => env.fpcs().into(),
             Reg::Fdp => env.fpdp(),
+            Reg::Fds => env.fpds().into(),
             Reg::Mxcsr => env.mxcsr().into(),
             _ => 0,
         }
@@ -101,8 +103,11 @@ impl Guest<'_> {
         })
     }
 
+    /// A register of the user context. FS and GS are the processor's own in either context ("Registers fs and gs are context
+    /// independent", dprobes.lang(8)), and so are the registers of the FPU.
     fn user(&mut self, reg: Reg) -> u64 {
-        if self.core.env().cpl() == 3 {
+        let own = is_context_independent(reg) || !is_saved(reg);
+        if own || self.core.env().cpl() == 3 {
             return self.current(reg);
         }
         let Some(context) = self.core.user_context() else {
@@ -117,10 +122,19 @@ impl Guest<'_> {
         }
         match reg {
             Reg::Ip => context.ip,
-            Reg::Flags => context.flags,
-            _ => self.floating(reg),
+            _ => context.flags,
         }
     }
+}
+
+/// Whether both contexts have the processor's own register.
+fn is_context_independent(reg: Reg) -> bool {
+    matches!(reg, Reg::Fs | Reg::Gs)
+}
+
+/// Whether a user context holds the register.
+fn is_saved(reg: Reg) -> bool {
+    reg.gpr_number().is_some() || segment(reg).is_some() || matches!(reg, Reg::Ip | Reg::Flags)
 }
 
 impl Host for Guest<'_> {
@@ -151,7 +165,7 @@ impl Host for Guest<'_> {
     }
 
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
-        if context == Context::User && self.core.env().cpl() != 3 {
+        if context == Context::User && !is_context_independent(reg) && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
                 (Some(n), _) => self.core.set_user_gpr(n.into(), value),
                 (None, Some(seg)) => self.core.set_user_selector(seg, value as u16),

@@ -1,6 +1,7 @@
 //! What is not compared with the host's CPU, and why.
 
 use super::forms::{Form, Shape};
+use crate::common::model_has;
 use iced_x86::{
     Code, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
 };
@@ -30,33 +31,10 @@ pub fn mask(i: &Instruction) -> Mask {
     }
 }
 
-/// Features of the CPU model of each width, by the names of iced's tables.
+/// Whether a program of the width can use the instructions of a feature, and they give the same on the host.
 fn has(bits: u32, feature: F) -> bool {
-    let both = matches!(
-        feature,
-        F::INTEL8086
-            | F::INTEL186
-            | F::INTEL286
-            | F::INTEL386
-            | F::INTEL486
-            | F::X64
-            | F::CMOV
-            | F::CX8
-            | F::FPU
-            | F::FPU287
-            | F::FPU387
-            | F::FXSR
-            | F::MMX
-            | F::SSE
-            | F::MULTIBYTENOP
-            | F::CPUID
-            | F::PAUSE
-    );
-    let wide = matches!(
-        feature,
-        F::SSE2 | F::SSE3 | F::SSSE3 | F::SSE4_1 | F::SSE4_2 | F::POPCNT | F::CMPXCHG16B | F::CLFSH
-    );
-    both || bits == 64 && wide
+    let system = matches!(feature, F::TSC | F::MSR | F::SEP | F::SYSCALL | F::RDPMC | F::RDTSCP);
+    model_has(bits, feature) && !system
 }
 
 /// Why a case is not compared.

@@ -178,7 +178,7 @@ fn floating(core: &Core, wide: bool) -> Fields {
     if wide {
         f.word(env.fpip(), true).word(env.fpdp(), true);
     } else {
-        f.u32(env.fpip() as u32).u32(0).u32(env.fpdp() as u32).u32(0);
+        f.u32(env.fpip() as u32).u32(env.fpcs().into()).u32(env.fpdp() as u32).u32(env.fpds().into());
     }
     f.u32(env.mxcsr()).u32(0xffff);
     for n in 0..8 {
