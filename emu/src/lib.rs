@@ -4,7 +4,7 @@
 //! patch to a [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
 //!
 //! The rooms, each of which names only those before it: `isa` (decoding, pure); `engine` (Unicorn, the only place that knows its
-//! layout, and the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers, memory access,
+//! layout); `blocks` (the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers, memory access,
 //! exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches and slots);
 //! `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that owns all parts).
 //! Beside them `devices` and `platform` (pure cores and their ports), `load` and `symbols`.
@@ -13,6 +13,7 @@
 
 #[doc(hidden)]
 pub mod bare;
+mod blocks;
 mod clock;
 mod cpu;
 pub mod devices;

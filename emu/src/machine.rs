@@ -319,7 +319,7 @@ impl Machine {
         Counters {
             steps: self.core.steps,
             void_accesses: self.core.cpu.void_accesses,
-            blocks: self.core.cells.taken(),
+            blocks: self.core.blocks.taken(),
         }
     }
 }

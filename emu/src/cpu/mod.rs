@@ -33,7 +33,7 @@ pub use stack::StackShape;
 pub use state::{BootState, CpuMode, CrashReport};
 pub use user::UserContext;
 
-use crate::engine::cell::HotBox;
+use crate::blocks::HotBox;
 use crate::engine::{Engine, Model, OwnEnv};
 use crate::mmu::{Paging, Tlb};
 use crate::platform::Platform;

@@ -6,7 +6,6 @@
 //! Invariants: the set of hooks is fixed at creation; guest RAM is host-owned; one engine belongs to one
 //! thread at a time.
 
-pub(crate) mod cell;
 mod env;
 mod layout;
 mod map;

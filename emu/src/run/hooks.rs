@@ -1,7 +1,7 @@
 //! What the engine calls. Each hook finds the core that is published, and does one thing.
 
 use crate::engine::DROP_VA;
-use crate::engine::cell::{BlockCell, CellRef, Hot};
+use crate::blocks::{BlockCell, CellRef, Hot};
 use crate::run::Core;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -158,33 +158,21 @@ impl Core {
             return;
         }
         self.cpu.engine.flush_blocks();
-        // SAFETY: the engine has no block left. The core names cells in what was just looked at, and in `next_cell`.
-        unsafe { self.cells.empty() };
-        self.next_cell = self.cells.take();
-        self.cpu.engine.set_next_cell(self.next_cell.as_user_data());
+        // SAFETY: the engine has no block left. The core names cells only in what was just looked at.
+        unsafe { self.blocks.empty() };
+        self.cpu.engine.set_next_cell(self.blocks.next().as_user_data());
     }
 
     /// How many translations are made before all are dropped. The guest does not notice; a small number makes runs slow.
     pub fn set_most_blocks(&mut self, blocks: usize) {
-        const LEAST: usize = 16;
-        self.most_blocks = blocks.max(LEAST);
-    }
-
-    /// Whether all translations are to be dropped at the next boundary.
-    #[inline]
-    pub(crate) fn has_too_many_blocks(&self) -> bool {
-        self.cells.taken() >= self.most_blocks
+        self.blocks.set_most(blocks);
     }
 
     pub(crate) fn block_translated(&mut self, pc: u64, icount: u16, size: u16) {
-        let cell = self.next_cell;
+        let cell = self.blocks.translated(pc, icount, size);
         self.note_opened(cell, pc);
-        cell.set_pc(pc);
-        cell.set_icount(icount);
-        cell.set_size(size);
-        self.next_cell = self.cells.take();
-        self.cpu.engine.set_next_cell(self.next_cell.as_user_data());
-        if self.has_too_many_blocks() {
+        self.cpu.engine.set_next_cell(self.blocks.next().as_user_data());
+        if self.blocks.are_too_many() {
             self.cpu.hot.clock.limit = 0;
         }
     }

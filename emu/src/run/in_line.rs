@@ -17,7 +17,7 @@
 //! anything else is translated.
 
 use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
-use crate::engine::cell::{BlockCell, CellRef, Lead};
+use crate::blocks::{BlockCell, CellRef, Lead};
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState};
 use crate::run::interpose::{Trap, Verdict};
@@ -187,7 +187,7 @@ impl Core {
         };
         // The engine does not report its first translations.
         let unreported =
-            opening.cell.is_none() && cell == Some(self.next_cell) && self.cpu.linear_ip() == opening.linear;
+            opening.cell.is_none() && cell == Some(self.blocks.next()) && self.cpu.linear_ip() == opening.linear;
         match cell {
             Some(cell) if opening.cell == Some(cell) || unreported => {
                 cell.mark(BlockCell::SITE);

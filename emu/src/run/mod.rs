@@ -5,6 +5,7 @@
 //! Here is what needs all parts of a machine: `hooks` (what the engine calls), `turns` (the run loop), `trap`, `in_line`, `stub` and
 //! `watch` (what the interposer is asked), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
 
+mod analysis;
 mod api;
 mod count;
 mod deliver;
@@ -33,7 +34,7 @@ use crate::clock::Moment;
 use crate::cpu::Cpu;
 use crate::cpu::fault::Fault;
 use crate::digest::PageHashes;
-use crate::engine::cell::{CellArena, CellRef, Cut, HotBox};
+use crate::blocks::{Blocks, Cut, HotBox};
 use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};
 use crate::mmu::Access;
 use crate::platform::Platform;
@@ -104,11 +105,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     // First, so that its engine is dropped before what the hooks use.
     pub(crate) cpu: Cpu,
     pub(crate) views: Views,
-    pub(crate) cells: CellArena,
-    /// Translations that are kept at most, those that were dropped since the engine last dropped all of them included.
-    pub(crate) most_blocks: usize,
-    /// Cell that the next translation will take.
-    pub(crate) next_cell: CellRef,
+    pub(crate) blocks: Blocks,
     pub(crate) step: step::Step,
     pub(crate) halt: Option<Halt>,
     pub(crate) refusal: Option<(Refusal, u64, Access)>,
@@ -159,9 +156,6 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) _unsized: Unsized,
 }
 
-/// Translations after which all are dropped: their cells take 64 MiB then.
-const MOST_BLOCKS: usize = 1 << 21;
-
 fn callbacks() -> Callbacks {
     Callbacks {
         block: hooks::on_block,
@@ -179,8 +173,8 @@ impl Core {
     /// Builds the engine around `ram` and `platform`.
     pub(crate) fn new(model: Model, ram: Ram, platform: Platform) -> Result<Box<Core>, EngineError> {
         let hot = HotBox::new();
-        let mut cells = CellArena::new(hot.as_ptr());
-        let first = cells.take();
+        let blocks = Blocks::new(hot.as_ptr());
+        let first = blocks.next();
         let user = hot.as_ptr().as_ptr().cast::<c_void>();
         let cb = callbacks();
         let engine = Engine::new(model, &cb, user, first.as_user_data())?;
@@ -192,9 +186,7 @@ impl Core {
         Ok(Box::new(Core {
             cpu: Cpu::new(model, engine, hot, ram, platform),
             views: Views::default(),
-            cells,
-            most_blocks: MOST_BLOCKS,
-            next_cell: first,
+            blocks,
             step: step::Step::new(),
             halt: None,
             refusal: None,

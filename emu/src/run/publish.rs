@@ -5,7 +5,7 @@
 //!
 //! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run code.
 //!   The exclusive reference of the caller becomes a raw pointer in
-//!   [`Hot`](crate::engine::cell::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
+//!   [`Hot`](crate::blocks::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
 //!   that pointer, and gives it up when it returns. A hook may publish the core again; what was published before is put
 //!   back afterwards, so that no pointer is left behind that was made from a reference that has ended. While nothing is
 //!   published, hooks do nothing. To drop blocks the engine asks the fill hook where the page lies; that is answered from

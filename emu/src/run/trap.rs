@@ -4,7 +4,7 @@ use crate::cpu::debug::BS;
 use crate::cpu::deliver::Origin;
 use crate::cpu::fault::Vector;
 use crate::cpu::flags::TF;
-use crate::engine::cell::{BlockCell, CellRef};
+use crate::blocks::{BlockCell, CellRef};
 use crate::engine::hflags;
 use crate::run::interpose::{Trap, Verdict};
 use crate::run::{Core, Halt};

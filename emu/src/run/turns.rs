@@ -13,7 +13,7 @@ use crate::cpu::deliver::Origin;
 use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
-use crate::engine::cell::Cut;
+use crate::blocks::Cut;
 use crate::engine::{Exit, Seg, hflags};
 use crate::isa::decode::{self, Kind, LONGEST};
 use crate::mmu::{Access, error_code};
@@ -168,7 +168,7 @@ impl Core {
             return None;
         }
         self.step.free();
-        if self.has_too_many_blocks() {
+        if self.blocks.are_too_many() {
             self.drop_all_blocks();
         }
         self.open_wanted();

@@ -263,7 +263,7 @@ impl Core {
     pub(crate) fn look_again(&mut self) {
         if !self.watches.changed.is_empty() {
             for (low, high) in std::mem::take(&mut self.watches.changed) {
-                self.cells.forget_analysis(low, high);
+                self.blocks.forget_analysis(low, high);
             }
         }
     }

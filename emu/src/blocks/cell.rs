@@ -6,9 +6,7 @@
 
 use crate::clock::Clock;
 use crate::isa::Repeat;
-use crate::ram::PAGE;
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -72,7 +70,7 @@ macro_rules! field {
 }
 
 impl BlockCell {
-    fn new(hot: NonNull<Hot>) -> Self {
+    pub(super) fn new(hot: NonNull<Hot>) -> Self {
         BlockCell {
             hot,
             pc: Cell::new(0),
@@ -213,7 +211,7 @@ impl BlockCell {
     }
 
     /// Makes the cell that of a block which nothing is known of.
-    fn clean(&self) {
+    pub(super) fn clean(&self) {
         self.set_flags(Self::NEW);
         self.set_pc(0);
         self.set_icount(0);
@@ -224,7 +222,7 @@ impl BlockCell {
     }
 
     /// Has the block analysed anew: only what its translation has made of it is kept.
-    fn forget(&self) {
+    pub(super) fn forget(&self) {
         self.set_flags(Self::NEW | self.flags() & (Self::SITE | Self::JUMP));
         self.number.set(0);
     }
@@ -241,10 +239,10 @@ impl BlockCell {
     }
 }
 
-/// Names a cell. It is only made by a [`CellArena`], and only kept by what is dropped before the arena: the engine, whose
+/// Names a cell. It is only made by [`Blocks`](super::Blocks), and only kept by what is dropped before them: the engine, whose
 /// blocks name cells, and the core.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CellRef(NonNull<BlockCell>);
+pub(crate) struct CellRef(pub(super) NonNull<BlockCell>);
 
 // SAFETY: it goes where its core goes, which one thread uses at a time.
 unsafe impl Send for CellRef {}
@@ -272,96 +270,6 @@ impl Deref for CellRef {
     fn deref(&self) -> &BlockCell {
         // SAFETY: cells neither move nor go before their arena, and nobody makes an exclusive reference to one.
         unsafe { self.0.as_ref() }
-    }
-}
-
-const CHUNK: usize = 2048;
-
-/// Cells never move, and are not given to another block while the engine may still run a block that names them.
-pub(crate) struct CellArena {
-    chunks: Vec<NonNull<[BlockCell; CHUNK]>>,
-    /// Cells that were taken since the arena was last emptied.
-    used: usize,
-    hot: NonNull<Hot>,
-    /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
-    by_page: BTreeMap<u64, Vec<u32>>,
-    indexed: usize,
-}
-
-// SAFETY: the arena owns its cells, and `hot` is owned by the same core.
-unsafe impl Send for CellArena {}
-
-impl CellArena {
-    pub fn new(hot: NonNull<Hot>) -> Self {
-        CellArena { chunks: Vec::new(), used: 0, hot, by_page: BTreeMap::new(), indexed: 0 }
-    }
-
-    /// Has the blocks that overlap a range of linear addresses analysed anew.
-    pub fn forget_analysis(&mut self, low: u64, high: u64) {
-        self.index();
-        // A block is shorter than a page.
-        let pages = (low / PAGE).saturating_sub(1)..=high / PAGE;
-        for &n in self.by_page.range(pages).flat_map(|(_, cells)| cells) {
-            let cell = self.cell(n as usize);
-            let last = cell.pc().saturating_add(u64::from(cell.size().max(1)) - 1);
-            if !cell.is(BlockCell::NEW | BlockCell::SLOT) && cell.pc() <= high && last >= low {
-                cell.forget();
-            }
-        }
-    }
-
-    /// Brings the index by page up to date. The last cell has no block yet.
-    fn index(&mut self) {
-        let end = self.used.saturating_sub(1);
-        for n in self.indexed..end {
-            let page = self.cell(n).pc() / PAGE;
-            self.by_page.entry(page).or_default().push(n as u32);
-        }
-        self.indexed = end;
-    }
-
-    /// Cell number `n`.
-    fn cell(&self, n: usize) -> CellRef {
-        let first = self.chunks[n / CHUNK].cast::<BlockCell>();
-        // SAFETY: the chunk has `CHUNK` cells.
-        CellRef(unsafe { first.add(n % CHUNK) })
-    }
-
-    /// A fresh cell.
-    pub fn take(&mut self) -> CellRef {
-        if self.used == self.chunks.len() * CHUNK {
-            let hot = self.hot;
-            let fresh = Box::new(std::array::from_fn(|_| BlockCell::new(hot)));
-            self.chunks.push(NonNull::from(Box::leak(fresh)));
-        }
-        self.used += 1;
-        let cell = self.cell(self.used - 1);
-        cell.clean();
-        cell
-    }
-
-    /// Cells that are taken.
-    pub fn taken(&self) -> usize {
-        self.used
-    }
-
-    /// Takes all cells back, to give them to other blocks.
-    ///
-    /// # Safety
-    /// No block of the engine names one, and no [`CellRef`] to one is used from now on.
-    pub unsafe fn empty(&mut self) {
-        self.used = 0;
-        self.indexed = 0;
-        self.by_page.clear();
-    }
-}
-
-impl Drop for CellArena {
-    fn drop(&mut self) {
-        for chunk in self.chunks.drain(..) {
-            // SAFETY: made by `Box::leak` in `take`; the engine and the core's names of cells are gone.
-            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
-        }
     }
 }
 

@@ -1,0 +1,221 @@
+//! First sight of a block: which of its instructions must not run as part of it, and what else the machine must know of it.
+//!
+//! Invariant: no result depends on where the engine cuts its blocks.
+
+use super::Core;
+use crate::blocks::{BlockCell, CellRef, Cut, Lead};
+use crate::cpu::flags::VM;
+use crate::engine::{hflags, in_slots};
+use crate::isa::Repeat;
+use crate::isa::decode::{self, Compared, Kind, LONGEST};
+use crate::ram::{PAGE, PageState};
+use crate::views::SLOT_BYTES;
+use iced_x86::Instruction;
+use std::collections::BTreeSet;
+
+impl Core {
+    /// First sight of a block: what kinds of instructions it holds.
+    pub(super) fn analyse(&mut self, cell: CellRef, address: u64, size: u32) {
+        let b = &*cell;
+        b.set_pc(address);
+        b.clear(BlockCell::NEW);
+        if cell == self.blocks.next() {
+            // The engine reports all translations but the very first.
+            b.set_size(size.min(0xffff) as u16);
+            self.block_translated(address, 0, b.size());
+        }
+        if in_slots(address) {
+            self.analyse_slot(b);
+            return;
+        }
+        let h = self.cpu.env.hflags();
+        let vm = self.cpu.env.eflags_raw() & VM != 0;
+        if h & hflags::PE == 0
+            || vm
+            || h & (hflags::CS32 | hflags::CS64) == 0
+            || h & (hflags::SS32 | hflags::CS64) == 0
+        {
+            b.mark(BlockCell::UNSUPPORTED);
+        }
+        let end = address.saturating_add(b.size().into());
+        let wanted = u32::from(b.icount());
+        let (mut at, mut n) = (address, 0u32);
+        let mut uncertain = false;
+        let mut compared = Compared::default();
+        let patched = self.patches_in(address, end) || self.is_clobbered(address);
+        let mut jumps = false;
+        while at < end && (wanted == 0 || n < wanted) {
+            let cut = matches!(b.lead(), Lead::Cut(..));
+            if !cut && self.watched_code(at) {
+                b.set_lead(Lead::Cut(Cut::Watched, n as u16));
+            }
+            if matches!(b.lead(), Lead::Cut(Cut::Watched, _)) && n > 0 {
+                // What follows never runs as part of this block.
+                break;
+            }
+            if patched && self.ends_with_jump(b, at) {
+                // It is no instruction of the guest's, and counts nothing.
+                b.set_icount(n as u16);
+                b.set_size((at - address) as u16);
+                b.mark(if n == 0 { BlockCell::JUMP } else { 0 });
+                jumps = true;
+                break;
+            }
+            if patched && self.overlapped_in(b, at) {
+                if !cut {
+                    b.set_lead(Lead::Cut(Cut::Overlapped, n as u16));
+                }
+                break;
+            }
+            let Some(i) = self.decode_in(b, at) else {
+                uncertain |= !(patched && self.patched(at));
+                break;
+            };
+            self.cover(at);
+            self.mark(b, &i, n, at, compared);
+            compared = compared.after(&i);
+            at = at.saturating_add(i.len() as u64);
+            n += 1;
+        }
+        if wanted == 0 {
+            b.set_icount(n.max(1) as u16);
+        }
+        uncertain |= n == wanted && at != end;
+        if uncertain && !matches!(b.lead(), Lead::Cut(Cut::Sensitive | Cut::Overlapped, _)) {
+            // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
+            // which needs no decoder to be counted.
+            b.set_lead(Lead::Cut(Cut::Sensitive, 0));
+        }
+        if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
+        {
+            b.mark(BlockCell::STORE);
+        }
+    }
+
+    /// Marks `b` for its instruction `i`, which is number `n` in it and lies at linear `at`. A block that is cut never runs
+    /// beyond the cut.
+    fn mark(&self, b: &BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
+        let lead = b.lead();
+        if matches!(lead, Lead::Cut(Cut::Sensitive, _)) {
+            return;
+        }
+        let watched = matches!(lead, Lead::Cut(Cut::Watched, _));
+        let kind = decode::kind(i);
+        let alone = match kind {
+            Kind::Sensitive => !compared.keeps_flags(i),
+            Kind::Repeated => n > 0 && self.may_restart(at),
+            Kind::Plain if compared.misleads(i) => true,
+            Kind::Plain | Kind::Far => {
+                self.may_restart(at) && decode::is_no_restart(i) && !self.cpu.stores_elsewhere(i, b.pc())
+            }
+            _ => false,
+        };
+        match kind {
+            // A watch of the first instruction has the machine look at it by itself.
+            _ if alone && watched => {}
+            _ if alone => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
+            Kind::Repeated => {
+                if !watched {
+                    b.set_lead(Lead::Repeated((at - b.pc()) as u16));
+                }
+                if n == 0 {
+                    b.mark(BlockCell::REP_HEAD);
+                    b.set_head(Repeat::of(i).bits());
+                }
+            }
+            Kind::Clock => match lead {
+                Lead::Traps(_) => b.set_lead(Lead::Clock(Some(n as u16))),
+                Lead::Clock(_) => b.set_lead(Lead::Clock(None)),
+                _ => {}
+            },
+            Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
+            Kind::Sysret | Kind::Far => b.mark(BlockCell::FLAGS_TAIL),
+            _ => {}
+        }
+    }
+
+    /// Collects the physical addresses of the instructions that run from now on. To be called before anything has run:
+    /// an instruction is seen when its block is first run.
+    pub fn collect_coverage(&mut self) {
+        self.coverage = Some(BTreeSet::new());
+    }
+
+    /// Physical addresses of the instructions that have run since [`Core::collect_coverage`], and of those that follow
+    /// them in their blocks.
+    pub fn coverage(&self) -> impl Iterator<Item = u64> {
+        self.coverage.iter().flatten().copied()
+    }
+
+    fn cover(&mut self, at: u64) {
+        if self.coverage.is_some()
+            && let Some(paddr) = self.cpu.code_paddr(at)
+            && let Some(seen) = &mut self.coverage
+        {
+            seen.insert(paddr);
+        }
+    }
+
+    /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
+    fn analyse_slot(&self, b: &BlockCell) {
+        b.mark(BlockCell::SLOT);
+        b.set_icount(0);
+        let base = self.cpu.env.cs_base();
+        if !b.pc().is_multiple_of(SLOT_BYTES as u64) {
+            b.mark(BlockCell::SLOT_TAIL);
+            return;
+        }
+        let Some(slot) = self.views.active.filter(|s| base.wrapping_add(s.ip) == b.pc()) else { return };
+        if let Some(i) = self.cpu.decode_original(base.wrapping_add(slot.site))
+            && decode::kind(&i) == Kind::Repeated
+        {
+            b.mark(BlockCell::REP_HEAD);
+            b.set_head(Repeat::of(&i).bits());
+        }
+    }
+
+    /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
+    /// repeated, it must be a block of its own then, so that `restarted` can tell. If going back does harm
+    /// ([`decode::is_no_restart`]), it must run alone, when the engine does not.
+    fn may_restart(&self, at: u64) -> bool {
+        let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
+        page.is_some_and(|p| p.is(PageState::BOTH))
+    }
+
+    /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
+    /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
+    pub(crate) fn overlapped(&self, at: u64) -> bool {
+        self.has_patch_inside(at) && !self.patched(at)
+    }
+
+    /// The same for an instruction of block `b`: an in-line site was translated with the guest's bytes.
+    fn overlapped_in(&self, b: &BlockCell, at: u64) -> bool {
+        match at.wrapping_sub(b.pc()) {
+            0 if b.is(BlockCell::SITE) => self.has_patch_inside(at),
+            1 if b.is(BlockCell::SITE) => self.overlapped(at),
+            _ => self.overlapped(at) || self.is_clobbered(at),
+        }
+    }
+
+    /// Whether the guest's instruction at linear `at` has a patch behind its first byte.
+    fn has_patch_inside(&self, at: u64) -> bool {
+        let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
+        inside(LONGEST) && inside(self.cpu.decode_original(at).map_or(LONGEST, |i| i.len()))
+    }
+
+    /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
+    fn patches_in(&self, at: u64, end: u64) -> bool {
+        if self.views.is_empty() {
+            return false;
+        }
+        let border = (at | (PAGE - 1)).saturating_add(1);
+        let on_page = |from: u64, to: u64| {
+            from < to && self.cpu.code_paddr(from).is_some_and(|p| self.views.has_patch(p, to - from))
+        };
+        on_page(at, end.min(border)) || on_page(border, end)
+    }
+
+    /// Whether a patch begins at linear `at`.
+    pub(crate) fn patched(&self, at: u64) -> bool {
+        self.cpu.code_paddr(at).is_some_and(|p| self.views.patch_at(p).is_some())
+    }
+}
