@@ -95,7 +95,7 @@ fn they_need_no_context() {
     });
     let site = CODE + 6;
     let found = pushed(&mut setup.boot(), site, &["u, fip", "u, fs", "u, ebx"]);
-    assert_eq!(found, [CODE, 0, 0]);
+    assert_eq!(found, [CODE, DS0.into(), 0]);
 }
 
 #[test]
