@@ -4,8 +4,8 @@ use crate::common::*;
 use iced_x86::code_asm::*;
 use trapline_emu::platform::PlatformConfig;
 use trapline_emu::{
-    Archive, BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Snapshot, Stop, Trap,
-    Verdict, hflags,
+    Archive, BootState, Core, CpuMode, CpuModel, Machine, MachineConfig, Snapshot, Stop, Trap, Verdict,
+    hflags,
 };
 
 fn shared<T: Send + Sync + Clone>() {}

@@ -47,8 +47,7 @@ fn pushed(g: &mut Guest, site: u64, registers: &[&str]) -> Vec<u64> {
     let (width, bytes) = if g.wide { (Width::W64, 8) } else { (Width::W32, 4) };
     let pushes: String = registers.iter().rev().map(|r| format!("push {r}\n")).collect();
     let count = registers.len();
-    let text =
-        format!("name = v\nmodtype = kernel\naddress = 0\nopcode = 0x90\n{pushes}log {count}\nexit");
+    let text = format!("name = v\nmodtype = kernel\naddress = 0\nopcode = 0x90\n{pushes}log {count}\nexit");
     let program = parse("v.rpn", &text).unwrap().link(width, &NoSymbols).unwrap();
     let mut probes = interposer();
     let place = Place::Kernel { linear: site, paddr: site };
@@ -56,7 +55,11 @@ fn pushed(g: &mut Guest, site: u64, registers: &[&str]) -> Vec<u64> {
     assert_eq!(g.m.run(Some(&mut probes), g.base + 1000), Stop::Halted, "{}", g.core().dump_registers());
     let records = probes.channels().records();
     assert_eq!(records.len(), 1);
-    records[0].data.chunks(bytes).map(|word| word.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect()
+    records[0]
+        .data
+        .chunks(bytes)
+        .map(|word| word.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+        .collect()
 }
 
 const FPU: [&str; 4] = ["u, fip", "u, fcs", "u, fdp", "u, fds"];

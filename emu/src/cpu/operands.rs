@@ -144,6 +144,8 @@ impl Cpu {
         let mut cs = [0; 2];
         let outward = self.peek(at(1), &mut cs).is_ok() && cs[0] & 3 > self.env.cpl();
         let words = if self.env.code64() || outward { 5 } else { 3 };
-        (0..words).map(|n| Operand { address: at(n), size, whole: size, reads: true, writes: false }).collect()
+        (0..words)
+            .map(|n| Operand { address: at(n), size, whole: size, reads: true, writes: false })
+            .collect()
     }
 }

@@ -68,9 +68,7 @@ impl Core {
         if b.is(BlockCell::SITE) && !self.arrive(cell) {
             return;
         }
-        if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD
-            && self.step.is_free()
-        {
+        if b.flags() & (BlockCell::REP_HEAD | BlockCell::SLOT) == BlockCell::REP_HEAD && self.step.is_free() {
             self.repeat_ahead(b);
         }
         self.begin(cell, count);

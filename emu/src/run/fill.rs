@@ -6,10 +6,10 @@
 //! of before the instruction; the run loop then delivers the fault.
 
 use super::{Core, Refusal};
+use crate::blocks::CellRef;
 use crate::cpu::access::canonical;
 use crate::cpu::fault::Fault;
 use crate::cpu::operands::Operand;
-use crate::blocks::CellRef;
 use crate::engine::{SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 use crate::isa::decode::{self, LONGEST};
 use crate::mmu::{self, Access, Translation};

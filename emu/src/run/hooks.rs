@@ -1,7 +1,7 @@
 //! What the engine calls. Each hook finds the core that is published, and does one thing.
 
-use crate::engine::DROP_VA;
 use crate::blocks::{BlockCell, CellRef, Hot};
+use crate::engine::DROP_VA;
 use crate::run::Core;
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -16,8 +16,8 @@
 //! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
 //! anything else is translated.
 
-use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
 use crate::blocks::{BlockCell, CellRef, Lead};
+use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState};
 use crate::run::interpose::{Trap, Verdict};
@@ -186,8 +186,9 @@ impl Core {
             return true;
         };
         // The engine does not report its first translations.
-        let unreported =
-            opening.cell.is_none() && cell == Some(self.blocks.next()) && self.cpu.linear_ip() == opening.linear;
+        let unreported = opening.cell.is_none()
+            && cell == Some(self.blocks.next())
+            && self.cpu.linear_ip() == opening.linear;
         match cell {
             Some(cell) if opening.cell == Some(cell) || unreported => {
                 cell.mark(BlockCell::SITE);

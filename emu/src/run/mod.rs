@@ -30,11 +30,11 @@ pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use turns::Stop;
 pub use watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 
+use crate::blocks::{Blocks, Cut, HotBox};
 use crate::clock::Moment;
 use crate::cpu::Cpu;
 use crate::cpu::fault::Fault;
 use crate::digest::PageHashes;
-use crate::blocks::{Blocks, Cut, HotBox};
 use crate::engine::{Callbacks, Engine, EngineError, Exit, Model, SHADOW_BASE, SLOT_PADDR, Seg, VOID_PADDR};
 use crate::mmu::Access;
 use crate::platform::Platform;

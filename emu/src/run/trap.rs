@@ -1,10 +1,10 @@
 //! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
 
+use crate::blocks::{BlockCell, CellRef};
 use crate::cpu::debug::BS;
 use crate::cpu::deliver::Origin;
 use crate::cpu::fault::Vector;
 use crate::cpu::flags::TF;
-use crate::blocks::{BlockCell, CellRef};
 use crate::engine::hflags;
 use crate::run::interpose::{Trap, Verdict};
 use crate::run::{Core, Halt};

@@ -10,8 +10,8 @@
 //! through to a page with a watched byte.
 
 use super::Core;
-use super::step::Permit;
 use super::interpose::{Trap, Verdict};
+use super::step::Permit;
 use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 use crate::cpu::operands::Operand;
 use crate::cpu::outcome::Accesses;
