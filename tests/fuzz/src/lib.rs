@@ -18,6 +18,7 @@ mod naive;
 #[path = "../../../rpn-vm/tests/common/ppdf.rs"]
 mod ppdf_files;
 mod probes;
+mod recordings;
 mod records;
 mod sessions;
 mod sites;
@@ -150,6 +151,25 @@ pub const SESSION: Target = Target {
     run: sessions::session,
 };
 
+/// Files of recordings.
+pub const RECORDING: Target = Target {
+    name: "recording",
+    promise: "of any file a recording is read as far as it goes, or refused in a sentence",
+    run: recordings::recording,
+};
+
 /// All targets.
-pub const TARGETS: &[Target] =
-    &[SOURCE, PPDF, VERIFIER, INTERPRETER, TEMPLATES, TRACE, CLAUSE, NOTES, SITES, SNAPSHOT, SESSION];
+pub const TARGETS: &[Target] = &[
+    SOURCE,
+    PPDF,
+    VERIFIER,
+    INTERPRETER,
+    TEMPLATES,
+    TRACE,
+    CLAUSE,
+    NOTES,
+    SITES,
+    SNAPSHOT,
+    SESSION,
+    RECORDING,
+];

@@ -87,6 +87,8 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         let text = format!("{}\n{}", outcome.line(), outcome.difference());
         out.write_all(text.as_bytes()).map_err(Failure::Output)?;
     }
+    // What is data stands before what is said of it.
+    out.flush().map_err(Failure::Output)?;
     if let Some(path) = &args.junit {
         std::fs::write(path, junit(&outcomes)).map_err(|error| Failure::writing(Some(path), error))?;
     }

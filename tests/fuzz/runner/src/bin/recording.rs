@@ -1,0 +1,8 @@
+//! Fuzzes the target `recording`.
+
+#![no_main]
+
+use trapline_fuzz::{Checks, RECORDING};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (RECORDING.run)(input, Checks::sampled(input)));
