@@ -106,18 +106,16 @@ impl Timeline {
 
     fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
         let here = self.leave();
-        let mut before = from;
-        while let Some((at, rung)) = self.ladder.before(before).map(|(at, rung)| (at, rung.clone())) {
+        // To where it is looked, and the moment of the rung there.
+        let (mut before, mut end) = (from, from);
+        while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
             let mut search = make(before);
             self.scan(&rung, Some(before), &mut search)?;
             if let Some(met) = search.found() {
                 return self.arrive(met);
             }
-            if at.icount == 0 || self.ladder.before(at).is_none() {
-                break;
-            }
-            // What is told behind the instruction before the rung has its very moment.
-            before = Moment { delivered: 1, ..at };
+            // What is told behind the instruction before the rung has the rung's very moment.
+            (before, end) = (Moment { delivered: 1, ..at }, at);
         }
         self.return_to(&here)?;
         Ok(Found::Nothing)
