@@ -5,19 +5,7 @@ use super::run::{Run, Step, Stop};
 use crate::host::{Fault, Host};
 use crate::instructions::Op;
 use crate::verify::Fast;
-
-/// Token bytes of the three-byte prefix.
-mod token {
-    pub const MRF: u8 = 0x00;
-    pub const STR: u8 = 0x01;
-    pub const LV: u8 = 0x05;
-    pub const GV: u8 = 0x06;
-    pub const LOG: u8 = 0x07;
-    pub const FAULT: u8 = 0xff;
-}
-
-/// Bytes of a prefix: the token and a 16-bit little-endian count.
-const PREFIX: usize = 3;
+use trapline_trace::{Prefix, Token};
 
 impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// Bytes left of `logmax`.
@@ -45,12 +33,12 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    fn put_prefix(&mut self, token: u8, count: usize) {
+    fn put_prefix(&mut self, token: Token, count: usize) {
         let at = self.vm.run.lp;
         let [low, high] = (count as u16).to_le_bytes();
-        if let Some(to) = self.vm.log.get_mut(at..at + PREFIX) {
-            to.copy_from_slice(&[token, low, high]);
-            self.vm.run.lp = at + PREFIX;
+        if let Some(to) = self.vm.log.get_mut(at..at + Prefix::SIZE) {
+            to.copy_from_slice(&[token as u8, low, high]);
+            self.vm.run.lp = at + Prefix::SIZE;
         }
     }
 
@@ -106,17 +94,17 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let count = self.pop();
         self.begin_log();
         let room = self.room();
-        let fits =
-            (room.saturating_sub(PREFIX) / Self::BYTES).min(usize::try_from(count).unwrap_or(usize::MAX));
-        if room >= PREFIX {
-            self.put_prefix(token::LOG, fits);
+        let fits = (room.saturating_sub(Prefix::SIZE) / Self::BYTES)
+            .min(usize::try_from(count).unwrap_or(usize::MAX));
+        if room >= Prefix::SIZE {
+            self.put_prefix(Token::Elements, fits);
         }
         for _ in 0..fits {
             let value = self.pop();
             self.put_word(value);
         }
         let dropped = count - fits as u64;
-        if dropped > 0 || room < PREFIX {
+        if dropped > 0 || room < Prefix::SIZE {
             self.vm.stack.drop(dropped);
             return self.partial();
         }
@@ -133,15 +121,16 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             return Err(self.fault(exception::INVALID_OPERAND, parm, index.max(have)));
         }
         let room = self.room();
-        let fits = (room.saturating_sub(PREFIX) / Self::BYTES).min(range as usize).min(usize::from(u16::MAX));
-        if room >= PREFIX {
-            self.put_prefix(if global { token::GV } else { token::LV }, fits);
+        let fits =
+            (room.saturating_sub(Prefix::SIZE) / Self::BYTES).min(range as usize).min(usize::from(u16::MAX));
+        if room >= Prefix::SIZE {
+            self.put_prefix(if global { Token::Globals } else { Token::Locals }, fits);
         }
         for n in 0..fits {
             let value = self.vars(global).get(index as usize + n).copied().unwrap_or_default();
             self.put_word(value);
         }
-        if (fits as u64) < range || room < PREFIX {
+        if (fits as u64) < range || room < Prefix::SIZE {
             return self.partial();
         }
         Ok(())
@@ -151,8 +140,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     #[cold]
     fn memory_fault(&mut self, addr: u64) -> Stop {
         let addr = Self::cut(addr);
-        if self.room() >= PREFIX + Self::BYTES {
-            self.put_prefix(token::FAULT, Self::BYTES);
+        if self.room() >= Prefix::SIZE + Self::BYTES {
+            self.put_prefix(Token::FlatFault, Self::BYTES);
             self.put_word(addr);
         }
         self.fault(exception::INVALID_ADDR, addr, 0)
@@ -163,17 +152,17 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let (addr, length) = (self.pop(), self.pop());
         let start = self.begin_log();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > self.room().saturating_sub(PREFIX) || self.room() < PREFIX {
+        if length > self.room().saturating_sub(Prefix::SIZE) || self.room() < Prefix::SIZE {
             return Err(self.overflow());
         }
-        let from = start + PREFIX;
+        let from = start + Prefix::SIZE;
         let Some(buf) = self.vm.log.get_mut(from..from + length) else {
             return Err(self.overflow());
         };
         if let Err(Fault(at)) = read_wrapping::<H, W64>(self.host, addr, buf) {
             return Err(self.memory_fault(at));
         }
-        self.put_prefix(token::MRF, length);
+        self.put_prefix(Token::Memory, length);
         self.vm.run.lp = from + length;
         Ok(())
     }
@@ -182,11 +171,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
         let start = self.begin_log();
-        if self.room() < PREFIX {
+        if self.room() < Prefix::SIZE {
             return Err(self.overflow());
         }
-        let room = self.room() - PREFIX;
-        let from = start + PREFIX;
+        let room = self.room() - Prefix::SIZE;
+        let from = start + Prefix::SIZE;
         let mut length = 0usize;
         // Pieces end at multiples of 64, so that no read touches a page that the string does not reach.
         while (length as u64) < most {
@@ -211,7 +200,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 (None, None) => {}
             }
         }
-        self.put_prefix(token::STR, length);
+        self.put_prefix(Token::Text, length);
         self.vm.run.lp = from + length;
         Ok(())
     }

@@ -11,17 +11,7 @@ use super::{Frame, Handler, MAX_CALLS};
 use crate::host::Host;
 use crate::instructions::Op;
 use crate::verify::Fast;
-
-/// Token bytes of the three-byte prefix.
-mod token {
-    pub const FRAMES: u8 = 0x03;
-    pub const PV: u8 = 0x04;
-    pub const LV: u8 = 0x05;
-    pub const GV: u8 = 0x06;
-}
-
-/// Bytes of a prefix: the token and a 16-bit little-endian count.
-const PREFIX: usize = 3;
+use trapline_trace::{Prefix, Token};
 
 /// Entries to log, from an index on.
 #[derive(Debug, Clone, Copy, Default)]
@@ -196,9 +186,9 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// Adds a record, or counts it if it does not fit.
     fn log_st(&mut self) {
         let depth = self.depth();
-        let frame = 2 * Self::BYTES + 3 * PREFIX;
+        let frame = 2 * Self::BYTES + 3 * Prefix::SIZE;
         let entries: usize = (0..=depth).map(|depth| self.asked(depth).entries()).sum();
-        let size = 4 * Self::BYTES + PREFIX + (depth + 1) * frame + entries * Self::BYTES;
+        let size = 4 * Self::BYTES + Prefix::SIZE + (depth + 1) * frame + entries * Self::BYTES;
         let start = self.vm.tracing.buffer.len();
         if start + size > self.program.limits().excpt_log as usize {
             self.vm.tracing.dropped = self.vm.tracing.dropped.saturating_add(1);
@@ -211,7 +201,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         for value in [last.code, handler, last.parm1, last.parm2] {
             self.trace_word(value);
         }
-        self.trace_prefix(token::FRAMES, depth as u32 + 1);
+        self.trace_prefix(Token::Frames, depth as u32 + 1);
         for depth in (0..=depth).rev() {
             self.log_frame(depth);
         }
@@ -231,11 +221,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let Scope { pv, lv, gv } = self.asked(depth);
         self.trace_word(called);
         self.trace_word(ret);
-        self.trace_prefix(token::PV, pv.count);
+        self.trace_prefix(Token::Entries, pv.count);
         for n in 0..pv.count {
             self.trace_word(self.vm.stack.get(pv.index.wrapping_add(n)));
         }
-        for (token, range, global) in [(token::LV, lv, false), (token::GV, gv, true)] {
+        for (token, range, global) in [(Token::Locals, lv, false), (Token::Globals, gv, true)] {
             self.trace_prefix(token, range.count);
             for n in 0..range.count {
                 let value = self.vars(global).get((range.index + n) as usize).copied().unwrap_or_default();
@@ -248,8 +238,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.vm.tracing.buffer.extend_from_slice(&value.to_le_bytes()[..Self::BYTES]);
     }
 
-    fn trace_prefix(&mut self, token: u8, count: u32) {
+    fn trace_prefix(&mut self, token: Token, count: u32) {
         let [low, high, ..] = count.to_le_bytes();
-        self.vm.tracing.buffer.extend_from_slice(&[token, low, high]);
+        self.vm.tracing.buffer.extend_from_slice(&[token as u8, low, high]);
     }
 }
