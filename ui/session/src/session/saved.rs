@@ -180,7 +180,7 @@ impl Session {
             options: Arc::clone(&self.options),
             counts_hits: self.counts_hits,
             shown: self.shown,
-            records: self.records.clone(),
+            records: self.records.shared(),
             cores: self.cores.clone(),
             number: None,
         }
