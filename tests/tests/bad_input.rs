@@ -70,9 +70,9 @@ fn foreign_image() {
 fn image_of_the_wrong_class() {
     let mut image = vmlinux();
     image[4] = 2;
-    bad_image(&image, "the ELF machine is 3 in a 64-bit file; 62 (x86-64) would be right");
+    bad_image(&image, "the ELF machine is 3 in a 64-bit file; it must be 62 (x86-64)");
     image[4] = 9;
-    bad_image(&image, "the ELF class is 9; 1 (32-bit) or 2 (64-bit) would be right");
+    bad_image(&image, "the ELF class is 9; it must be 1 (32-bit) or 2 (64-bit)");
 }
 
 /// One sentence, whatever it is.
@@ -418,7 +418,7 @@ fn disks_that_are_none() {
     let folder = folder(&[("odd.img", &[0; 700]), ("empty.img", &[])]);
     let refuse = |more: &[&str], code| refused(folder.path(), &[&["run", GUEST], more].concat(), code);
     let pc = |image| refuse(&["--platform", "pc", "--disk", image], 7);
-    let size = "is not possible: a multiple of 512, and not 0, would be right\n";
+    let size = "is not possible: the size must be a multiple of 512, and not 0\n";
     assert_eq!(pc("odd.img"), format!("trapline: error: odd.img: a disk of 700 bytes {size}"));
     assert_eq!(pc("empty.img"), format!("trapline: error: empty.img: a disk of 0 bytes {size}"));
     assert_eq!(pc("."), "trapline: error: cannot read .: not a regular file\n");

@@ -64,10 +64,10 @@ fn guest_linux_image_cut_at_each_layer() {
 fn guest_linux_image_with_a_wrong_header() {
     let image = kernel("cloud-amd64");
     let said = bad_image(&with(&image, 0x206, &[4, 1]));
-    assert_eq!(said, "the bzImage speaks boot protocol 1.04; 2.00 or newer would be right");
+    assert_eq!(said, "the bzImage speaks boot protocol 1.04; it must be 2.00 or newer");
     let said = bad_image(&with(&image, 0x211, &[image[0x211] & !1]));
     let zimage =
-        "this is a zImage, which loads below 1 MiB; a bzImage (LOADED_HIGH in loadflags) would be right";
+        "this is a zImage, which loads below 1 MiB; use a bzImage (LOADED_HIGH in loadflags)";
     assert_eq!(said, zimage);
 }
 
@@ -138,7 +138,7 @@ fn guest_linux_payload_that_is_a_damaged_elf() {
     let said = bad_image(&foreign);
     assert!(said.contains("the ELF machine is 183"), "{said}");
     let class = with(&image, packed.start, b"\x7fELF\x09");
-    assert_eq!(bad_image(&class), "the ELF class is 9; 1 (32-bit) or 2 (64-bit) would be right");
+    assert_eq!(bad_image(&class), "the ELF class is 9; it must be 1 (32-bit) or 2 (64-bit)");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn guest_linux_with_damaged_btf() {
     const BTF: &[u8] = b"\x9f\xeb\x01\0\x18\0\0\0";
     let at = |vmlinux: &[u8]| find(vmlinux, BTF);
     let note = boots_with_a_note(|vmlinux| vmlinux[at(vmlinux) + 2] = 9);
-    assert_eq!(note, "the kernel's types cannot be read: the BTF version is 9; 1 would be right");
+    assert_eq!(note, "the kernel's types cannot be read: the BTF version is 9; it must be 1");
     let note = boots_with_a_note(|vmlinux| {
         let size = at(vmlinux) + 12;
         vmlinux[size..size + 4].fill(0xff);

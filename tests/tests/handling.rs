@@ -72,11 +72,11 @@ fn options_without_effect_are_refused_with_one_sentence() {
         (&["run", GUEST, "--fail-on-loss"], &format!("--fail-on-loss has no effect {none}")),
         (
             &["run", GUEST, "-n", "fbt::do_fork:entry", "-D", "A"],
-            "-D has no effect without a probe program; -n takes its handler as it is",
+            "-D has no effect without a probe program; it does not apply to the handlers of -n",
         ),
         (
             &["run", GUEST, "-p", "p.rpn", "--header", "pid", "-f", "dtrace"],
-            "--header has no effect with -f dtrace, which has columns of its own",
+            "--header has no effect with -f dtrace, whose columns are fixed",
         ),
         (
             &["run", GUEST, "-p", "p.rpn", "--symbols", "-f", "json"],
@@ -103,7 +103,7 @@ fn options_without_effect_are_refused_with_one_sentence() {
     }
     for option in ["--until", "--crash-on", "--append"] {
         let ran = trapline(folder.path(), &["run", GUEST, option, ""]);
-        assert!(ran.code == 2 && ran.err.contains("an empty text has no effect"), "{option}: {}", ran.err);
+        assert!(ran.code == 2 && ran.err.contains("the text is empty; write the text to look for"), "{option}: {}", ran.err);
     }
 }
 

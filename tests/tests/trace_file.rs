@@ -227,14 +227,14 @@ fn options_that_do_not_go_together_are_refused() {
         refused(&folder, &[&["run", "embedded:ia32", "-p", "p.rpn"], more].concat(), 2, sentence);
     };
     run(&["--log-to", "file"], "--log-to file needs -o FILE");
-    run(&["--log-to", "com1", "-o", "x"], "records go to one place: --log-to com1 or -o FILE, not both");
+    run(&["--log-to", "com1", "-o", "x"], "records have one destination; give --log-to com1 or -o FILE, not both");
     run(
         &["--log-to", "lpt1"],
         "--log-to: `lpt1` is not a log destination; use file or stdout or com1 or com2",
     );
     run(
         &["--log-to", "com2", "-f", "raw"],
-        "a serial port carries text, and -f raw is none: use -f text or json with --log-to com2",
+        "-f raw writes binary data, which cannot go to a serial port; use -f text or json with --log-to com2",
     );
     run(
         &["-f", "raw", "--templates", "dir", "-o", "x"],

@@ -29,7 +29,11 @@ Data goes to standard output, messages go to standard error.";
 
 /// A text that is not empty.
 fn text(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("an empty text has no effect".to_owned()) } else { Ok(text.to_owned()) }
+    if text.is_empty() {
+        Err("the text is empty; write the text to look for".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// The frames of a stack.
@@ -47,7 +51,7 @@ fn width(text: &str) -> Result<u8, String> {
     match numbers::count(text) {
         Ok(32) => Ok(32),
         Ok(64) => Ok(64),
-        _ => Err("a width is 32 or 64 bits".to_owned()),
+        _ => Err("use 32 or 64".to_owned()),
     }
 }
 
@@ -58,7 +62,7 @@ pub struct Cli {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
-    /// Print only errors and what was asked for
+    /// Print only errors and the requested data
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// What to do
@@ -140,10 +144,10 @@ pub enum Command {
     /// Replay recordings as tests: each must give what it gave, and what is asserted of it
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
-    /// List functions, or with a SPEC the probes of providers
+    /// List functions, or the probes that match a SPEC
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
-    /// Disassemble a function, with the way each instruction would be displaced, or a PPDF file
+    /// Disassemble a function, and show how each instruction would be displaced; or disassemble a PPDF file
     #[command(after_help = DIS_EXAMPLES)]
     Dis(DisArgs),
     /// Compile and verify probe programs without running a guest
@@ -167,29 +171,29 @@ pub struct GuestArgs {
     /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; embedded:ia32 or embedded:x86_64
     #[arg(help_heading = "Arguments")]
     pub image: String,
-    /// Multiboot module, loaded and known to user probes: a file, then its arguments if any
+    /// Load this Multiboot module, and allow user probes in it: 'FILE [ARGUMENTS]'; may be repeated
     #[arg(long, value_name = "FILE")]
     pub module: Vec<String>,
-    /// Initial RAM disk of a Linux kernel
+    /// Initial RAM disk for a Linux kernel
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
-    /// A file that the guest has, for probes on it: its path in the guest and the file here. The files of an initial
-    /// RAM disk (cpio, also gzipped) are known without this option
+    /// Allow probes in a file of the guest: its path in the guest, and a copy here; may be repeated. Files in an initial
+    /// RAM disk (cpio, also gzipped) need no such option
     #[arg(long, value_name = "GUEST=FILE")]
     pub file: Vec<String>,
-    /// More kernel symbols: a System.map or an ELF file
+    /// Read kernel symbols from this System.map or ELF file; may be repeated
     #[arg(long, value_name = "FILE")]
     pub sym: Vec<PathBuf>,
-    /// Which functions and sites fbt has: full, or strict as DTrace has it
-    #[arg(long, value_enum, default_value = "full", value_name = "RULES")]
-    pub fbt: FbtRules,
-    /// Calling convention of the kernel's functions: cdecl, regparm or sysv [default: that of the kernel, if it is known]
+    /// Which functions and sites fbt probes: full, or strict for those of DTrace [default: full]
+    #[arg(long, value_enum, value_name = "RULES")]
+    pub fbt: Option<FbtRules>,
+    /// Calling convention of the kernel's functions: cdecl, regparm or sysv [default: derived from the kernel's code]
     #[arg(long, value_name = "CONVENTION")]
     pub abi: Option<Abi>,
-    /// The process that $target stands for in pid$target: its name, its number, or the path of its program in the guest
+    /// The process of pid$target: its name, its process id, or the path of its program in the guest
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub target: Option<TargetProcess>,
-    /// With --target NAME or PATH: include forked children until they execute another program
+    /// With --target NAME or PATH: include forked children, until they execute another program
     #[arg(long, requires = "target")]
     pub follow_fork: bool,
 }
@@ -197,9 +201,9 @@ pub struct GuestArgs {
 /// The sites of fbt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FbtRules {
-    /// The first byte of every function, every return, jumps out of the function
+    /// The first instruction of every function, every return, and jumps out of the function
     Full,
-    /// Those that DTrace's fbt has
+    /// The sites of DTrace's fbt
     Strict,
 }
 
@@ -207,13 +211,13 @@ pub enum FbtRules {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Probe programs")]
 pub struct SourceArgs {
-    /// Define a macro of the probe programs
+    /// Define a macro for probe programs, as in C; may be repeated
     #[arg(short = 'D', value_name = "KEY[=VALUE]")]
     pub define: Vec<String>,
-    /// Search this folder for included files
+    /// Search this folder for included files; may be repeated
     #[arg(short = 'I', value_name = "DIR")]
     pub include: Vec<PathBuf>,
-    /// Accept only PPDF files that are signed with the private half of this public key
+    /// Accept only PPDF files with a signature that this public key verifies
     #[arg(long, value_name = "KEY")]
     pub require_signed: Option<PathBuf>,
 }
@@ -221,20 +225,20 @@ pub struct SourceArgs {
 /// How records are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Lines as DProbes printed them
+    /// Lines in the format of DProbes
     Text,
-    /// One JSON object a line, with a header and an end line
+    /// One JSON object per line, with a header and an end line
     Json,
 }
 
 /// The form of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecordFormat {
-    /// Lines as DProbes printed them
+    /// Lines in the format of DProbes
     Text,
-    /// One JSON object a line, with a header and an end line
+    /// One JSON object per line, with a header and an end line
     Json,
-    /// CPU, ID and FUNCTION:NAME, as dtrace(1) prints hits
+    /// CPU, ID and FUNCTION:NAME, in the format of dtrace(1)
     Dtrace,
     /// A trace file, for `trapline trace cat`
     Raw,
@@ -244,8 +248,8 @@ pub enum RecordFormat {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct CmdlineArgs {
-    /// Kernel command line, of a Multiboot kernel what follows the image's name [default: the image's own; Linux gets
-    /// its console on ttyS0, nokaslr and what suits the platform]
+    /// Kernel command line; for a Multiboot kernel the part after the image's name [default: that of the image; Linux gets
+    /// its console on ttyS0, nokaslr and options for the platform]
     #[arg(long, value_name = "TEXT")]
     pub cmdline: Option<String>,
     /// Append this to the kernel command line; may be repeated
@@ -262,7 +266,7 @@ pub struct RunArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory
+    /// Guest memory in bytes, such as 64M or 1G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: u64,
     /// Devices.
@@ -271,19 +275,19 @@ pub struct RunArgs {
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// End the run, exit 0, after this many hits
+    /// End the run after N hits, with exit code 0
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
-    /// Act on the run as this script says, at instruction counts and hits (docs/script.md)
+    /// Run the commands of this script at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub script: Option<PathBuf>,
-    /// End the run, exit 0, when the console shows this text
+    /// End the run when the console shows this text, with exit code 0; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub until: Vec<String>,
-    /// End the run, exit 4, when the console shows this text
+    /// End the run when the console shows this text, with exit code 4; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub crash_on: Vec<String>,
-    /// End the run, exit 124, after this many instructions
+    /// End the run after N instructions, such as 300M or 2G, with exit code 124
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub limit_insns: Option<u64>,
     /// Exit 1 if an exception ended a handler
@@ -311,19 +315,19 @@ impl RunArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Run before")]
 pub struct FirstArgs {
-    /// Run the guest for N instructions first
+    /// Run the guest for N instructions before the listing
     #[arg(long, value_name = "insns=N", value_parser = numbers::position, conflicts_with = "until")]
     pub at: Option<u64>,
-    /// Run the guest first, until the console shows this text
+    /// Run the guest before the listing, until the console shows this text; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = text)]
     pub until: Vec<String>,
-    /// With --until: run N instructions at most, exit 124
+    /// With --until: stop after N instructions, with exit code 124
     #[arg(long, value_name = "N", requires = "until", value_parser = numbers::positive)]
     pub limit_insns: Option<u64>,
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory [default: 256M]
+    /// Guest memory in bytes, such as 64M or 1G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Devices.
@@ -358,29 +362,29 @@ pub struct ListArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Only functions whose name matches: * ? [a-z] [!x] {a,b} \x; with a colon in it the probes that match
+    /// List only functions whose names match this glob (* ? [a-z] [!x] {a,b} \x), or with a colon, probes that match
     /// provider:module:function:name
     #[arg(value_name = "GLOB|SPEC", help_heading = "Arguments")]
     pub glob: Option<String>,
     /// What is there when the guest has run.
     #[command(flatten)]
     pub first: FirstArgs,
-    /// List the modules that the guest has loaded instead
+    /// List the modules that the guest has loaded
     #[arg(long, conflicts_with_all = ["glob", "processes", "opcode", "bytes"])]
     pub modules: bool,
-    /// List the tasks of the guest instead; with -v what they have mapped
+    /// List the tasks of the guest; with -v also the files that they map
     #[arg(long, conflicts_with_all = ["glob", "opcode", "bytes"])]
     pub processes: bool,
     /// Show the sites of each probe and the rule that found them
     #[arg(short, long, help_heading = "Output")]
     pub verbose: bool,
-    /// Show the first byte, which `opcode =` takes; after --at or --until the byte that is there now
+    /// Show the first byte, for `opcode =`; after --at or --until, the byte in memory
     #[arg(long, help_heading = "Output")]
     pub opcode: bool,
     /// Show the first bytes
     #[arg(long, help_heading = "Output")]
     pub bytes: bool,
-    /// How to print them
+    /// Output format
     #[arg(
         short,
         long,
@@ -402,7 +406,7 @@ pub struct DisArgs {
     /// none for a PPDF file, given as the image
     #[arg(help_heading = "Arguments")]
     pub symbol: Option<String>,
-    /// Show original and patched bytes side by side; without -p, with a probe on every instruction
+    /// Show original and patched bytes side by side; without -p, as if every instruction were probed
     #[arg(long, help_heading = "Output")]
     pub armed: bool,
     /// Mark the sites of this probe program; may be repeated
@@ -418,7 +422,7 @@ pub struct DisArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// How to print it
+    /// Output format
     #[arg(
         short,
         long,
@@ -439,19 +443,19 @@ pub struct CheckArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Check for this width only [default: both; one must do]
+    /// Check for 32 or 64 bits only [default: both; the program must be valid for one]
     #[arg(long, value_name = "BITS", value_parser = width, help_heading = "Output")]
     pub width: Option<u8>,
     /// Print the verified code
     #[arg(long, help_heading = "Output")]
     pub disassemble: bool,
-    /// Print the preprocessed text and do no more
+    /// Print the preprocessed text only
     #[arg(short = 'E', conflicts_with_all = ["format", "disassemble", "width"], help_heading = "Output")]
     pub preprocess: bool,
-    /// Explain a finding by its code, with a wrong and a right example; `list` prints all codes
+    /// Explain a finding by its code, with a wrong and a right example; `list` lists all codes
     #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"], help_heading = "Output")]
     pub explain: Option<String>,
-    /// How to print findings and programs
+    /// Output format
     #[arg(
         short,
         long,
@@ -466,10 +470,10 @@ pub struct CheckArgs {
 /// `build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Probe program; a PPDF file is written anew, to sign it
+    /// Probe program; a PPDF file is accepted too, for signing it
     #[arg(value_name = "FILE.rpn", required_unless_present_any = ["build_ppdf", "new_key"])]
     pub file: Option<PathBuf>,
-    /// DProbes' way to name the probe program.
+    /// DProbes' option for the probe program.
     #[arg(long, hide = true, value_name = "FILE.rpn", conflicts_with = "file")]
     pub build_ppdf: Option<PathBuf>,
     /// The file to write [default: FILE.ppdf]
@@ -478,13 +482,13 @@ pub struct BuildArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Check for this width only [default: both; one must do]. The file is the same
+    /// Check for 32 or 64 bits only [default: both; the program must be valid for one]. The file is the same
     #[arg(long, value_name = "BITS", value_parser = width, help_heading = "Output")]
     pub width: Option<u8>,
-    /// Sign with this private key, Ed25519 in PEM form
+    /// Sign with this private key (Ed25519, PEM)
     #[arg(long, value_name = "KEYFILE", help_heading = "Output")]
     pub sign: Option<PathBuf>,
-    /// Make a key for --sign instead: KEYFILE, and KEYFILE.pub for --require-signed
+    /// Only make a new key: KEYFILE for --sign, and KEYFILE.pub for --require-signed
     #[arg(long, value_name = "KEYFILE", exclusive = true, help_heading = "Output")]
     pub new_key: Option<PathBuf>,
 }
@@ -495,7 +499,7 @@ pub struct DemoArgs {
     /// The guest, without `embedded:`: ia32 or x86_64
     #[arg(default_value = "ia32")]
     pub guest: String,
-    /// End the run, exit 124, after this many instructions
+    /// End the run after N instructions, such as 300M or 2G, with exit code 124
     #[arg(long, value_name = "N", default_value = "2G", value_parser = numbers::positive)]
     pub limit_insns: u64,
 }
@@ -529,7 +533,7 @@ pub struct CatArgs {
     /// Show data by the templates of this template directory (docs/records.md)
     #[arg(long, value_name = "FILE")]
     pub templates: Option<PathBuf>,
-    /// Show the run's counters, as `run --stats` does
+    /// Show the run's counters, like `run --stats`
     #[arg(long)]
     pub stats: bool,
     /// Write to this file instead of standard output

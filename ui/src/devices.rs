@@ -18,13 +18,13 @@ pub enum PlatformName {
 #[derive(Debug, Default, Clone, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct DeviceArgs {
-    /// Which machine the devices make up (docs/platform.md) [default: pc for Linux, else minimal]
+    /// Devices of the machine (docs/platform.md) [default: pc for Linux, else minimal]
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     pub platform: Option<PlatformName>,
-    /// Raw image of a virtio disk, of --platform pc; it is read only: what the guest writes stays in memory
+    /// Raw image of a virtio disk, with --platform pc; the file is only read: writes of the guest stay in memory
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
-    /// A virtio console, of --platform pc; what it prints goes where --console says
+    /// Add a virtio console, with --platform pc; its output goes where that of the console goes (--console)
     #[arg(long)]
     pub virtio_console: bool,
 }

@@ -1,4 +1,4 @@
-//! Refuses options that would have no effect. A user who gives one expects something, and would wait for it in vain.
+//! Refuses options that would have no effect: a user who gives one expects something to happen.
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,10 @@ fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
 pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
     stdin(&args.guest, &args.probes.probe, args.script.as_deref())?;
     let of_probes = [
+        (args.guest.fbt.is_some(), "--fbt"),
+        (args.guest.abi.is_some(), "--abi"),
+        (args.output.query, "--query"),
+        (args.output.getvars, "--getvars"),
         (args.stop_after.is_some(), "--stop-after"),
         (args.probes.stack.is_some(), "--stack"),
         (args.probes.ustack.is_some(), "--ustack"),
@@ -60,7 +64,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         });
     }
     if args.output.format == RecordFormat::Dtrace && args.probes.header.is_some() {
-        return Err(refused("--header", "with -f dtrace, which has columns of its own"));
+        return Err(refused("--header", "with -f dtrace, whose columns are fixed"));
     }
     let empty =
         |names: &[String]| !names.is_empty() && names.iter().all(|name| name.is_empty() || name == "=");
@@ -71,7 +75,9 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
     }
     let sources = !args.probes.probe.is_empty() || args.script.is_some();
     match first(&source_options(&args.probes.source)).filter(|_| !sources) {
-        Some(option) => Err(refused(option, "without a probe program; -n takes its handler as it is")),
+        Some(option) => {
+            Err(refused(option, "without a probe program; it does not apply to the handlers of -n"))
+        }
         None => Ok(()),
     }
 }
@@ -125,7 +131,20 @@ pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
     if args.verbose && !probes && !args.processes {
         return Err(refused("-v", "on functions and modules; give a SPEC with a colon, or --processes"));
     }
-    Ok(())
+    let of_probes = [(args.guest.fbt.is_some(), "--fbt"), (args.guest.abi.is_some(), "--abi")];
+    if let Some(option) = first(&of_probes).filter(|_| !probes) {
+        return Err(refused(option, "without probes to list; give a SPEC with a colon"));
+    }
+    if args.bytes && probes {
+        return Err(refused("--bytes", "on probes; use --opcode for the byte of a probe"));
+    }
+    let needs_run = [(args.modules, "--modules"), (args.processes, "--processes")];
+    match first(&needs_run).or_else(|| args.first.given()).filter(|_| !args.first.runs()) {
+        Some(option) => {
+            Err(refused(option, "on a guest that does not run; add --at insns=N or --until TEXT"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks the options of `dis`.
@@ -141,6 +160,12 @@ pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
     if args.guest.target.is_some() && args.probe.is_empty() {
         return Err(unused_target());
     }
+    if args.guest.fbt.is_some() && args.probe.is_empty() {
+        return Err(refused("--fbt", "without a probe program; add -p FILE.rpn"));
+    }
+    if args.guest.abi.is_some() {
+        return Err(refused("--abi", "on a disassembly, which runs no handler"));
+    }
     Ok(())
 }
 
@@ -155,7 +180,9 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     if args.disassemble && args.format == Format::Json {
         return Err(refused("--disassemble", "with -f json"));
     }
-    match first(&source_options(&args.source)).filter(|_| args.explain.is_some()) {
+    let of_files = [(args.width.is_some(), "--width"), (args.disassemble, "--disassemble")];
+    let given = first(&of_files).or_else(|| first(&source_options(&args.source)));
+    match given.filter(|_| args.explain.is_some()) {
         Some(option) => Err(refused(option, "with --explain")),
         None => Ok(()),
     }
@@ -193,3 +220,6 @@ fn stdin(guest: &GuestArgs, probes: &[PathBuf], script: Option<&Path>) -> Result
         .chain(script);
     if given.filter(|path| is_stdin(path)).count() > 1 { Err(twice()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,7 +50,7 @@ pub fn guest(
     for path in &args.sym {
         guest = guest.symbols(path);
     }
-    guest = guest.fbt(match args.fbt {
+    guest = guest.fbt(match args.fbt.unwrap_or(FbtRules::Full) {
         FbtRules::Full => Rules::Full,
         FbtRules::Strict => Rules::Strict,
     });

@@ -221,11 +221,11 @@ fn log_to(args: &OutputArgs) -> Result<&str, Failure> {
         return usage("--log-to file needs -o FILE".to_owned());
     }
     if name != "file" && args.output.is_some() {
-        return usage(format!("records go to one place: --log-to {name} or -o FILE, not both"));
+        return usage(format!("records have one destination; give --log-to {name} or -o FILE, not both"));
     }
     if args.format == RecordFormat::Raw && matches!(name, "com1" | "com2") {
         return usage(format!(
-            "a serial port carries text, and -f raw is none: use -f text or json with --log-to {name}"
+            "-f raw writes binary data, which cannot go to a serial port; use -f text or json with --log-to {name}"
         ));
     }
     Ok(name)

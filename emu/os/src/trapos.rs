@@ -47,7 +47,7 @@ pub enum TrapOsError {
         address: u64,
     },
     /// A field that cannot be.
-    #[error("the field {field} of {SYMBOL} is {value}; {wanted} would be right")]
+    #[error("the field {field} of {SYMBOL} is {value}; it must be {wanted}")]
     Field {
         /// Its name.
         field: &'static str,

@@ -74,5 +74,5 @@ fn bad_fields_are_named() {
     info[8] = 80;
     info[12] = 5;
     let error = Layout::parse(&info).unwrap_err();
-    assert_eq!(error.to_string(), "the field word_size of trapline_os_info is 5; 4 or 8 would be right");
+    assert_eq!(error.to_string(), "the field word_size of trapline_os_info is 5; it must be 4 or 8");
 }

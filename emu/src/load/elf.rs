@@ -29,19 +29,19 @@ pub enum ElfError {
         len: u64,
     },
     /// Class other than 32 or 64 bits.
-    #[error("the ELF class is {class}; 1 (32-bit) or 2 (64-bit) would be right")]
+    #[error("the ELF class is {class}; it must be 1 (32-bit) or 2 (64-bit)")]
     Class {
         /// e_ident\[EI_CLASS\].
         class: u8,
     },
     /// Byte order other than little-endian.
-    #[error("the ELF byte order is {data}; 1 (little-endian) would be right")]
+    #[error("the ELF byte order is {data}; it must be 1 (little-endian)")]
     ByteOrder {
         /// e_ident\[EI_DATA\].
         data: u8,
     },
     /// A machine other than x86, or one of the other width.
-    #[error("the ELF machine is {machine} in a {bits}-bit file; {wanted} would be right")]
+    #[error("the ELF machine is {machine} in a {bits}-bit file; it must be {wanted}")]
     Machine {
         /// e_machine.
         machine: u16,
@@ -51,7 +51,7 @@ pub enum ElfError {
         wanted: &'static str,
     },
     /// A type that cannot be used here.
-    #[error("the ELF type is {kind}; {wanted} would be right")]
+    #[error("the ELF type is {kind}; it must be {wanted}")]
     Type {
         /// e_type in words.
         kind: String,
@@ -59,7 +59,7 @@ pub enum ElfError {
         wanted: &'static str,
     },
     /// A table with entries of the wrong size.
-    #[error("the ELF {what} has entries of {size} bytes; {wanted} would be right")]
+    #[error("the ELF {what} has entries of {size} bytes; it must be {wanted}")]
     EntrySize {
         /// The table.
         what: &'static str,
@@ -229,7 +229,7 @@ impl<'a> ElfView<'a> {
     /// Refuses what is not ET_EXEC, or ET_DYN where `or_dynamic`.
     ///
     /// # Errors
-    /// The type and what would be right.
+    /// The type is another; the message says which is accepted.
     pub fn check_type(&self, or_dynamic: bool) -> Result<(), ElfError> {
         if self.kind == ET_EXEC || (or_dynamic && self.kind == ET_DYN) {
             return Ok(());

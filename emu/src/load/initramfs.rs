@@ -36,7 +36,7 @@ pub enum InitramfsError {
         first: String,
     },
     /// A number of a header is none.
-    #[error("number {field} of the cpio entry at {at:#x} is {text:?}; 8 hexadecimal digits would be right")]
+    #[error("number {field} of the cpio entry at {at:#x} is {text:?}; it must be 8 hexadecimal digits")]
     Number {
         /// Where the entry begins.
         at: usize,

@@ -16,7 +16,7 @@ const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultibootError {
     /// Bad checksum, and no other header.
-    #[error("the Multiboot header at {offset:#x} has checksum {checksum:#x}; {wanted:#x} would be right")]
+    #[error("the Multiboot header at {offset:#x} has checksum {checksum:#x}; it must be {wanted:#x}")]
     Checksum {
         /// Its place in the file.
         offset: usize,

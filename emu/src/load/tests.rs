@@ -121,7 +121,7 @@ fn bad_multiboot_headers() {
     file[4096 + 0x28] ^= 1;
     assert_eq!(
         error(&file),
-        "the Multiboot header at 0x1020 has checksum 0xe4524ffa; 0xe4524ffb would be right"
+        "the Multiboot header at 0x1020 has checksum 0xe4524ffa; it must be 0xe4524ffb"
     );
     let required = TestElf::kernel(false, 0).with_multiboot(0x20, 0x13).build();
     assert_eq!(
@@ -161,24 +161,24 @@ fn wrong_class_machine_and_type() {
         edit(&mut elf);
         error(&elf.build())
     };
-    assert_eq!(with(|e| e.machine = 40), "the ELF machine is 40 in a 32-bit file; 3 (i386) would be right");
-    assert_eq!(with(|e| e.machine = 62), "the ELF machine is 62 in a 32-bit file; 3 (i386) would be right");
+    assert_eq!(with(|e| e.machine = 40), "the ELF machine is 40 in a 32-bit file; it must be 3 (i386)");
+    assert_eq!(with(|e| e.machine = 62), "the ELF machine is 62 in a 32-bit file; it must be 3 (i386)");
     assert_eq!(
         with(|e| e.kind = 3),
-        "the ELF type is DYN (position-independent); EXEC (fixed addresses) would be right"
+        "the ELF type is DYN (position-independent); it must be EXEC (fixed addresses)"
     );
     assert_eq!(
         with(|e| e.kind = 1),
-        "the ELF type is REL (relocatable object); EXEC (fixed addresses) would be right"
+        "the ELF type is REL (relocatable object); it must be EXEC (fixed addresses)"
     );
     let mut class = TestElf::kernel(false, 0).build();
     class[4] = 3;
-    assert_eq!(error(&class), "the ELF class is 3; 1 (32-bit) or 2 (64-bit) would be right");
+    assert_eq!(error(&class), "the ELF class is 3; it must be 1 (32-bit) or 2 (64-bit)");
     class[4] = 2;
     assert!(Image::parse(&class, "k").is_err(), "a 32-bit file that says it is 64-bit");
     class[4] = 1;
     class[5] = 2;
-    assert_eq!(error(&class), "the ELF byte order is 2; 1 (little-endian) would be right");
+    assert_eq!(error(&class), "the ELF byte order is 2; it must be 1 (little-endian)");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn hostile_offsets() {
     }
     let mut sizes = TestElf::kernel(true, 0).build();
     sizes[54] = 1;
-    assert_eq!(error(&sizes), "the ELF program header table has entries of 1 bytes; 56 would be right");
+    assert_eq!(error(&sizes), "the ELF program header table has entries of 1 bytes; it must be 56");
 }
 
 /// Every cut is refused in one line that names a number.

@@ -27,13 +27,13 @@ const BUDGET: usize = 1 << 14;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
     /// Not BTF.
-    #[error("this is no BTF: it begins with {magic:#06x}; {MAGIC:#06x} would be right")]
+    #[error("this is not BTF: it begins with {magic:#06x}; it must be {MAGIC:#06x}")]
     Magic {
         /// The first two bytes.
         magic: u16,
     },
     /// Another version.
-    #[error("the BTF version is {version}; 1 would be right")]
+    #[error("the BTF version is {version}; it must be 1")]
     Version {
         /// The third byte.
         version: u8,

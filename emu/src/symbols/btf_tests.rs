@@ -106,8 +106,8 @@ fn damage_is_named() {
         bad[at] = byte;
         sentence(&bad)
     };
-    assert_eq!(with(0, 0), "this is no BTF: it begins with 0xeb00; 0xeb9f would be right");
-    assert_eq!(with(2, 2), "the BTF version is 2; 1 would be right");
+    assert_eq!(with(0, 0), "this is not BTF: it begins with 0xeb00; it must be 0xeb9f");
+    assert_eq!(with(2, 2), "the BTF version is 2; it must be 1");
     assert!(with(15, 0x7f).starts_with("BTF is truncated or damaged: its type section ends at 0x7f"));
     assert!(with(23, 0xff).contains("string section"));
     assert!(with(24 + 7, 0x1f).contains("type 1 at offset 0x18 has a kind that is none of 1 to 19"));

@@ -162,7 +162,7 @@ fn contents(view: &ElfView<'_>, section: &Section) -> Result<Arc<[u8]>, SymbolEr
     let packed = match (kind, bytes.get(header..)) {
         (Some(ZLIB), Some(packed)) => packed,
         (Some(kind), Some(_)) => {
-            return Err(failed(format!("its method is {kind}; {ZLIB} (zlib) would be right")).into());
+            return Err(failed(format!("its method is {kind}; it must be {ZLIB} (zlib)")).into());
         }
         _ => return Err(failed("its header is cut off".to_owned()).into()),
     };

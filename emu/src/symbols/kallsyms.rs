@@ -38,7 +38,7 @@ pub enum KallsymsError {
     /// Nothing looks like the token table.
     #[error(
         "the image holds no kallsyms: no table of {TOKENS} tokens with its index was found; \
-         a Linux kernel with CONFIG_KALLSYMS would be right"
+         use a Linux kernel with CONFIG_KALLSYMS, or give its symbols with --sym"
     )]
     NoTokens,
     /// Tokens, but nothing before them that fits.

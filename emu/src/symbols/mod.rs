@@ -37,7 +37,7 @@ pub enum SymbolError {
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// A symbol table with entries of the wrong size.
-    #[error("the symbol table {section} has entries of {size} bytes; {wanted} would be right")]
+    #[error("the symbol table {section} has entries of {size} bytes; it must be {wanted}")]
     EntrySize {
         /// Its section.
         section: String,
@@ -47,7 +47,7 @@ pub enum SymbolError {
         wanted: u64,
     },
     /// A line of System.map that cannot be read.
-    #[error("line {line} of the System.map is {text:?}; ADDRESS TYPE NAME would be right")]
+    #[error("line {line} of the System.map is {text:?}; it must be ADDRESS TYPE NAME")]
     MapLine {
         /// Its number from 1.
         line: usize,

@@ -99,7 +99,7 @@ fn bad_maps() {
     let sentence = |text: &[u8]| Symbols::from_system_map(text, "k").unwrap_err().to_string();
     assert_eq!(
         sentence(b"00100010 T ok\nnonsense\n"),
-        "line 2 of the System.map is \"nonsense\"; ADDRESS TYPE NAME would be right"
+        "line 2 of the System.map is \"nonsense\"; it must be ADDRESS TYPE NAME"
     );
     assert!(sentence(b"00100010 TT name\n").contains("line 1"));
     assert!(sentence(b"g T name\n").contains("line 1"));

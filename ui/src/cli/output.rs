@@ -1,4 +1,4 @@
-//! The options that say what is written of a run, and where.
+//! Output options of runs.
 
 use std::path::PathBuf;
 
@@ -6,21 +6,21 @@ use clap::Args;
 
 use super::RecordFormat;
 
-/// What is written, and where.
+/// Output options.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// Print the programs and their probe points at the end, as `query` in a script does
+    /// Print the programs and their probe points at the end, like `query` in a script
     #[arg(long, help_heading = "Output")]
     pub query: bool,
-    /// Print the variables at the end, as `getvars` in a script does
+    /// Print the variables at the end, like `getvars` in a script
     #[arg(long, short_alias = 'g', help_heading = "Output")]
     pub getvars: bool,
-    /// Where the guest's console goes: stdio, none or a file [default: stdio without probes or with
+    /// Output of the guest's console: stdio, none or a file [default: stdio without probes or with
     /// --log-to com1, else none].
-    /// stdio is standard output unless records go there, then standard error
+    /// stdio is standard output, or standard error if records go to standard output
     #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub console: Option<String>,
-    /// How to print records
+    /// Format of records
     #[arg(
         short,
         long,
@@ -30,27 +30,27 @@ pub struct OutputArgs {
         help_heading = "Output"
     )]
     pub format: RecordFormat,
-    /// Put instruction count and symbol before each text record
+    /// Print instruction count and symbol before each text record
     #[arg(long, help_heading = "Output")]
     pub symbols: bool,
-    /// Show data by the templates of this template directory (docs/records.md)
+    /// Format data by the templates of this template directory (docs/records.md)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub templates: Option<PathBuf>,
     /// Write records to this file instead of standard output
     #[arg(short, long = "output-file", value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Where records go: file (with -o), stdout, or out of a serial port of the guest, com1 or com2
+    /// Destination of records: file (with -o), stdout, or a serial port of the guest, com1 or com2
     /// [default: file with -o, else stdout]
     #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub log_to: Option<String>,
-    /// Where the output of the guest's second serial port goes: stdio, none or a file
+    /// Output of the guest's second serial port: stdio, none or a file
     /// [default: stdio with --log-to com2, else none]
     #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub com2: Option<String>,
-    /// Print the digest of the machine at the end
+    /// Print the digest of the machine's state at the end
     #[arg(long, help_heading = "Output")]
     pub digest: bool,
-    /// Print counters at the end
+    /// Print counters of hits, records and instructions at the end
     #[arg(long, help_heading = "Output")]
     pub stats: bool,
 }

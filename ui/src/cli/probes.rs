@@ -1,4 +1,4 @@
-//! The options that put probes into a run, and say what they record.
+//! Options of probes, and of the data that they record.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use trapline_trace::{ChannelConfig, HeaderItems};
 
 use super::{SourceArgs, depth, steps};
 
-/// Probes, and what they record.
+/// Probes, and the data that they record.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
     /// Probe program to insert, source or PPDF file; may be repeated
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn", help_heading = "Probes")]
     pub probe: Vec<PathBuf>,
-    /// Put a handler on probes by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is
-    /// provider:module:function:name; logs the arguments without a handler; may be repeated (docs/providers.md)
+    /// Probe by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is provider:module:function:name.
+    /// Without a handler, the arguments are logged. May be repeated (docs/providers.md)
     #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
     pub clauses: Vec<String>,
-    /// Record the kernel's stack with each hit, this many return addresses at most (docs/providers.md, Stacks)
+    /// Record the kernel's stack with each hit, at most DEPTH return addresses, 32 by default (docs/providers.md, Stacks)
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
     pub stack: Option<usize>,
-    /// Record the program's stack with each hit, this many frames at most
+    /// Record the user program's stack with each hit, at most DEPTH frames, 32 by default
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
     pub ustack: Option<usize>,
-    /// Enable only probe points of these groups; the others can be enabled by a script
+    /// Enable only probe points of these groups; a script can enable the others
     #[arg(long, value_name = "GROUP", value_delimiter = ',', num_args = 1.., help_heading = "Probes")]
     pub group: Vec<String>,
     /// Enable only probe points of these types
@@ -33,22 +33,22 @@ pub struct ProbeArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Items of each record, with commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
+    /// Items of each record, separated by commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
     #[arg(long, value_name = "ITEMS", help_heading = "Output")]
     pub header: Option<HeaderItems>,
-    /// Size and number of the sub-buffers of the channel [default: 64Kx16, growing]
+    /// Size in bytes and number of the sub-buffers that records are kept in, such as 64Kx16 [default: 64Kx16, growing]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
     pub channel: Option<ChannelConfig>,
-    /// Folder for the core files that `exit 3` takes: core.1, core.2 and so on [default: .]
+    /// Folder for the core files of `exit 3`: core.1, core.2 and so on [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Probes")]
     pub core_dir: Option<PathBuf>,
-    /// Core files to take at most [default: 16]
+    /// Write at most N core files [default: 16]
     #[arg(long, value_name = "N", value_parser = numbers::count, help_heading = "Probes")]
     pub max_cores: Option<u64>,
-    /// Instructions a handler may execute in one run
+    /// Most RPN instructions that a handler may execute for one hit [default: 65536]
     #[arg(long, value_name = "N", value_parser = steps, help_heading = "Probes")]
     pub max_steps: Option<u32>,
-    /// Watch any number of ranges of any size, not only what four debug registers can hold
+    /// Allow any number of watchpoints of any size, beyond the four debug registers of the hardware
     #[arg(long, help_heading = "Probes")]
     pub watch_unlimited: bool,
 }

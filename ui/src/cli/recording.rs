@@ -15,13 +15,13 @@ pub struct RecordingArgs {
     /// Record the run into this file, for `trapline replay` (docs/recordings.md)
     #[arg(long, value_name = "FILE.tlr")]
     pub record: Option<PathBuf>,
-    /// Put the image, the initial RAM disk and all other files of the guest into the recording
+    /// Store the image, the initial RAM disk and all other files of the guest in the recording
     #[arg(long, requires = "record")]
     pub embed: bool,
-    /// Instructions from one checkpoint to the next [default: 67108864]
+    /// Instructions between checkpoints [default: 67108864]
     #[arg(long, value_name = "N", value_parser = numbers::positive, requires = "record")]
     pub checkpoint_insns: Option<u64>,
-    /// Keep the hashes of the pages that change from checkpoint to checkpoint
+    /// Store the hashes of the pages that change between checkpoints
     #[arg(long, requires = "record")]
     pub pages: bool,
 }
@@ -32,13 +32,13 @@ pub struct ReplayArgs {
     /// The recording
     #[arg(help_heading = "Arguments", value_name = "FILE.tlr")]
     pub file: PathBuf,
-    /// Compare the run with every checkpoint of the recording; exit 5 at the first that differs
+    /// Compare the run with each checkpoint of the recording; stop at the first difference, with exit code 5
     #[arg(long, help_heading = "Course of the run")]
     pub verify: bool,
     /// Stop at this position: an instruction count, hit:N, end or end-N
     #[arg(long, value_name = "POSITION", help_heading = "Course of the run")]
     pub to: Option<Position>,
-    /// Go to this position, then carry out what standard input has, one command a line: actions of scripts, and those that
+    /// Run to this position, then execute commands from standard input, one per line: actions of scripts, and commands that
     /// go back and forth (docs/travel.md)
     #[arg(long, value_name = "POSITION", conflicts_with = "to", help_heading = "Course of the run")]
     pub at: Option<Position>,
@@ -48,16 +48,16 @@ pub struct ReplayArgs {
     /// Insert the probes of -n and -p at this position [default: the beginning]
     #[arg(long, value_name = "POSITION", help_heading = "Probes")]
     pub from: Option<Position>,
-    /// Leave the recording at the probes' first hit or at --at: the run goes on as another one, and is recorded here
+    /// Leave the recording at the probes' first hit or at --at: the run continues differently, and is recorded into this file
     #[arg(long, value_name = "FILE.tlr", help_heading = "Course of the run")]
     pub branch: Option<PathBuf>,
-    /// Say what the recording holds, and do not run it
+    /// Print the content of the recording, and do not run it
     #[arg(long, conflicts_with_all = ["verify", "to", "at", "from", "branch"], help_heading = "Output")]
     pub info: bool,
-    /// Say at the end how fast the replay was
+    /// Print the speed of the replay at the end
     #[arg(long, help_heading = "Output")]
     pub speed_report: bool,
-    /// Look for the guest's files in this folder too, by their names; may be repeated
+    /// Also look for the guest's files in this folder, by their names; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub image_dir: Vec<PathBuf>,
     /// Probes, and what they record.

@@ -22,7 +22,7 @@ pub fn run(args: &BuildArgs, talk: &Talk) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let Some(path) = args.file.as_ref().or(args.build_ppdf.as_ref()) else {
-        return Err(Failure::Usage("there is no probe program to build".to_owned()));
+        return Err(Failure::Usage("no probe program was given; write trapline build FILE.rpn".to_owned()));
     };
     let key = args.sign.as_deref().map(keys::private).transpose()?;
     let program = read_program(path, &options::source(&args.source)?)?;
@@ -62,7 +62,7 @@ fn good_widths(
         let width = asked.unwrap_or_default();
         return Err(match bad.into_iter().next() {
             Some((_, found)) => Failure::Compile(found),
-            None => Failure::Usage(format!("--width is {width}; 32 or 64 would be right")),
+            None => Failure::Usage(format!("--width is {width}; use 32 or 64")),
         });
     }
     for (width, found) in bad {
@@ -77,7 +77,7 @@ fn output(args: &BuildArgs, path: &Path) -> Result<PathBuf, Failure> {
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("ppdf"));
     if output == path {
         return Err(Failure::Usage(format!(
-            "{} would be written over; -o FILE.ppdf would be right",
+            "{} would be overwritten; give another file with -o FILE.ppdf",
             path.display()
         )));
     }

@@ -117,7 +117,7 @@ impl Report<'_> {
             Some(32) => &[Width::W32],
             Some(64) => &[Width::W64],
             Some(other) => {
-                return Err(Failure::Usage(format!("--width is {other}; 32 or 64 would be right")));
+                return Err(Failure::Usage(format!("--width is {other}; use 32 or 64")));
             }
         };
         let program = match read_program(path, &self.source) {

@@ -59,7 +59,8 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         return dis_ppdf::run(args, &file, out);
     }
     let Some(symbol) = &args.symbol else {
-        let message = format!("{} is no PPDF file: the name of a function must follow it", args.guest.image);
+        let message =
+            format!("{} is not a PPDF file, so the name of a function must follow it", args.guest.image);
         return Err(Failure::Usage(message));
     };
     let (cmdline, devices) = (CmdlineArgs::default(), DeviceArgs::default());

@@ -19,20 +19,23 @@ use crate::options;
 /// The PPDF file that is given as the image, if it is one.
 ///
 /// # Errors
-/// It is a bad one, or there are options that mean nothing for it.
+/// It is damaged, or an option has no effect on it.
 pub fn file(args: &DisArgs) -> Result<Option<Ppdf>, Failure> {
     let path = Path::new(&args.guest.image);
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(ppdf::MAGIC.len() as u64).read_to_end(&mut first));
-    // What cannot be read, or has another name, is the guest's affair.
+    // A file that cannot be read may be a name such as embedded:ia32.
     if read.is_err() || !ppdf::is_ppdf(&first) {
         return Ok(None);
     }
     let guest = &args.guest;
     let more = args.symbol.is_some() || args.armed || !args.probe.is_empty();
-    if more || !guest.module.is_empty() || !guest.sym.is_empty() {
-        let message =
-            format!("{} is a PPDF file: it has no functions, modules, symbols or sites", path.display());
+    let of_guest = guest.initrd.is_some() || !guest.file.is_empty() || guest.target.is_some();
+    if more || of_guest || !guest.module.is_empty() || !guest.sym.is_empty() {
+        let message = format!(
+            "{} is a PPDF file, which has no functions, modules, files, symbols or sites; give -f and --require-signed only",
+            path.display()
+        );
         return Err(Failure::Usage(message));
     }
     Ok(compiled(path, &read_file(path)?, &options::source(&args.source)?)?)

@@ -31,7 +31,6 @@ const SUGGESTIONS: usize = 3;
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
     no_effect::of_list(args)?;
-    check(args, &wanted)?;
     // Standard input can be read only once, so it is taken for a kernel.
     let program = Some(&args.guest.image).filter(|image| *image != "-").and_then(|image| user_module(image));
     if let Some(module) = program.map(Arc::new) {
@@ -91,28 +90,6 @@ fn wanted(args: &ListArgs) -> Wanted {
         (_, true, _) => Wanted::Processes,
         (.., Some(text)) => Wanted::Named(text.clone()),
         _ => Wanted::Functions,
-    }
-}
-
-/// Refuses options that do not go together, where clap cannot know.
-fn check(args: &ListArgs, wanted: &Wanted) -> Result<(), Failure> {
-    let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
-    if args.bytes && wanted.description().is_some() {
-        return usage("--bytes goes with functions; of probes --opcode shows the byte");
-    }
-    if args.first.runs() {
-        return Ok(());
-    }
-    if args.modules || args.processes {
-        return usage(
-            "--modules and --processes show what a guest has when it runs; --at or --until would run it",
-        );
-    }
-    match args.first.given() {
-        Some(option) => usage(&format!(
-            "{option} says how the guest runs before the listing; --at or --until would run it"
-        )),
-        None => Ok(()),
     }
 }
 

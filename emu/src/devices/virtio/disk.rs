@@ -19,7 +19,7 @@ pub enum DiskError {
     #[error("it cannot be read: {0}")]
     Unreadable(std::io::Error),
     /// It is no whole number of sectors.
-    #[error("a disk of {0} bytes is not possible: a multiple of 512, and not 0, would be right")]
+    #[error("a disk of {0} bytes is not possible: the size must be a multiple of 512, and not 0")]
     Size(u64),
 }
 

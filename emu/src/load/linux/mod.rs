@@ -29,13 +29,13 @@ pub enum LinuxError {
         len: u64,
     },
     /// Older than anything that is entered in protected mode.
-    #[error("the bzImage speaks boot protocol {}.{:02}; 2.00 or newer would be right", .version >> 8, .version & 0xff)]
+    #[error("the bzImage speaks boot protocol {}.{:02}; it must be 2.00 or newer", .version >> 8, .version & 0xff)]
     Protocol {
         /// The header's version.
         version: u16,
     },
     /// A zImage.
-    #[error("this is a zImage, which loads below 1 MiB; a bzImage (LOADED_HIGH in loadflags) would be right")]
+    #[error("this is a zImage, which loads below 1 MiB; use a bzImage (LOADED_HIGH in loadflags)")]
     NotHigh,
     /// The payload's compression is not known.
     #[error(
@@ -85,7 +85,7 @@ pub enum LinuxError {
     /// The file is not the one that was built.
     #[error(
         "the bzImage is damaged: the CRC-32 of its {end:#x} bytes with the checksum at their end is {found:#010x}; \
-         0xffffffff would be right (the vmlinux inside, taken out, is loaded without that check)"
+         it must be 0xffffffff (an extracted vmlinux is loaded without this check)"
     )]
     Checksum {
         /// Bytes that the checksum covers, its own included.

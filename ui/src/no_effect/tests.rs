@@ -1,0 +1,233 @@
+//! Every option of the command line is in one table: it always has an effect, or a command line shows that it is
+//! refused where it has none.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
+
+use clap::{CommandFactory, Parser};
+use trapline_trace::HeaderItems;
+
+use crate::cli::{Cli, Command, TraceCommand};
+use crate::output::Form;
+
+/// Command, option, and a command line in which it has no effect; `-` for an option that always has one. `record` has
+/// the options of `run`.
+const TABLE: &str = "
+- | --color | -
+- | --quiet | -
+run | --module | -
+run | --initrd | -
+run | --file | -
+run | --sym | -
+run | --fbt | run k --fbt strict
+run | --abi | run k --abi cdecl
+run | --target | run k --target 5
+run | --follow-fork | run k -n x --follow-fork
+run | --cmdline | -
+run | --append | -
+run | --mem | -
+run | --platform | -
+run | --disk | -
+run | --virtio-console | -
+run | --probe | -
+run | --name | -
+run | --stack | run k --stack
+run | --ustack | run k --ustack
+run | --group | run k --group a
+run | --type | run k --type a
+run | -D | run k -n x -D a
+run | -I | run k -n x -I a
+run | --require-signed | run k -n x --require-signed a
+run | --header | run k -n x -f dtrace --header pid
+run | --channel | run k --channel 64K
+run | --core-dir | run k --core-dir a
+run | --max-cores | run k --max-cores 1
+run | --max-steps | run k --max-steps 1
+run | --watch-unlimited | run k --watch-unlimited
+run | --stop-after | run k --stop-after 1
+run | --script | -
+run | --until | -
+run | --crash-on | -
+run | --limit-insns | -
+run | --query | run k --query
+run | --getvars | run k --getvars
+run | --console | -
+run | --format | -
+run | --symbols | run k --symbols
+run | --templates | run k --templates a
+run | --output-file | -
+run | --log-to | -
+run | --com2 | -
+run | --digest | -
+run | --stats | -
+run | --fail-on-exception | run k --fail-on-exception
+run | --fail-on-loss | run k --fail-on-loss
+run | --record | -
+run | --embed | run k --embed
+run | --checkpoint-insns | run k --checkpoint-insns 5
+run | --pages | run k --pages
+replay | --verify | replay r -n x --branch a --verify
+replay | --to | -
+replay | --at | -
+replay | --from | replay r --from 5
+replay | --branch | replay r --branch a
+replay | --info | replay r --info --verify
+replay | --speed-report | -
+replay | --image-dir | -
+replay | --probe | -
+replay | --name | -
+replay | --stack | replay r --stack
+replay | --ustack | replay r --ustack
+replay | --group | replay r --group a
+replay | --type | replay r --type a
+replay | -D | replay r -n x -D a
+replay | -I | replay r -n x -I a
+replay | --require-signed | replay r -n x --require-signed a
+replay | --header | replay r --header pid
+replay | --channel | replay r --channel 64K
+replay | --core-dir | -
+replay | --max-cores | replay r --max-cores 1
+replay | --max-steps | replay r --max-steps 1
+replay | --watch-unlimited | replay r --watch-unlimited
+replay | --query | -
+replay | --getvars | -
+replay | --console | -
+replay | --format | -
+replay | --symbols | replay r -f json --symbols
+replay | --templates | replay r -f raw --templates a
+replay | --output-file | -
+replay | --log-to | -
+replay | --com2 | -
+replay | --digest | -
+replay | --stats | -
+list | --module | -
+list | --initrd | -
+list | --file | -
+list | --sym | -
+list | --fbt | list k --fbt strict
+list | --abi | list k --abi cdecl
+list | --target | list k --target 5
+list | --follow-fork | list k --follow-fork
+list | --at | -
+list | --until | -
+list | --limit-insns | list k --limit-insns 5
+list | --cmdline | list k --cmdline a
+list | --append | list k --append a
+list | --mem | list k --mem 64M
+list | --platform | list k --platform pc
+list | --disk | list k --disk a
+list | --virtio-console | list k --virtio-console
+list | --modules | list k --modules
+list | --processes | list k --processes
+list | --verbose | list k -v
+list | --opcode | list k --at insns=5 --modules --opcode
+list | --bytes | list k a:b:c:d --bytes
+list | --format | -
+dis | --module | -
+dis | --initrd | -
+dis | --file | -
+dis | --sym | -
+dis | --fbt | dis k f --fbt strict
+dis | --abi | dis k f --abi cdecl
+dis | --target | dis k f --target 5
+dis | --follow-fork | dis k f --follow-fork
+dis | --armed | -
+dis | --probe | -
+dis | -D | dis k f -D a
+dis | -I | dis k f -I a
+dis | --require-signed | -
+dis | --format | -
+check | -D | check --explain a -D a
+check | -I | check --explain a -I a
+check | --require-signed | check --explain a --require-signed a
+check | --width | check --explain a --width 32
+check | --disassemble | check a -f json --disassemble
+check | -E | check a -E -f json
+check | --explain | check a --explain b
+check | --format | -
+build | --output-file | -
+build | --build-ppdf | -
+build | -D | build --new-key a -D a
+build | -I | build --new-key a -I a
+build | --require-signed | build --new-key a --require-signed a
+build | --width | build --new-key a --width 32
+build | --sign | build --new-key a --sign a
+build | --new-key | build a --new-key a
+demo | --limit-insns | -
+cat | --format | -
+cat | --symbols | trace cat a -f json --symbols
+cat | --templates | trace cat a -f raw --templates a
+cat | --stats | -
+cat | --output-file | -
+";
+
+/// How an option is written.
+fn name(arg: &clap::Arg) -> String {
+    match (arg.get_long(), arg.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        _ => panic!("{arg:?} is not an option"),
+    }
+}
+
+/// The options of a command and of those below it.
+fn options(command: &clap::Command, found: &mut Vec<(String, String)>) {
+    let of = if command.get_name() == "trapline" { "-" } else { command.get_name() };
+    let listed = command.get_arguments().filter(|arg| !arg.is_positional());
+    let own = listed.filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"));
+    found.extend(own.map(|arg| (of.to_owned(), name(arg))));
+    for below in command.get_subcommands() {
+        options(below, found);
+    }
+}
+
+/// Why a command line is refused before anything is read; `None` if it is not.
+fn refusal(line: &str) -> Option<String> {
+    let words = std::iter::once("trapline").chain(line.split(' '));
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return Some(error.to_string()),
+    };
+    let checked = match &cli.command {
+        Command::Run(args) | Command::Record(args) => super::of_run(args),
+        Command::Replay(args) => {
+            let output = &args.output;
+            let templates = output.templates.as_deref();
+            let form = || Form::new(output.format, HeaderItems::empty(), output.symbols, templates);
+            super::of_replay(args).and_then(|()| form().map(drop))
+        }
+        Command::List(args) => super::of_list(args),
+        Command::Dis(args) => super::of_dis(args),
+        Command::Check(args) => super::of_check(args),
+        Command::Trace(args) => {
+            let TraceCommand::Cat(args) = &args.command;
+            Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref()).map(drop)
+        }
+        Command::Build(_) | Command::Demo(_) => Ok(()),
+    };
+    checked.err().map(|failure| failure.to_string())
+}
+
+#[test]
+fn every_option_always_has_an_effect_or_is_refused_where_it_has_none() {
+    let rows: Vec<Vec<&str>> =
+        TABLE.lines().filter(|line| !line.is_empty()).map(|line| line.split(" | ").collect()).collect();
+    let mut found = Vec::new();
+    options(&Cli::command(), &mut found);
+    let is_row =
+        |command: &str, option: &str| rows.iter().filter(|row| row[0] == command && row[1] == option).count();
+    for (command, option) in &found {
+        let command = if command == "record" { "run" } else { command };
+        assert_eq!(is_row(command, option), 1, "{command} {option} must have one row in the table");
+    }
+    for row in &rows {
+        let [command, option, line] = row.as_slice() else { panic!("{row:?}") };
+        let exists = found.iter().any(|(of, name)| of == command && name == option);
+        assert!(exists, "{command} has no option {option}");
+        if *line != "-" {
+            let said = refusal(line).unwrap_or_else(|| panic!("`{line}` is accepted"));
+            let short = if *option == "--verbose" { "-v" } else { option };
+            let names = said.contains(short) || said.contains("cannot be used with");
+            assert!(names, "`{line}` is refused without naming {option}: {said}");
+        }
+    }
+}
