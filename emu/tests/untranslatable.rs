@@ -23,7 +23,7 @@ fn instructions_before_it_in_its_block_are_executed() {
         for ring in [0, 3] {
             let setup = Setup::bits(bits).ring(ring).asm(|a| {
                 a.mov(ebx, DATA as u32).unwrap();
-                // The engine keeps the address of the last access, which the instruction would use in vain.
+                // The engine keeps the address of the last access, which the instruction would use wrongly.
                 a.mov(eax, dword_ptr(rbx_or_ebx(bits))).unwrap();
                 a.inc(edx).unwrap();
                 a.db(&LOCKED).unwrap();

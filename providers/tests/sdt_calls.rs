@@ -6,7 +6,7 @@ use crate::common::{assemble, folder, program, tool};
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{CallSites, Domain, Purpose};
 
-/// Kernel sites: two of one name in one function, a tail call, one in another section; and what is none.
+/// Kernel sites: two of one name in one function, a tail call, one in another section; and refused entries.
 const KERNEL: &str = "
 .text
 .globl _start, defined, __dtrace_probe_real

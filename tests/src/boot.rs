@@ -106,7 +106,7 @@ impl LinuxBoot {
         self.guest.target().image()
     }
 
-    /// What there is to probe in its kernel.
+    /// The probe target of its kernel.
     pub fn target(&self) -> &Target {
         self.guest.target()
     }

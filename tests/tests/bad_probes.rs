@@ -57,7 +57,7 @@ const CLAUSES: &[(&str, i32, &str)] = &[
     ("fbt::do_fork:entry {", 2, "the handler of fbt::do_fork:entry is not closed; write { handler }"),
     ("fbt::do_fork:entry / push 1", 2, "the predicate of fbt::do_fork:entry is not closed"),
     ("fbt::do_fork:entry / / { exit }", 2, "the predicate of fbt::do_fork:entry is empty"),
-    ("fbt::do_fork:entry { exit } more", 2, "\"more\" after the handler"),
+    ("fbt::do_fork:entry { exit } more", 2, "unexpected \"more\" after the handler"),
     ("fbt::do_fork:entry { opcode = 1 }", 2, "`opcode = 1` is not an instruction"),
     ("fbt::do_fork:entry { push arg, 256 }", 3, ""),
     (

@@ -64,7 +64,7 @@ fn core_files_are_bounded_and_the_rest_is_counted() {
     let program = probe("user", "work", "exit 3");
     let ran = run(folder.path(), "ia32", &program, &["--max-cores", "2"]);
     assert!(folder.path().join("core.2").is_file() && !folder.path().join("core.3").exists());
-    assert!(ran.err.contains("`exit 3` left no core file, --max-cores had been reached"), "{}", ran.err);
+    assert!(ran.err.contains("`exit 3` wrote no core file, because --max-cores was reached"), "{}", ran.err);
     let first = std::fs::read(folder.path().join("core.1")).unwrap();
     run(folder.path(), "ia32", &program, &["--max-cores", "1"]);
     assert_eq!(first, std::fs::read(folder.path().join("core.1")).unwrap(), "the same run, the same bytes");
@@ -82,10 +82,14 @@ fn a_core_file_that_cannot_be_written_is_one_sentence() {
 fn exit_1_and_2_say_that_nobody_is_there_yet() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(folder.path(), "ia32", &probe("kernel", "do_fork", "push 7\nlog 1\nexit 1"), &[]);
-    assert!(ran.err.contains("`exit 1` asked for the debugger, which is not there yet"), "{}", ran.err);
+    assert!(ran.err.contains("`exit 1` requested a debugger, which Trapline does not have"), "{}", ran.err);
     assert_eq!(ran.out.lines().next(), Some("DProbes(0,0) 07000000"), "{}", ran.out);
     let ran = run(folder.path(), "ia32", &probe("kernel", "do_fork", "exit 2"), &[]);
-    assert!(ran.err.contains("`exit 2` asked for a crash dump, which is not there yet"), "{}", ran.err);
+    assert!(
+        ran.err.contains("`exit 2` requested a crash dump, which Trapline does not write"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -125,7 +129,11 @@ fn a_frozen_channel_keeps_what_it_has_until_it_is_resumed() {
     let ran = run(folder.path(), "ia32", &program, &[]);
     let logged: Vec<&str> = ran.out.lines().filter_map(|line| line.strip_prefix("DProbes(0,0) 0")).collect();
     assert_eq!(logged[..3], ["1000000", "2000000", "5000000"], "{}", ran.out);
-    assert!(ran.err.contains("a frozen channel took no record (2 times)"), "{}", ran.err);
+    assert!(
+        ran.err.contains("a hit left no record, because the channel was frozen (2 times)"),
+        "{}",
+        ran.err
+    );
 }
 
 /// The elements that `log` wrote behind its prefix, little-endian.

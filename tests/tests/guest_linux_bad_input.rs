@@ -66,8 +66,7 @@ fn guest_linux_image_with_a_wrong_header() {
     let said = bad_image(&with(&image, 0x206, &[4, 1]));
     assert_eq!(said, "the bzImage speaks boot protocol 1.04; it must be 2.00 or newer");
     let said = bad_image(&with(&image, 0x211, &[image[0x211] & !1]));
-    let zimage =
-        "this is a zImage, which loads below 1 MiB; use a bzImage (LOADED_HIGH in loadflags)";
+    let zimage = "this is a zImage, which loads below 1 MiB; use a bzImage (LOADED_HIGH in loadflags)";
     assert_eq!(said, zimage);
 }
 

@@ -22,7 +22,7 @@ use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::KERNELS;
 use trapline_tests::{fetched, interposer, root};
 
-/// Loads a module, keeps a process asleep, and shows what there is.
+/// Loads a module, keeps a process asleep, and lists modules and processes.
 const INIT: &str = "\
 #!/bin/busybox sh
 export PATH=/bin

@@ -92,7 +92,7 @@ fn stacks(out: &str) -> Vec<Stack> {
         .collect()
 }
 
-/// A line of Linux, `f+0x10/0x40 [module]` without what stands before it, as we write it.
+/// A line of Linux, `f+0x10/0x40 [module]` without the text before it, in our form.
 fn as_ours(line: &str) -> String {
     let mut words = line.split_whitespace();
     let (place, module) = (words.next().unwrap(), words.next());

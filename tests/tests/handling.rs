@@ -103,7 +103,11 @@ fn options_without_effect_are_refused_with_one_sentence() {
     }
     for option in ["--until", "--crash-on", "--append"] {
         let ran = trapline(folder.path(), &["run", GUEST, option, ""]);
-        assert!(ran.code == 2 && ran.err.contains("the text is empty; write the text to look for"), "{option}: {}", ran.err);
+        assert!(
+            ran.code == 2 && ran.err.contains("the text is empty; write the text to look for"),
+            "{option}: {}",
+            ran.err
+        );
     }
 }
 

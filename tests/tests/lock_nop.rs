@@ -64,6 +64,6 @@ fn lock_nop_wants_five_nops() {
     assert!(
         error
             .to_string()
-            .ends_with("is [0f, 1f, 44, 00, 00], but a lock nop site has five one-byte NOPs (90), the last of which may be c3")
+            .ends_with("are [0f, 1f, 44, 00, 00], but a lock nop site has five one-byte NOPs (90), the last of which may be c3")
     );
 }

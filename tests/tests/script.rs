@@ -439,7 +439,7 @@ fn any_script_records_what_its_meaning_says() {
                 (at, action)
             })
             .collect();
-        // Most go back only to what there is.
+        // Most go back only to snapshots that exist.
         if seed % 4 != 0 {
             script.extend((0..3).map(|label| (label * 20_001, Action::Snapshot(label))));
         }

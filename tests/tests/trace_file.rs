@@ -227,7 +227,10 @@ fn options_that_do_not_go_together_are_refused() {
         refused(&folder, &[&["run", "embedded:ia32", "-p", "p.rpn"], more].concat(), 2, sentence);
     };
     run(&["--log-to", "file"], "--log-to file needs -o FILE");
-    run(&["--log-to", "com1", "-o", "x"], "records have one destination; give --log-to com1 or -o FILE, not both");
+    run(
+        &["--log-to", "com1", "-o", "x"],
+        "records have one destination; give --log-to com1 or -o FILE, not both",
+    );
     run(
         &["--log-to", "lpt1"],
         "--log-to: `lpt1` is not a log destination; use file or stdout or com1 or com2",

@@ -17,7 +17,7 @@ use trapline_trace::{HeaderItems, HexStyle, Kind, Record, StackTrace, hex};
 /// An instruction limit far beyond the embedded guests' runs.
 const LIMIT: u64 = 1_000_000_000;
 
-/// What there is to probe in a guest.
+/// The probe target of a guest.
 fn target(guest: &Guest) -> Arc<Target> {
     Arc::clone(GuestBuilder::embedded(guest.name).open().unwrap().target())
 }

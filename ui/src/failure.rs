@@ -238,7 +238,7 @@ impl Failure {
         }
     }
 
-    /// A failure to write `path`, or standard output when there is none.
+    /// A failure to write `path`, or standard output without a path.
     pub fn writing(path: Option<&Path>, error: io::Error) -> Self {
         match path {
             Some(path) => Self::Write { path: path.to_owned(), error },

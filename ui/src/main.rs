@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
     let exit = match result {
         Ok(exit) => exit,
-        // Whoever read our output has had enough.
+        // The reader of the output has closed it, as `head` does.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Ok,
         Err(failure) => {
             talk.failure(&failure);

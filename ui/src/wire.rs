@@ -1,7 +1,7 @@
 //! The host's side of the guest's serial ports, where records can be put between what the guest sends.
 //!
 //! DProbes wrote its records to a port itself, from its trap handler. Here the guest does not send them: its port, its
-//! time and its state stay as they are. What comes out of the wire is the same: the record stands behind every byte that
+//! time and its state stay as they are. What comes out of the wire is the same: the record comes after every byte that
 //! the guest had sent when the record was committed, and before every byte that it sent later. Bytes are put out as they
 //! are, and line ends of records are `\n` alone.
 

@@ -90,7 +90,7 @@ pub struct Env<'a> {
     machine: PhantomData<&'a ()>,
 }
 
-/// The state of an engine, for whoever owns that engine: it lives as long as it is kept together with it.
+/// The state of an engine, for the owner of that engine: the two live equally long.
 pub(crate) struct OwnEnv(pub(super) Env<'static>);
 
 // SAFETY: it goes where its engine goes. An `Env` that others have cannot: it is a borrow.

@@ -1,4 +1,4 @@
-// The engine's private layout: where Unicorn 2.1.5 keeps its state, and what stands there, as one table.
+// The engine's private layout: where Unicorn 2.1.5 keeps its state, as one table with types.
 //
 // Each line is a constant for `layout.rs`, its value, and what the engine's headers must say it is. The build script has a
 // C compiler compare the two (`build.rs`), so a line that is wrong does not build. Both include this file, each with its

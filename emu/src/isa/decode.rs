@@ -74,7 +74,7 @@ pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
     !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
 }
 
-/// Whether the engine has lost the flags of before the instruction when its access to memory faults.
+/// Whether the engine has lost the old flags of the instruction when its access to memory faults.
 pub(crate) fn loses_flags(i: &Instruction) -> bool {
     (is_set(i) || matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr)) && i.op0_kind() == OpKind::Memory
 }
@@ -231,8 +231,8 @@ pub(crate) fn is_plain_store(i: &Instruction) -> bool {
 }
 
 /// Whether the engine does harm by going back to the instruction when it has stored into its own block. It reads memory,
-/// which may have changed: of an unaligned store the engine has done what lies before the block. Or it is one that may
-/// go to itself, so that nobody can tell.
+/// which may have changed: of an unaligned store the engine has done the part before the block. Or it may
+/// branch to itself, so that a restart cannot be recognised.
 pub(crate) fn is_no_restart(i: &Instruction) -> bool {
     let (reads, writes) = reads_and_writes(i);
     writes && (reads || !is_plain_store(i))

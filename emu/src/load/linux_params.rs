@@ -22,7 +22,7 @@ const HIGH_MEMORY: u64 = 0x10_0000;
 /// secret: every run is to draw the same numbers.
 const SEED: &[u8; 32] = b"Trapline: the same in every run.";
 
-/// What there is to boot with.
+/// The parts of a boot.
 pub(crate) struct Layout<'a> {
     /// The command line, without a NUL.
     pub cmdline: &'a str,

@@ -119,10 +119,7 @@ fn bad_kludges() {
 fn bad_multiboot_headers() {
     let mut file = TestElf::kernel(false, 0).with_multiboot(0x20, 3).build();
     file[4096 + 0x28] ^= 1;
-    assert_eq!(
-        error(&file),
-        "the Multiboot header at 0x1020 has checksum 0xe4524ffa; it must be 0xe4524ffb"
-    );
+    assert_eq!(error(&file), "the Multiboot header at 0x1020 has checksum 0xe4524ffa; it must be 0xe4524ffb");
     let required = TestElf::kernel(false, 0).with_multiboot(0x20, 0x13).build();
     assert_eq!(
         error(&required),

@@ -4,7 +4,7 @@
 //! virtual nanoseconds that must not decrease. A call to [`Platform::advance`] before something is due changes
 //! nothing, so the state depends on what the guest did and when, never on how often the machine asked.
 //!
-//! `config` says what there is and where, `ports` and `mmio` are the buses, `wires` the interrupts' ways.
+//! `config` lists the devices and their addresses, `ports` and `mmio` are the buses, `wires` the interrupts' ways.
 
 mod config;
 mod mmio;

@@ -50,7 +50,7 @@ unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, u
 /// The hot state is alive, and the reference ends with the hook that asks (see `publish`).
 #[inline(always)]
 unsafe fn published<'a>(hot: NonNull<Hot>) -> Option<&'a mut Core> {
-    // SAFETY: by the contract above: whoever has published the core does not use it until the engine returns.
+    // SAFETY: by the contract above: the caller that has published the core does not use it until the engine returns.
     unsafe { hot.as_ref().core.map(|core| Core::from_published(core).as_mut()) }
 }
 

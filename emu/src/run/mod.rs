@@ -93,7 +93,7 @@ pub(crate) enum Refusal {
 
 /// The CPU, its memory and its devices.
 ///
-/// It has no size: whoever is given a `&mut Core` can use it, and cannot put another in its place. Two cores that have
+/// It has no size: a holder of `&mut Core` can use it, but cannot replace it. Two cores that have
 /// changed places would leave the engine running in a machine that may be dropped.
 ///
 /// ```compile_fail,E0277

@@ -329,7 +329,7 @@ impl Core {
         format!("{what} at CS:IP {:#x}:{:#x}", self.cpu.env.seg(Seg::Cs).selector, self.cpu.env.eip())
     }
 
-    /// Executes the instruction at EIP, whoever can.
+    /// Executes the instruction at EIP: in Rust if it is sensitive, else one step of the engine.
     pub(crate) fn advance_one(&mut self) {
         let pc = self.cpu.linear_ip();
         if let Some(fault) = self.announce_user_code(pc) {

@@ -372,7 +372,7 @@ impl Core {
         }
         let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
         let ids: Vec<u32> = self.watches.executed(linear).collect();
-        // Without one the watch has ended; the block's analysis is of before.
+        // Without one the watch has ended; the block's analysis is stale.
         if self.interposer.is_none() {
             self.pass(linear);
             return;

@@ -2,7 +2,7 @@
 //!
 //! A file is the magic, the version of the form, a list of parts, and XXH3-128 of all that. A part has a name, a
 //! version of its own and bytes, mostly a serde value in the postcard format. The machine's parts are in
-//! [`Snapshot::store`](super::Snapshot::store); whoever keeps more with a machine adds parts.
+//! [`Snapshot::store`](super::Snapshot::store); a caller that stores more with a machine adds parts.
 //!
 //! Invariant: whatever the bytes of a file, reading it gives parts or an error.
 

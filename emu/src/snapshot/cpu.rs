@@ -113,7 +113,7 @@ pub struct CpuState {
     pub nmi_pending: bool,
     /// An NMI was taken, and no IRET has been executed since.
     pub nmi_blocked: bool,
-    /// The next instruction stands behind STI, MOV to SS or POP to SS: no interrupt comes before it.
+    /// The next instruction follows STI, MOV to SS or POP to SS: no interrupt comes before it.
     pub interrupt_shadow: bool,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Patch {
     len: u8,
     bytes: [u8; MAX_PATCH],
     id: u32,
-    /// Whether hits in line were tried in vain, with the bytes that the page has.
+    /// Whether hits in line have failed with the current bytes of the page.
     traps_only: bool,
     /// Whether fetches see a jump to itself in place of the INT3: blocks that come upon the site go on in the one that
     /// begins there, without a trap.

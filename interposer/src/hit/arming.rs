@@ -11,7 +11,7 @@ use trapline_emu::Core;
 use trapline_emu::symbols::UserModule;
 use trapline_rpn::LinkedProgram;
 
-/// What stands at a `lock nop` site: where a call was, and where a tail call was.
+/// The bytes at a `lock nop` site: in place of a call, and in place of a tail call.
 const FIVE_NOPS: [u8; 5] = [0x90; 5];
 const FOUR_NOPS_AND_RET: [u8; 5] = [0x90, 0x90, 0x90, 0x90, 0xc3];
 

@@ -1,4 +1,4 @@
-//! What there is, seen from outside between runs.
+//! The state of the interposer, as read between runs.
 
 use super::Interposer;
 use crate::model::{Place, Program, ProgramId};

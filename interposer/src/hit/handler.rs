@@ -203,7 +203,7 @@ impl Interposer {
             self.stop_here(core, index, at_site);
         }
         if std::mem::take(&mut self.runner.asked.wrote) && at_site {
-            // It may have written the very instruction: what runs is what stands there now.
+            // It may have written the probed instruction: the new bytes are executed.
             self.sites.displace_anew(core, self.hit.site);
         }
     }

@@ -4,7 +4,7 @@
 //! whether it is that. Most of it is shared: with what was saved before, and with the interposer until that changes it.
 //! So saving and restoring cost little where little has happened.
 //!
-//! Stored, it is a serde value that names no pointer. What programs are is not in it: whoever inserted them can make
+//! Stored, it is a serde value that names no pointer. The programs are not in it: the caller that inserted them can make
 //! them again ([`Definition`]), and the value knows them by a digest.
 
 use super::Interposer;

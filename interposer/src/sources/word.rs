@@ -13,7 +13,7 @@
 //! once where a profile names the processes that have the module mapped, in others when they next run code of it. What
 //! is found decides: a word that the program itself has changed is left alone.
 //!
-//! Words are the guest's to see, by design (docs/providers.md).
+//! Words are visible to the guest, by design (docs/providers.md).
 
 use super::UserModules;
 use crate::model::{InsertErrorKind, Stats};
@@ -200,7 +200,7 @@ impl Word {
                 self.raised.insert(at.paging.cr3, at.linear);
                 Raised::Now
             }
-            // What is not there yet is looked at when it is.
+            // Code that is not mapped yet is examined when it is mapped.
             _ if private == Some(true) && self.may_fault(at) => {
                 let present = if found.is_some() { error_code::PRESENT } else { 0 };
                 Raised::Faults(present | error_code::WRITE | error_code::USER)

@@ -48,7 +48,7 @@ impl Iterator for Instructions<'_> {
 }
 
 impl Instructions<'_> {
-    /// The next instruction, as the iterator gives it, but not copied: whoever reads whole kernels wants few of them.
+    /// The next instruction, as the iterator gives it, but not copied: copies are noticeable when whole kernels are read.
     pub fn advance(&mut self) -> Option<(usize, &Instruction)> {
         loop {
             if let Some(table) = self.tables.iter().find(|table| table.contains(&self.at)) {

@@ -7,6 +7,7 @@ mod behaviours;
 mod circles;
 mod dependencies;
 mod references;
+mod riddles;
 mod test_files;
 mod tests_can_fail;
 mod toolchain;

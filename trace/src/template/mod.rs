@@ -107,7 +107,7 @@ impl Formatter {
         self.majors.values().map(BTreeMap::len).sum()
     }
 
-    /// Formats a record's data by the template of its major and minor code, or as a dump when there is none.
+    /// Formats a record's data by the template of its major and minor code, or as a dump if it has no template.
     #[must_use]
     pub fn format(&self, record: &RecordView<'_>) -> Formatted<'_> {
         let h = &record.header;

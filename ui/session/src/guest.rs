@@ -379,7 +379,7 @@ impl Guest {
         &self.name
     }
 
-    /// What there is to probe.
+    /// The target to probe.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }

@@ -42,7 +42,7 @@ pub enum NumberError {
     Channel(String),
 }
 
-/// The value of a unit; `None` if the text is none.
+/// The value of a unit; `None` for other text.
 type Unit = fn(&str) -> Option<u64>;
 
 fn thousands(unit: &str) -> Option<u64> {

@@ -13,7 +13,7 @@ use crate::{keys, options};
 /// Runs the command.
 ///
 /// # Errors
-/// The program cannot be read, does not compile for any width, or cannot be written; a key is none.
+/// The program cannot be read, does not compile for any width, or cannot be written; or a key is invalid.
 pub fn run(args: &BuildArgs, talk: &Talk) -> Result<Exit, Failure> {
     if let Some(path) = &args.new_key {
         let key = keys::make(path)?;

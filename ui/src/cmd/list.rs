@@ -61,7 +61,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     write(args, (digits(&guest), bits(&guest)), (&found, &refused), &wanted, exit, out, talk)
 }
 
-/// For a verbose listing of probes: what looks like one of them and is none.
+/// For a verbose listing of probes: the refused entries.
 fn refusals(args: &ListArgs, guest: &Guest, wanted: &Wanted) -> Result<Vec<Refused>, Failure> {
     let Some(description) = wanted.description().filter(|_| args.verbose) else { return Ok(Vec::new()) };
     Ok(refused(guest.target(), &Description::parse(description).map_err(MatchError::from)?))
@@ -71,7 +71,7 @@ fn refusal_lines(refused: &[Refused], out: &mut dyn Write) -> io::Result<()> {
     refused.iter().try_for_each(|Refused { module, reason }| writeln!(out, "refused in {module}: {reason}"))
 }
 
-/// There is no such probe; what was refused may say why.
+/// Reports that there is no such probe; a refused entry may be the reason.
 fn none(
     args: &ListArgs,
     error: Failure,

@@ -62,7 +62,7 @@ pub fn finish(
         counters,
     };
     outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
-    // What stands on the console before the talk must have got there before it.
+    // Console output that precedes this text must be written before it.
     outputs.console.write(b"")?;
     drop(outputs);
     report(args, session, ended, &end, talk);
@@ -125,17 +125,23 @@ fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
     tail.iter().for_each(|line| talk.line(&format!("  {line}")));
 }
 
-/// What handlers asked for and did not get.
+/// Requests of handlers that were not met.
 fn unanswered(stats: &Stats, talk: &Talk) {
     let asked = |count: u64, sentence: &str| {
         if count > 0 {
             talk.note(&format!("{sentence} ({})", counted(count, "time")));
         }
     };
-    asked(stats.debugger_exits, "`exit 1` asked for the debugger, which is not there yet: it was as `exit`");
-    asked(stats.dump_exits, "`exit 2` asked for a crash dump, which is not there yet: it was as `exit`");
-    asked(stats.cores_left_out, "`exit 3` left no core file, --max-cores had been reached");
-    asked(stats.frozen, "a frozen channel took no record");
+    asked(
+        stats.debugger_exits,
+        "`exit 1` requested a debugger, which Trapline does not have: the handler ended as with `exit`",
+    );
+    asked(
+        stats.dump_exits,
+        "`exit 2` requested a crash dump, which Trapline does not write: the handler ended as with `exit`",
+    );
+    asked(stats.cores_left_out, "`exit 3` wrote no core file, because --max-cores was reached");
+    asked(stats.frozen, "a hit left no record, because the channel was frozen");
 }
 
 /// Counters by name, in the order in which they are shown. How many instructions the engine executed one at a time is left

@@ -158,7 +158,8 @@ fn script(args: &RunArgs, source: &SourceOptions, session: &Session) -> Result<S
     Ok(Script::read(path, &inserted, source)?)
 }
 
-/// Checks a script against the guest: its files, and what there is to type at. Whether all programs only observe.
+/// Checks a script against the guest: its files, and whether there is a console to type at. Answers whether all programs
+/// only observe.
 fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Failure> {
     let mut observe_only = true;
     for command in script.commands() {

@@ -1,4 +1,4 @@
-//! Reads what a guest is made of, and works out what there is to probe.
+//! Reads the files of a guest, and derives the target to probe.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -188,7 +188,7 @@ impl Session {
         self.target.symbols()
     }
 
-    /// What there is to probe.
+    /// The target to probe.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }

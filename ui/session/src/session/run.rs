@@ -22,7 +22,7 @@ const SLICE: u64 = 20_000;
 /// Instructions from one look at the console and the limits to the next, when there are no records.
 const UNPROBED_SLICE: u64 = 5_000_000;
 
-/// Whoever is told of what happens while a session runs. Every method does nothing by default.
+/// An observer of a running session. Every method does nothing by default.
 pub trait Observer {
     /// Why it cannot take what it is told; ends the run.
     type Error;
