@@ -138,10 +138,10 @@ pub enum Command {
     #[command(mut_arg("output", |arg| arg.short(None)))]
     #[command(mut_arg("record", |arg| arg.short('o').required(true)))]
     Record(Box<RunArgs>),
-    /// Run a recording again, or ask it what no probe has asked before
+    /// Replay a recording, with new probes if you like
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
-    /// Replay recordings as tests: each must give what it gave, and what is asserted of it
+    /// Replay recordings as tests: each must give its recorded results and meet its assertions
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
     /// List functions, or the probes that match a SPEC

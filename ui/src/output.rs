@@ -155,7 +155,7 @@ impl<'a> Outputs<'a> {
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
     }
 
-    /// Says something to whoever is there.
+    /// Prints a message for the user.
     pub fn say(&self, text: &str) {
         self.talk.note(text);
     }

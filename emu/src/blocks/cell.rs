@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// What stands out in a block, and where: one thing at most.
+/// The special instruction of a block and its position: at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lead {
     /// Nothing. How often the patch that ends the block has trapped.
@@ -162,7 +162,7 @@ impl BlockCell {
         self.flags.set(self.flags.get() & !bits);
     }
 
-    /// What stands out in the block.
+    /// The special instruction of the block.
     #[inline(always)]
     pub fn lead(&self) -> Lead {
         let number = self.number.get();
@@ -176,7 +176,7 @@ impl BlockCell {
         }
     }
 
-    /// Says what stands out in the block, in place of what was said before.
+    /// Sets the special instruction of the block, which replaces an earlier one.
     pub fn set_lead(&self, lead: Lead) {
         let (flag, number) = match lead {
             Lead::Traps(traps) => (0, traps),

@@ -86,7 +86,7 @@ pub struct Interposer {
     recorder: Recorder,
     /// State.
     stops: Stops,
-    /// Hits that were noted for whoever looks for them; neither state nor configuration.
+    /// Hits that were noted for observers; neither state nor configuration.
     noted: Option<Vec<NotedHit>>,
     /// State.
     stats: Stats,

@@ -68,6 +68,7 @@ run | --pages | run k --pages
 replay | --verify | replay r -n x --branch a --verify
 replay | --to | -
 replay | --at | -
+replay | --history-mem | replay r --history-mem 64M
 replay | --from | replay r --from 5
 replay | --branch | replay r --branch a
 replay | --info | replay r --info --verify
@@ -99,6 +100,10 @@ replay | --log-to | -
 replay | --com2 | -
 replay | --digest | -
 replay | --stats | -
+verify | --jobs | -
+verify | --junit | -
+verify | --update | -
+verify | --image-dir | -
 list | --module | -
 list | --initrd | -
 list | --file | -
@@ -202,7 +207,7 @@ fn refusal(line: &str) -> Option<String> {
             let TraceCommand::Cat(args) = &args.command;
             Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref()).map(drop)
         }
-        Command::Build(_) | Command::Demo(_) => Ok(()),
+        Command::Verify(_) | Command::Build(_) | Command::Demo(_) => Ok(()),
     };
     checked.err().map(|failure| failure.to_string())
 }
