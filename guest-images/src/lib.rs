@@ -37,15 +37,19 @@ pub static X86_64: Guest = Guest {
     cmdline: "vmlinux",
 };
 
-/// All guests, in the order they are listed to the user.
+/// A kernel that takes its timer and halts for ever, without a program: what D scripts run on that probe no guest.
+pub static IDLE: Guest =
+    Guest { name: "idle", image: include_bytes!("../prebuilt/idle-x86_64"), modules: &[], cmdline: "idle" };
+
+/// The guests with a program, in the order they are listed to the user.
 pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 
 /// The guest of that name.
 ///
 /// ```
-/// assert!(trapline_guests::find("ia32").is_some());
+/// assert!(trapline_guests::find("ia32").is_some() && trapline_guests::find("idle").is_some());
 /// assert!(trapline_guests::find("pdp11").is_none());
 /// ```
 pub fn find(name: &str) -> Option<&'static Guest> {
-    ALL.iter().copied().find(|guest| guest.name == name)
+    ALL.iter().copied().chain([&IDLE]).find(|guest| guest.name == name)
 }

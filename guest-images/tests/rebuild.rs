@@ -57,8 +57,15 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
         );
     }
     let out = build("guests");
-    let names =
-        ["vmlinux-ia32", "appln-ia32", "stress-ia32", "vmlinux-x86_64", "appln-x86_64", "stress-x86_64"];
+    let names = [
+        "vmlinux-ia32",
+        "appln-ia32",
+        "stress-ia32",
+        "vmlinux-x86_64",
+        "appln-x86_64",
+        "stress-x86_64",
+        "idle-x86_64",
+    ];
     for name in names {
         let built = fs::read(out.join(name)).unwrap();
         let committed = fs::read(here().join("prebuilt").join(name)).unwrap();
@@ -72,6 +79,7 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
 #[test]
 fn the_embedded_bytes_are_the_prebuilt_files() {
     assert_eq!(trapline_guests::ALL.len(), 2);
+    assert_eq!(trapline_guests::IDLE.image, fs::read(here().join("prebuilt/idle-x86_64")).unwrap());
     for guest in trapline_guests::ALL {
         let prebuilt = |what: &str| fs::read(here().join(format!("prebuilt/{what}-{}", guest.name))).unwrap();
         assert_eq!(guest.image, prebuilt("vmlinux"));

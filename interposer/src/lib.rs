@@ -6,6 +6,7 @@
 //! completed. It does not decide where probes go: `trapline-providers` does.
 //!
 //! Its rooms, each of which imports only those before it:
+//! - `d`: the state of a running D program.
 //! - `model`: what a probe is. No behaviour.
 //! - `sites`: the one table of patched addresses, which attaches probes and arms; how instructions are displaced.
 //! - `sources`: where sites come from: kernel modules, user programs and their words, watches, timers.
@@ -14,17 +15,19 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod d;
 mod hit;
 mod model;
 mod sites;
 mod sources;
 
+pub use d::{DDrops, DFault, DLimits};
 pub use hit::{
     CoreFile, Interposer, InterposerConfig, NotedHit, Output, PointView, ProbeNames, ProgramView,
     SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames,
 };
 pub use model::{
-    Arguments, Clock, Definition, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,
+    Arguments, Clock, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,
     ProgramId, Provided, Stats, Timer, Who,
 };
 pub use sites::{Way, way_of, why};

@@ -141,6 +141,12 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Of a handler without procedures.
+    #[must_use]
+    pub fn of_handler(own: &[u32], handler: &Arc<Verified>) -> Self {
+        Self { own: own.into(), program: Arc::from([]), handler: Arc::clone(handler) }
+    }
+
     /// The line of an instruction, 0 if there is no such instruction.
     #[must_use]
     pub fn line(&self, at: u32) -> u32 {

@@ -30,6 +30,130 @@ pub const KERNEL_STACK: u64 = 4;
 /// Number of `symbol`.
 pub const SYMBOL: u64 = 5;
 
+/// Numbers of the services that compiled D programs call.
+pub mod d {
+    /// Number of `d_record`.
+    pub const RECORD: u64 = 0x100;
+    /// Number of `d_aggregate`.
+    pub const AGGREGATE: u64 = 0x101;
+    /// Number of `d_get`.
+    pub const GET: u64 = 0x102;
+    /// Number of `d_put`.
+    pub const PUT: u64 = 0x103;
+    /// Number of `d_reference`.
+    pub const REFERENCE: u64 = 0x104;
+    /// Number of `d_store`.
+    pub const STORE: u64 = 0x105;
+    /// Number of `d_copy`.
+    pub const COPY: u64 = 0x106;
+    /// Number of `d_assign`.
+    pub const ASSIGN: u64 = 0x107;
+    /// Number of `d_builtin`.
+    pub const BUILTIN: u64 = 0x108;
+    /// Number of `d_call`.
+    pub const CALL: u64 = 0x109;
+    /// Number of `d_less`.
+    pub const LESS: u64 = 0x10a;
+    /// Number of `d_below`.
+    pub const BELOW: u64 = 0x10b;
+    /// First address of the constants of a D program, in a part of the address space that no guest has.
+    pub const CONSTANTS: u64 = 0x00d7_0100_0000_0000;
+    /// First address of its variables that have an address.
+    pub const VARIABLES: u64 = 0x00d7_0200_0000_0000;
+    /// First address of those that each firing of a probe has.
+    pub const CLAUSE: u64 = 0x00d7_0300_0000_0000;
+    /// First address of what `alloca()` gives.
+    pub const SCRATCH: u64 = 0x00d7_0400_0000_0000;
+    /// First address of strings that functions have made.
+    pub const STRINGS: u64 = 0x00d7_0500_0000_0000;
+    /// First address of the values of associative arrays and thread-local variables.
+    pub const DYNAMIC: u64 = 0x00d7_0600_0000_0000;
+
+    macro_rules! numbered {
+        ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal,)* }) => {
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+            #[repr(u16)]
+            pub enum $name {
+                $(#[doc = concat!("`", $text, "`")] $variant,)*
+            }
+
+            impl $name {
+                const ALL: &[Self] = &[$(Self::$variant,)*];
+
+                /// The one of a number.
+                #[must_use]
+                pub fn from_number(number: u64) -> Option<Self> {
+                    Self::ALL.get(usize::try_from(number).ok()?).copied()
+                }
+
+                /// Its number.
+                #[must_use]
+                pub const fn number(self) -> u64 {
+                    self as u64
+                }
+
+                /// Its name in D.
+                #[must_use]
+                pub const fn name(self) -> &'static str {
+                    match self {
+                        $(Self::$variant => $text,)*
+                    }
+                }
+
+                /// The one of a name.
+                #[must_use]
+                pub fn from_name(name: &str) -> Option<Self> {
+                    Self::ALL.iter().copied().find(|one| one.name() == name)
+                }
+            }
+        };
+    }
+
+    numbered! {
+        /// A function that `d_call` calls.
+        Function {
+            Alloca = "alloca", Basename = "basename", Bcopy = "bcopy", Cleanpath = "cleanpath", Copyin = "copyin",
+            Copyinstr = "copyinstr", Copyinto = "copyinto", Dirname = "dirname", Getmajor = "getmajor",
+            Getminor = "getminor", Htonl = "htonl", Htonll = "htonll", Htons = "htons", Index = "index",
+            InetNtoa = "inet_ntoa", InetNtoa6 = "inet_ntoa6", InetNtop = "inet_ntop", LinkNtop = "link_ntop",
+            Lltostr = "lltostr", Ntohl = "ntohl", Ntohll = "ntohll", Ntohs = "ntohs", Rand = "rand", Rindex = "rindex", Speculation = "speculation", Strchr = "strchr", Strjoin = "strjoin",
+            Strlen = "strlen", Strrchr = "strrchr", Strstr = "strstr", Strtok = "strtok", Strtoll = "strtoll",
+            Substr = "substr", Tolower = "tolower", Toupper = "toupper", Clear = "clear", Trunc = "trunc",
+            Normalize = "normalize", Denormalize = "denormalize", Exit = "exit", Speculate = "speculate",
+            Commit = "commit", Discard = "discard", Compare = "strcmp", Stack = "stack", UserStack = "ustack",
+            Null = "NULL", Bounds = "<bounds>",
+        }
+    }
+
+    numbered! {
+        /// A variable that `d_builtin` reads.
+        Builtin {
+            Arg0 = "arg0", Arg1 = "arg1", Arg2 = "arg2", Arg3 = "arg3", Arg4 = "arg4", Arg5 = "arg5",
+            Arg6 = "arg6", Arg7 = "arg7", Arg8 = "arg8", Arg9 = "arg9", Caller = "caller", Ucaller = "ucaller",
+            Cpu = "cpu", Curthread = "curthread", Epid = "epid", Errno = "errno", Execname = "execname",
+            Gid = "gid", Hit = "hit", Icount = "icount", Id = "id", Ipl = "ipl", Pid = "pid", Ppid = "ppid",
+            Probefunc = "probefunc", Probemod = "probemod", Probename = "probename", Probeprov = "probeprov",
+            Stackdepth = "stackdepth", Tid = "tid", Timestamp = "timestamp", Uid = "uid",
+            Ustackdepth = "ustackdepth", Vtimestamp = "vtimestamp", Walltimestamp = "walltimestamp",
+        }
+    }
+
+    /// u-field of the exceptions that services throw, as DTrace numbers faults.
+    pub mod fault {
+        /// An address that cannot be accessed.
+        pub const ADDRESS: u16 = 1;
+        /// An operation that is not possible.
+        pub const OPERATION: u16 = 3;
+        /// A division by zero.
+        pub const DIVISION: u16 = 4;
+        /// No scratch memory is left.
+        pub const SCRATCH: u16 = 5;
+        /// An index that is outside of its array.
+        pub const INDEX: u16 = 11;
+    }
+}
+
 /// All services, by number.
 pub const SERVICES: &[Service] = &[
     Service {
@@ -66,6 +190,90 @@ pub const SERVICES: &[Service] = &[
         name: "symbol",
         stack: "address -- offset name.. count",
         does: "the symbol that contains the address: its name as elements, and their count, 0 if there is no symbol",
+        observes: true,
+    },
+    Service {
+        number: d::RECORD,
+        name: "d_record",
+        stack: "fields.. part --",
+        does: "adds a part to the D program's record",
+        observes: true,
+    },
+    Service {
+        number: d::AGGREGATE,
+        name: "d_aggregate",
+        stack: "keys.. value weight aggregation --",
+        does: "adds a value to an aggregation",
+        observes: true,
+    },
+    Service {
+        number: d::GET,
+        name: "d_get",
+        stack: "keys.. variable -- value",
+        does: "reads an element of an associative array or a thread-local variable",
+        observes: true,
+    },
+    Service {
+        number: d::PUT,
+        name: "d_put",
+        stack: "value keys.. variable --",
+        does: "writes an element of an associative array or a thread-local variable",
+        observes: true,
+    },
+    Service {
+        number: d::REFERENCE,
+        name: "d_reference",
+        stack: "keys.. variable -- address",
+        does: "finds the address of an element, which it makes if there is none",
+        observes: true,
+    },
+    Service {
+        number: d::STORE,
+        name: "d_store",
+        stack: "address value size --",
+        does: "writes an integer to memory of the D program; never to the guest's",
+        observes: true,
+    },
+    Service {
+        number: d::COPY,
+        name: "d_copy",
+        stack: "to from size text --",
+        does: "copies bytes, or a string if `text` is 1, to memory of the D program; never to the guest's",
+        observes: true,
+    },
+    Service {
+        number: d::ASSIGN,
+        name: "d_assign",
+        stack: "to from -- string",
+        does: "copies a string to a variable of the D program; pushes 0 if there is none",
+        observes: true,
+    },
+    Service {
+        number: d::BUILTIN,
+        name: "d_builtin",
+        stack: "number -- value",
+        does: "reads a built-in variable of D",
+        observes: true,
+    },
+    Service {
+        number: d::CALL,
+        name: "d_call",
+        stack: "arguments.. number -- value",
+        does: "calls a function of D that does not change the guest",
+        observes: true,
+    },
+    Service {
+        number: d::LESS,
+        name: "d_less",
+        stack: "a b -- flag",
+        does: "whether a is less than b, both with a sign",
+        observes: true,
+    },
+    Service {
+        number: d::BELOW,
+        name: "d_below",
+        stack: "a b -- flag",
+        does: "whether a is less than b, both without a sign",
         observes: true,
     },
 ];

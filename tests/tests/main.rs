@@ -8,6 +8,7 @@ mod bad_probes;
 mod cli;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
+mod d;
 mod defects;
 mod demo;
 mod dis;

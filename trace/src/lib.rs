@@ -11,6 +11,7 @@
 
 mod bytes;
 mod channel;
+pub mod d;
 mod destination;
 mod dump;
 mod file;

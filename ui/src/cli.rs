@@ -159,6 +159,8 @@ pub enum Command {
     /// Run the man page's examples 1 to 6 on an embedded guest
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Run D programs, with the options and the output of dtrace(1)
+    Dtrace(DtraceArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
@@ -502,6 +504,14 @@ pub struct DemoArgs {
     /// End the run after N instructions, such as 300M or 2G, with exit code 124
     #[arg(long, value_name = "N", default_value = "2G", value_parser = numbers::positive)]
     pub limit_insns: u64,
+}
+
+/// `dtrace`.
+#[derive(Debug, Args)]
+pub struct DtraceArgs {
+    /// The options of dtrace(1), such as -n 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
+    #[arg(value_name = "OPTION", last = true)]
+    pub arguments: Vec<std::ffi::OsString>,
 }
 
 /// `trace`.

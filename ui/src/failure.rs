@@ -37,6 +37,8 @@ pub enum Exit {
     Limit,
     /// Ctrl-C.
     Interrupted,
+    /// What a D program has given to `exit()`, and 1 when it is refused.
+    Status(u8),
 }
 
 impl Exit {
@@ -53,6 +55,7 @@ impl Exit {
             Self::BadFile => 7,
             Self::Limit => 124,
             Self::Interrupted => 130,
+            Self::Status(status) => status,
         }
     }
 }

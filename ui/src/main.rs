@@ -53,8 +53,20 @@ fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     joined
 }
 
+/// The arguments as the command line's parser takes them: those of `dtrace` are its own affair.
+fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    match args.get(1).is_some_and(|command| command == "dtrace") {
+        true => {
+            args.insert(2, "--".into());
+            args
+        }
+        false => with_defines_joined(args.into_iter()),
+    }
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(with_defines_joined(std::env::args_os()));
+    let cli = Cli::parse_from(arguments(std::env::args_os()));
     let talk = Talk::new(cli.color, cli.quiet);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match &cli.command {
@@ -66,6 +78,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(args, &mut out, &talk),
         Command::Build(args) => cmd::build::run(args, &talk),
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
+        Command::Dtrace(args) => cmd::dtrace::run(&args.arguments, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));

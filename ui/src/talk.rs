@@ -64,6 +64,11 @@ impl Talk {
         }
     }
 
+    /// The same, without the lines that `-q` silences.
+    pub fn without_notes(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
     /// A line about something that went wrong; `-q` does not silence it.
     pub fn warn(&self, text: &str) {
         self.line(&format!("trapline: {}", safe(text)));

@@ -115,6 +115,7 @@ impl Interposer {
             Address::Word { module, address, pointer: Some(wide) } => {
                 sources.words.need_pointer(core, module, (address, wide), id, sites)
             }
+            Address::Event => Ok(()),
             Address::Watch(watch) => sources.watches.enable(core, watch, id, probes, sites),
             Address::Module { module, .. } => {
                 sources.modules.enable(module);
@@ -151,6 +152,7 @@ impl Interposer {
             Address::Program { module, offset } => sources.user.disable(core, module, offset, id, sites),
             Address::Module { module, .. } => sources.modules.disable(core, module, id, sites),
             Address::Timer(_) => sources.timers.stop(core, id),
+            Address::Event => {}
             Address::Watch(watch) => disable_watch(core, watch, id, sites),
         }
         self.sources.words.release(core, id, self.profile.as_deref());
@@ -278,7 +280,11 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
         }
         Address::Program { module, offset } => file_byte(module, offset)?,
         Address::Module { module, offset } => file_byte(module.file(), offset)?,
-        Address::Pointer { .. } | Address::Word { .. } | Address::Watch(_) | Address::Timer(_) => {
+        Address::Pointer { .. }
+        | Address::Word { .. }
+        | Address::Watch(_)
+        | Address::Timer(_)
+        | Address::Event => {
             return Ok(());
         }
     };

@@ -71,6 +71,7 @@ impl Digests {
             }
             Address::Watch(watch) => write!(to, "watch {watch:?}"),
             Address::Timer(timer) => write!(to, "timer {timer:?}"),
+            Address::Event => write!(to, "event"),
         }
     }
 

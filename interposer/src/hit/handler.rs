@@ -101,10 +101,21 @@ impl Interposer {
             arguments: probe.arguments.as_deref(),
             at_call: probe.at_call,
             unwinder: &mut self.recorder.stacks.unwinder,
+            d: program.d.as_deref_mut(),
+            rest: &probe.rest,
+            firing: (index, run),
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
+        if !guest.begin_clause(vars.lv) {
+            return;
+        }
+        let is_clause = guest.d.is_some();
         let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
         program.ops += u64::from(outcome.steps);
+        if is_clause {
+            self.end_clause(core, index, (trap.ip, true), &outcome);
+            return;
+        }
         if self.runner.needs_slow_path(&outcome) {
             self.handle_rare(core, index, true, &outcome);
         }
@@ -149,10 +160,22 @@ impl Interposer {
             arguments: probe.arguments.as_deref(),
             at_call: false,
             unwinder: &mut self.recorder.stacks.unwinder,
+            d: program.d.as_deref_mut(),
+            rest: &probe.rest,
+            firing: (number, probe.run),
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
+        if !guest.begin_clause(vars.lv) {
+            return;
+        }
+        let is_clause = guest.d.is_some();
         let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
         program.ops += u64::from(outcome.steps);
+        if is_clause {
+            let ip = ip.unwrap_or_else(|| core.env().eip());
+            self.end_clause(core, number, (ip, false), &outcome);
+            return;
+        }
         if self.runner.needs_slow_path(&outcome) {
             self.handle_rare(core, number, false, &outcome);
         }

@@ -4,7 +4,8 @@
 //! happen only on request of a program.
 
 use super::asked::Asked;
-use crate::model::{Arguments, Stats};
+use crate::d::Runtime;
+use crate::model::{Arguments, Rest, Stats};
 use trapline_emu::{Access, Core, Seg};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
@@ -22,6 +23,12 @@ pub(crate) struct Guest<'a> {
     /// Whether the stack pointer points to the return address.
     pub at_call: bool,
     pub unwinder: &'a mut Unwinder,
+    /// The state of the D program, if the handler is a clause of one.
+    pub d: Option<&'a mut Runtime>,
+    /// What of the probe point few hits touch.
+    pub rest: &'a Rest,
+    /// The number of the probe point, and which of its runs this is.
+    pub firing: (u32, u64),
 }
 
 /// Segment registers in the machine's order.
@@ -196,6 +203,9 @@ impl Host for Guest<'_> {
     }
 
     fn read_mem(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        if let Some(read) = self.d.as_ref().and_then(|d| d.read(addr, buf)) {
+            return read.map_err(Fault);
+        }
         self.core.peek(addr, buf).map_err(Fault)
     }
 

@@ -4,6 +4,7 @@
 //! shared. So what is saved takes memory for what has changed since.
 
 use super::process::Filters;
+use crate::d::Runtime;
 use crate::model::{Definition, Probe, Program};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ impl ProbeState {
 pub(super) struct SavedProgram {
     pub definition: Arc<Definition>,
     pub lv: Arc<[u64]>,
+    /// The state of a D program. It is not stored: nobody can insert the program again.
+    pub d: Option<Arc<Runtime>>,
     pub removed: bool,
     pub stop_at: Option<u64>,
     pub counted: u64,
@@ -105,6 +108,7 @@ impl Inserted {
         }));
         self.programs.push(Program {
             lv: vec![0; definition.vars],
+            d: None,
             definition,
             probes: first..self.probes.len(),
             removed: false,
@@ -121,6 +125,7 @@ impl Inserted {
         let programs = self.programs.iter().enumerate().map(|(n, program)| SavedProgram {
             definition: Arc::clone(&program.definition),
             lv: shared(&program.lv, before.programs.get(n).map(|program| &program.lv)),
+            d: program.d.as_ref().map(|d| Arc::new(Runtime::clone(d))),
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
@@ -157,6 +162,7 @@ impl Inserted {
         for (program, was) in self.programs.iter_mut().zip(&saved.programs) {
             program.lv.clear();
             program.lv.extend_from_slice(&was.lv);
+            program.d = was.d.as_ref().map(|d| Box::new(Runtime::clone(d)));
             (program.removed, program.stop_at) = (was.removed, was.stop_at);
             (program.counted, program.ops) = (was.counted, was.ops);
         }

@@ -9,6 +9,7 @@ mod arming;
 mod asked;
 mod control;
 mod core_file;
+mod d_clause;
 mod digest;
 mod handler;
 mod host;

@@ -60,6 +60,33 @@ impl Interposer {
             self.stats.frozen += 1;
             return;
         }
+        let header = self.header(core, index, ip, outcome);
+        let record = RecordView { header, name: &self.recorder.name, watch, data: self.runner.vm.log() };
+        self.recorder.channels.commit(&record);
+        if self.runner.vm.stack_trace().is_some() {
+            self.record_trace(header, index);
+        }
+        if self.recorder.stacks.any() {
+            self.record_stacks(core, header, index);
+        }
+    }
+
+    /// Commits the record of a clause of a D program.
+    pub(super) fn record_clause(
+        &mut self,
+        core: &mut Core,
+        (index, ip): (u32, u64),
+        data: &[u8],
+        outcome: &Outcome,
+    ) {
+        let header = self.header(core, index, ip, outcome);
+        let record = RecordView { header, name: &self.recorder.name, watch: None, data };
+        self.recorder.channels.commit(&record);
+    }
+
+    /// What every record of this hit says.
+    #[inline(always)]
+    fn header(&mut self, core: &mut Core, index: u32, ip: u64, outcome: &Outcome) -> Header {
         let probe = &self.inserted.probes[index as usize];
         let env = core.env();
         let items = self.recorder.items;
@@ -73,7 +100,7 @@ impl Interposer {
         {
             p.name_into(core, &mut self.recorder.name);
         }
-        let header = Header {
+        Header {
             seq: 0,
             icount: core.icount(),
             time_ns: core.virtual_ns(),
@@ -98,14 +125,6 @@ impl Interposer {
                 parm2: t.parm2,
                 line: probe.rest.lines.line(t.at),
             }),
-        };
-        let record = RecordView { header, name: &self.recorder.name, watch, data: self.runner.vm.log() };
-        self.recorder.channels.commit(&record);
-        if self.runner.vm.stack_trace().is_some() {
-            self.record_trace(header, index);
-        }
-        if self.recorder.stacks.any() {
-            self.record_stacks(core, header, index);
         }
     }
 

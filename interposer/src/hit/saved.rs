@@ -287,6 +287,7 @@ fn programs_of(
         programs.push(SavedProgram {
             definition,
             lv: program.lv.into(),
+            d: None,
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,

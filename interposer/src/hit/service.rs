@@ -35,7 +35,13 @@ impl Guest<'_> {
                 elements.rev().for_each(|bytes| stack.push(little_endian(bytes)));
                 stack.push(count as u64);
             }
-            _ => return Err(CallkError::Unknown),
+            number => {
+                // Taken out, so that it can ask the guest.
+                let Some(d) = self.d.take() else { return Err(CallkError::Unknown) };
+                let done = d.service(number, stack, self);
+                self.d = Some(d);
+                return done;
+            }
         }
         Ok(())
     }

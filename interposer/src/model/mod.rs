@@ -8,11 +8,11 @@ mod provided;
 mod stats;
 
 pub use error::{InsertError, InsertErrorKind};
-pub use place::{Clock, Place, Timer};
+pub use place::{Clock, Event, Place, Timer};
 pub use probe::{Definition, ProgramId};
 pub use processes::{Processes, Who};
 pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use stats::Stats;
 
 pub(crate) use place::{Address, INT3};
-pub(crate) use probe::{Probe, Program};
+pub(crate) use probe::{Probe, Program, Rest};

@@ -28,6 +28,17 @@ pub struct Timer {
     pub period: u64,
 }
 
+/// An event of the run itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The run begins.
+    Begin,
+    /// The run ends.
+    End,
+    /// A clause of a D program has ended by a fault.
+    Error,
+}
+
 /// The place of a probe.
 #[derive(Debug, Clone)]
 pub enum Place {
@@ -71,6 +82,8 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// An event of the run itself, for probes of D's `dtrace` provider; nothing is patched.
+    Event(Event),
     /// A periodic timer; nothing is patched.
     Timer(Timer),
     /// The pointer of a macro-declared probe in the kernel. Enabling writes a stub's address into it, disabling 0: the
@@ -146,6 +159,7 @@ pub(crate) enum Address<'a> {
     },
     Watch(Watch),
     Timer(Timer),
+    Event,
 }
 
 impl Place {
@@ -169,6 +183,7 @@ impl Place {
             }
             Self::Watch(watch) => Address::Watch(*watch),
             Self::Timer(timer) => Address::Timer(*timer),
+            Self::Event(_) => Address::Event,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
 use super::provided::{Arguments, Point, Provided};
+use crate::d::Runtime;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ impl Definition {
 pub(crate) struct Program {
     pub definition: Arc<Definition>,
     pub lv: Vec<u64>,
+    /// Its state, if it was compiled from D.
+    pub d: Option<Box<Runtime>>,
     /// The numbers of its probe points.
     pub probes: Range<usize>,
     pub removed: bool,

@@ -100,7 +100,7 @@ impl<'a> Present<'a> {
             Place::UserPointer { module, address, wide } => {
                 self.in_user_data(module, *address, if *wide { 8 } else { 4 })
             }
-            Place::Timer(_) | Place::Watch(_) => Vec::new(),
+            Place::Timer(_) | Place::Watch(_) | Place::Event(_) => Vec::new(),
         }
     }
 

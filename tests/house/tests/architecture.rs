@@ -42,6 +42,7 @@ fn dependencies_point_one_way() {
     let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("trapline-trace", &[][..]),
         ("trapline-rpn", &["trapline-trace"][..]),
+        ("trapline-d", &["trapline-rpn", "trapline-trace"]),
         ("trapline-emu", &[]),
         ("trapline-os", &["trapline-emu"]),
         ("trapline-interposer", &["trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace"]),
@@ -54,6 +55,7 @@ fn dependencies_point_one_way() {
         (
             "trapline-session",
             &[
+                "trapline-d",
                 "trapline-emu",
                 "trapline-guests",
                 "trapline-os",

@@ -85,8 +85,8 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{Script, ScriptError};
 pub use session::{
-    Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse, SavedSession, Session,
-    TooLate, Way,
+    DError, DProgram, Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse,
+    SavedSession, Session, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{Applied, Arrival, Found, HISTORY_MEM, History, Met, StopPoint, Timeline, TravelError};

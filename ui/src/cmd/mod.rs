@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 pub mod dis;
 pub mod dis_ppdf;
+pub mod dtrace;
 mod explain;
 mod finding;
 mod info;

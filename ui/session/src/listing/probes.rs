@@ -108,7 +108,7 @@ fn address(site: &Site) -> Option<u64> {
         | Place::IsEnabled { offset, .. }
         | Place::Module { offset, .. } => Some(offset),
         Place::Semaphore { address, .. } | Place::UserPointer { address, .. } => Some(address),
-        Place::Timer(_) | Place::Watch(_) => None,
+        Place::Timer(_) | Place::Watch(_) | Place::Event(_) => None,
     }
 }
 

@@ -344,6 +344,7 @@ fn place(point: &PointView<'_>) -> String {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
             format!("{linear:#x}")
         }
+        Place::Event(event) => format!("at {event:?}"),
         Place::Timer(timer) => match timer.clock {
             Clock::Virtual => format!("every {} ns", timer.period),
             Clock::Instructions => format!("every {} instructions", timer.period),

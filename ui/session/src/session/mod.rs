@@ -2,6 +2,7 @@
 
 mod apply;
 mod course;
+mod dtrace;
 mod follow;
 mod names;
 mod no_hits;
@@ -30,6 +31,7 @@ use crate::probing::Probing;
 use crate::script::Script;
 
 pub use course::TooLate;
+pub use dtrace::{DError, DProgram};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::Names;
 pub use no_hits::{NoHits, Reason};

@@ -1,0 +1,110 @@
+//! Aggregations as they grow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trapline_trace::d::{Aggregation, Snapshot, SnapshotEntry, Tables};
+
+/// Bytes that an entry counts as beyond its key and value.
+const OVERHEAD: usize = 32;
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    normal: u64,
+    index: BTreeMap<Vec<u8>, usize>,
+    entries: Vec<SnapshotEntry>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Aggregations {
+    tables: Arc<Tables>,
+    states: Vec<State>,
+    used: usize,
+    most: usize,
+}
+
+fn size(entry: &SnapshotEntry) -> usize {
+    entry.key.len() + entry.value.len() * 8 + OVERHEAD
+}
+
+impl Aggregations {
+    pub fn new(tables: &Arc<Tables>, most: usize) -> Self {
+        let states = vec![State { normal: 1, ..State::default() }; tables.aggregations.len()];
+        Self { tables: Arc::clone(tables), states, used: 0, most }
+    }
+
+    /// Adds a value. Whether there was room for it.
+    pub fn add(&mut self, number: usize, key: &[u8], value: u64, weight: u64) -> bool {
+        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
+        else {
+            return true;
+        };
+        let Aggregation { kind, signed, .. } = *table;
+        let at = match state.index.get(key) {
+            Some(at) => *at,
+            None => {
+                let entry = SnapshotEntry { key: key.to_vec(), value: kind.initial(signed) };
+                let need = size(&entry);
+                if self.used + need > self.most {
+                    return false;
+                }
+                self.used += need;
+                state.index.insert(key.to_vec(), state.entries.len());
+                state.entries.push(entry);
+                state.entries.len() - 1
+            }
+        };
+        if let Some(entry) = state.entries.get_mut(at) {
+            kind.add(&mut entry.value, value, weight, signed);
+        }
+        true
+    }
+
+    pub fn snapshot(&self, number: usize) -> Snapshot {
+        let Some(state) = self.states.get(number) else { return Snapshot::default() };
+        Snapshot { normal: state.normal, entries: state.entries.clone() }
+    }
+
+    /// `normalize()`; 1 undoes it.
+    pub fn normalize(&mut self, number: usize, by: u64) {
+        if let Some(state) = self.states.get_mut(number) {
+            state.normal = by;
+        }
+    }
+
+    /// `clear()`: the keys stay.
+    pub fn clear(&mut self, number: usize) {
+        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
+        else {
+            return;
+        };
+        for entry in &mut state.entries {
+            // A least or greatest of nothing is shown as 0 too, and taken over by the next value.
+            entry.value = table.kind.initial(table.signed);
+        }
+    }
+
+    /// `trunc()`: keeps so many of the greatest, or of the least if `most` is negative.
+    pub fn trunc(&mut self, number: usize, most: i64) {
+        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
+        else {
+            return;
+        };
+        let mut entries = std::mem::take(&mut state.entries);
+        self.used -= entries.iter().map(size).sum::<usize>();
+        let keep = usize::try_from(most.unsigned_abs()).unwrap_or(usize::MAX);
+        if keep == 0 {
+            entries.clear();
+        } else {
+            table.sort_entries(&mut entries);
+            let gone = entries.len().saturating_sub(keep);
+            if most > 0 {
+                entries.drain(..gone);
+            } else {
+                entries.truncate(keep);
+            }
+        }
+        self.used += entries.iter().map(size).sum::<usize>();
+        state.index = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
+        state.entries = entries;
+    }
+}

@@ -1,0 +1,118 @@
+//! Associative arrays and thread-local variables: elements that come and go. What they hold counts towards
+//! `dynvarsize`, as in DTrace; so the number of keys is bounded too.
+
+use std::collections::BTreeMap;
+use trapline_rpn::services::d;
+
+/// Bits of an element's offset in its address.
+const OFFSET: u32 = 16;
+
+#[derive(Debug, Clone)]
+struct Element {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    counted: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Dynamics {
+    index: BTreeMap<Vec<u8>, u32>,
+    elements: Vec<Option<Element>>,
+    free: Vec<u32>,
+    used: usize,
+    most: usize,
+}
+
+/// The element and the offset in it of an address.
+pub(super) fn element(address: u64) -> Option<(u32, usize)> {
+    let within = address.checked_sub(d::DYNAMIC).filter(|within| *within < 1 << 40)?;
+    Some(((within >> OFFSET) as u32, (within & ((1 << OFFSET) - 1)) as usize))
+}
+
+/// The address of an element.
+pub(super) fn address(slot: u32) -> u64 {
+    d::DYNAMIC + (u64::from(slot) << OFFSET)
+}
+
+impl Dynamics {
+    pub fn new(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<u32> {
+        self.index.get(key).copied()
+    }
+
+    pub fn value(&self, slot: u32) -> Option<&[u8]> {
+        self.elements.get(slot as usize)?.as_ref().map(|element| element.value.as_slice())
+    }
+
+    /// The element of a key, made of zeroes if there is none; `None` if there is no room for it.
+    pub fn make(&mut self, key: &[u8], size: usize, counted: usize) -> Option<u32> {
+        if let Some(there) = self.find(key) {
+            return Some(there);
+        }
+        let need = counted.max(1);
+        if self.used + need > self.most || size >> OFFSET != 0 {
+            return None;
+        }
+        self.used += need;
+        let element = Some(Element { key: key.to_vec(), value: vec![0; size], counted: need });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                if let Some(free) = self.elements.get_mut(slot as usize) {
+                    *free = element;
+                }
+                slot
+            }
+            None => {
+                self.elements.push(element);
+                self.elements.len() as u32 - 1
+            }
+        };
+        self.index.insert(key.to_vec(), slot);
+        Some(slot)
+    }
+
+    pub fn remove(&mut self, key: &[u8]) {
+        let Some(slot) = self.index.remove(key) else { return };
+        if let Some(element) = self.elements.get_mut(slot as usize).and_then(Option::take) {
+            self.used -= element.counted;
+            self.free.push(slot);
+        }
+    }
+
+    /// Writes a part of an element. Whether there is such a part.
+    pub fn write(&mut self, slot: u32, offset: usize, from: &[u8]) -> bool {
+        let Some(Some(element)) = self.elements.get_mut(slot as usize) else { return false };
+        let Some(to) = element.value.get_mut(offset..).and_then(|rest| rest.get_mut(..from.len())) else {
+            return false;
+        };
+        to.copy_from_slice(from);
+        // A scalar of 0 is the same as none.
+        if element.value.len() == 8 && from.iter().all(|byte| *byte == 0) && from.len() == 8 {
+            let key = element.key.clone();
+            self.remove(&key);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_stay_within_the_limit_and_give_their_room_back() {
+        let mut dynamics = Dynamics::new(40);
+        let first = dynamics.make(b"one", 8, 8).unwrap();
+        assert!(dynamics.write(first, 0, &7u64.to_le_bytes()));
+        assert_eq!(dynamics.value(first), Some(7u64.to_le_bytes().as_slice()));
+        assert_eq!(element(address(first) + 3), Some((first, 3)));
+        while dynamics.make(format!("key{}", dynamics.index.len()).as_bytes(), 8, 8).is_some() {}
+        assert!(dynamics.used <= 40);
+        dynamics.remove(b"one");
+        assert!(dynamics.make(b"two", 8, 8).is_some());
+        assert_eq!(dynamics.find(b"one"), None);
+    }
+}

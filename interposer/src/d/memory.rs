@@ -1,0 +1,88 @@
+//! D's own memory: constants, variables that have an address, scratch.
+
+use trapline_rpn::services::d;
+use trapline_trace::d::Tables;
+
+/// Bytes of strings that the functions of one clause may make.
+const MOST_STRINGS: usize = 1 << 20;
+
+/// Bytes behind the last variable.
+const SLACK: usize = 64;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    variables: Vec<u8>,
+    clause: Vec<u8>,
+    /// What `alloca()` has given.
+    scratch: Vec<u8>,
+    /// What functions have made.
+    strings: Vec<u8>,
+}
+
+/// The offset of an address in the part that begins at `base`.
+fn offset(address: u64, base: u64) -> Option<usize> {
+    let offset = address.checked_sub(base).filter(|offset| *offset < 1 << 40)?;
+    usize::try_from(offset).ok()
+}
+
+impl Memory {
+    pub fn new(tables: &Tables) -> Self {
+        Self {
+            // Behind the last one lie zeroes, for who reads past the end of an array by a pointer.
+            variables: vec![0; tables.memory as usize + SLACK],
+            clause: vec![0; tables.clause_memory as usize],
+            ..Self::default()
+        }
+    }
+
+    pub fn begin_clause(&mut self) {
+        self.scratch.clear();
+        self.strings.clear();
+    }
+
+    pub fn begin_firing(&mut self) {
+        self.clause.fill(0);
+    }
+
+    pub fn bytes<'m>(&'m self, address: u64, length: usize, tables: &'m Tables) -> Option<&'m [u8]> {
+        let parts: [(u64, &[u8]); 5] = [
+            (d::CONSTANTS, &tables.constants),
+            (d::VARIABLES, &self.variables),
+            (d::CLAUSE, &self.clause),
+            (d::SCRATCH, &self.scratch),
+            (d::STRINGS, &self.strings),
+        ];
+        parts.into_iter().find_map(|(base, part)| part.get(offset(address, base)?..)?.get(..length))
+    }
+
+    pub fn writable(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
+        let parts = [
+            (d::VARIABLES, &mut self.variables),
+            (d::CLAUSE, &mut self.clause),
+            (d::SCRATCH, &mut self.scratch),
+        ];
+        parts.into_iter().find_map(|(base, part)| part.get_mut(offset(address, base)?..)?.get_mut(..length))
+    }
+
+    /// Scratch memory, zeroed; `None` if there is no more.
+    pub fn allocate(&mut self, size: u64, most: usize) -> Option<u64> {
+        let at = self.scratch.len().next_multiple_of(8);
+        let end = at.checked_add(usize::try_from(size).ok()?).filter(|_| size <= most as u64)?;
+        // Rounding between two pieces is not counted against the program.
+        if end > most.next_multiple_of(8) {
+            return None;
+        }
+        self.scratch.resize(end, 0);
+        Some(d::SCRATCH + at as u64)
+    }
+
+    /// Keeps bytes until the clause ends; `None` if there is no more room.
+    pub fn keep(&mut self, bytes: &[u8]) -> Option<u64> {
+        let at = self.strings.len();
+        if at + bytes.len() > MOST_STRINGS {
+            return None;
+        }
+        self.strings.extend_from_slice(bytes);
+        Some(d::STRINGS + at as u64)
+    }
+}

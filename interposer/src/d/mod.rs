@@ -1,0 +1,250 @@
+//! The state of a running D program: memory, associative arrays, aggregations, speculations, the record being made.
+//!
+//! Compiled clauses reach it by the services of `callk` and by addresses of D's own part of the address space
+//! (`trapline_rpn::services::d`). All of it is bounded by DTrace's options, and all that is dropped is counted. It is
+//! cloned with the program that it belongs to, so a snapshot holds it. Order comes from sorted maps and from the order of
+//! insertion, never from a hash.
+
+mod aggregations;
+mod dynamics;
+mod functions;
+mod memory;
+mod net;
+mod services;
+mod speculations;
+mod strings;
+
+use aggregations::Aggregations;
+use dynamics::Dynamics;
+use memory::Memory;
+use speculations::Speculations;
+use std::sync::Arc;
+use trapline_rpn::CallkError;
+use trapline_rpn::services::d::{Builtin, fault};
+use trapline_trace::d::{Snapshot, Tables, Writer};
+
+/// What a program may use: options of dtrace(1), in bytes unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DLimits {
+    /// `strsize`: the longest string.
+    pub strsize: usize,
+    /// `scratchsize`: what `alloca()` may give in a clause.
+    pub scratchsize: usize,
+    /// `dynvarsize`: associative arrays and thread-local variables.
+    pub dynvarsize: usize,
+    /// `aggsize`: aggregations.
+    pub aggsize: usize,
+    /// `specsize`: a speculation.
+    pub specsize: usize,
+    /// `nspec`: how many speculations there are.
+    pub nspec: usize,
+    /// `bufsize`: the record of a clause.
+    pub bufsize: usize,
+}
+
+/// What has been dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DDrops {
+    /// Elements that did not fit `dynvarsize`.
+    pub dynamic: u64,
+    /// Values that did not fit `aggsize`.
+    pub aggregation: u64,
+    /// Records that did not fit `bufsize`.
+    pub principal: u64,
+    /// Records that did not fit a speculation.
+    pub speculative: u64,
+    /// Calls of `speculation()` when none was free.
+    pub unavailable: u64,
+}
+
+/// The fault that ended a clause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DFault {
+    /// Identifier of the probe.
+    pub probe: u64,
+    /// Number of the clause in the program, from 0.
+    pub clause: u64,
+    /// Index of the instruction.
+    pub at: u64,
+    /// The kind of fault, as DTrace numbers them.
+    pub kind: u64,
+    /// The address, where it has one.
+    pub address: u64,
+}
+
+/// A built-in variable's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Int(u64),
+    Text(Vec<u8>),
+}
+
+/// What the state needs of the guest.
+pub(crate) trait World {
+    /// Reads guest memory; the error is the first address that cannot be read.
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64>;
+    /// A built-in variable.
+    fn builtin(&mut self, which: Builtin) -> Reading;
+    /// Return addresses of the kernel's or the program's stack.
+    fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
+    /// What tells threads apart.
+    fn thread(&mut self) -> u64;
+}
+
+/// The state of a D program.
+#[derive(Debug, Clone)]
+pub(crate) struct Runtime {
+    tables: Arc<Tables>,
+    limits: DLimits,
+    memory: Memory,
+    dynamics: Dynamics,
+    aggregations: Aggregations,
+    speculations: Speculations,
+    record: Writer,
+    /// The speculation that this clause writes to.
+    speculating: Option<u64>,
+    /// What a `commit()` of this clause has set free.
+    committed: Vec<(u32, Vec<u8>)>,
+    /// The firing that this clause is of: the instruction count and the number of the trap.
+    firing: Option<(u64, u64)>,
+    strtok: (Vec<u8>, usize),
+    random: u64,
+    exit: Option<i32>,
+    fault: Option<DFault>,
+    drops: DDrops,
+}
+
+/// How a service fails.
+type Failure = CallkError;
+
+fn thrown(user: u16, parm1: u64) -> Failure {
+    CallkError::Throw { user, parm1, parm2: 0 }
+}
+
+/// An address that cannot be accessed.
+fn bad_address(address: u64) -> Failure {
+    thrown(fault::ADDRESS, address)
+}
+
+impl Runtime {
+    pub fn new(tables: Arc<Tables>, limits: DLimits) -> Self {
+        Self {
+            memory: Memory::new(&tables),
+            dynamics: Dynamics::new(limits.dynvarsize),
+            aggregations: Aggregations::new(&tables, limits.aggsize),
+            speculations: Speculations::new(limits.nspec, limits.specsize),
+            tables,
+            limits,
+            record: Writer::default(),
+            speculating: None,
+            committed: Vec::new(),
+            firing: None,
+            strtok: (Vec::new(), 0),
+            // The seed is fixed: a run is the same each time.
+            random: 0x9e37_79b9_7f4a_7c15,
+            exit: None,
+            fault: None,
+            drops: DDrops::default(),
+        }
+    }
+
+    /// A clause begins. The first of a firing finds its variables zeroed.
+    pub fn begin(&mut self, firing: (u64, u64), lv: &mut [u64]) {
+        self.memory.begin_clause();
+        self.record.truncate(0);
+        self.speculating = None;
+        self.committed.clear();
+        if self.firing != Some(firing) {
+            self.firing = Some(firing);
+            self.memory.begin_firing();
+            let (first, count) = self.tables.clause_slots;
+            let slots = lv.get_mut(first as usize..(first + count) as usize);
+            slots.into_iter().flatten().for_each(|slot| *slot = 0);
+        }
+    }
+
+    /// What the clause that has just ended has left for the channel: records of clauses whose speculation it has
+    /// committed, and its own.
+    pub fn take_records(&mut self, probe: u32) -> Vec<(u32, Vec<u8>)> {
+        let mut records = std::mem::take(&mut self.committed);
+        let data = self.record.written();
+        if data.is_empty() {
+            return records;
+        }
+        if data.len() > self.limits.bufsize {
+            self.drops.principal += 1;
+        } else if let Some(id) = self.speculating {
+            if !self.speculations.add(id, probe, data) {
+                self.drops.speculative += 1;
+            }
+        } else {
+            records.push((probe, data.to_vec()));
+        }
+        records
+    }
+
+    /// A fault has ended the clause: what it recorded is gone, and ERROR is given this.
+    pub fn fail(&mut self, fault: DFault) {
+        self.record.truncate(0);
+        self.committed.clear();
+        self.fault = Some(fault);
+    }
+
+    /// The clauses of ERROR have run.
+    pub fn recovered(&mut self) {
+        self.fault = None;
+    }
+
+    /// The status that `exit()` was given.
+    pub const fn exit(&self) -> Option<i32> {
+        self.exit
+    }
+
+    pub const fn drops(&self) -> DDrops {
+        self.drops
+    }
+
+    /// All aggregations as they are now.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        (0..self.tables.aggregations.len()).map(|number| self.aggregations.snapshot(number)).collect()
+    }
+
+    /// Reads D's own memory; `None` if the address is not of it.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Option<Result<(), u64>> {
+        if address >> 48 != 0x00d7 {
+            // Nothing lies at the addresses next to 0, whatever the guest has mapped there.
+            return (address < 4096).then_some(Err(address));
+        }
+        let from = self.bytes(address, to.len());
+        Some(match from {
+            Some(from) => {
+                to.copy_from_slice(from);
+                Ok(())
+            }
+            None => Err(address),
+        })
+    }
+
+    /// So many bytes of D's own memory.
+    fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        if let Some((slot, offset)) = dynamics::element(address) {
+            return self.dynamics.value(slot)?.get(offset..)?.get(..length);
+        }
+        self.memory.bytes(address, length, &self.tables)
+    }
+
+    /// Writes D's own memory, never the guest's.
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Failure> {
+        if let Some((slot, offset)) = dynamics::element(address) {
+            let written = self.dynamics.write(slot, offset, from);
+            return if written { Ok(()) } else { Err(bad_address(address)) };
+        }
+        match self.memory.writable(address, from.len()) {
+            Some(to) => {
+                to.copy_from_slice(from);
+                Ok(())
+            }
+            None => Err(bad_address(address)),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The services that compiled clauses call, by number.
+
+use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
+use trapline_rpn::services::d::{self, Builtin, Function, fault};
+use trapline_rpn::{CallkError, CallkStack};
+use trapline_trace::d::{Action, Field, Writer};
+
+/// Longest string that is read, whatever `strsize` says.
+const LONGEST: usize = 1 << 20;
+
+impl Runtime {
+    /// Calls a service.
+    pub fn service(
+        &mut self,
+        number: u64,
+        stack: &mut dyn CallkStack,
+        world: &mut dyn World,
+    ) -> Result<(), CallkError> {
+        match number {
+            d::RECORD => self.add_part(stack, world),
+            d::AGGREGATE => self.aggregate(stack, world),
+            d::GET | d::PUT | d::REFERENCE => self.dynamic(number, stack, world),
+            d::STORE => {
+                let (size, value, address) = (stack.pop(), stack.pop(), stack.pop());
+                let bytes = value.to_le_bytes();
+                self.write(address, bytes.get(..size as usize).unwrap_or(&bytes))
+            }
+            d::COPY => self.copy(stack, world),
+            d::ASSIGN => self.assign(stack, world),
+            d::BUILTIN => self.builtin(stack, world),
+            d::CALL => self.call(stack, world),
+            d::LESS => {
+                let (b, a) = (stack.pop() as i64, stack.pop() as i64);
+                stack.push(u64::from(a < b));
+                Ok(())
+            }
+            d::BELOW => {
+                let (b, a) = (stack.pop(), stack.pop());
+                stack.push(u64::from(a < b));
+                Ok(())
+            }
+            _ => Err(CallkError::Unknown),
+        }
+    }
+
+    /// Reads memory of D or of the guest.
+    pub(super) fn fetch(&self, address: u64, to: &mut [u8], world: &mut dyn World) -> Result<(), Failure> {
+        let read = self.read(address, to).unwrap_or_else(|| world.read(address, to));
+        read.map_err(bad_address)
+    }
+
+    /// The string at an address, without its end, and no longer than `strsize`.
+    pub(super) fn text(&self, address: u64, world: &mut dyn World) -> Result<Vec<u8>, Failure> {
+        self.text_up_to(address, self.limits.strsize, world)
+    }
+
+    pub(super) fn text_up_to(
+        &self,
+        address: u64,
+        most: usize,
+        world: &mut dyn World,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        while text.len() < most.min(LONGEST) {
+            let at = address.wrapping_add(text.len() as u64);
+            // Pieces end where pages do: what lies behind the end of the string may not be there.
+            let mut piece = [0; 64];
+            let room = (64 - at % 64) as usize;
+            let whole = piece.get_mut(..room).unwrap_or_default();
+            let read = if self.fetch(at, whole, world).is_ok() {
+                room
+            } else {
+                let mut one = [0];
+                self.fetch(at, &mut one, world)?;
+                [piece[0]] = one;
+                1
+            };
+            let piece = piece.get(..read).unwrap_or_default();
+            match piece.iter().position(|byte| *byte == 0) {
+                Some(end) => {
+                    text.extend_from_slice(piece.get(..end).unwrap_or_default());
+                    break;
+                }
+                None => text.extend_from_slice(piece),
+            }
+        }
+        text.truncate(most);
+        Ok(text)
+    }
+
+    /// Pops values and writes them as their fields say; the last one is on top.
+    fn fields(
+        &self,
+        fields: &[Field],
+        stack: &mut dyn CallkStack,
+        world: &mut dyn World,
+        to: &mut Writer,
+    ) -> Result<(), Failure> {
+        let mut values: Vec<u64> = fields.iter().map(|_| stack.pop()).collect();
+        values.reverse();
+        for (field, value) in fields.iter().zip(values) {
+            match field {
+                Field::Int { .. } | Field::Symbol(_) => to.int(value),
+                // A string that is not there is shown as an empty one.
+                Field::Str if value == 0 => to.bytes(&[]),
+                Field::Str => to.bytes(&self.text(value, world)?),
+                Field::Bytes(size) => {
+                    let mut bytes = vec![0; (*size as usize).min(LONGEST)];
+                    self.fetch(value, &mut bytes, world)?;
+                    to.bytes(&bytes);
+                }
+                Field::Stack => {
+                    let mut count = [0; 8];
+                    self.fetch(value, &mut count, world)?;
+                    let mut bytes = vec![0; (u64::from_le_bytes(count) as usize).min(1 << 16) * 8];
+                    self.fetch(value + 8, &mut bytes, world)?;
+                    let frame = |b: &[u8]| b.iter().rev().fold(0, |v, byte| v << 8 | u64::from(*byte));
+                    let frames: Vec<u64> = bytes.chunks_exact(8).map(frame).collect();
+                    to.stack(&frames);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_part(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let number = stack.pop();
+        let tables = std::sync::Arc::clone(&self.tables);
+        let Some(record) = tables.records.get(number as usize) else { return Err(CallkError::Unknown) };
+        let mut writer = std::mem::take(&mut self.record);
+        let before = writer.written().len();
+        writer.part(number as u32);
+        let done = self.fields(&record.fields, stack, world, &mut writer);
+        if let Action::Printa { aggregations, .. } = &record.action {
+            for number in aggregations {
+                writer.snapshot(&self.aggregations.snapshot(*number as usize));
+            }
+        }
+        if done.is_err() {
+            writer.truncate(before);
+        } else if matches!(record.action, Action::Exit) {
+            let status = writer.written().last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            self.exit = Some(status as i32);
+        }
+        self.record = writer;
+        done
+    }
+
+    fn aggregate(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let (number, weight, value) = (stack.pop() as usize, stack.pop(), stack.pop());
+        let tables = std::sync::Arc::clone(&self.tables);
+        let Some(table) = tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
+        let mut key = Writer::default();
+        self.fields(&table.keys, stack, world, &mut key)?;
+        if !self.aggregations.add(number, key.written(), value, weight) {
+            self.drops.aggregation += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads, writes or finds an element.
+    fn dynamic(
+        &mut self,
+        service: u64,
+        stack: &mut dyn CallkStack,
+        world: &mut dyn World,
+    ) -> Result<(), Failure> {
+        let number = stack.pop();
+        let tables = std::sync::Arc::clone(&self.tables);
+        let Some(table) = tables.dynamics.get(number as usize) else { return Err(CallkError::Unknown) };
+        let mut key = Writer::default();
+        key.part(number as u32);
+        key.int(if table.thread { world.thread() } else { 0 });
+        self.fields(&table.keys, stack, world, &mut key)?;
+        let (key, size, counted) = (key.written(), table.size as usize, table.counted as usize);
+        match service {
+            d::GET => {
+                let found = self.dynamics.find(key);
+                let value = found.and_then(|slot| self.dynamics.value(slot));
+                stack.push(match (found, value) {
+                    (Some(slot), Some(_)) if table.reference => dynamics::address(slot),
+                    (_, Some(value)) => {
+                        value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+                    }
+                    _ => 0,
+                });
+                return Ok(());
+            }
+            d::REFERENCE => {
+                let address = self.dynamics.make(key, size, counted).map(dynamics::address);
+                self.drops.dynamic += u64::from(address.is_none());
+                // What is written there when there is no room is dropped by the write.
+                stack.push(address.unwrap_or(d::SCRATCH));
+                return if address.is_some() { Ok(()) } else { Err(thrown(fault::SCRATCH, 0)) };
+            }
+            _ => {}
+        }
+        let value = stack.pop();
+        if value == 0 {
+            self.dynamics.remove(key);
+            return Ok(());
+        }
+        let bytes = if !table.reference {
+            value.to_le_bytes().to_vec()
+        } else if table.string {
+            let mut text = self.text(value, world)?;
+            text.resize(size, 0);
+            text
+        } else {
+            let mut bytes = vec![0; size];
+            self.fetch(value, &mut bytes, world)?;
+            bytes
+        };
+        match self.dynamics.make(key, size, counted) {
+            Some(slot) => {
+                self.dynamics.write(slot, 0, &bytes);
+            }
+            None => self.drops.dynamic += 1,
+        }
+        Ok(())
+    }
+
+    /// Copies bytes, or a string into an array of characters.
+    fn copy(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let (is_text, size, from, to) = (stack.pop() != 0, stack.pop(), stack.pop(), stack.pop());
+        let size = usize::try_from(size)
+            .ok()
+            .filter(|size| *size <= LONGEST * 16)
+            .ok_or_else(|| bad_address(from))?;
+        let bytes = if is_text {
+            let mut text = self.text_up_to(from, size, world)?;
+            text.resize(size, 0);
+            text
+        } else {
+            let mut bytes = vec![0; size];
+            self.fetch(from, &mut bytes, world)?;
+            bytes
+        };
+        self.write(to, &bytes)
+    }
+
+    /// Copies a string to its variable.
+    fn assign(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let (from, to) = (stack.pop(), stack.pop());
+        if from == 0 {
+            stack.push(0);
+            return Ok(());
+        }
+        let mut text = self.text(from, world)?;
+        text.push(0);
+        self.write(to, &text)?;
+        stack.push(to);
+        Ok(())
+    }
+
+    /// Keeps a string until the clause ends.
+    pub(super) fn keep(&mut self, text: &[u8]) -> Result<u64, Failure> {
+        let text = text.get(..self.limits.strsize).unwrap_or(text);
+        let mut bytes = text.to_vec();
+        bytes.push(0);
+        self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
+    }
+
+    fn builtin(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let which = Builtin::from_number(stack.pop()).ok_or(CallkError::Unknown)?;
+        let value = match (which, self.fault) {
+            (Builtin::Arg0, Some(_)) => 0,
+            (Builtin::Arg1, Some(fault)) => fault.probe,
+            (Builtin::Arg2, Some(fault)) => fault.clause,
+            (Builtin::Arg3, Some(fault)) => fault.at,
+            (Builtin::Arg4, Some(fault)) => fault.kind,
+            (Builtin::Arg5, Some(fault)) => fault.address,
+            _ => match world.builtin(which) {
+                Reading::Int(value) => value,
+                Reading::Text(text) => self.keep(&text)?,
+            },
+        };
+        stack.push(value);
+        Ok(())
+    }
+
+    /// A stack, as the address of its frames behind their number.
+    pub(super) fn frames(&mut self, user: bool, most: u64, world: &mut dyn World) -> Result<u64, Failure> {
+        let frames = world.stack(user, most.min(1 << 16) as usize);
+        let mut bytes = (frames.len() as u64).to_le_bytes().to_vec();
+        frames.iter().for_each(|frame| bytes.extend_from_slice(&frame.to_le_bytes()));
+        self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
+    }
+
+    /// Functions that ask something of aggregations and speculations.
+    pub(super) fn control(&mut self, function: Function, first: u64, second: u64) -> Result<u64, Failure> {
+        match function {
+            Function::Clear => self.aggregations.clear(first as usize),
+            Function::Trunc => self.aggregations.trunc(first as usize, second as i64),
+            Function::Normalize if second == 0 => return Err(thrown(fault::DIVISION, 0)),
+            Function::Normalize => self.aggregations.normalize(first as usize, second),
+            Function::Denormalize => self.aggregations.normalize(first as usize, 1),
+            Function::Speculation => {
+                let id = self.speculations.take();
+                self.drops.unavailable += u64::from(id == 0);
+                return Ok(id);
+            }
+            Function::Commit | Function::Discard if !self.speculations.exists(first) => {
+                return Err(thrown(fault::OPERATION, 0));
+            }
+            Function::Speculate => {
+                // What is recorded from here on goes to the speculation, or nowhere.
+                self.speculating = Some(if self.speculations.is_active(first) { first } else { 0 });
+            }
+            Function::Commit => {
+                let records = self.speculations.end(first);
+                self.committed.extend(records);
+            }
+            Function::Discard => drop(self.speculations.end(first)),
+            _ => return Err(CallkError::Unknown),
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,63 @@
+//! Speculations: records that wait until they are committed or discarded.
+
+#[derive(Debug, Clone, Default)]
+struct Speculation {
+    active: bool,
+    used: usize,
+    records: Vec<(u32, Vec<u8>)>,
+}
+
+/// All speculations; they are numbered from 1.
+#[derive(Debug, Clone)]
+pub(super) struct Speculations {
+    list: Vec<Speculation>,
+    size: usize,
+}
+
+/// Most speculations, whatever `nspec` says.
+const MOST: usize = 4096;
+
+impl Speculations {
+    pub fn new(count: usize, size: usize) -> Self {
+        Self { list: vec![Speculation::default(); count.min(MOST)], size }
+    }
+
+    /// A free one; 0 if there is none.
+    pub fn take(&mut self) -> u64 {
+        let Some(free) = self.list.iter().position(|speculation| !speculation.active) else { return 0 };
+        if let Some(speculation) = self.list.get_mut(free) {
+            speculation.active = true;
+        }
+        free as u64 + 1
+    }
+
+    fn get(&mut self, id: u64) -> Option<&mut Speculation> {
+        self.list.get_mut(usize::try_from(id.checked_sub(1)?).ok()?)
+    }
+
+    /// Whether there is one of this number at all, free or not; 0 stands for none and is no error.
+    pub fn exists(&self, id: u64) -> bool {
+        id <= self.list.len() as u64
+    }
+
+    pub fn is_active(&mut self, id: u64) -> bool {
+        self.get(id).is_some_and(|speculation| speculation.active)
+    }
+
+    /// Adds a record. Whether there was room for it.
+    pub fn add(&mut self, id: u64, probe: u32, data: &[u8]) -> bool {
+        let size = self.size;
+        let Some(speculation) = self.get(id).filter(|speculation| speculation.active) else { return true };
+        if speculation.used + data.len() > size {
+            return false;
+        }
+        speculation.used += data.len();
+        speculation.records.push((probe, data.to_vec()));
+        true
+    }
+
+    /// Takes what it holds; it is free again.
+    pub fn end(&mut self, id: u64) -> Vec<(u32, Vec<u8>)> {
+        self.get(id).map(std::mem::take).unwrap_or_default().records
+    }
+}

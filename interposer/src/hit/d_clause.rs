@@ -1,0 +1,196 @@
+//! Clauses of D programs: how they begin and end, and what they see of the guest.
+
+use super::Interposer;
+use super::host::Guest;
+use crate::d::{DDrops, DFault, DLimits, Reading, Runtime, World};
+use crate::model::{Event, InsertError, Place, Point, ProgramId};
+use std::sync::Arc;
+use trapline_emu::Core;
+use trapline_rpn::services::d::{Builtin, fault};
+use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
+use trapline_trace::d::{ERROR_PART, Snapshot, Tables, Writer};
+
+/// Nanoseconds from 1970 to 2000, when the guest's clock begins.
+const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
+/// Frames that are counted for `stackdepth`.
+const DEEPEST: usize = 256;
+
+impl Guest<'_> {
+    /// Begins a clause of a D program, if the handler is one. False after `exit()`: then it does not run, unless it is one
+    /// of END or ERROR.
+    #[inline]
+    pub fn begin_clause(&mut self, lv: &mut [u64]) -> bool {
+        let Some(d) = &mut self.d else { return true };
+        let id = self.rest.provided.as_ref().map_or(0, |provided| provided.id);
+        if d.exit().is_some() && !(END..=LAST_EVENT).contains(&id) {
+            return false;
+        }
+        d.begin((self.core.icount(), self.stats.traps ^ u64::from(id) << 40), lv);
+        true
+    }
+}
+
+/// The identifier of END.
+const END: u32 = 2;
+/// The greatest identifier of a probe of the `dtrace` provider.
+const LAST_EVENT: u32 = 3;
+
+impl World for Guest<'_> {
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64> {
+        self.core.peek(address, to)
+    }
+
+    fn builtin(&mut self, which: Builtin) -> Reading {
+        let profile = self.profile.as_deref();
+        let core: &Core = self.core;
+        let name = self.rest.provided.as_ref().map(|provided| &provided.name);
+        let text = |part: Option<&Arc<str>>| {
+            Reading::Text(part.map(|part| part.as_bytes().to_vec()).unwrap_or_default())
+        };
+        Reading::Int(match which {
+            Builtin::Probeprov => return text(name.map(|name| &name.provider)),
+            Builtin::Probemod => return text(name.map(|name| &name.module)),
+            Builtin::Probefunc => return text(name.map(|name| &name.function)),
+            Builtin::Probename => return text(name.map(|name| &name.name)),
+            Builtin::Execname => {
+                let mut name = Vec::new();
+                if let Some(profile) = profile {
+                    profile.name_into(core, &mut name);
+                }
+                return Reading::Text(name);
+            }
+            Builtin::Timestamp | Builtin::Vtimestamp => core.virtual_ns(),
+            Builtin::Walltimestamp => CLOCK_BEGINS.wrapping_add(core.virtual_ns()),
+            Builtin::Icount => core.icount(),
+            Builtin::Hit => self.firing.1,
+            Builtin::Epid => u64::from(self.firing.0) + 1,
+            Builtin::Id => self.rest.provided.as_ref().map_or(0, |provided| provided.id.into()),
+            Builtin::Pid => profile.map_or(0, |profile| profile.tgid(core).into()),
+            Builtin::Tid => profile.map_or(0, |profile| profile.pid(core).into()),
+            Builtin::Uid | Builtin::Gid => profile.map_or(0, |profile| profile.uid(core).into()),
+            Builtin::Curthread => profile.map_or(0, |profile| profile.current_task(core)),
+            Builtin::Caller => self.stack(false, 2).get(1).copied().unwrap_or(0),
+            Builtin::Ucaller => self.stack(true, 2).get(1).copied().unwrap_or(0),
+            Builtin::Stackdepth => self.stack(false, DEEPEST).len() as u64,
+            Builtin::Ustackdepth => self.stack(true, DEEPEST).len() as u64,
+            Builtin::Cpu | Builtin::Ipl | Builtin::Errno | Builtin::Ppid => 0,
+            argument => {
+                let number = argument.number().saturating_sub(Builtin::Arg0.number()) as u8;
+                self.argument(Argument::Number(number)).unwrap_or(0)
+            }
+        })
+    }
+
+    fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
+        // The run itself begins and ends in no code.
+        if self.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT) {
+            return Vec::new();
+        }
+        let profile = self.profile.as_deref();
+        if user {
+            let frames = self.unwinder.user_stack(self.core, profile, self.at_call, most);
+            return frames.iter().map(|frame| frame.ip).collect();
+        }
+        let frames = self.unwinder.kernel_stack(self.core, profile, self.at_call, most);
+        frames.iter().map(|frame| frame.ip).collect()
+    }
+
+    fn thread(&mut self) -> u64 {
+        self.profile.as_deref().map_or(0, |profile| profile.current_task(self.core))
+    }
+}
+
+/// What DTrace calls the exception that has ended a clause.
+fn fault_of(code: u64, parm1: u64) -> (u64, u64) {
+    match exception::lowest(code) {
+        exception::INVALID_ADDR => (fault::ADDRESS.into(), parm1),
+        exception::DIVIDE_BY_ZERO => (fault::DIVISION.into(), 0),
+        exception::USER_EX => (code >> 16 & 0xffff, parm1),
+        _ => (fault::OPERATION.into(), 0),
+    }
+}
+
+impl Interposer {
+    /// Adds a D program, whose clauses are the program's probe points in program order: the major code of each is the
+    /// number of its clause.
+    ///
+    /// # Errors
+    /// As [`Interposer::insert`].
+    pub fn insert_d(
+        &mut self,
+        core: &mut Core,
+        name: &str,
+        (program, points): (&LinkedProgram, Vec<Point>),
+        tables: Arc<Tables>,
+        limits: DLimits,
+    ) -> Result<ProgramId, InsertError> {
+        let id = self.insert(core, name, program, points)?;
+        if let Some(program) = self.inserted.programs.get_mut(id.0) {
+            program.d = Some(Box::new(Runtime::new(tables, limits)));
+        }
+        Ok(id)
+    }
+
+    /// The run begins or ends: runs the clauses of D programs that wait for it, in program order.
+    pub fn fire(&mut self, core: &mut Core, event: Event) {
+        let is_meant = |place: &Place| matches!(place, Place::Event(own) if *own == event);
+        let probes = (0u32..).zip(&self.inserted.probes).filter(|(_, probe)| is_meant(&probe.place));
+        let numbers: Vec<u32> = probes.map(|(number, _)| number).collect();
+        for number in numbers {
+            self.hit_without_site(core, number, None, None);
+        }
+    }
+
+    /// A clause of a D program has run. `at` is the instruction pointer, and whether an instruction waits for it.
+    #[cold]
+    pub(super) fn end_clause(&mut self, core: &mut Core, index: u32, at: (u64, bool), outcome: &Outcome) {
+        let Some(probe) = self.inserted.probes.get(index as usize) else { return };
+        let (number, in_error) = (probe.program as usize, matches!(probe.place, Place::Event(Event::Error)));
+        let (clause, id) = (probe.major, probe.rest.provided.as_ref().map_or(0, |provided| provided.id));
+        let thrown = self.runner.vm.unhandled();
+        let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) else { return };
+        if outcome.termination == Termination::Exception {
+            let (kind, address) = fault_of(thrown.code, thrown.parm1);
+            let fault =
+                DFault { probe: id.into(), clause: clause.into(), at: thrown.at.into(), kind, address };
+            d.fail(fault);
+            let mut error = Writer::default();
+            error.part(ERROR_PART);
+            [fault.kind, fault.address, fault.clause, fault.probe]
+                .into_iter()
+                .for_each(|value| error.int(value));
+            self.record_clause(core, (index, at.0), error.written(), outcome);
+            if !in_error {
+                self.fire(core, Event::Error);
+            }
+            if let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) {
+                d.recovered();
+            }
+        } else if outcome.recorded() {
+            for (probe, data) in d.take_records(index) {
+                self.record_clause(core, (probe, at.0), &data, outcome);
+            }
+        }
+        let exit = self.inserted.programs.get(number).and_then(|program| program.d.as_ref()?.exit());
+        if exit.is_some() && self.stops.by.is_none() {
+            self.stop_here(core, index, at.1);
+        }
+    }
+
+    /// The aggregations of a D program as they are now, by number.
+    pub fn aggregations(&self, id: ProgramId) -> Vec<Snapshot> {
+        let d = self.inserted.programs.get(id.0).and_then(|program| program.d.as_ref());
+        d.map(|d| d.snapshots()).unwrap_or_default()
+    }
+
+    /// What a D program has dropped.
+    pub fn d_drops(&self, id: ProgramId) -> DDrops {
+        let d = self.inserted.programs.get(id.0).and_then(|program| program.d.as_ref());
+        d.map(|d| d.drops()).unwrap_or_default()
+    }
+
+    /// The status that a D program has given to `exit()`.
+    pub fn d_exit(&self, id: ProgramId) -> Option<i32> {
+        self.inserted.programs.get(id.0)?.d.as_ref()?.exit()
+    }
+}

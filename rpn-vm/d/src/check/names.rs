@@ -1,0 +1,229 @@
+//! Names: variables, built-in ones, enumerators, inlines, symbols of the guest; translators.
+
+use super::Checker;
+use crate::ast::{Expr, TypeName};
+use crate::error::{Pos, Result};
+use crate::node::{Node, NodeKind, Service};
+use crate::scope::{InlineName, Owner, Variable};
+use crate::types::TypeId;
+use std::collections::BTreeMap;
+use trapline_rpn::services::d::{self, Builtin, Function};
+
+/// Most inlines and translators that one may use the other of.
+const DEEPEST: usize = 32;
+
+/// Names of faults, as ERROR's `arg4` has them.
+const FAULTS: &[(&str, u64)] = &[
+    ("DTRACEFLT_UNKNOWN", 0),
+    ("DTRACEFLT_BADADDR", 1),
+    ("DTRACEFLT_BADALIGN", 2),
+    ("DTRACEFLT_ILLOP", 3),
+    ("DTRACEFLT_DIVZERO", 4),
+    ("DTRACEFLT_NOSCRATCH", 5),
+    ("DTRACEFLT_KPRIV", 6),
+    ("DTRACEFLT_UPRIV", 7),
+    ("DTRACEFLT_TUPOFLOW", 8),
+    ("DTRACEFLT_BADSTACK", 9),
+    ("DTRACEFLT_BADSIZE", 10),
+    ("DTRACEFLT_BADINDEX", 11),
+];
+
+/// The C type of a built-in variable.
+fn builtin_type(builtin: Builtin) -> &'static str {
+    match builtin {
+        Builtin::Execname
+        | Builtin::Probefunc
+        | Builtin::Probemod
+        | Builtin::Probename
+        | Builtin::Probeprov => "string",
+        Builtin::Caller | Builtin::Ucaller => "uintptr_t",
+        Builtin::Cpu => "processorid_t",
+        Builtin::Epid | Builtin::Id | Builtin::Ipl => "uint_t",
+        Builtin::Errno => "int",
+        Builtin::Gid => "gid_t",
+        Builtin::Uid => "uid_t",
+        Builtin::Pid | Builtin::Ppid => "pid_t",
+        Builtin::Tid => "id_t",
+        Builtin::Stackdepth | Builtin::Ustackdepth => "uint32_t",
+        Builtin::Timestamp | Builtin::Vtimestamp => "uint64_t",
+        Builtin::Icount | Builtin::Hit => "uint64_t",
+        _ => "int64_t",
+    }
+}
+
+impl Checker<'_> {
+    /// Whether a name is that of a built-in variable or a function.
+    pub fn is_reserved(&self, name: &str) -> bool {
+        Builtin::from_name(name).is_some()
+            || Self::is_action(name)
+            || Self::is_function(name)
+            || matches!(name, "args" | "uregs" | "curpsinfo" | "curlwpsinfo" | "curcpu" | "fds" | "NULL")
+    }
+
+    /// A plain name.
+    pub(super) fn name(&mut self, name: &str, pos: Pos) -> Result<Node> {
+        if let Some(node) = self.scope.bound.last().and_then(|bound| bound.get(name)) {
+            return Ok(node.clone());
+        }
+        if let Some(variable) = self.scope.globals.get(name).cloned() {
+            if variable.keys.is_some() {
+                return Err(self.not_scalar(name, pos));
+            }
+            return Ok(self.load(&variable, Vec::new(), pos));
+        }
+        if let Some((value, ty)) = self.scope.enumerators.get(name) {
+            return Ok(Node::new(pos, *ty, NodeKind::Const(*value as u64)));
+        }
+        if let Some(inline) = self.scope.inlines.get(name).cloned() {
+            if !inline.parameters.is_empty() {
+                return Err(self.not_scalar(name, pos));
+            }
+            return self.expand_inline(&inline, Vec::new(), pos);
+        }
+        self.builtin(name, pos)
+    }
+
+    fn builtin(&mut self, name: &str, pos: Pos) -> Result<Node> {
+        if name == "NULL" {
+            return Ok(self.int(pos, 0));
+        }
+        if name == "args" || name == "uregs" || name == "fds" {
+            let sentence = format!("array '{name}' may not be referenced as scalar");
+            return Err(pos.error("D_IDENT_BADREF", sentence));
+        }
+        if name.contains('`') {
+            let symbol = name.rsplit('`').next().unwrap_or_default();
+            let shown = if symbol.is_empty() { "`" } else { name };
+            return Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {shown}: Unknown symbol name")));
+        }
+        if let Some((_, value)) = FAULTS.iter().find(|(fault, _)| *fault == name) {
+            return Ok(self.int(pos, *value));
+        }
+        if name == "ppid" {
+            return Err(
+                pos.error("D_UNSUPPORTED", "ppid is not there yet: no profile of a guest tells parents")
+            );
+        }
+        if let Some(builtin) = Builtin::from_name(name) {
+            let ty = self.types.builtin(builtin_type(builtin));
+            let service = Service { number: d::BUILTIN, operand: Some(builtin.number()), gives: true };
+            return Ok(Self::service(pos, ty, service, Vec::new()));
+        }
+        if matches!(name, "curpsinfo" | "curlwpsinfo" | "curcpu") {
+            let sentence =
+                format!("{name} needs types of the guest's kernel, which D programs do not have yet");
+            return Err(pos.error("D_UNSUPPORTED", sentence));
+        }
+        if Self::is_action(name) || Self::is_function(name) {
+            let sentence = format!("function '{name}' may not be referenced as scalar");
+            return Err(pos.error("D_IDENT_BADREF", sentence));
+        }
+        Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name")))
+    }
+
+    /// `self->name` and `this->name`.
+    pub(super) fn scoped(&mut self, thread: bool, name: &str, pos: Pos) -> Result<Node> {
+        let (owner, word) = if thread { (Owner::Thread, "self") } else { (Owner::Clause, "this") };
+        let Some(variable) = self.scope.owned(owner).get(name).cloned() else {
+            let sentence = format!("{word}->{name} has not yet been declared or assigned");
+            return Err(pos.error("D_VAR_UNDEF", sentence));
+        };
+        if variable.keys.is_some() {
+            return Err(self.not_scalar(&format!("{word}->{name}"), pos));
+        }
+        Ok(self.load(&variable, Vec::new(), pos))
+    }
+
+    /// The value of a variable or an element.
+    pub(super) fn load(&mut self, variable: &Variable, keys: Vec<Node>, pos: Pos) -> Node {
+        let uintptr = self.types.builtin("uintptr_t");
+        let place = variable.place(keys, |at| Node::new(pos, uintptr, NodeKind::Const(at)));
+        let alloca = variable.alloca == Some(true);
+        Node { pos, ty: variable.ty, kind: NodeKind::Load(place), alloca }
+    }
+
+    /// What stands for an inline.
+    pub fn expand_inline(&mut self, inline: &InlineName, arguments: Vec<Node>, pos: Pos) -> Result<Node> {
+        let names = inline.parameters.iter().map(|(name, _)| name.clone().unwrap_or_default());
+        self.bind(names.zip(arguments).collect(), pos)?;
+        let node = self.expr(&inline.value);
+        self.scope.bound.pop();
+        self.convert_assigned(node?, inline.ty, "=", pos)
+    }
+
+    /// Gives names to nodes until they are popped from `bound`.
+    fn bind(&mut self, names: BTreeMap<String, Node>, pos: Pos) -> Result<()> {
+        if self.scope.bound.len() >= DEEPEST {
+            let sentence = format!("inlines and translators use each other more than {DEEPEST} deep");
+            return Err(pos.error("D_SYNTAX", sentence));
+        }
+        self.scope.bound.push(names);
+        Ok(())
+    }
+
+    /// `xlate < type > (expression)`.
+    pub(super) fn xlate(&mut self, ty: &TypeName, operand: &Expr, pos: Pos) -> Result<Node> {
+        let wanted = self.type_name(ty)?;
+        let input = self.expr(operand)?;
+        let output = match self.types.target(wanted) {
+            Some(to) if self.types.is_pointer(wanted) => to,
+            _ => wanted,
+        };
+        let resolved = self.types.resolve(output);
+        let same = |one: TypeId, other: TypeId, types: &crate::types::Types| {
+            types.resolve(one) == types.resolve(other)
+                || types.name(types.resolve(one)) == types.name(types.resolve(other))
+        };
+        let found = self.scope.translators.iter().position(|translator| {
+            self.types.resolve(translator.output) == resolved && same(translator.input, input.ty, self.types)
+        });
+        let Some(translator) = found else {
+            let sentence = format!(
+                "cannot translate from \"{}\" to \"{}\"",
+                self.types.name(input.ty),
+                self.types.name(output)
+            );
+            return Err(pos.error("D_XLATE_NONE", sentence));
+        };
+        Ok(Node::new(pos, wanted, NodeKind::Translated { translator, input: input.into() }))
+    }
+
+    /// A member of what a translator makes.
+    pub(super) fn translated(&mut self, number: usize, input: &Node, member: &str, pos: Pos) -> Result<Node> {
+        let Some(translator) = self.scope.translators.get(number).cloned() else {
+            return Err(pos.error("D_XLATE_NONE", "there is no such translator"));
+        };
+        let Some(found) = self.types.member(translator.output, member) else {
+            let sentence = format!("{member} is not a member of {}", self.types.name(translator.output));
+            return Err(pos.error("D_TYPE_MEMBER", sentence));
+        };
+        let Some((_, value)) = translator.members.iter().find(|(name, _)| name == member) else {
+            let sentence = format!("translator does not define conversion for member: {member}");
+            return Err(pos.error("D_XLATE_MEMB", sentence));
+        };
+        let typed = Node { ty: translator.input, ..input.clone() };
+        self.bind(BTreeMap::from([(translator.name.clone(), typed)]), pos)?;
+        let node = self.expr(value);
+        self.scope.bound.pop();
+        self.convert_assigned(node?, found.ty, "=", pos)
+    }
+
+    /// Checks a member of a translator that has just been declared.
+    pub fn check_translator_member(&mut self, number: usize, member: &str, pos: Pos) -> Result<()> {
+        let Some(translator) = self.scope.translators.get(number) else { return Ok(()) };
+        let input = Node::new(pos, translator.input, NodeKind::Const(0));
+        self.translated(number, &input, member, pos).map(|_| ())
+    }
+
+    /// A call of one of D's functions with the arguments given.
+    pub(super) fn function_node(
+        &self,
+        pos: Pos,
+        ty: TypeId,
+        function: Function,
+        arguments: Vec<Node>,
+    ) -> Node {
+        let service = Service { number: d::CALL, operand: Some(function.number()), gives: true };
+        Self::service(pos, ty, service, arguments)
+    }
+}

@@ -1,0 +1,233 @@
+//! The way of a text: tokens, syntax tree, types, instructions, verifier.
+
+use crate::ast::Item;
+use crate::check::Checker;
+use crate::error::{Error, Pos, Result};
+use crate::generate::Code;
+use crate::node::{Node, Step};
+use crate::options::Options;
+use crate::parse::{Reading, parse};
+use crate::pragma::Pragma;
+use crate::scope::{CLAUSE_SLOTS, Scope};
+use crate::types::{Model, Types};
+use std::cell::Cell;
+use std::sync::Arc;
+use trapline_rpn::{Limits, Unverified, Verified, Width, verify};
+use trapline_trace::d::Tables;
+
+/// A clause that has been compiled.
+#[derive(Debug, Clone)]
+pub struct CompiledClause {
+    /// The probe descriptions as written, macro variables replaced.
+    pub descriptions: Vec<String>,
+    /// Where the clause begins.
+    pub line: u32,
+    /// The text that it is of, by number.
+    pub text: usize,
+    /// Its code.
+    pub handler: Arc<Verified>,
+    /// The line of each instruction.
+    pub lines: Box<[u32]>,
+}
+
+/// A program that has been compiled.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// The clauses in program order.
+    pub clauses: Vec<CompiledClause>,
+    /// What it needs to run and to be shown.
+    pub tables: Tables,
+    /// Options, with those that the texts have set.
+    pub options: Options,
+    /// Local variables of the virtual machine.
+    pub slots: u32,
+}
+
+/// Gives the value of a macro variable of its own, such as `target` or `pid`.
+pub type MacroVariable<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
+
+/// A clause whose types are known.
+struct Checked {
+    descriptions: Vec<String>,
+    pos: Pos,
+    text: usize,
+    predicate: Option<Node>,
+    steps: Vec<Step>,
+}
+
+/// Compiles the texts of one program, which share their names.
+pub struct Compiler {
+    types: Types,
+    scope: Scope,
+    options: Options,
+    clauses: Vec<Checked>,
+    texts: usize,
+}
+
+impl Compiler {
+    /// A program without a text. `model` says how wide the guest's `long` and pointers are.
+    #[must_use]
+    pub fn new(model: Model, options: Options) -> Self {
+        let (types, scope) = (Types::new(model), Scope::default());
+        Self { types, scope, options, clauses: Vec::new(), texts: 0 }
+    }
+
+    /// The options so far.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Adds a text. `arguments` are what `$0`, `$1` and so on stand for.
+    ///
+    /// # Errors
+    /// The first thing in it that is not D.
+    pub fn add(&mut self, text: &[u8], arguments: &[Vec<u8>], variable: MacroVariable<'_>) -> Result<()> {
+        let used = Cell::new(0usize);
+        let defaults = self.options.flag("defaultargs") || has_option(text, "defaultargs");
+        let macros = |name: &str| -> Option<Vec<u8>> {
+            let Ok(number) = name.parse::<usize>() else { return variable(name) };
+            used.set(used.get().max(number));
+            arguments.get(number).cloned().or_else(|| defaults.then(Vec::new))
+        };
+        let reading = Reading {
+            macros: &macros,
+            types: self.types.typedefs().map(str::to_owned).collect(),
+            descriptions_first: self.options.flag("pspec") || has_option(text, "pspec"),
+        };
+        let parsed = parse(text, reading);
+        for (pos, pragma) in &parsed.pragmas {
+            self.pragma(pragma, *pos)?;
+        }
+        self.types.strsize = self.options.number("strsize").max(1);
+        if parsed.script.items.is_empty() && parsed.error.is_none() && !self.options.flag("empty") {
+            return Err(parsed.end.error("D_EMPTY", "empty D program translation unit"));
+        }
+        for item in &parsed.script.items {
+            self.item(item, &macros)?;
+        }
+        if let Some(error) = parsed.error {
+            return Err(error);
+        }
+        if let Some(unused) = arguments.get(used.get() + 1..).and_then(<[Vec<u8>]>::first)
+            && !self.options.flag("argref")
+        {
+            let shown = String::from_utf8_lossy(unused);
+            let sentence = format!("extraneous argument '{shown}' (${} is the last referenced)", used.get());
+            return Err(parsed.end.error("D_MACRO_UNUSED", sentence));
+        }
+        self.texts += 1;
+        Ok(())
+    }
+
+    fn pragma(&mut self, pragma: &Pragma, pos: Pos) -> Result<()> {
+        let Pragma::Option { name, value } = pragma else { return Ok(()) };
+        self.options.set(name, value.as_deref()).map_err(|error| {
+            let to = value.as_ref().map(|value| format!(" to '{value}'")).unwrap_or_default();
+            pos.error("D_PRAG_OPTSET", format!("failed to set option '{name}'{to}: {error}"))
+        })
+    }
+
+    fn item(&mut self, item: &Item, macros: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<()> {
+        let text = self.texts;
+        let mut checker = Checker::new(&mut self.types, &mut self.scope, &self.options);
+        match item {
+            Item::Declaration(declaration) => checker.declaration(declaration),
+            Item::Inline(inline) => checker.inline(inline),
+            Item::Translator(translator) => checker.translator(translator),
+            Item::Clause(clause) => {
+                let descriptions: Result<Vec<String>> =
+                    clause.descriptions.iter().map(|text| expanded(text, macros, clause.pos)).collect();
+                let (predicate, steps) = checker.clause(clause)?;
+                let (descriptions, pos) = (descriptions?, clause.pos);
+                self.clauses.push(Checked { descriptions, pos, text, predicate, steps });
+                Ok(())
+            }
+        }
+    }
+
+    /// Generates and verifies the code of all clauses.
+    ///
+    /// # Errors
+    /// A clause that is too long.
+    pub fn finish(self) -> Result<Compiled> {
+        let Self { types, mut scope, options, clauses, .. } = self;
+        let slots = scope.slots + scope.clause_slots;
+        scope.tables.clause_slots = (scope.slots, scope.clause_slots);
+        let mut compiled = Vec::new();
+        for clause in clauses {
+            let mut code = Code::new(&types, (CLAUSE_SLOTS, scope.slots));
+            code.clause(clause.predicate.as_ref(), &clause.steps, clause.pos)?;
+            let limits = Limits {
+                width: Width::W64,
+                logmax: 0,
+                jmpmax: 65_535,
+                vars: slots,
+                gvars: 0,
+                excpt_mask: 0xffff,
+                kernel: true,
+                excpt_log: 0,
+                autostacktrace: false,
+            };
+            let unverified = Unverified { code: code.code, routines: vec![0], limits };
+            let handler = verify(unverified).map_err(|error| {
+                clause.pos.error("D_VERIFY", format!("the clause's code cannot run: {error}"))
+            })?;
+            compiled.push(CompiledClause {
+                descriptions: clause.descriptions,
+                line: clause.pos.line,
+                text: clause.text,
+                handler: Arc::new(handler),
+                lines: code.lines.into(),
+            });
+        }
+        Ok(Compiled { clauses: compiled, tables: scope.tables, options, slots })
+    }
+}
+
+/// Whether a text sets an option by a directive. Some options say how the text itself is read.
+fn has_option(text: &[u8], name: &str) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.lines().any(|line| {
+        let mut words = line.trim_start().trim_start_matches('#').split_whitespace();
+        line.trim_start().starts_with('#')
+            && words.next() == Some("pragma")
+            && words.next() == Some("D")
+            && words.next() == Some("option")
+            && words.next() == Some(name)
+    })
+}
+
+/// A probe description with its macro variables replaced.
+fn expanded(text: &str, macros: &dyn Fn(&str) -> Option<Vec<u8>>, pos: Pos) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let after = after.strip_prefix('$').unwrap_or(after);
+        let length = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
+        let (name, tail) = after.split_at(length);
+        // `pid$target` is the provider's own affair.
+        if name == "target" {
+            out.push_str("$target");
+        } else {
+            let value = macros(name).ok_or_else(|| {
+                pos.error("D_MACRO_UNDEF", format!("macro argument ${name} is not defined"))
+            })?;
+            out.push_str(&String::from_utf8_lossy(&value));
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Compiles one text without arguments, for LP64.
+///
+/// # Errors
+/// The first thing in it that is not D.
+pub fn compile(text: &str) -> std::result::Result<Compiled, Error> {
+    let mut compiler = Compiler::new(Model::Lp64, Options::default());
+    compiler.add(text.as_bytes(), &[b"d".to_vec()], &|_| None)?;
+    compiler.finish()
+}

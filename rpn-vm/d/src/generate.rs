@@ -1,0 +1,595 @@
+//! From typed expressions to instructions of the virtual machine.
+//!
+//! The words of a D program are 64 bits on every guest. A value on the stack is extended to 64 bits as its type asks, so
+//! a conversion costs only where bits go. What the machine has no instruction for is a service.
+
+use crate::error::{Pos, Result};
+use crate::node::{Node, NodeKind, Place, Service, Step};
+use crate::types::{TypeId, Types};
+use trapline_rpn::services::d;
+use trapline_rpn::{Insn, Op};
+
+/// Instructions that a clause may have: a run may take no more.
+const LONGEST: usize = 60_000;
+
+/// Code of one clause, with the line of each instruction.
+pub(crate) struct Code<'t> {
+    types: &'t Types,
+    pub code: Vec<Insn>,
+    pub lines: Vec<u32>,
+    line: u32,
+    /// Where local variables of a clause begin.
+    pub clause_slots: (u32, u32),
+}
+
+/// A jump whose target is not known yet.
+struct Jump(usize);
+
+impl<'t> Code<'t> {
+    /// `slots` says where the clause's own variables are numbered from: as the scope has them, and as they lie.
+    pub fn new(types: &'t Types, clause_slots: (u32, u32)) -> Self {
+        Self { types, code: Vec::new(), lines: Vec::new(), line: 0, clause_slots }
+    }
+
+    fn emit(&mut self, op: Op, arg: u64) {
+        self.code.push(Insn { op, arg });
+        self.lines.push(self.line);
+    }
+
+    fn push(&mut self, value: u64) {
+        self.emit(Op::Push, value);
+    }
+
+    fn slot(&self, slot: u32) -> u64 {
+        let (from, to) = self.clause_slots;
+        u64::from(if slot >= from { slot - from + to } else { slot })
+    }
+
+    fn jump(&mut self, op: Op) -> Jump {
+        self.emit(op, 0);
+        Jump(self.code.len() - 1)
+    }
+
+    fn land(&mut self, jump: Jump) {
+        let here = self.code.len() as u64;
+        if let Some(insn) = self.code.get_mut(jump.0) {
+            insn.arg = here;
+        }
+    }
+
+    fn call(&mut self, service: u64) {
+        self.push(service);
+        self.emit(Op::Callk, 0);
+    }
+
+    fn drop(&mut self) {
+        self.emit(Op::Ros, 1);
+    }
+
+    /// A whole clause.
+    pub fn clause(&mut self, predicate: Option<&Node>, steps: &[Step], pos: Pos) -> Result<()> {
+        self.line = pos.line;
+        if let Some(predicate) = predicate {
+            self.value(predicate);
+            let holds = self.jump(Op::Jnz);
+            self.emit(Op::Abort, 0);
+            self.land(holds);
+            self.drop();
+        }
+        self.steps(steps);
+        self.emit(Op::Exit, 0);
+        if self.code.len() > LONGEST {
+            let sentence =
+                format!("the clause needs {} instructions, and {LONGEST} are the most", self.code.len());
+            return Err(pos.error("D_PROG_LARGE", sentence));
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Evaluate(node) => self.evaluate(node),
+                Step::If { condition, then, otherwise } => {
+                    self.value(condition);
+                    let no = self.jump(Op::Jz);
+                    self.drop();
+                    self.steps(then);
+                    let end = self.jump(Op::Jmp);
+                    self.land(no);
+                    self.drop();
+                    self.steps(otherwise);
+                    self.land(end);
+                }
+            }
+        }
+        // A jump to the end must have an instruction there.
+        self.emit(Op::Nop, 0);
+    }
+
+    /// Evaluates for what it does.
+    fn evaluate(&mut self, node: &Node) {
+        self.line = node.pos.line;
+        match &node.kind {
+            NodeKind::Assign { place, value } => self.assign(place, value, node.ty, false),
+            NodeKind::Service { service, arguments } => {
+                self.service(*service, arguments);
+                if service.gives {
+                    self.drop();
+                }
+            }
+            NodeKind::Const(_)
+            | NodeKind::Text(_)
+            | NodeKind::Translated { .. } => {}
+            NodeKind::Comma(left, right) => {
+                self.evaluate(left);
+                self.evaluate(right);
+            }
+            _ => {
+                self.value(node);
+                self.drop();
+            }
+        }
+    }
+
+    fn service(&mut self, service: Service, arguments: &[Node]) {
+        for argument in arguments {
+            self.value(argument);
+        }
+        if let Some(operand) = service.operand {
+            self.push(operand);
+        }
+        self.call(service.number);
+    }
+
+    /// Pushes the value of an expression.
+    pub fn value(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::Const(value) | NodeKind::Text(value) => self.push(*value),
+            NodeKind::Load(place) => self.load(place, node.ty),
+            NodeKind::Assign { place, value } => self.assign(place, value, node.ty, true),
+            NodeKind::Update { place, op, value, after } => self.update(place, (op, *after), value, node.ty),
+            NodeKind::Unary(op, operand) => {
+                self.value(operand);
+                self.emit(Op::Neg, 0);
+                if *op == "-" {
+                    self.push(1);
+                    self.emit(Op::Add, 0);
+                }
+            }
+            NodeKind::Binary(op, left, right) => {
+                self.value(left);
+                self.value(right);
+                self.arithmetic(op, node.ty);
+            }
+            NodeKind::Compare(op, left, right) => self.compare(op, left, right),
+            NodeKind::Not(operand) => {
+                self.value(operand);
+                self.truth(Op::Jz);
+            }
+            NodeKind::And(left, right) => self.short(Op::Jz, left, right),
+            NodeKind::Or(left, right) => self.short(Op::Jnz, left, right),
+            NodeKind::Xor(left, right) => {
+                self.value(left);
+                self.truth(Op::Jnz);
+                self.value(right);
+                self.truth(Op::Jnz);
+                self.emit(Op::Xor, 0);
+            }
+            NodeKind::Conditional(condition, yes, no) => {
+                self.value(condition);
+                let otherwise = self.jump(Op::Jz);
+                self.drop();
+                self.value(yes);
+                let end = self.jump(Op::Jmp);
+                self.land(otherwise);
+                self.drop();
+                self.value(no);
+                self.land(end);
+                self.emit(Op::Nop, 0);
+            }
+            NodeKind::Comma(left, right) => {
+                self.evaluate(left);
+                self.value(right);
+            }
+            NodeKind::Convert(operand) => {
+                self.value(operand);
+                self.cut(node.ty);
+            }
+            NodeKind::Service { service, arguments } => {
+                self.service(*service, arguments);
+                if !service.gives {
+                    self.push(0);
+                }
+            }
+            NodeKind::Translated { .. } => self.push(0),
+        }
+    }
+
+    /// Replaces the top by 1 if the jump is taken on it, else by 0.
+    fn truth(&mut self, taken: Op) {
+        let yes = self.jump(taken);
+        self.drop();
+        self.push(0);
+        let end = self.jump(Op::Jmp);
+        self.land(yes);
+        self.drop();
+        self.push(1);
+        self.land(end);
+        self.emit(Op::Nop, 0);
+    }
+
+    /// `&&` and `||`: the right side is evaluated unless the jump is taken on the left one.
+    fn short(&mut self, decided: Op, left: &Node, right: &Node) {
+        self.value(left);
+        let end = self.jump(decided);
+        self.drop();
+        self.value(right);
+        self.land(end);
+        self.truth(Op::Jnz);
+    }
+
+    /// Cuts the top to a type and extends it.
+    fn cut(&mut self, ty: TypeId) {
+        match self.types.int(ty) {
+            (8.., _) | (0, _) => {}
+            (size, true) => self.emit(Op::PblN, size * 8),
+            (size, false) => {
+                self.push((1 << (size * 8)) - 1);
+                self.emit(Op::And, 0);
+            }
+        }
+    }
+
+    /// An operator on the two top elements, in a type.
+    fn arithmetic(&mut self, op: &str, ty: TypeId) {
+        let signed = self.types.int(ty).1;
+        match op {
+            "+" => self.emit(Op::Add, 0),
+            "-" => {
+                self.emit(Op::Xchg, 0);
+                self.emit(Op::Sub, 0);
+            }
+            "*" => self.emit(Op::Mul, 0),
+            "&" => self.emit(Op::And, 0),
+            "|" => self.emit(Op::Or, 0),
+            "^" => self.emit(Op::Xor, 0),
+            "/" | "%" => {
+                // The divisor is on top; the quotient comes to lie on the remainder.
+                self.emit(if signed { Op::Idiv } else { Op::Div }, 0);
+                if op == "/" {
+                    self.emit(Op::Xchg, 0);
+                }
+                self.drop();
+            }
+            "<<" => {
+                self.push(63);
+                self.emit(Op::And, 0);
+                self.emit(Op::Xchg, 0);
+                self.emit(Op::Shl, 0);
+            }
+            _ => self.shift_right(signed),
+        }
+    }
+
+    /// Whether a value is extended as its type asks, so that two of less than 64 bits can be compared by a difference.
+    fn is_exact(node: &Node) -> bool {
+        match &node.kind {
+            NodeKind::Load(_) | NodeKind::Convert(_) => true,
+            NodeKind::Const(value) => i32::try_from(*value as i64).is_ok(),
+            _ => false,
+        }
+    }
+
+    fn shift_right(&mut self, signed: bool) {
+        self.push(63);
+        self.emit(Op::And, 0);
+        if !signed {
+            self.emit(Op::Xchg, 0);
+            self.emit(Op::Shr, 0);
+            return;
+        }
+        // value count: the sign goes to bit 63 - count, and is spread from there.
+        self.emit(Op::DupN, 1);
+        self.emit(Op::PushTspN, (-2i64) as u64);
+        self.emit(Op::Shr, 0);
+        self.emit(Op::Xchg, 0);
+        self.push(64);
+        self.emit(Op::Sub, 0);
+        self.emit(Op::Pbl, 0);
+        self.emit(Op::Xchg, 0);
+        self.drop();
+    }
+
+    fn compare(&mut self, op: &str, left: &Node, right: &Node) {
+        let (size, signed) = self.types.int(left.ty);
+        if matches!(op, "==" | "!=") {
+            self.value(left);
+            if right.constant() != Some(0) {
+                self.value(right);
+                self.emit(Op::Sub, 0);
+            }
+            self.truth(if op == "==" { Op::Jz } else { Op::Jnz });
+            return;
+        }
+        if size < 8 && Self::is_exact(left) && Self::is_exact(right) || signed && right.constant() == Some(0)
+        {
+            self.value(left);
+            if right.constant() != Some(0) {
+                self.value(right);
+                self.emit(Op::Xchg, 0);
+                self.emit(Op::Sub, 0);
+            }
+            self.truth(match op {
+                "<" => Op::Jlt,
+                "<=" => Op::Jle,
+                ">" => Op::Jgt,
+                _ => Op::Jge,
+            });
+            return;
+        }
+        let (first, second) = if matches!(op, "<" | ">=") { (left, right) } else { (right, left) };
+        self.value(first);
+        self.value(second);
+        self.call(if signed { d::LESS } else { d::BELOW });
+        if matches!(op, "<=" | ">=") {
+            self.push(1);
+            self.emit(Op::Xor, 0);
+        }
+    }
+
+    /// The address of a place in memory.
+    fn address(&mut self, place: &Place) {
+        match place {
+            Place::Memory { address, .. } => self.target(address),
+            Place::Dynamic { number, keys } => {
+                self.keys(keys);
+                self.push(u64::from(*number));
+                self.call(d::REFERENCE);
+            }
+            Place::Slot(slot) | Place::Text { slot, .. } => self.emit(Op::PushLvN, self.slot(*slot)),
+        }
+    }
+
+    /// An address that is written to: of an element that is not there, it is made.
+    fn target(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::Load(place @ Place::Dynamic { .. }) if self.types.by_reference(node.ty) => {
+                self.address(place)
+            }
+            NodeKind::Load(Place::Memory { address, .. }) if self.types.by_reference(node.ty) => {
+                self.target(address)
+            }
+            NodeKind::Binary("+", left, right) => {
+                self.target(left);
+                self.value(right);
+                self.emit(Op::Add, 0);
+            }
+            _ => self.value(node),
+        }
+    }
+
+    fn keys(&mut self, keys: &[Node]) {
+        for key in keys {
+            self.value(key);
+        }
+    }
+
+    /// Bytes that a value has in memory.
+    fn width(&self, ty: TypeId) -> u64 {
+        self.types.size(ty).clamp(1, 8)
+    }
+
+    /// The value at the address on top.
+    fn fetch(&mut self, ty: TypeId) {
+        let width = self.width(ty);
+        self.emit(
+            match width {
+                1 => Op::PushMem8,
+                2 => Op::PushMem16,
+                4 => Op::PushMem32,
+                _ => Op::PushMem64,
+            },
+            0,
+        );
+        if self.types.int(ty).1 && width < 8 {
+            self.emit(Op::PblN, width * 8);
+        }
+    }
+
+    fn load(&mut self, place: &Place, ty: TypeId) {
+        match place {
+            Place::Slot(slot) | Place::Text { slot, .. } => self.emit(Op::PushLvN, self.slot(*slot)),
+            Place::Dynamic { number, keys } => {
+                self.keys(keys);
+                self.push(u64::from(*number));
+                self.call(d::GET);
+            }
+            Place::Memory { address, .. } if self.types.by_reference(ty) => self.value(address),
+            Place::Memory { address, bits } => {
+                self.value(address);
+                match bits {
+                    None => self.fetch(ty),
+                    Some(bits) => self.fetch_bits(*bits, ty),
+                }
+            }
+        }
+    }
+
+    fn mask(count: u8) -> u64 {
+        if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+    }
+
+    fn fetch_bits(&mut self, (first, count): (u8, u8), ty: TypeId) {
+        self.unit(ty);
+        self.emit(Op::ShrN, first.into());
+        self.push(Self::mask(count));
+        self.emit(Op::And, 0);
+        if self.types.int(ty).1 && count < 64 {
+            self.emit(Op::PblN, count.into());
+        }
+    }
+
+    /// The unit that holds a bit-field, without a sign.
+    fn unit(&mut self, ty: TypeId) {
+        self.emit(
+            match self.width(ty) {
+                1 => Op::PushMem8,
+                2 => Op::PushMem16,
+                4 => Op::PushMem32,
+                _ => Op::PushMem64,
+            },
+            0,
+        );
+    }
+
+    /// Stores the top at the address under it, and takes both.
+    fn store(&mut self, ty: TypeId) {
+        self.push(self.width(ty));
+        self.call(d::STORE);
+    }
+
+    /// Stores the top in the bits of the unit at the address under it, and takes both.
+    fn store_bits(&mut self, (first, count): (u8, u8), ty: TypeId) {
+        let mask = Self::mask(count) << first;
+        self.emit(Op::ShlN, first.into());
+        self.push(mask);
+        self.emit(Op::And, 0);
+        self.emit(Op::PushTspN, (-1i64) as u64);
+        self.unit(ty);
+        self.push(!mask);
+        self.emit(Op::And, 0);
+        self.emit(Op::Or, 0);
+        self.store(ty);
+    }
+
+    fn assign(&mut self, place: &Place, value: &Node, ty: TypeId, wanted: bool) {
+        match place {
+            Place::Slot(slot) => {
+                self.value(value);
+                if wanted {
+                    self.emit(Op::DupN, 1);
+                }
+                self.emit(Op::PopLvN, self.slot(*slot));
+            }
+            Place::Text { slot, buffer } => {
+                self.push(*buffer);
+                self.value(value);
+                self.call(d::ASSIGN);
+                if wanted {
+                    self.emit(Op::DupN, 1);
+                }
+                self.emit(Op::PopLvN, self.slot(*slot));
+            }
+            Place::Dynamic { number, keys } => {
+                self.value(value);
+                if wanted {
+                    self.emit(Op::DupN, 1);
+                }
+                self.keys(keys);
+                self.push(u64::from(*number));
+                self.call(d::PUT);
+            }
+            Place::Memory { address, .. } if self.types.by_reference(ty) => {
+                self.target(address);
+                self.value(value);
+                if wanted {
+                    self.emit(Op::PushTspN, (-1i64) as u64);
+                    self.emit(Op::PushTspN, (-1i64) as u64);
+                }
+                self.push(self.types.size(ty));
+                let text = self.types.is_char_array(ty) && !self.types.is_char_array(value.ty);
+                self.push(u64::from(text));
+                self.call(d::COPY);
+                if wanted {
+                    self.drop();
+                }
+            }
+            Place::Memory { address, bits } => {
+                if wanted {
+                    self.value(value);
+                    self.target(address);
+                    self.emit(Op::PushTspN, (-1i64) as u64);
+                } else {
+                    self.target(address);
+                    self.value(value);
+                }
+                match bits {
+                    None => self.store(ty),
+                    Some(bits) => self.store_bits(*bits, ty),
+                }
+            }
+        }
+    }
+
+    /// `+=` and its kin. The value of the place before or after is left on the stack.
+    fn update(&mut self, place: &Place, (op, after): (&'static str, bool), value: &Node, ty: TypeId) {
+        let compute = if self.types.is_pointer(ty) { ty } else { value.ty };
+        match place {
+            Place::Slot(slot) | Place::Text { slot, .. } => {
+                self.emit(Op::PushLvN, self.slot(*slot));
+                if after {
+                    self.emit(Op::DupN, 1);
+                }
+                self.combine(op, value, (compute, ty));
+                if !after {
+                    self.emit(Op::DupN, 1);
+                }
+                self.emit(Op::PopLvN, self.slot(*slot));
+            }
+            Place::Dynamic { .. } | Place::Memory { .. } => {
+                let wide = matches!(place, Place::Dynamic { .. });
+                let bits = match place {
+                    Place::Memory { bits, .. } => *bits,
+                    _ => None,
+                };
+                self.address(place);
+                self.emit(Op::DupN, 1);
+                match bits {
+                    Some(bits) => self.fetch_bits(bits, ty),
+                    None if wide => self.emit(Op::PushMem64, 0),
+                    None => self.fetch(ty),
+                }
+                if after {
+                    // The value before comes to lie under the address.
+                    self.emit(Op::DupN, 1);
+                    self.emit(Op::PushTspN, (-2i64) as u64);
+                    self.emit(Op::Xchg, 0);
+                    self.combine(op, value, (compute, ty));
+                } else {
+                    self.combine(op, value, (compute, ty));
+                    self.emit(Op::DupN, 1);
+                    self.emit(Op::PushTspN, (-2i64) as u64);
+                    self.emit(Op::Xchg, 0);
+                }
+                match bits {
+                    Some(bits) => self.store_bits(bits, ty),
+                    None if wide => {
+                        self.push(8);
+                        self.call(d::STORE);
+                    }
+                    None => self.store(ty),
+                }
+                // The address that was kept lies under the value.
+                self.emit(Op::Xchg, 0);
+                self.drop();
+            }
+        }
+    }
+
+    /// Applies an operator to the top and a value.
+    fn combine(&mut self, op: &str, value: &Node, (compute, ty): (TypeId, TypeId)) {
+        self.cut_to(compute, ty);
+        self.value(value);
+        self.arithmetic(op, compute);
+        self.cut(ty);
+    }
+
+    /// A value of the place's type as one of the type in which is computed.
+    fn cut_to(&mut self, compute: TypeId, ty: TypeId) {
+        let (from, to) = (self.types.int(ty), self.types.int(compute));
+        if to.0 < 8 && (from.0 > to.0 || from.1 != to.1) {
+            self.cut(compute);
+        }
+    }
+}

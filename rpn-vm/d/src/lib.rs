@@ -1,0 +1,34 @@
+//! The D language of DTrace, compiled to verified RPN programs.
+//!
+//! ```
+//! let compiled = trapline_d::compile("BEGIN { x = 6; printf(\"%d\\n\", x * 7); exit(0); }")?;
+//! assert_eq!(compiled.clauses.len(), 1);
+//! assert!(compiled.clauses[0].handler.observe_only());
+//! # Ok::<(), trapline_d::Error>(())
+//! ```
+//!
+//! The way of a text: tokens, syntax tree, typed expressions, instructions, verifier. Errors have DTrace's tags and
+//! sentences. What RPN has no instruction for is a service of the host, which the program calls with `callk`
+//! (`trapline_rpn::services::d`). What records, aggregations and variables look like stands in tables
+//! (`trapline_trace::d::Tables`). The compiler knows no guest.
+
+#![forbid(unsafe_code)]
+
+mod ast;
+mod check;
+mod compile;
+mod declare;
+mod error;
+mod generate;
+mod lex;
+mod node;
+mod options;
+mod parse;
+mod pragma;
+mod scope;
+mod types;
+
+pub use compile::{Compiled, CompiledClause, Compiler, MacroVariable, compile};
+pub use error::Error;
+pub use options::{OptionError, Options};
+pub use types::Model;

@@ -1,0 +1,274 @@
+//! Expressions, with D's precedence.
+
+use super::Parser;
+use crate::ast::{Expr, ExprKind};
+use crate::error::{Pos, Result};
+use crate::lex::Token;
+
+/// Binary operators, the loosest first.
+const LEVELS: &[&[&str]] = &[
+    &["||"],
+    &["^^"],
+    &["&&"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["==", "!="],
+    &["<", "<=", ">", ">="],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
+];
+
+/// Operators of assignment, and what they do before they assign.
+const ASSIGNMENTS: &[(&str, &str)] = &[
+    ("=", ""),
+    ("+=", "+"),
+    ("-=", "-"),
+    ("*=", "*"),
+    ("/=", "/"),
+    ("%=", "%"),
+    ("&=", "&"),
+    ("|=", "|"),
+    ("^=", "^"),
+    ("<<=", "<<"),
+    (">>=", ">>"),
+];
+
+fn expr(pos: Pos, kind: ExprKind) -> Expr {
+    Expr { pos, kind }
+}
+
+impl Parser<'_> {
+    /// An expression, with the comma operator.
+    pub(super) fn expression(&mut self) -> Result<Expr> {
+        let mut left = self.assignment()?;
+        while self.is(",")? {
+            self.take()?;
+            let right = self.assignment()?;
+            left = expr(left.pos, ExprKind::Comma(left.into(), right.into()));
+        }
+        Ok(left)
+    }
+
+    pub(super) fn assignment(&mut self) -> Result<Expr> {
+        self.deeper()?;
+        let left = self.conditional()?;
+        let mut result = left;
+        if let Token::Mark(mark) = self.peek()?
+            && let Some((_, op)) = ASSIGNMENTS.iter().find(|(text, _)| text == mark)
+        {
+            let (_, pos) = self.take()?;
+            let right = self.assignment()?;
+            result = expr(pos, ExprKind::Assign(op, result.into(), right.into()));
+        }
+        self.depth -= 1;
+        Ok(result)
+    }
+
+    pub(super) fn conditional(&mut self) -> Result<Expr> {
+        let condition = self.binary(0)?;
+        if !self.is("?")? {
+            return Ok(condition);
+        }
+        self.deeper()?;
+        let (_, pos) = self.take()?;
+        let yes = self.expression()?;
+        self.expect(":")?;
+        let no = self.conditional()?;
+        self.depth -= 1;
+        Ok(expr(pos, ExprKind::Conditional(condition.into(), yes.into(), no.into())))
+    }
+
+    fn binary(&mut self, level: usize) -> Result<Expr> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.binary(level + 1)?;
+        loop {
+            let Token::Mark(mark) = *self.peek()? else { return Ok(left) };
+            if !operators.contains(&mark) {
+                return Ok(left);
+            }
+            let (_, pos) = self.take()?;
+            let right = self.binary(level + 1)?;
+            left = expr(pos, ExprKind::Binary(mark, left.into(), right.into()));
+        }
+    }
+
+    fn unary(&mut self) -> Result<Expr> {
+        self.deeper()?;
+        let result = self.unary_inner()?;
+        self.depth -= 1;
+        Ok(result)
+    }
+
+    fn unary_inner(&mut self) -> Result<Expr> {
+        let pos = self.here()?;
+        let cast = self.is("(")? && self.is_cast()?;
+        match self.peek()? {
+            Token::Mark(mark @ ("++" | "--" | "&" | "*" | "+" | "-" | "~" | "!")) => {
+                let mark = *mark;
+                self.take()?;
+                let operand = self.unary()?;
+                Ok(expr(pos, ExprKind::Unary(mark, operand.into())))
+            }
+            Token::Mark("(") if cast => {
+                self.take()?;
+                let ty = self.type_name()?;
+                self.expect(")")?;
+                let operand = self.unary()?;
+                Ok(expr(pos, ExprKind::Cast(ty.into(), operand.into())))
+            }
+            Token::Word(word) if word == "sizeof" => {
+                self.take()?;
+                if self.is("(")? && self.is_cast()? {
+                    self.take()?;
+                    let ty = self.type_name()?;
+                    self.expect(")")?;
+                    return Ok(expr(pos, ExprKind::SizeofType(ty.into())));
+                }
+                let operand = self.unary()?;
+                Ok(expr(pos, ExprKind::Sizeof(operand.into())))
+            }
+            Token::Word(word) if word == "stringof" => {
+                self.take()?;
+                let operand = self.unary()?;
+                Ok(expr(pos, ExprKind::Stringof(operand.into())))
+            }
+            _ => self.postfix(),
+        }
+    }
+
+    /// Whether the parenthesis that comes next holds a type.
+    fn is_cast(&mut self) -> Result<bool> {
+        self.lexer.skip()?;
+        let Some(word) = self.lexer.name_ahead() else { return Ok(false) };
+        let types = [
+            "void", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "string",
+            "_Bool", "struct", "union", "enum", "const", "volatile", "restrict", "userland",
+        ];
+        Ok(types.contains(&word.as_str()) || self.types.contains(&word))
+    }
+
+    fn postfix(&mut self) -> Result<Expr> {
+        let mut value = self.primary()?;
+        loop {
+            let pos = self.here()?;
+            let Token::Mark(mark) = *self.peek()? else { return Ok(value) };
+            match mark {
+                "[" => {
+                    self.take()?;
+                    let keys = self.arguments("]")?;
+                    value = expr(pos, ExprKind::Index(value.into(), keys));
+                }
+                "." | "->" => {
+                    self.take()?;
+                    let name = self.member_name()?;
+                    let of = value.into();
+                    value = expr(pos, ExprKind::Member { of, name, arrow: mark == "->" });
+                }
+                "++" | "--" => {
+                    self.take()?;
+                    value = expr(pos, ExprKind::After(mark, value.into()));
+                }
+                _ => return Ok(value),
+            }
+        }
+    }
+
+    /// The name of a member, which may be that of a type or a keyword of D that C does not have.
+    fn member_name(&mut self) -> Result<String> {
+        match self.peek()? {
+            Token::Word(word) => {
+                let word = word.clone();
+                self.ahead = false;
+                Ok(word)
+            }
+            _ => Err(self.unexpected()?),
+        }
+    }
+
+    /// Expressions up to `close`, which is taken.
+    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>> {
+        let mut list = Vec::new();
+        if self.accept(close)? {
+            return Ok(list);
+        }
+        loop {
+            list.push(self.assignment()?);
+            if self.accept(close)? {
+                return Ok(list);
+            }
+            self.expect(",")?;
+        }
+    }
+
+    fn primary(&mut self) -> Result<Expr> {
+        let pos = self.here()?;
+        match self.peek()?.clone() {
+            Token::Int(int) => {
+                self.take()?;
+                Ok(expr(pos, ExprKind::Int(int)))
+            }
+            Token::Str(mut text) => {
+                self.take()?;
+                // Strings that follow each other are one.
+                while let Token::Str(more) = self.peek()?.clone() {
+                    self.take()?;
+                    text.extend(more);
+                }
+                Ok(expr(pos, ExprKind::Str(text)))
+            }
+            Token::Aggregation(name) => {
+                self.take()?;
+                let keys = if self.accept("[")? { Some(self.arguments("]")?) } else { None };
+                Ok(expr(pos, ExprKind::Aggregation { name, keys }))
+            }
+            Token::Mark("(") => {
+                self.take()?;
+                let inner = self.expression()?;
+                self.expect(")")?;
+                Ok(inner)
+            }
+            Token::Word(word) => self.named(word, pos),
+            _ => Err(self.unexpected()?),
+        }
+    }
+
+    fn named(&mut self, word: String, pos: Pos) -> Result<Expr> {
+        match word.as_str() {
+            "self" | "this" => {
+                self.take()?;
+                self.expect("->")?;
+                let name = self.member_name()?;
+                Ok(expr(pos, ExprKind::Scoped { thread: word == "self", name }))
+            }
+            "offsetof" => {
+                self.take()?;
+                self.expect("(")?;
+                let ty = self.type_name()?;
+                self.expect(",")?;
+                let member = self.member_name()?;
+                self.expect(")")?;
+                Ok(expr(pos, ExprKind::Offsetof(ty.into(), member)))
+            }
+            "xlate" => {
+                self.take()?;
+                self.expect("<")?;
+                let ty = self.type_name()?;
+                self.expect(">")?;
+                self.expect("(")?;
+                let operand = self.expression()?;
+                self.expect(")")?;
+                Ok(expr(pos, ExprKind::Xlate(ty.into(), operand.into())))
+            }
+            _ => {
+                let name = self.name()?;
+                if self.accept("(")? {
+                    let arguments = self.arguments(")")?;
+                    return Ok(expr(pos, ExprKind::Call(name, arguments)));
+                }
+                Ok(expr(pos, ExprKind::Name(name)))
+            }
+        }
+    }
+}

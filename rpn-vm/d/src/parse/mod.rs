@@ -1,0 +1,375 @@
+//! From tokens to the syntax tree: the grammar of the DTrace guide.
+//!
+//! The parser knows which names are types, as every parser of C must. It resolves nothing else.
+
+mod declaration;
+mod expression;
+
+use std::collections::BTreeSet;
+
+use crate::ast::{Clause, Inline, Item, Script, Statement, Translator};
+use crate::error::{Error, Pos, Result};
+use crate::lex::{Lexer, Token};
+use crate::pragma::Pragma;
+
+/// Most brackets, blocks and operators that may be nested: what is deeper would exhaust the stack.
+const DEEPEST: u32 = 100;
+
+/// Words that no variable may have.
+pub(crate) const KEYWORDS: &[&str] = &[
+    "auto",
+    "break",
+    "case",
+    "char",
+    "const",
+    "continue",
+    "counter",
+    "default",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "extern",
+    "float",
+    "for",
+    "goto",
+    "if",
+    "import",
+    "inline",
+    "int",
+    "long",
+    "offsetof",
+    "provider",
+    "register",
+    "restrict",
+    "return",
+    "self",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "string",
+    "stringof",
+    "struct",
+    "switch",
+    "this",
+    "translator",
+    "typedef",
+    "union",
+    "unsigned",
+    "userland",
+    "void",
+    "volatile",
+    "while",
+    "xlate",
+];
+
+/// Keywords that may begin a declaration.
+const DECLARING: &[&str] = &[
+    "auto",
+    "char",
+    "const",
+    "double",
+    "enum",
+    "extern",
+    "float",
+    "inline",
+    "int",
+    "long",
+    "provider",
+    "register",
+    "restrict",
+    "self",
+    "short",
+    "signed",
+    "static",
+    "string",
+    "struct",
+    "this",
+    "translator",
+    "typedef",
+    "union",
+    "unsigned",
+    "userland",
+    "void",
+    "volatile",
+    "_Bool",
+];
+
+/// How a text is read.
+pub(crate) struct Reading<'t> {
+    /// What `$1` and its kin stand for.
+    pub macros: &'t dyn Fn(&str) -> Option<Vec<u8>>,
+    /// Names of types that are there before.
+    pub types: BTreeSet<String>,
+    /// `-xpspec`: a word outside of clauses is a probe description even if it could begin a declaration.
+    pub descriptions_first: bool,
+}
+
+/// What was read.
+pub(crate) struct Parsed {
+    pub script: Script,
+    pub pragmas: Vec<(Pos, Pragma)>,
+    /// The last line.
+    pub end: Pos,
+    /// What cannot be read. What stands before it is whole, and may be wrong too.
+    pub error: Option<Error>,
+}
+
+pub(crate) struct Parser<'t> {
+    lexer: Lexer<'t>,
+    token: Token,
+    pos: Pos,
+    /// Where the token before this one ended.
+    types: BTreeSet<String>,
+    depth: u32,
+    /// A token has been read that is not used up.
+    ahead: bool,
+    descriptions_first: bool,
+}
+
+/// Reads a text, up to the first thing that is not D.
+pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
+    let mut parser = Parser {
+        lexer: Lexer::new(text, reading.macros),
+        token: Token::End,
+        pos: Pos::default(),
+        types: reading.types,
+        depth: 0,
+        ahead: false,
+        descriptions_first: reading.descriptions_first,
+    };
+    let mut script = Script::default();
+    let error = loop {
+        match parser.item() {
+            Ok(Some(item)) => script.items.push(item),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    let end = parser.lexer.pos();
+    Parsed { script, pragmas: parser.lexer.pragmas, end, error }
+}
+
+impl Parser<'_> {
+    /// The next token, not taken.
+    fn peek(&mut self) -> Result<&Token> {
+        if !self.ahead {
+            (self.token, self.pos) = self.lexer.token()?;
+            self.ahead = true;
+        }
+        Ok(&self.token)
+    }
+
+    fn take(&mut self) -> Result<(Token, Pos)> {
+        self.peek()?;
+        self.ahead = false;
+        Ok((std::mem::replace(&mut self.token, Token::End), self.pos))
+    }
+
+    fn here(&mut self) -> Result<Pos> {
+        self.peek()?;
+        Ok(self.pos)
+    }
+
+    fn is(&mut self, mark: &str) -> Result<bool> {
+        Ok(matches!(self.peek()?, Token::Mark(m) if *m == mark))
+    }
+
+    fn accept(&mut self, mark: &str) -> Result<bool> {
+        let found = self.is(mark)?;
+        self.ahead &= !found;
+        Ok(found)
+    }
+
+    fn expect(&mut self, mark: &str) -> Result<()> {
+        if self.accept(mark)? { Ok(()) } else { Err(self.unexpected()?) }
+    }
+
+    fn is_word(&mut self, word: &str) -> Result<bool> {
+        Ok(matches!(self.peek()?, Token::Word(w) if w == word))
+    }
+
+    fn accept_word(&mut self, word: &str) -> Result<bool> {
+        let found = self.is_word(word)?;
+        self.ahead &= !found;
+        Ok(found)
+    }
+
+    /// The error of a token that cannot stand here.
+    fn unexpected(&mut self) -> Result<Error> {
+        let shown = self.peek()?.show();
+        Ok(self.pos.error("D_SYNTAX", format!("syntax error near {shown}")))
+    }
+
+    /// A name that is no keyword.
+    fn name(&mut self) -> Result<String> {
+        match self.peek()? {
+            Token::Word(word) if !KEYWORDS.contains(&word.as_str()) => {
+                let word = word.clone();
+                self.ahead = false;
+                Ok(word)
+            }
+            _ => Err(self.unexpected()?),
+        }
+    }
+
+    fn deeper(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            let sentence = format!("the program is nested deeper than {DEEPEST} levels");
+            return Err(self.pos.error("D_SYNTAX", sentence));
+        }
+        Ok(())
+    }
+
+    /// A clause or declaration; `None` at the end.
+    fn item(&mut self) -> Result<Option<Item>> {
+        if !self.ahead {
+            self.lexer.skip()?;
+            if self.lexer.ended() {
+                return Ok(None);
+            }
+            let declares = self.lexer.name_ahead().filter(|word| {
+                !self.descriptions_first && (DECLARING.contains(&word.as_str()) || self.types.contains(word))
+            });
+            let pos = self.lexer.pos();
+            if declares.is_none()
+                && let Some(description) = self.lexer.description()
+            {
+                return Ok(Some(Item::Clause(self.clause(description, pos)?)));
+            }
+        }
+        if self.accept(";")? {
+            return self.item();
+        }
+        let item = match self.peek()? {
+            Token::End => return Ok(None),
+            Token::Word(word) if word == "inline" => Item::Inline(self.inline()?),
+            Token::Word(word) if word == "translator" => Item::Translator(self.translator()?),
+            _ => Item::Declaration(self.declaration()?),
+        };
+        Ok(Some(item))
+    }
+
+    fn clause(&mut self, first: String, pos: Pos) -> Result<Clause> {
+        let mut descriptions = vec![first];
+        loop {
+            self.lexer.skip()?;
+            if !self.accept(",")? {
+                break;
+            }
+            self.lexer.skip()?;
+            match self.lexer.description() {
+                Some(description) => descriptions.push(description),
+                None => return Err(self.unexpected()?),
+            }
+        }
+        let predicate = if self.accept("/")? {
+            self.lexer.predicate(true);
+            let predicate = self.expression()?;
+            let closed = matches!(self.peek()?, Token::EndPredicate);
+            self.lexer.predicate(false);
+            if !closed {
+                return Err(self.unexpected()?);
+            }
+            self.ahead = false;
+            Some(predicate)
+        } else {
+            None
+        };
+        if !self.is("{")? {
+            let ends = self.accept(";")?;
+            if ends && predicate.is_none() || matches!(self.peek()?, Token::End) && predicate.is_none() {
+                return Ok(Clause { pos, descriptions, predicate, body: None });
+            }
+            if ends || matches!(self.peek()?, Token::End) {
+                return Ok(Clause { pos, descriptions, predicate, body: None });
+            }
+            let sentence = "expected predicate and/or actions following probe description";
+            return Err(self.pos.error("D_SYNTAX", sentence));
+        }
+        let body = Some(self.block()?);
+        Ok(Clause { pos, descriptions, predicate, body })
+    }
+
+    /// `{ statements }`.
+    fn block(&mut self) -> Result<Vec<Statement>> {
+        self.deeper()?;
+        self.expect("{")?;
+        let mut statements = Vec::new();
+        loop {
+            while self.accept(";")? {}
+            if self.accept("}")? {
+                self.depth -= 1;
+                return Ok(statements);
+            }
+            statements.push(self.statement()?);
+        }
+    }
+
+    fn statement(&mut self) -> Result<Statement> {
+        if self.accept_word("if")? {
+            self.expect("(")?;
+            let condition = self.expression()?;
+            self.expect(")")?;
+            let then = self.branch()?;
+            let otherwise = if self.accept_word("else")? { self.branch()? } else { Vec::new() };
+            return Ok(Statement::If { condition, then, otherwise });
+        }
+        let expression = self.expression()?;
+        if !self.is("}")? {
+            self.expect(";")?;
+        }
+        Ok(Statement::Expression(expression))
+    }
+
+    fn branch(&mut self) -> Result<Vec<Statement>> {
+        if self.is("{")? {
+            return self.block();
+        }
+        if self.accept(";")? {
+            return Ok(Vec::new());
+        }
+        self.deeper()?;
+        let statement = self.statement()?;
+        self.depth -= 1;
+        Ok(vec![statement])
+    }
+
+    fn inline(&mut self) -> Result<Inline> {
+        self.take()?;
+        let pos = self.here()?;
+        let base = self.base()?;
+        let declarator = self.declarator()?;
+        if !self.accept("=")? {
+            return Err(self.unexpected()?);
+        }
+        let value = self.assignment()?;
+        self.expect(";")?;
+        Ok(Inline { pos, base, declarator, value })
+    }
+
+    fn translator(&mut self) -> Result<Translator> {
+        let (_, pos) = self.take()?;
+        let output = self.type_name()?;
+        self.expect("<")?;
+        let base = self.base()?;
+        let declarator = self.declarator()?;
+        let Some(name) = declarator.name else { return Err(self.unexpected()?) };
+        self.expect(">")?;
+        self.expect("{")?;
+        let mut members = Vec::new();
+        while !self.accept("}")? {
+            let pos = self.here()?;
+            let member = self.name()?;
+            self.expect("=")?;
+            let value = self.assignment()?;
+            self.expect(";")?;
+            members.push((pos, member, value));
+        }
+        self.expect(";")?;
+        let input = crate::ast::TypeName { base, derived: declarator.derived };
+        Ok(Translator { pos, output, input, name, members })
+    }
+}

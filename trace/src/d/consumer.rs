@@ -1,0 +1,515 @@
+//! Records and aggregations as dtrace(1) prints them.
+
+use super::field::{Field, SymbolForm};
+use super::format::{Conversion, Format, Piece, int_of, number, pad_text, size_of, text};
+use super::histogram::histogram;
+use super::print::{dump, printed};
+use super::record::{Reader, Snapshot, SnapshotEntry, Value};
+use super::sort::{Sorting, sort};
+use super::tables::{Action, AggKind, Aggregation, Record, Tables};
+use super::values::{
+    Firing, ShowSymbols, date, fault, float, int_width, shown_value, symbol, trace_width, value_text,
+};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// How a program's output is shown: dtrace(1)'s options.
+#[derive(Debug, Clone, Default)]
+pub struct ConsumerOptions {
+    /// `quiet`: only what the program asks for.
+    pub quiet: bool,
+    /// `rawbytes`: strings as bytes.
+    pub rawbytes: bool,
+    /// `strsize`: bytes of a string that is shown so, without its end.
+    pub strsize: usize,
+    /// `aggsortkey`.
+    pub sort_key: bool,
+    /// `aggsortrev`.
+    pub sort_reverse: bool,
+    /// `aggsortkeypos`.
+    pub sort_key_position: usize,
+    /// `aggsortpos`.
+    pub sort_position: usize,
+    /// `stackindent`.
+    pub stack_indent: usize,
+}
+
+/// Prints the records of one program.
+#[derive(Debug)]
+pub struct Consumer {
+    tables: Arc<Tables>,
+    options: ConsumerOptions,
+    /// Whether the heading has been printed.
+    begun: bool,
+    status: Option<i32>,
+    /// Aggregations that `printa()` has shown; the others are shown at the end.
+    shown: Vec<bool>,
+    /// Where `freopen()` has sent the output.
+    file: Option<std::fs::File>,
+    complaints: Vec<String>,
+}
+
+impl Consumer {
+    /// A consumer of a program's records.
+    #[must_use]
+    pub fn new(tables: Arc<Tables>, options: ConsumerOptions) -> Self {
+        let shown = vec![false; tables.aggregations.len()];
+        Self { tables, options, begun: false, status: None, shown, file: None, complaints: Vec::new() }
+    }
+
+    /// What `exit()` gave, if it has been called.
+    #[must_use]
+    pub const fn status(&self) -> Option<i32> {
+        self.status
+    }
+
+    /// What could not be done since the last call, one sentence each.
+    pub fn take_complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
+    }
+
+    /// Prints what the firing of a probe has left.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn record(&mut self, firing: Firing<'_>, data: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        if let Some(error) = fault(firing, data) {
+            self.complaints.push(error);
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        if !self.options.quiet {
+            if !std::mem::replace(&mut self.begun, true) {
+                writeln!(text, "{:>32}", "FUNCTION:NAME")?;
+            }
+            let name = format!("{}:{}", firing.name.function, firing.name.name);
+            write!(text, "{name:>32} ")?;
+        }
+        let tables = Arc::clone(&self.tables);
+        let mut reader = Reader::new(data);
+        while !reader.is_empty() {
+            let record = reader.part().and_then(|part| tables.records.get(part as usize));
+            let Some(record) = record else { break };
+            if self.part(record, &mut reader, firing, &mut text, out)?.is_none() {
+                break;
+            }
+        }
+        if !self.options.quiet {
+            text.push(b'\n');
+        }
+        self.write(&text, out)
+    }
+
+    fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.write_all(text),
+            None => out.write_all(text),
+        }
+    }
+
+    /// One part of a record; `None` if it is cut off.
+    fn part(
+        &mut self,
+        record: &Record,
+        reader: &mut Reader<'_>,
+        firing: Firing<'_>,
+        text: &mut Vec<u8>,
+        out: &mut dyn Write,
+    ) -> io::Result<Option<()>> {
+        if let Action::Printa { format, aggregations } = &record.action {
+            let mut snapshots = Vec::new();
+            for _ in aggregations {
+                let Some(snapshot) = reader.snapshot() else { return Ok(None) };
+                snapshots.push(snapshot);
+            }
+            self.printa(format.as_ref(), aggregations, snapshots, firing.symbols, text);
+            return Ok(Some(()));
+        }
+        let Some(values) = reader.values(&record.fields) else { return Ok(None) };
+        let first = values.first();
+        match &record.action {
+            Action::Trace => {
+                if let (Some(field), Some(value)) = (record.fields.first(), first) {
+                    self.trace(*field, value, firing.symbols, text);
+                }
+            }
+            Action::Tracemem { dynamic } => {
+                let Some(Value::Bytes(bytes)) = first else { return Ok(None) };
+                let most = if *dynamic { int_of(values.get(1)) as i64 } else { i64::MAX };
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let shown = bytes.get(..most.min(bytes.len())).unwrap_or_default();
+                text.extend_from_slice(dump(shown).as_bytes());
+            }
+            Action::Printf(format) => self.formatted(format, (&record.fields, &values), firing.symbols, text),
+            Action::Print { ty, name, by_address } => {
+                let address = by_address.then(|| int_of(first));
+                if let Some(value) = values.last() {
+                    text.extend_from_slice(printed(ty, name, address, value).as_bytes());
+                }
+            }
+            Action::Stack => {
+                if let (Some(field), Some(value)) = (record.fields.first(), first) {
+                    self.datum(*field, value, 1, firing.symbols, text);
+                }
+            }
+            Action::Exit => self.status = Some(int_of(first) as i32),
+            Action::Setopt => self.setopt(&values, firing),
+            Action::Freopen(format) => {
+                self.write(&std::mem::take(text), out)?;
+                self.freopen(format, (&record.fields, &values), firing.symbols);
+            }
+            Action::Ftruncate => {
+                self.write(&std::mem::take(text), out)?;
+                if let Some(file) = &mut self.file {
+                    file.set_len(0)?;
+                }
+            }
+            Action::System(_) | Action::Default | Action::Printa { .. } => {}
+        }
+        Ok(Some(()))
+    }
+
+    fn freopen(&mut self, format: &Format, values: (&[Field], &[Value]), symbols: ShowSymbols<'_>) {
+        let mut name = Vec::new();
+        self.formatted(format, values, symbols, &mut name);
+        let name = String::from_utf8_lossy(&name).into_owned();
+        if name.is_empty() {
+            self.file = None;
+            return;
+        }
+        match std::fs::File::create(&name) {
+            Ok(file) => self.file = Some(file),
+            Err(error) => self.complaints.push(format!("failed to freopen \"{name}\": {error}")),
+        }
+    }
+
+    fn setopt(&mut self, values: &[Value], firing: Firing<'_>) {
+        let text = |value: Option<&Value>| match value {
+            Some(Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        };
+        let (name, value) = (text(values.first()), text(values.get(1)));
+        let flag = matches!(
+            value.as_str(),
+            "" | "1" | "0" | "enable" | "disable" | "on" | "off" | "yes" | "no" | "true" | "false"
+        );
+        let rate = value.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse::<u64>().is_ok();
+        let why = match name.as_str() {
+            "quiet" | "aggsortkey" | "aggsortrev" | "rawbytes" | "flowindent" if !flag => {
+                Some("Invalid value for specified option")
+            }
+            "switchrate" | "aggrate" | "statusrate" if !rate => Some("Invalid value for specified option"),
+            "aggsortkeypos" | "aggsortpos" | "stackindent" if value.parse::<usize>().is_err() => {
+                Some("Invalid value for specified option")
+            }
+            "bufsize" | "aggsize" | "dynvarsize" | "specsize" | "nspec" | "strsize" | "scratchsize"
+            | "bufpolicy" => Some("Operation illegal when tracing is active"),
+            "quiet" | "aggsortkey" | "aggsortrev" | "rawbytes" | "flowindent" | "switchrate" | "aggrate"
+            | "statusrate" | "aggsortkeypos" | "aggsortpos" | "stackindent" => None,
+            _ => Some("Invalid option name"),
+        };
+        if let Some(why) = why {
+            let value = if value.is_empty() { "1" } else { &value };
+            self.complaints.push(format!(
+                "error in dt_clause_{} for probe ID {} ({}): couldn't set option \"{name}\" to \"{value}\": {why}\n",
+                firing.clause, firing.id, firing.name
+            ));
+            return;
+        }
+        let on = !matches!(value.as_str(), "0" | "disable" | "off" | "no" | "false");
+        match name.as_str() {
+            "quiet" => self.options.quiet = on,
+            "aggsortkey" => self.options.sort_key = on,
+            "aggsortrev" => self.options.sort_reverse = on,
+            "rawbytes" => self.options.rawbytes = on,
+            "aggsortkeypos" => self.options.sort_key_position = value.parse().unwrap_or(0),
+            "aggsortpos" => self.options.sort_position = value.parse().unwrap_or(0),
+            "stackindent" => self.options.stack_indent = value.parse().unwrap_or(14),
+            // The others change nothing here: records are read as they come, by virtual time.
+            _ => {}
+        }
+    }
+
+    /// `trace()`.
+    fn trace(&self, field: Field, value: &Value, symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
+        match (field, value) {
+            (Field::Int { size, signed }, Value::Int(value)) => {
+                let c =
+                    Conversion { name: if signed { "d" } else { "u" }.to_owned(), ..Conversion::default() };
+                let width = if self.options.quiet { 0 } else { trace_width(size) };
+                if !self.options.quiet {
+                    out.push(b' ');
+                }
+                number(out, &c, field, *value, width, None);
+            }
+            (Field::Str, Value::Bytes(bytes)) if !self.options.rawbytes => {
+                let shown = String::from_utf8_lossy(bytes);
+                let text = if self.options.quiet { shown.into_owned() } else { format!("  {shown:<33}") };
+                out.extend_from_slice(text.as_bytes());
+            }
+            (Field::Str, Value::Bytes(bytes)) => {
+                let mut whole = bytes.clone();
+                whole.resize(self.options.strsize.min(1 << 20) + 1, 0);
+                out.extend_from_slice(dump(&whole).as_bytes());
+            }
+            (_, Value::Bytes(bytes)) => out.extend_from_slice(dump(bytes).as_bytes()),
+            _ => self.datum(field, value, 1, symbols, out),
+        }
+    }
+
+    /// A key or a value as it stands in a line of an aggregation.
+    fn datum(&self, field: Field, value: &Value, normal: u64, symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
+        match (field, value) {
+            (Field::Int { size, .. }, Value::Int(value)) => {
+                let signed = size >= 4;
+                let c = Conversion { name: "d".to_owned(), ..Conversion::default() };
+                out.push(b' ');
+                let shown = if normal > 1 { value / normal } else { *value };
+                number(out, &c, Field::Int { size, signed }, shown, int_width(size), None);
+            }
+            (Field::Symbol(form), Value::Int(value)) => {
+                let shown = symbol(symbols, form, *value);
+                out.extend_from_slice(format!("  {shown:<50}").as_bytes());
+            }
+            (Field::Str, Value::Bytes(bytes)) => {
+                let shown = String::from_utf8_lossy(bytes);
+                out.extend_from_slice(format!("  {shown:<50}").as_bytes());
+            }
+            (_, Value::Bytes(bytes)) => out.extend_from_slice(dump(bytes).as_bytes()),
+            (_, Value::Stack(frames)) => self.stack(frames, symbols, out),
+            _ => {}
+        }
+    }
+
+    fn stack(&self, frames: &[u64], symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        for frame in frames {
+            let shown = symbol(symbols, SymbolForm::Address, *frame);
+            out.extend_from_slice(
+                format!("{:indent$}{shown}\n", "", indent = self.options.stack_indent).as_bytes(),
+            );
+        }
+    }
+
+    /// A format with its values.
+    fn formatted(
+        &self,
+        format: &Format,
+        (fields, values): (&[Field], &[Value]),
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut arguments = fields.iter().zip(values);
+        for piece in &format.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Conversion(conversion) => {
+                    let width = size_of(conversion.width, &mut arguments).unwrap_or(0);
+                    let precision = size_of(conversion.precision, &mut arguments);
+                    let precision = precision.and_then(|precision| u32::try_from(precision).ok());
+                    if let Some((field, value)) = arguments.next() {
+                        self.converted(conversion, *field, value, (width, precision), symbols, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One value as a conversion shows it.
+    fn converted(
+        &self,
+        c: &Conversion,
+        field: Field,
+        value: &Value,
+        (width, precision): (i64, Option<u32>),
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        match (c.letter(), value) {
+            (b'c', Value::Int(value)) => pad_text(out, &[*value as u8], c, width),
+            (b'a' | b'A', Value::Int(value)) => {
+                let shown = symbol(symbols, SymbolForm::Address, *value);
+                text(out, c, shown.as_bytes(), width, precision);
+            }
+            (b'Y', Value::Int(value)) => text(out, c, date(*value).as_bytes(), width, precision),
+            (b'S', Value::Bytes(bytes)) => {
+                let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+                let shown = bytes.get(..end).unwrap_or_default().escape_ascii().to_string();
+                text(out, c, shown.as_bytes(), width, precision);
+            }
+            (b'e' | b'E' | b'f' | b'g' | b'G', Value::Int(value)) => {
+                text(out, c, float(c, field, *value, precision).as_bytes(), width, None);
+            }
+            (_, Value::Int(value)) if matches!(field, Field::Symbol(_)) && c.letter() == b's' => {
+                let form = if let Field::Symbol(form) = field { form } else { SymbolForm::Symbol };
+                text(out, c, symbol(symbols, form, *value).as_bytes(), width, precision);
+            }
+            (_, Value::Int(value)) => number(out, c, field, *value, width, precision),
+            (_, Value::Bytes(bytes)) => text(out, c, bytes, width, precision),
+            (_, Value::Stack(frames)) => self.stack(frames, symbols, out),
+        }
+    }
+
+    fn sorting(&self) -> Sorting {
+        Sorting {
+            by_key: self.options.sort_key,
+            reverse: self.options.sort_reverse,
+            key_position: self.options.sort_key_position,
+            position: self.options.sort_position,
+        }
+    }
+
+    /// `printa()`.
+    fn printa(
+        &mut self,
+        format: Option<&Format>,
+        numbers: &[u32],
+        snapshots: Vec<Snapshot>,
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let tables = Arc::clone(&self.tables);
+        for number in numbers {
+            if let Some(shown) = self.shown.get_mut(*number as usize) {
+                *shown = true;
+            }
+        }
+        if format.is_none() {
+            out.push(b'\n');
+        }
+        let found: Vec<(&Aggregation, Snapshot)> = numbers
+            .iter()
+            .filter_map(|number| tables.aggregations.get(*number as usize))
+            .zip(snapshots)
+            .collect();
+        self.joined(format, found, symbols, out);
+    }
+
+    /// Prints aggregations side by side, key by key.
+    fn joined(
+        &self,
+        format: Option<&Format>,
+        mut found: Vec<(&Aggregation, Snapshot)>,
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let sorting = self.sorting();
+        let leading = if sorting.position < found.len() { sorting.position } else { 0 };
+        // A key that only some of them have counts as zero in the others.
+        let mut keys: BTreeMap<Vec<u8>, ()> = BTreeMap::new();
+        for (_, snapshot) in &found {
+            keys.extend(snapshot.entries.iter().map(|entry| (entry.key.clone(), ())));
+        }
+        for (aggregation, snapshot) in &mut found {
+            let there: Vec<&Vec<u8>> = snapshot.entries.iter().map(|entry| &entry.key).collect();
+            let missing: Vec<Vec<u8>> = keys.keys().filter(|key| !there.contains(key)).cloned().collect();
+            snapshot.entries.extend(
+                missing
+                    .into_iter()
+                    .map(|key| SnapshotEntry { key, value: vec![0; aggregation.kind.width()] }),
+            );
+            sort(aggregation, snapshot, sorting);
+        }
+        let order: Vec<Vec<u8>> = match found.get(leading) {
+            Some((_, snapshot)) => snapshot.entries.iter().map(|entry| entry.key.clone()).collect(),
+            None => return,
+        };
+        for key in order {
+            let row: Vec<(&Aggregation, u64, &SnapshotEntry)> = found
+                .iter()
+                .filter_map(|(aggregation, snapshot)| {
+                    let entry = snapshot.entries.iter().find(|entry| entry.key == key)?;
+                    Some((*aggregation, snapshot.normal, entry))
+                })
+                .collect();
+            match format {
+                Some(format) => self.formatted_row(format, &row, symbols, out),
+                None => self.plain_row(&row, symbols, out),
+            }
+        }
+    }
+
+    fn plain_row(
+        &self,
+        row: &[(&Aggregation, u64, &SnapshotEntry)],
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some((aggregation, _, entry)) = row.first() {
+            for (field, value) in aggregation.keys.iter().zip(entry.keys(aggregation)) {
+                self.datum(*field, &value, 1, symbols, out);
+            }
+        }
+        for (aggregation, normal, entry) in row {
+            out.extend_from_slice(value_text(aggregation, *normal, &entry.value).as_bytes());
+        }
+        out.push(b'\n');
+    }
+
+    fn formatted_row(
+        &self,
+        format: &Format,
+        row: &[(&Aggregation, u64, &SnapshotEntry)],
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let Some((first, _, entry)) = row.first() else { return };
+        let keys = entry.keys(first);
+        let mut keys = first.keys.iter().zip(&keys);
+        let mut values = row.iter();
+        let mut last = values.clone().next();
+        for piece in &format.pieces {
+            let conversion = match piece {
+                Piece::Text(text) => {
+                    out.extend_from_slice(text);
+                    continue;
+                }
+                Piece::Conversion(conversion) => conversion,
+            };
+            let width = size_of(conversion.width, &mut std::iter::empty()).unwrap_or(0);
+            let precision = size_of(conversion.precision, &mut std::iter::empty());
+            let precision = precision.and_then(|precision| u32::try_from(precision).ok());
+            if !conversion.aggregation {
+                if let Some((field, value)) = keys.next() {
+                    self.converted(conversion, *field, value, (width, precision), symbols, out);
+                }
+                continue;
+            }
+            last = values.next().or(last);
+            let Some((aggregation, normal, entry)) = last else { continue };
+            if aggregation.kind.is_histogram() {
+                out.extend_from_slice(histogram(aggregation.kind, &entry.value, *normal).as_bytes());
+                continue;
+            }
+            let shown = shown_value(aggregation, *normal, &entry.value);
+            let field =
+                Field::Int { size: 8, signed: aggregation.signed || aggregation.kind == AggKind::Count };
+            number(out, conversion, field, shown, width, precision);
+        }
+    }
+
+    /// The end of the run: prints the aggregations that `printa()` has not.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn end(
+        &mut self,
+        snapshots: Vec<Snapshot>,
+        symbols: ShowSymbols<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut text = vec![b'\n'];
+        let tables = Arc::clone(&self.tables);
+        let mut left: Vec<_> = tables.aggregations.iter().zip(snapshots).zip(self.shown.clone()).collect();
+        if self.options.sort_reverse {
+            left.reverse();
+        }
+        for ((aggregation, snapshot), shown) in left {
+            if !shown {
+                self.joined(None, vec![(aggregation, snapshot)], symbols, &mut text);
+            }
+        }
+        self.write(&text, out)
+    }
+}

@@ -1,0 +1,260 @@
+//! Histograms, to the column as dtrace(1) draws them.
+
+use super::tables::AggKind;
+use std::fmt::Write as _;
+
+/// Buckets of `quantize()`: powers of two with both signs, and 0.
+pub(crate) const QUANTIZE_BUCKETS: usize = 127;
+/// The bucket of 0.
+const ZERO: usize = 63;
+/// Characters of a bar.
+const BAR: usize = 40;
+
+/// The lower end of a bucket of `quantize()`.
+pub(crate) fn quantize_value(bucket: usize) -> i64 {
+    match bucket.cmp(&ZERO) {
+        std::cmp::Ordering::Less => -(1i64 << (ZERO - 1 - bucket).min(62)),
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => 1i64 << (bucket - ZERO - 1).min(62),
+    }
+}
+
+/// The bars of a histogram: what is needed to draw each.
+struct Bars {
+    total: f64,
+    positives: bool,
+    negatives: bool,
+    normal: i64,
+}
+
+impl Bars {
+    fn new(values: &[i64], normal: u64) -> Self {
+        Self {
+            total: values.iter().map(|value| (*value as f64).abs()).sum(),
+            positives: values.iter().any(|value| *value > 0),
+            negatives: values.iter().any(|value| *value < 0),
+            normal: (normal as i64).max(1),
+        }
+    }
+
+    fn depth(&self, value: i64, length: usize) -> usize {
+        if self.total == 0.0 {
+            return 0;
+        }
+        (((value as f64).abs() * length as f64) / self.total + 0.5) as usize
+    }
+
+    fn line(&self, out: &mut String, label: &str, value: i64) {
+        let shown = value / self.normal;
+        let _ = match (self.positives, self.negatives) {
+            (_, false) => {
+                let bar = "@".repeat(self.depth(value, BAR).min(BAR));
+                writeln!(out, "{label:>16} |{bar:<BAR$} {shown:<9}")
+            }
+            (false, true) => {
+                let bar = "@".repeat(self.depth(value, BAR).min(BAR));
+                writeln!(out, "{label:>16} {bar:>BAR$}| {shown:<9}")
+            }
+            (true, true) => {
+                let half = BAR / 2;
+                let bar = "@".repeat(self.depth(value, half).min(half));
+                if value <= 0 {
+                    writeln!(out, "{label:>16} {bar:>half$}|{:half$} {shown:<9}", "")
+                } else {
+                    writeln!(out, "{label:>16} {:half$}|{bar:<half$} {shown:<9}", "")
+                }
+            }
+        };
+    }
+}
+
+/// The buckets that are drawn: those with a count, and one on each side.
+fn drawn(values: &[i64], when_empty: (usize, usize)) -> (usize, usize) {
+    let first = values.iter().position(|value| *value != 0);
+    let last = values.iter().rposition(|value| *value != 0);
+    match (first, last) {
+        (Some(first), Some(last)) => (first.saturating_sub(1), (last + 1).min(values.len() - 1)),
+        _ => when_empty,
+    }
+}
+
+/// The text of a histogram, from the line end before its heading.
+pub(crate) fn histogram(kind: AggKind, value: &[u64], normal: u64) -> String {
+    let values: Vec<i64> = value.iter().map(|value| *value as i64).collect();
+    let labels = labels(kind, values.len());
+    let empty = match kind {
+        AggKind::Quantize => (ZERO - 1, ZERO + 1),
+        AggKind::Llquantize { .. } => (labels.len() / 2, labels.len() / 2 + 2),
+        _ => (0, 2),
+    };
+    let (first, last) = drawn(&values, empty);
+    let bars = Bars::new(&values, normal);
+    let mut out =
+        format!("\n{:>16} {:>41} {:<9}\n", "value", "------------- Distribution -------------", "count");
+    for (label, value) in labels.iter().zip(&values).take(last.saturating_add(1)).skip(first) {
+        bars.line(&mut out, label, *value);
+    }
+    out
+}
+
+/// The names of buckets.
+fn labels(kind: AggKind, buckets: usize) -> Vec<String> {
+    match kind {
+        AggKind::Quantize => (0..buckets).map(|bucket| quantize_value(bucket).to_string()).collect(),
+        AggKind::Lquantize { base, step, .. } => (0..buckets)
+            .map(|bucket| {
+                let at = |n: usize| i64::from(base) + n as i64 * i64::from(step);
+                match bucket {
+                    0 => format!("< {base}"),
+                    last if last + 1 == buckets => format!(">= {}", at(last - 1)),
+                    bucket => at(bucket - 1).to_string(),
+                }
+            })
+            .collect(),
+        AggKind::Llquantize { factor, low, high, steps } => {
+            let edges = edges(factor, low, high, steps);
+            let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return Vec::new() };
+            let negative = edges.iter().rev().map(|edge| format!("-{edge}"));
+            let mut labels = vec![format!("<= -{last}")];
+            labels.extend(negative.skip(1));
+            labels.push(if *first == 1 { "0".to_owned() } else { format!("abs() < {first}") });
+            labels.extend(edges.iter().take(edges.len() - 1).map(u64::to_string));
+            labels.push(format!(">= {last}"));
+            labels
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The lower ends of the buckets of `llquantize()` on one side of 0, and the end of the last.
+pub(crate) fn edges(factor: u16, low: u16, high: u16, steps: u16) -> Vec<u64> {
+    let factor = u64::from(factor);
+    let mut value = factor.saturating_pow(low.into());
+    let mut edges = vec![value];
+    for _ in low..=high {
+        let next = value.saturating_mul(factor);
+        let step = if next > u64::from(steps) { (next / u64::from(steps.max(1))).max(1) } else { 1 };
+        while value < next {
+            value = (value / step + 1).saturating_mul(step).min(next);
+            edges.push(value);
+        }
+    }
+    edges
+}
+
+impl AggKind {
+    /// Numbers that a value of it has.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Self::Avg => 2,
+            // The sum of squares has 128 bits.
+            Self::Stddev => 4,
+            Self::Quantize => QUANTIZE_BUCKETS,
+            Self::Lquantize { base, limit, step } => {
+                ((i64::from(limit) - i64::from(base)) / i64::from(step.max(1)) + 2) as usize
+            }
+            // Below, in between and above, with both signs.
+            Self::Llquantize { factor, low, high, steps } => 2 * edges(factor, low, high, steps).len() + 1,
+            _ => 1,
+        }
+    }
+
+    /// A value of it before anything was added.
+    #[must_use]
+    pub fn initial(self, signed: bool) -> Vec<u64> {
+        match (self, signed) {
+            (Self::Min, true) => vec![i64::MAX as u64],
+            (Self::Min, false) => vec![u64::MAX],
+            (Self::Max, true) => vec![i64::MIN as u64],
+            _ => vec![0; self.width()],
+        }
+    }
+
+    /// Adds a value to one of it.
+    pub fn add(self, to: &mut [u64], value: u64, weight: u64, signed: bool) {
+        let less = |a: u64, b: u64| if signed { (a as i64) < (b as i64) } else { a < b };
+        match (self, to) {
+            (Self::Count, [count]) => *count = count.wrapping_add(1),
+            (Self::Sum, [sum]) => *sum = sum.wrapping_add(value),
+            (Self::Min, [least]) if less(value, *least) => *least = value,
+            (Self::Max, [most]) if less(*most, value) => *most = value,
+            (Self::Avg, [count, sum]) => {
+                (*count, *sum) = (count.wrapping_add(1), sum.wrapping_add(value));
+            }
+            (Self::Stddev, [count, sum, low, high]) => {
+                (*count, *sum) = (count.wrapping_add(1), sum.wrapping_add(value));
+                let magnitude = u128::from((value as i64).unsigned_abs());
+                let squares = u128::from(*low) | u128::from(*high) << 64;
+                let squares = squares.wrapping_add(magnitude * magnitude);
+                (*low, *high) = (squares as u64, (squares >> 64) as u64);
+            }
+            (_, to) if self.is_histogram() => {
+                if let Some(bucket) = to.get_mut(self.bucket(value as i64)) {
+                    *bucket = bucket.wrapping_add(weight);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The bucket that a value falls in.
+    fn bucket(self, value: i64) -> usize {
+        match self {
+            Self::Quantize => match value {
+                0 => ZERO,
+                1.. => ZERO + 1 + value.ilog2() as usize,
+                _ => ZERO - 1 - value.unsigned_abs().ilog2().min(62) as usize,
+            },
+            Self::Lquantize { base, limit, step } => {
+                let (base, limit, step) = (i64::from(base), i64::from(limit), i64::from(step.max(1)));
+                let levels = (limit - base) / step;
+                if value < base { 0 } else { (value.saturating_sub(base) / step).min(levels) as usize + 1 }
+            }
+            Self::Llquantize { factor, low, high, steps } => {
+                let edges = edges(factor, low, high, steps);
+                let magnitude = value.unsigned_abs();
+                // How many edges it has reached; 0 lies in the middle.
+                let reached = edges.partition_point(|edge| *edge <= magnitude);
+                if value >= 0 { edges.len() + reached } else { edges.len() - reached }
+            }
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_lies_in_the_bucket_of_its_power_of_two() {
+        for (value, low) in
+            [(0, 0), (1, 1), (5, 4), (-1, -1), (-5, -4), (i64::MAX, 1 << 62), (i64::MIN, -(1 << 62))]
+        {
+            assert_eq!(quantize_value(AggKind::Quantize.bucket(value)), low, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_linear_histogram_has_a_bucket_below_and_one_above() {
+        let kind = AggKind::Lquantize { base: 10, limit: 30, step: 5 };
+        assert_eq!(kind.width(), 6);
+        assert_eq!([9, 10, 14, 15, 29, 30, 99].map(|value| kind.bucket(value)), [0, 1, 1, 2, 4, 5, 5]);
+    }
+
+    #[test]
+    fn a_histogram_is_drawn_with_a_bucket_on_each_side() {
+        let kind = AggKind::Quantize;
+        let mut value = kind.initial(true);
+        for one in [1, 1, 2, 3] {
+            kind.add(&mut value, one, 1, true);
+        }
+        let text = histogram(kind, &value, 1);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "           value  ------------- Distribution ------------- count    ");
+        assert_eq!(lines[2], "               0 |                                         0        ");
+        assert_eq!(lines[3], "               1 |@@@@@@@@@@@@@@@@@@@@                     2        ");
+        assert_eq!(lines.len(), 6);
+    }
+}

@@ -1,0 +1,22 @@
+//! What a D program leaves, and how dtrace(1) shows it.
+//!
+//! [`Tables`] say what the records, aggregations and variables of a program look like: the compiler makes them, the
+//! interposer fills records and aggregations by them, and a [`Consumer`] prints them. Nothing here knows the language or
+//! the guest.
+
+mod consumer;
+mod field;
+mod format;
+mod histogram;
+mod print;
+mod record;
+mod sort;
+mod tables;
+mod values;
+
+pub use consumer::{Consumer, ConsumerOptions};
+pub use field::{Field, SymbolForm};
+pub use format::{Conversion, Format, FormatError, Piece, Size};
+pub use record::{ERROR_PART, Snapshot, SnapshotEntry, Writer};
+pub use tables::{Action, AggKind, Aggregation, Dynamic, PrintMember, PrintType, Record, Tables};
+pub use values::{Firing, ShowSymbols};

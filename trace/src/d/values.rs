@@ -1,0 +1,136 @@
+//! How single values are shown: numbers, dates, symbols, faults.
+
+use super::field::{Field, SymbolForm};
+use super::format::Conversion;
+use super::histogram::histogram;
+use super::record::{ERROR_PART, Reader};
+use super::sort::deviation;
+use super::tables::{AggKind, Aggregation};
+use crate::names::ProbeName;
+
+/// The probe that has fired.
+#[derive(Clone, Copy)]
+pub struct Firing<'a> {
+    /// Its name.
+    pub name: &'a ProbeName,
+    /// Its identifier.
+    pub id: u32,
+    /// The number of the clause.
+    pub clause: u32,
+    /// Whose names addresses have.
+    pub symbols: ShowSymbols<'a>,
+}
+
+/// Names the symbol of an address, such as `do_fork+0x10`.
+pub type ShowSymbols<'a> = &'a dyn Fn(u64) -> Option<String>;
+
+/// The sentence about a fault, if a record tells of one.
+pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
+    let mut reader = Reader::new(data);
+    reader.part().filter(|part| *part == ERROR_PART)?;
+    let (kind, address, clause, probe) = (reader.int()?, reader.int()?, reader.int()?, reader.int()?);
+    let what = match kind {
+        1 => format!("invalid address ({address:#x})"),
+        4 => "divide-by-zero".to_owned(),
+        5 => "out of scratch space".to_owned(),
+        11 => format!("index out of bounds ({})", address as i64),
+        _ => "illegal operation".to_owned(),
+    };
+    Some(format!("error in dt_clause_{clause} for probe ID {probe} ({}): {what} at BPF pc NNN", firing.name))
+}
+
+/// Digits that an integer is given at least.
+pub(super) const fn int_width(size: u8) -> i64 {
+    match size {
+        1 => 3,
+        2 => 5,
+        4 => 8,
+        _ => 16,
+    }
+}
+
+/// Digits that `trace()` gives an integer at least: as many as the type may need, without a sign.
+pub(super) const fn trace_width(size: u8) -> i64 {
+    match size {
+        1 => 3,
+        2 => 5,
+        4 => 10,
+        _ => 19,
+    }
+}
+
+/// What a value comes to, divided by its normal.
+pub(super) fn shown_value(aggregation: &Aggregation, normal: u64, value: &[u64]) -> u64 {
+    let normal = normal.max(1);
+    let divided = |value: u64, by: u64| {
+        if aggregation.signed { (value as i64).wrapping_div(by as i64) as u64 } else { value / by }
+    };
+    match (aggregation.kind, value) {
+        (AggKind::Avg, [0, _]) => 0,
+        (AggKind::Avg, [count, sum]) => divided(divided(*sum, normal), *count),
+        (AggKind::Stddev, value) => deviation(value) / normal,
+        (_, [first, ..]) => divided(*first, normal),
+        _ => 0,
+    }
+}
+
+/// A value as it stands at the end of a line.
+pub(super) fn value_text(aggregation: &Aggregation, normal: u64, value: &[u64]) -> String {
+    if aggregation.kind.is_histogram() {
+        return histogram(aggregation.kind, value, normal);
+    }
+    let shown = shown_value(aggregation, normal, value);
+    if aggregation.signed { format!(" {:>16}", shown as i64) } else { format!(" {shown:>16}") }
+}
+
+pub(super) fn symbol(symbols: ShowSymbols<'_>, form: SymbolForm, address: u64) -> String {
+    let found = symbols(address);
+    match (form, found) {
+        (_, None) => format!("{address:#x}"),
+        (SymbolForm::Address, Some(name)) => name,
+        (SymbolForm::Symbol, Some(name)) => name.split('+').next().unwrap_or(&name).to_owned(),
+        (SymbolForm::Module, Some(name)) => {
+            name.split_once('`').map_or("kernel", |(module, _)| module).to_owned()
+        }
+    }
+}
+
+/// A floating-point number, by the bits of its value.
+pub(super) fn float(c: &Conversion, field: Field, bits: u64, precision: Option<u32>) -> String {
+    let value = match field {
+        Field::Int { size: 4, .. } => f64::from(f32::from_bits(bits as u32)),
+        _ => f64::from_bits(bits),
+    };
+    let digits = precision.unwrap_or(6) as usize;
+    let exponent = |upper: bool| {
+        let shown = format!("{value:.digits$e}");
+        let (mantissa, power) = shown.split_once('e').unwrap_or((&shown, "0"));
+        let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
+        format!("{mantissa}{}{sign}{power:0>2}", if upper { 'E' } else { 'e' })
+    };
+    match c.letter() {
+        b'e' => exponent(false),
+        b'E' => exponent(true),
+        b'f' => format!("{value:.digits$}"),
+        _ => value.to_string(),
+    }
+}
+
+/// `%Y`: nanoseconds since 1970 as a date in UTC.
+pub(super) fn date(nanoseconds: u64) -> String {
+    let seconds = (nanoseconds / 1_000_000_000) as i64;
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Civil from days, with years that begin in March.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year_of_era + era * 400 + year;
+    let names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let name = names.get(month as usize - 1).copied().unwrap_or("Jan");
+    format!("{year:04} {name} {day:2} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}

@@ -1,0 +1,255 @@
+//! The command line of dtrace(1).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use trapline_d::Options;
+
+/// What is wrong with the command line; dtrace(1)'s sentences.
+#[derive(Debug, thiserror::Error)]
+pub enum Bad {
+    /// An option that there is not.
+    #[error("invalid option -- '{0}'")]
+    Unknown(char),
+    /// An option without its argument.
+    #[error("option requires an argument -- '{0}'")]
+    Missing(char),
+    /// An option of dtrace(1) that is not there yet.
+    #[error("option -{0} is not there yet: {1}")]
+    Absent(char, &'static str),
+    /// An option of `-x` that cannot be set.
+    #[error("failed to set -x {name}: {why}")]
+    Set {
+        /// The option.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// A text of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Text {
+    /// `-s FILE`.
+    File(PathBuf),
+    /// `-n`, `-P`, `-m`, `-f`: the text of clauses.
+    Given(Vec<u8>),
+}
+
+/// The command line.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// The program's texts, in order.
+    pub texts: Vec<Text>,
+    /// `-x`, and the options that stand for one.
+    pub options: Options,
+    /// `-e`: compile only.
+    pub compile_only: bool,
+    /// `-l`: list the probes.
+    pub list: bool,
+    /// `-S`: show the code.
+    pub show_code: bool,
+    /// `-h` or `--help`.
+    pub help: bool,
+    /// `-V`.
+    pub version: bool,
+    /// `-o FILE`.
+    pub output: Option<PathBuf>,
+    /// `-D` (true) and `-U`, in order.
+    pub defines: Vec<(String, bool)>,
+    /// `-I`.
+    pub folders: Vec<PathBuf>,
+    /// `--guest IMAGE`.
+    pub guest: Option<String>,
+    /// What `$1` and its kin stand for.
+    pub operands: Vec<Vec<u8>>,
+}
+
+/// Options with an argument.
+const WITH_ARGUMENT: &str = "bcDfiILmnoPpsUxX";
+
+impl Line {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// See [`Bad`].
+    pub fn parse(arguments: &[OsString]) -> Result<Self, Bad> {
+        let mut line = Self::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let bytes = argument.as_bytes();
+            match bytes {
+                b"--guest" => {
+                    let image = rest.next().ok_or(Bad::Missing('g'))?;
+                    line.guest = Some(image.to_string_lossy().into_owned());
+                }
+                b"--help" => line.help = true,
+                b"--" => {
+                    line.operands.extend(rest.by_ref().map(|operand| operand.as_bytes().to_vec()));
+                }
+                [b'-', letters @ ..] if !letters.is_empty() => line.letters(letters, &mut rest)?,
+                operand => line.operands.push(operand.to_vec()),
+            }
+        }
+        Ok(line)
+    }
+
+    /// Options that stand together, as in `-qC`.
+    fn letters<'a>(
+        &mut self,
+        letters: &[u8],
+        rest: &mut impl Iterator<Item = &'a OsString>,
+    ) -> Result<(), Bad> {
+        for (n, letter) in letters.iter().enumerate() {
+            let letter = char::from(*letter);
+            if !WITH_ARGUMENT.contains(letter) {
+                self.flag(letter)?;
+                continue;
+            }
+            let attached = letters.get(n + 1..).filter(|rest| !rest.is_empty());
+            let value = match attached {
+                Some(value) => value.to_vec(),
+                None => rest.next().ok_or(Bad::Missing(letter))?.clone().into_vec(),
+            };
+            return self.value(letter, &value);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Bad> {
+        self.options
+            .set(name, value)
+            .map_err(|error| Bad::Set { name: name.to_owned(), why: error.to_string() })
+    }
+
+    fn flag(&mut self, letter: char) -> Result<(), Bad> {
+        match letter {
+            'C' => self.set("cpp", None),
+            'e' => {
+                self.compile_only = true;
+                Ok(())
+            }
+            'F' => Err(Bad::Absent('F', "indentation of entries and returns")),
+            'h' => {
+                self.help = true;
+                Ok(())
+            }
+            'H' => Err(Bad::Absent('H', "a list of included files")),
+            'l' => {
+                self.list = true;
+                Ok(())
+            }
+            'q' => self.set("quiet", None),
+            'S' => {
+                self.show_code = true;
+                Ok(())
+            }
+            'V' => {
+                self.version = true;
+                Ok(())
+            }
+            'v' => self.set("verbose", None),
+            'w' => self.set("destructive", None),
+            'Z' => self.set("zdefs", None),
+            '6' | '3' => Ok(()),
+            'A' | 'a' | 'G' => Err(Bad::Absent(letter, "anonymous tracing and embedded programs")),
+            other => Err(Bad::Unknown(other)),
+        }
+    }
+
+    fn value(&mut self, letter: char, value: &[u8]) -> Result<(), Bad> {
+        let text = String::from_utf8_lossy(value).into_owned();
+        let path = || PathBuf::from(OsStr::from_bytes(value));
+        match letter {
+            'b' => self.set("bufsize", Some(&text)),
+            'D' | 'U' => {
+                self.defines.push((text, letter == 'D'));
+                Ok(())
+            }
+            'I' => {
+                self.folders.push(path());
+                Ok(())
+            }
+            'o' => {
+                self.output = Some(path());
+                Ok(())
+            }
+            's' => {
+                self.texts.push(Text::File(path()));
+                Ok(())
+            }
+            'n' | 'P' | 'm' | 'f' => {
+                let clause = specified(letter, &text);
+                self.texts.push(Text::Given(clause.into_bytes()));
+                Ok(())
+            }
+            'x' => {
+                let (name, value) = match text.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (text.as_str(), None),
+                };
+                self.set(name, value)
+            }
+            'X' => self.set("stdc", Some(&text)),
+            'i' => Err(Bad::Absent('i', "probes by identifier; name them with -n")),
+            'c' | 'p' => Err(Bad::Absent(letter, "a process to trace")),
+            'L' => Err(Bad::Absent('L', "libraries of D")),
+            other => Err(Bad::Unknown(other)),
+        }
+    }
+}
+
+/// The clause of `-P`, `-m` or `-f`: the description stops at that field, and the later ones are empty.
+fn specified(letter: char, text: &str) -> String {
+    let colons = match letter {
+        'P' => 3,
+        'm' => 2,
+        'f' => 1,
+        _ => 0,
+    };
+    let end = text.find(|c: char| c.is_whitespace() || matches!(c, '/' | '{')).unwrap_or(text.len());
+    let (description, rest) = text.split_at(end);
+    format!("{description}{}{rest}", ":".repeat(colons))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &[&str]) -> Result<Line, Bad> {
+        Line::parse(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_stand_together_and_behind_operands() {
+        let line = line(&["-qC", "-s", "a.d", "one", "-xstrsize=10", "-b64", "two"]).unwrap();
+        assert_eq!(line.texts, [Text::File("a.d".into())]);
+        assert_eq!(line.operands, [b"one".to_vec(), b"two".to_vec()]);
+        assert!(line.options.flag("quiet") && line.options.flag("cpp"));
+        assert_eq!((line.options.number("strsize"), line.options.number("bufsize")), (10, 64));
+    }
+
+    #[test]
+    fn fields_are_filled_from_the_left_by_their_options() {
+        let text = |words: &[&str]| match line(words).unwrap().texts.pop() {
+            Some(Text::Given(text)) => String::from_utf8(text).unwrap(),
+            _ => String::new(),
+        };
+        assert_eq!(text(&["-P", "fbt{ x }"]), "fbt:::{ x }");
+        assert_eq!(text(&["-f", "do_fork"]), "do_fork:");
+        assert_eq!(text(&["-n", "BEGIN { exit(0) }"]), "BEGIN { exit(0) }");
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_with_a_sentence() {
+        assert_eq!(
+            line(&["-c", "ls"]).unwrap_err().to_string(),
+            "option -c is not there yet: a process to trace"
+        );
+        assert_eq!(line(&["-k"]).unwrap_err().to_string(), "invalid option -- 'k'");
+        assert_eq!(line(&["-s"]).unwrap_err().to_string(), "option requires an argument -- 's'");
+        let bad = line(&["-x", "strsize=x"]).unwrap_err();
+        assert_eq!(bad.to_string(), "failed to set -x strsize: Invalid value for specified option");
+    }
+}
