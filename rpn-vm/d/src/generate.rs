@@ -118,9 +118,7 @@ impl<'t> Code<'t> {
                     self.drop();
                 }
             }
-            NodeKind::Const(_)
-            | NodeKind::Text(_)
-            | NodeKind::Translated { .. } => {}
+            NodeKind::Const(_) | NodeKind::Text(_) | NodeKind::Translated { .. } => {}
             NodeKind::Comma(left, right) => {
                 self.evaluate(left);
                 self.evaluate(right);
