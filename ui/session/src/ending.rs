@@ -36,7 +36,7 @@ pub enum Ending {
     Stopped,
     /// A handler of this program called the service `stop`.
     HandlerStopped(String),
-    /// As many hits as were waited for.
+    /// The number of hits given to [`Condition::or_hits`] was reached.
     EnoughHits(u64),
     /// A line of the script could not be carried out; the text says which, and why.
     ScriptFailed(String),
@@ -123,7 +123,8 @@ impl Condition {
         self
     }
 
-    /// Also ends after so many more hits that leave a record, of all probes together.
+    /// Also ends after this number of hits that leave a record, counted over all probes from the start of this run. A
+    /// session that runs again with the same condition counts from 1 again.
     #[must_use]
     pub fn or_hits(mut self, hits: u64) -> Self {
         self.hits = Some(hits);
