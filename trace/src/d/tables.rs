@@ -54,7 +54,7 @@ pub struct PrintMember {
     pub bits: Option<(u8, u8)>,
 }
 
-/// What a part of a record means to whoever consumes it.
+/// What a part of a record means to the code that consumes it.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// `trace()`.
