@@ -4,7 +4,7 @@ use super::{Failure, Runtime, World, bad_address, net, strings, thrown};
 use trapline_rpn::services::d::{Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 
-/// What stands for an argument that was left out.
+/// The value of an argument that was left out.
 const LEFT_OUT: u64 = i64::MIN as u64;
 
 /// An argument that may be left out.

@@ -9,7 +9,7 @@ pub(crate) struct Script {
     pub items: Vec<Item>,
 }
 
-/// What stands outside of clauses, and clauses.
+/// A clause, or a declaration outside of clauses.
 #[derive(Debug)]
 pub(crate) enum Item {
     Clause(Clause),
@@ -71,7 +71,7 @@ pub(crate) enum Storage {
     ThisVariable,
 }
 
-/// What stands before the declarators.
+/// The storage class and the type before the declarators.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
     pub pos: Pos,

@@ -245,7 +245,7 @@ impl<'t> Lexer<'t> {
         Token::Aggregation(self.word())
     }
 
-    /// `$1`, `$$1`, `$pid`: what stands for it.
+    /// `$1`, `$$1`, `$pid`: their values.
     fn macro_variable(&mut self, pos: Pos) -> Result<Token> {
         let start = self.at;
         self.at += 1;
@@ -375,7 +375,7 @@ impl<'t> Lexer<'t> {
         Ok(Token::Int(IntLiteral { value, text, unsigned, long, decimal, character }))
     }
 
-    /// What stands between quotes.
+    /// The bytes between quotes.
     fn quoted(&mut self, quote: u8, pos: Pos) -> Result<Vec<u8>> {
         let (tag, what) =
             if quote == b'"' { ("D_STR_NL", "string literal") } else { ("D_CHR_NL", "character constant") };

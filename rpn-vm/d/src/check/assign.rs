@@ -155,7 +155,7 @@ impl Checker<'_> {
         Ok(Node { pos, ty, kind: NodeKind::Assign { place, value: value.into() }, alloca })
     }
 
-    /// What stands on the right of `=`.
+    /// The value on the right of `=`.
     fn assigned_value(&mut self, right: &Expr) -> Result<Node> {
         self.mixed = false;
         let value = self.expr(right)?;

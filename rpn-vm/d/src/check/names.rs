@@ -142,7 +142,7 @@ impl Checker<'_> {
         Node { pos, ty: variable.ty, kind: NodeKind::Load(place), alloca }
     }
 
-    /// What stands for an inline.
+    /// The expression of an inline, with its arguments.
     pub fn expand_inline(&mut self, inline: &InlineName, arguments: Vec<Node>, pos: Pos) -> Result<Node> {
         let names = inline.parameters.iter().map(|(name, _)| name.clone().unwrap_or_default());
         self.bind(names.zip(arguments).collect(), pos)?;

@@ -214,7 +214,7 @@ impl Parser<'_> {
     /// Whether an open parenthesis begins a declarator, not the parameters of a function without a name: that is so before
     /// `*` and `(`, and before a name that is no type.
     fn nests(&mut self) -> Result<bool> {
-        // The lexer stands behind the parenthesis.
+        // The lexer has read the parenthesis.
         self.lexer.skip()?;
         Ok(match self.lexer.name_ahead() {
             Some(word) => {
@@ -226,7 +226,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands in brackets, and the closing one.
+    /// The dimension or the keys in brackets, with the closing bracket.
     fn dimension(&mut self) -> Result<Derived> {
         if self.accept("]")? {
             return Ok(Derived::Array(None));

@@ -112,7 +112,7 @@ pub(crate) struct Parsed {
     pub pragmas: Vec<(Pos, Pragma)>,
     /// The last line.
     pub end: Pos,
-    /// What cannot be read. What stands before it is whole, and may be wrong too.
+    /// The first syntax error. The items before it are whole, and may be wrong too.
     pub error: Option<Error>,
 }
 

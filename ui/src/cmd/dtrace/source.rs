@@ -27,7 +27,7 @@ pub fn read(text: &Text) -> Result<(String, Vec<u8>, Vec<u8>), Stop> {
 pub fn variable(name: &str) -> Option<Vec<u8>> {
     match name {
         "target" => Some(b"0".to_vec()),
-        // The run is the same whoever starts it.
+        // A run is the same for every user who starts it.
         "pid" | "ppid" | "pgid" | "sid" | "uid" | "euid" | "gid" | "egid" | "projid" | "taskid" => {
             Some(b"0".to_vec())
         }
@@ -78,7 +78,7 @@ fn without_pragmas(text: &str) -> (String, Vec<String>) {
     (lines.join("\n") + "\n", kept)
 }
 
-/// What stands for a directive of D, with its number behind it.
+/// The word that replaces a directive of D; the number of the directive follows it.
 const PLACEHOLDER: &str = "__trapline_pragma_";
 
 /// Puts D's directives back.
