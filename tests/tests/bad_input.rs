@@ -179,8 +179,8 @@ fn opcode_mismatch_shows_both_bytes() {
     bad_probe(
         &kernel_probe("offset = do_fork", "0x83"),
         "p.rpn:4:10: error: opcode = 0x83, but the byte at do_fork (0xc0100f91) is 0x55 (55: `push ebp`)\n  \
-         offset = do_fork\n           ^^^^^^^\n  help: opcode = 0x55 would match; was the program written for this \
-         very file?\n",
+         offset = do_fork\n           ^^^^^^^\n  help: the program may have been written for another \
+         file; opcode = 0x55 matches this one\n",
     );
 }
 

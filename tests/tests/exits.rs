@@ -74,8 +74,9 @@ fn core_files_are_bounded_and_the_rest_is_counted() {
 fn a_core_file_that_cannot_be_written_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(folder.path(), "ia32", &probe("user", "swap", "exit 3"), &["--core-dir", "nowhere"]);
-    assert_eq!(ran.code, 7);
-    assert!(ran.err.contains("cannot write nowhere/core.1: No such file or directory"), "{}", ran.err);
+    assert_eq!(ran.code, 2);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("nowhere"), "{}", ran.err);
 }
 
 #[test]

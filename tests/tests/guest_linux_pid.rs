@@ -388,7 +388,7 @@ fn guest_pid_refuses_in_dtraces_words() {
         (
             "pid$target:a.out:main:entry",
             "/bin/none",
-            "a.out is /bin/none, which is no program among the known files",
+            "a.out is /bin/none, whose file is not known; give it with --file",
         ),
         (
             "pid$target:none:main:entry",

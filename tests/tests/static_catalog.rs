@@ -78,7 +78,7 @@ fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_t
     assert!(raw.out.contains("a call that was not replaced by a loader"), "{}\n{}", raw.out, raw.err);
     let refused = trapline(folder.path(), &["run", "kernel", "-n", "sdt:::tail", "-q"]);
     assert!(
-        refused.code != 0 && refused.err.contains("a lock nop site is five one-byte NOPs"),
+        refused.code != 0 && refused.err.contains("a lock nop site has five one-byte NOPs"),
         "{}",
         refused.err
     );

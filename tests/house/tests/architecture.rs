@@ -65,7 +65,10 @@ fn dependencies_point_one_way() {
                 "trapline-providers",
             ],
         ),
-        ("trapline-fuzz", &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-trace"]),
+        (
+            "trapline-fuzz",
+            &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-session", "trapline-trace"],
+        ),
     ]);
     for (package, deps) in graph() {
         let Some(allowed) = allowed.get(package.as_str()) else {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use similar::TextDiff;
+use diffy::DiffOptions;
 use trapline_session::{Case, CaseError, Failed, FileError, Passed, Places, counted};
 
 use crate::cli::VerifyArgs;
@@ -58,12 +58,11 @@ impl Outcome {
                 Failed::Records(kept, found) => ("records", kept, found),
                 _ => continue,
             };
-            let diff = TextDiff::from_lines(kept, found);
-            let diff = diff
-                .unified_diff()
-                .context_radius(2)
-                .header(&format!("{what}, kept"), &format!("{what}, found"))
-                .to_string();
+            let mut options = DiffOptions::new();
+            options.set_context_len(2);
+            options.set_original_filename(format!("{what}, kept"));
+            options.set_modified_filename(format!("{what}, found"));
+            let diff = options.create_patch(kept, found).to_string();
             let all = diff.lines().count();
             for line in diff.lines().take(SHOWN) {
                 let _ = writeln!(text, "  {line}");
