@@ -1,0 +1,73 @@
+//! `trapline replay --at`, going back and forth.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn trapline(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trapline"));
+    command.args(args).current_dir(folder);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (ran.status.code(), text(ran.stdout), text(ran.stderr))
+}
+
+#[test]
+fn every_command_goes_where_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record =
+        ["record", "embedded:ia32", "-n", "fbt::do_fork:entry { push pid; log 1 }", "-q", "-o", "r.tlr"];
+    assert_eq!(trapline(folder, &record, "").0, Some(0));
+    let lines = "\
+next hit\nfinish\nback to caller\nprevious hit of fbt::do_fork:entry\nback 2\nstep\nwhere\ngoto 500K\nreverse to do_fork\n\
+continue to write 0x8053000:4\nregisters\nexamine do_fork 20\nhistory\nquery\n";
+    let replay = ["replay", "r.tlr", "-q", "--at", "1M", "-f", "json"];
+    let (code, out, err) = trapline(folder, &replay, lines);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let places: Vec<&serde_json::Value> = rows.iter().filter(|row| row["type"] == "place").collect();
+    assert_eq!(places.len(), 10, "{out}");
+    let at =
+        |n: usize| (places[n]["icount"].as_u64().unwrap(), places[n]["symbol"].as_str().unwrap_or_default());
+    let (hit, done, call) = (at(0), at(1), at(2));
+    assert!(hit.0 > 1_000_000 && hit.1.starts_with("do_fork"), "{out}");
+    assert!(done.0 > hit.0 && !done.1.starts_with("do_fork"), "{out}");
+    assert_eq!(places[2]["instruction"].as_str().map(|text| text.starts_with("call")), Some(true), "{out}");
+    assert!(call.0 < done.0, "{out}");
+    let before = at(3);
+    assert!(before.0 < call.0 && before.1.starts_with("do_fork"), "{out}");
+    assert_eq!([at(4).0, at(5).0, at(6).0, at(7).0], [before.0 - 2, before.0 - 1, before.0 - 1, 500_000]);
+    assert!(at(8).0 < 500_000 && at(8).1 == "do_fork", "{out}");
+    assert!(at(9).0 > at(8).0, "{out}");
+    let lines_of = |action: &str| {
+        let row = rows.iter().find(|row| row["action"] == action).unwrap_or_else(|| panic!("{out}"));
+        row["lines"].as_array().unwrap().len()
+    };
+    assert!(lines_of("registers") > 3 && lines_of("examine") == 2 && lines_of("history") == 1);
+}
+
+#[test]
+fn a_line_that_leads_nowhere_is_said_and_a_command_cuts_the_future() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record = ["record", "embedded:ia32", "-n", "fbt::do_fork:entry", "-q", "-o", "r.tlr"];
+    assert_eq!(trapline(folder, &record, "").0, Some(0));
+    let replay = ["replay", "r.tlr", "--at", "300K", "--history-mem", "64M"];
+    let (code, out, err) =
+        trapline(folder, &replay, "goto 900M\nprevious hit of nobody\nexamine nowhere 4\nwhere\n");
+    assert_eq!(code, Some(2), "{out}{err}");
+    assert!(err.contains("900000000 is behind the end of this run, which has"), "{err}");
+    assert!(err.contains("no program `nobody` is inserted; only `-n fbt::do_fork:entry` is"), "{err}");
+    assert!(err.contains("the kernel has no symbol `nowhere`"), "{err}");
+    assert!(out.lines().any(|line| line.starts_with("at 300000 0x")), "{out}");
+    let (code, out, err) = trapline(folder, &replay, "type \"x\"\nstep 10\n");
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(err.contains("what came later in the recording is gone"), "{err}");
+    assert!(out.lines().any(|line| line.starts_with("at 300010 0x")), "{out}");
+}
