@@ -408,7 +408,7 @@ fn guest_pid_refuses_in_dtraces_words() {
     let ran = listed(&["pid$target:a.out:main:entry"]);
     assert!(ran.err.contains("'pid$target' needs a process; give --target"), "{}", ran.err);
     for (target, sentence) in
-        [("", "it is empty"), ("0", "0 is no process's number"), ("bin/pid", "bin/pid is no path from /")]
+        [("", "it is empty"), ("0", "0 is not a process id"), ("bin/pid", "bin/pid is not an absolute path")]
     {
         assert!(listed(&["pid$target:::entry", "--target", target]).err.contains(sentence), "{target}");
     }
