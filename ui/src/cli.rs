@@ -173,6 +173,8 @@ pub struct GuestArgs {
     /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; embedded:ia32 or embedded:x86_64
     #[arg(help_heading = "Arguments")]
     pub image: String,
+    // The brackets are part of the help, not a link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     /// Load this Multiboot module, and allow user probes in it: 'FILE [ARGUMENTS]'; may be repeated
     #[arg(long, value_name = "FILE")]
     pub module: Vec<String>,
