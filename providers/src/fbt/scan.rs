@@ -4,7 +4,7 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::object::flow::{Instructions, instructions};
+use crate::object::flow::{Instructions, branch_target, instructions};
 use crate::target::Rules;
 
 /// `push ebp` or `push rbp`.
@@ -148,7 +148,7 @@ impl Body<'_> {
             (FlowControl::Return, Mnemonic::Ret) if i.op_count() > 0 => Some("ret imm16"),
             (FlowControl::Return, Mnemonic::Ret) => Some("ret"),
             (FlowControl::UnconditionalBranch, Mnemonic::Jmp) => {
-                let to = i.near_branch_target();
+                let to = branch_target(i);
                 let end = self.start.saturating_add(self.bytes.len() as u64);
                 match (self.start..end).contains(&to) {
                     false if targets.is_return_thunk(to) => Some("return thunk"),
@@ -247,6 +247,16 @@ mod tests {
         let bytes = [0xb8, 0x55, 0xc3, 0xc3, 0x55, 0xc3];
         assert_eq!(entry(&bytes, 64, Rules::Strict), None);
         assert_eq!(returns(&bytes, 64, Rules::Full), [(5, 5, "ret")]);
+    }
+
+    #[test]
+    fn a_far_jump_within_the_function_is_no_return() {
+        // jmp 8:0x1008; nop; ret: how a kernel reloads CS.
+        let bytes = [0xea, 8, 0x10, 0, 0, 8, 0, 0x90, 0xc3];
+        assert_eq!(returns(&bytes, 32, Rules::Full), [(8, 8, "ret")]);
+        // The same to another function.
+        let bytes = [0xea, 8, 0x90, 0, 0, 8, 0, 0x90, 0xc3];
+        assert_eq!(returns(&bytes, 32, Rules::Full), [(0, 0, TAIL_JMP), (8, 8, "ret")]);
     }
 
     #[test]

@@ -23,6 +23,16 @@ pub fn instructions(bytes: &[u8], start: u64, bits: u32) -> Instructions<'_> {
     Instructions { bytes, start, bits, at: 0, decoder, instruction: Instruction::new(), targets, tables }
 }
 
+/// Where a direct jump or call leads to; 0 for other instructions. Of a far one the offset is taken, as in the flat segments
+/// that kernels load.
+pub fn branch_target(i: &Instruction) -> u64 {
+    match (i.op_count() > 0).then(|| i.op0_kind()) {
+        Some(OpKind::FarBranch16) => i.far_branch16().into(),
+        Some(OpKind::FarBranch32) => i.far_branch32().into(),
+        _ => i.near_branch_target(),
+    }
+}
+
 /// See [`instructions`].
 #[allow(missing_debug_implementations)] // The decoder has none.
 pub struct Instructions<'a> {
@@ -92,7 +102,7 @@ impl Instructions<'_> {
         let i = &self.instruction;
         match i.flow_control() {
             FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                if let Some(to) = self.offset(i.near_branch_target()) {
+                if let Some(to) = self.offset(branch_target(i)) {
                     self.targets.add(to);
                 }
             }

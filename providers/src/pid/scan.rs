@@ -2,7 +2,7 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::object::flow::instructions;
+use crate::object::flow::{branch_target, instructions};
 
 /// A function's code.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl Code<'_> {
     pub fn exits(&self, are_one: impl Fn(u64) -> bool) -> Vec<Exit> {
         let end = self.start.saturating_add(self.bytes.len() as u64);
         let leads_out = |i: &Instruction| {
-            let to = i.near_branch_target();
+            let to = branch_target(i);
             to != 0 && !(self.start..end).contains(&to) && !are_one(to)
         };
         let exit = |(at, i): (u64, Instruction)| {
