@@ -244,7 +244,7 @@ fn options_that_do_not_go_together_are_refused() {
         "--templates has no effect with -f raw; use it with -f text or json",
     );
     ok(&folder, &["run", "embedded:ia32", "-q", "-p", "p.rpn", "-f", "raw", "-o", "t.trace"]);
-    let same = "-o t.trace is the trace file that is read; name another file";
+    let same = "the output would overwrite an input of this command, t.trace; give another file";
     refused(&folder, &["trace", "cat", "t.trace", "-o", "t.trace"], 2, same);
     let missing = "cannot read nothere: No such file or directory";
     refused(&folder, &["trace", "cat", "nothere"], 7, missing);

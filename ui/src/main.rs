@@ -15,6 +15,7 @@ mod no_effect;
 mod options;
 mod outlet;
 mod output;
+mod overwrite;
 mod talk;
 mod wire;
 

@@ -81,14 +81,18 @@ pub fn open(builder: &GuestBuilder, talk: &Talk) -> Result<Guest, Failure> {
 
 /// `FILE` or `FILE ARGUMENTS`; the module's string is the file's name and the arguments.
 fn module(guest: GuestBuilder, text: &str) -> GuestBuilder {
-    let (path, arguments) = if Path::new(text).exists() {
-        (text, None)
-    } else {
-        text.split_once(' ').map_or((text, None), |(path, arguments)| (path, Some(arguments)))
-    };
+    let (path, arguments) = module_file(text);
     let name = file_name(path);
     let string = arguments.map_or_else(|| name.to_owned(), |arguments| format!("{name} {arguments}"));
     guest.module(path, &string)
+}
+
+/// The file of a module, and its arguments.
+pub fn module_file(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(' ') {
+        Some((path, arguments)) if !Path::new(text).exists() => (path, Some(arguments)),
+        _ => (text, None),
+    }
 }
 
 /// `GUEST=FILE`.

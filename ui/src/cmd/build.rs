@@ -8,7 +8,7 @@ use trapline_session::{counted, read_program};
 use crate::cli::BuildArgs;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use crate::{keys, options};
+use crate::{keys, options, overwrite};
 
 /// Runs the command.
 ///
@@ -75,11 +75,6 @@ fn good_widths(
 /// The file to write, which is never the one that was read.
 fn output(args: &BuildArgs, path: &Path) -> Result<PathBuf, Failure> {
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("ppdf"));
-    if output == path {
-        return Err(Failure::Usage(format!(
-            "{} would be overwritten; give another file with -o FILE.ppdf",
-            path.display()
-        )));
-    }
+    overwrite::check([path], [("the PPDF file", output.as_path())])?;
     Ok(output)
 }

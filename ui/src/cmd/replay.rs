@@ -22,7 +22,7 @@ use crate::cli::{RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
-use crate::{ctrl_c, no_effect, options};
+use crate::{ctrl_c, no_effect, options, overwrite};
 
 /// Runs the command.
 ///
@@ -30,6 +30,9 @@ use crate::{ctrl_c, no_effect, options};
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_replay(args)?;
+    let inputs = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(&args.probes));
+    let branch = args.branch.as_deref().map(|path| ("the new recording", path));
+    overwrite::check(inputs, branch.into_iter().chain(overwrite::of_output(&args.output)))?;
     let recording = Recording::read(&args.file)?;
     if args.info {
         info::print(&args.file, &recording, &args.output, out)?;

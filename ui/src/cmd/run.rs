@@ -18,7 +18,7 @@ use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
-use crate::{ctrl_c, no_effect, options};
+use crate::{ctrl_c, no_effect, options, overwrite};
 
 /// Runs the command.
 ///
@@ -26,6 +26,10 @@ use crate::{ctrl_c, no_effect, options};
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_run(args)?;
+    let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
+    let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.script.as_deref());
+    let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
+    overwrite::check(inputs, recording.into_iter().chain(overwrite::of_output(&args.output)))?;
     // Before anything that takes time: whenever the signal comes, the outputs are whole.
     let cancelled = ctrl_c::listen();
     let source = options::source(&args.probes.source)?;

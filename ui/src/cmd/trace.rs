@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use trapline_trace::{
@@ -14,6 +14,7 @@ use trapline_session::FileError;
 use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_stdout};
+use crate::overwrite;
 use crate::talk::Talk;
 
 type Reader = TraceReader<BufReader<File>>;
@@ -34,11 +35,7 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     no_terminal(args.format, args.output.is_none())?;
-    let same = |output: &PathBuf| matches!((output.canonicalize(), args.file.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if args.output.as_ref().is_some_and(same) {
-        let file = args.file.display();
-        return Err(Failure::Usage(format!("-o {file} is the trace file that is read; name another file")));
-    }
+    overwrite::check([args.file.as_path()], args.output.as_deref().map(|path| ("the output", path)))?;
     let file = File::open(&args.file).map_err(|error| damaged(&args.file, error.into()))?;
     let mut reader = TraceReader::open(BufReader::new(file)).map_err(|error| damaged(&args.file, error))?;
     let items = reader.head().items;
