@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use trapline_rpn::{Atom, Expr, Location, Program};
 
 use crate::cli::{
-    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs,
+    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs,
 };
 use crate::failure::Failure;
 
@@ -63,9 +63,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
             Err(refused(option, "without probes; add -p FILE.rpn, -n CLAUSE or --script FILE"))
         });
     }
-    if args.output.format == RecordFormat::Dtrace && args.probes.header.is_some() {
-        return Err(refused("--header", "with -f dtrace, whose columns are fixed"));
-    }
+    dtrace_header(args.output.format, &args.probes)?;
     let empty =
         |names: &[String]| !names.is_empty() && names.iter().all(|name| name.is_empty() || name == "=");
     if let Some(option) =
@@ -80,6 +78,13 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure> {
+    if format == RecordFormat::Dtrace && probes.header.is_some() {
+        return Err(refused("--header", "with -f dtrace, whose columns are fixed"));
+    }
+    Ok(())
 }
 
 /// Checks the options of `replay`.
@@ -101,8 +106,12 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
         (probes.watch_unlimited, "--watch-unlimited"),
     ];
     if let Some(option) = first(&of_probes).filter(|_| !probes.any()) {
-        return Err(refused(option, "without probes; add -p FILE.rpn or -n CLAUSE"));
+        return Err(refused(
+            option,
+            "without probes of this command line, since those of the recording keep theirs; add -p FILE.rpn or -n CLAUSE",
+        ));
     }
+    dtrace_header(args.output.format, probes)?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));
     }

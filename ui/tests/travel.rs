@@ -71,3 +71,46 @@ fn a_line_that_leads_nowhere_is_said_and_a_command_cuts_the_future() {
     assert!(err.contains("what came later in the recording is gone"), "{err}");
     assert!(out.lines().any(|line| line.starts_with("at 300010 0x")), "{out}");
 }
+
+#[test]
+fn standard_input_that_cannot_be_read_is_told_and_the_lines_after_a_bad_one_are_carried_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record = ["record", "embedded:ia32", "--limit-insns", "2M", "-q", "-o", "r.tlr", "--console", "none"];
+    assert_eq!(trapline(folder, &record, "").0, Some(124));
+    for branch in [&[][..], &["--branch", "b.tlr"]] {
+        let args = [&["replay", "r.tlr", "--at", "1M", "-q", "--console", "none"][..], branch].concat();
+        let replay = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_trapline"));
+            command.args(&args).current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        };
+        std::fs::write(folder.join("lines"), b"query\nquery \xff\nquery\n").unwrap();
+        let ran = replay().stdin(std::fs::File::open(folder.join("lines")).unwrap()).output().unwrap();
+        let (out, err) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+        assert_eq!((ran.status.code(), out.lines().count()), (Some(2), 2), "{out}{err}");
+        assert!(err.contains("standard input is not text: byte 6 is not UTF-8"), "{err}");
+        let ran = replay().stdin(std::fs::File::open(folder).unwrap()).output().unwrap();
+        let err = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{err}");
+        assert!(err.contains("cannot read standard input: Is a directory"), "{err}");
+    }
+}
+
+#[test]
+fn what_a_replay_cannot_do_is_told_under_q() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record =
+        ["record", "embedded:ia32", "-n", "fbt::do_fork:entry", "-q", "-o", "r.tlr", "--console", "none"];
+    assert_eq!(trapline(folder, &record, "").0, Some(0));
+    for (args, said) in [
+        (&["--to", "hit:99"][..], "the position was never reached"),
+        (&["--header", "pid"], "--header has no effect without probes of this command line"),
+        (&["-n", "fbt::do_fork:entry", "-f", "dtrace", "--header", "pid"], "with -f dtrace"),
+    ] {
+        let (code, _, err) = trapline(folder, &[&["replay", "r.tlr", "-q"][..], args].concat(), "");
+        assert_eq!((code, err.lines().count()), (Some(2), 1), "{args:?}: {err}");
+        assert!(err.contains(said), "{args:?}: {err}");
+    }
+}

@@ -1,13 +1,16 @@
 //! `replay --at`: the actions of scripts, one a line of standard input, at a position of a run.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 
-use trapline_session::{Command, Session, SourceOptions};
+use trapline_session::{Command, FileError, Session, SourceOptions, text_of};
 
 use crate::failure::Failure;
 use crate::output::Outputs;
 use crate::talk::Talk;
 
+/// What messages call standard input.
+pub const STDIN: &str = "standard input";
 const PROMPT: &str = "trapline> ";
 
 /// What carries out lines.
@@ -32,12 +35,16 @@ pub fn shell(shell: &mut dyn Shell, outputs: &mut Outputs<'_>, talk: &Talk) -> R
             // Nobody is left to be told that standard error is closed.
             let _ = write!(std::io::stderr(), "{PROMPT}");
         }
-        let mut line = String::new();
-        match stdin.lock().read_line(&mut line) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
+        let mut line = Vec::new();
+        let read = stdin.lock().read_until(b'\n', &mut line);
+        if matches!(read, Ok(0)) {
+            break;
         }
-        match shell.act(number, line.trim_end(), outputs) {
+        let path = || PathBuf::from(STDIN);
+        let read = read.map_err(|error| FileError::Read { path: path(), error });
+        let ends = read.is_err();
+        let text = read.and_then(|_| text_of(&path(), line)).map_err(Failure::from);
+        match text.and_then(|text| shell.act(number, text.trim_end(), outputs)) {
             Ok(true) => {}
             Ok(false) => break,
             Err(failure @ (Failure::Write { .. } | Failure::Output(_))) => return Err(failure),
@@ -45,6 +52,9 @@ pub fn shell(shell: &mut dyn Shell, outputs: &mut Outputs<'_>, talk: &Talk) -> R
                 right = false;
                 talk.failure(&failure);
             }
+        }
+        if ends {
+            break;
         }
     }
     Ok(right)
@@ -58,7 +68,7 @@ pub struct Actions<'a> {
 
 impl Shell for Actions<'_> {
     fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
-        let Some(command) = Command::parse("standard input", number, line, self.source)? else {
+        let Some(command) = Command::parse(STDIN, number, line, self.source)? else {
             return Ok(true);
         };
         let stops = command.stops();

@@ -264,6 +264,10 @@ impl<'a> Replay<'a> {
         report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk)?;
         if let Followed::Diverged(found) = followed {
             self.talk.error(&found.to_string());
+        } else if *followed == Followed::NeverReached {
+            self.talk.error(
+                "the position was never reached; give one that lies in the recording (--info shows its end)",
+            );
         } else if let Some(verifier) = self.session.verifier() {
             let all = self.recording.checkpoints().len();
             self.talk.note(&format!(

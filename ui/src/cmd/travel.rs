@@ -5,7 +5,7 @@ use trapline_session::{
     TravelError, Watch, WatchKind, numbers,
 };
 
-use super::position::Shell;
+use super::position::{STDIN, Shell};
 use crate::failure::Failure;
 use crate::output::Outputs;
 
@@ -25,7 +25,7 @@ impl Shell for Travel<'_> {
             replies.iter().try_for_each(|reply| outputs.reply(reply))?;
             return Ok(true);
         }
-        let Some(command) = Command::parse("standard input", number, line, self.source)? else {
+        let Some(command) = Command::parse(STDIN, number, line, self.source)? else {
             return Ok(true);
         };
         let stops = command.stops();
