@@ -388,6 +388,14 @@ pub struct ListArgs {
     /// Show the first bytes
     #[arg(long, help_heading = "Output")]
     pub bytes: bool,
+    /// The form of the output.
+    #[command(flatten)]
+    pub form: FormArgs,
+}
+
+/// The form of what a command prints that makes no records.
+#[derive(Debug, Args)]
+pub struct FormArgs {
     /// Output format
     #[arg(
         short,
@@ -426,16 +434,9 @@ pub struct DisArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        visible_alias = "output",
-        value_enum,
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    pub format: Format,
+    /// The form of the output.
+    #[command(flatten)]
+    pub form: FormArgs,
 }
 
 /// `check`.
@@ -459,16 +460,9 @@ pub struct CheckArgs {
     /// Explain a finding by its code, with a wrong and a right example; `list` lists all codes
     #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "preprocess"], help_heading = "Output")]
     pub explain: Option<String>,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        visible_alias = "output",
-        value_enum,
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    pub format: Format,
+    /// The form of the output.
+    #[command(flatten)]
+    pub form: FormArgs,
 }
 
 /// `build`.

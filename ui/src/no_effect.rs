@@ -186,7 +186,7 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     if args.files.iter().filter(|path| path.as_path() == Path::new("-")).count() > 1 {
         return Err(twice());
     }
-    if args.disassemble && args.format == Format::Json {
+    if args.disassemble && args.form.format == Format::Json {
         return Err(refused("--disassemble", "with -f json"));
     }
     let of_files = [(args.width.is_some(), "--width"), (args.disassemble, "--disassemble")];

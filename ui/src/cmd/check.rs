@@ -43,7 +43,7 @@ struct Report<'a> {
 pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_check(args)?;
     if let Some(code) = &args.explain {
-        return explain::run(code, args.format, out);
+        return explain::run(code, args.form.format, out);
     }
     let source = options::source(&args.source)?;
     let mut report = Report { args, source, out, talk, tally: Tally::default() };
@@ -76,7 +76,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
 impl Report<'_> {
     /// Writes a line if lines are wanted.
     fn json(&mut self, value: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
-        if self.args.format == Format::Json {
+        if self.args.form.format == Format::Json {
             writeln!(self.out, "{}", value()).map_err(Failure::Output)?;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Report<'_> {
         self.tally.codes.extend(found.list.iter().map(|d| d.code));
         self.tally.warnings += found.warnings();
         self.tally.errors += if remark { 0 } else { found.errors() };
-        match self.args.format {
+        match self.args.form.format {
             Format::Text if remark => self.talk.remarks(found),
             Format::Text => self.talk.diagnostics(found),
             Format::Json => {
@@ -130,7 +130,7 @@ impl Report<'_> {
         self.findings(&program.warnings, None, true)?;
         let linked = self.link(&program, widths, path)?;
         let Some(first) = linked.first() else { return Ok(Exit::Compile) };
-        match args.format {
+        match args.form.format {
             Format::Text => summary(path, &linked, args.disassemble, self.out).map_err(Failure::Output)?,
             Format::Json => {
                 let widths: Vec<u8> = linked.iter().map(|program| program.width.bits()).collect();
@@ -160,7 +160,7 @@ impl Report<'_> {
             return Ok(good);
         }
         for (width, found) in bad {
-            if self.args.format == Format::Text {
+            if self.args.form.format == Format::Text {
                 self.talk.note(&format!("{} cannot be used on {}-bit guests:", path.display(), width.bits()));
             }
             self.findings(&found, Some(width), true)?;

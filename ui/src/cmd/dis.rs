@@ -84,7 +84,7 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let rows: Vec<Row<'_>> = (listing.lines.iter().zip(points))
         .map(|(line, points)| Row { line, armed: every || !points.is_empty(), points })
         .collect();
-    let written = match args.format {
+    let written = match args.form.format {
         Format::Text => text(args, &guest, &listing, &rows, out),
         Format::Json => json_lines(args, &guest, &listing, &rows, out),
     };

@@ -46,7 +46,7 @@ pub fn file(args: &DisArgs) -> Result<Option<Ppdf>, Failure> {
 /// # Errors
 /// Output that cannot be written.
 pub fn run(args: &DisArgs, file: &Ppdf, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let written = match args.format {
+    let written = match args.form.format {
         Format::Text => {
             let remark = file.signer.map(|signer| format!("Signed by {signer}; the signature is good."));
             out.write_all(disassemble(&file.program, remark.as_deref()).as_bytes())

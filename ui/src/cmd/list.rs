@@ -48,7 +48,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     let found = found.map_err(Failure::from);
     let mut found = found.or_else(|error| none(args, error, &refused, out))?;
-    if args.verbose || args.format == Format::Json {
+    if args.verbose || args.form.format == Format::Json {
         found.show_parameters(target);
     }
     // That what the files have is not there now is an answer.
@@ -78,7 +78,7 @@ fn none(
     refused: &[Refused],
     out: &mut dyn Write,
 ) -> Result<Listing, Failure> {
-    if args.format == Format::Text {
+    if args.form.format == Format::Text {
         refusal_lines(refused, out).and_then(|()| out.flush()).map_err(Failure::Output)?;
     }
     Err(error)
@@ -176,7 +176,7 @@ fn write(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let how = How { verbose: args.verbose, opcode: args.opcode, bytes: args.bytes, digits };
-    let written = match args.format {
+    let written = match args.form.format {
         Format::Text => {
             let lines = found.text(how);
             lines
