@@ -142,7 +142,11 @@ fn probes_that_write_make_a_branch_which_is_a_recording_too() {
     let writer = ["-n", "fbt::do_wait:entry { push 5; pop r, eax }"];
     let refused = replay(folder, &writer);
     assert_eq!(refused.code, 2, "{}", refused.err);
-    assert!(refused.err.contains("--branch FILE.tlr runs and records it"), "{}", refused.err);
+    assert!(
+        refused.err.contains("the run diverges at their first hit: --branch FILE.tlr records that run"),
+        "{}",
+        refused.err
+    );
     let branched = replay(folder, &[&writer[..], &["--branch", "b.tlr", "-q"]].concat());
     assert!([0, 124].contains(&branched.code), "{}", branched.err);
     let again = trapline(folder, &["replay", "b.tlr", "--verify", "-q"]);
@@ -213,7 +217,7 @@ fn a_changed_guest_is_refused_with_both_hashes() {
     std::fs::remove_file(folder.join("images/kernel")).unwrap();
     let missing = replay(folder, &[]);
     assert_eq!(missing.code, 7);
-    assert!(missing.err.contains("is not here") && missing.err.contains(&hash(image)), "{}", missing.err);
+    assert!(missing.err.contains("cannot find") && missing.err.contains(&hash(image)), "{}", missing.err);
     // Found again elsewhere by its name, or beside the recording.
     std::fs::create_dir(folder.join("elsewhere")).unwrap();
     std::fs::write(folder.join("elsewhere/kernel"), image).unwrap();
@@ -268,7 +272,7 @@ fn a_recorder_that_is_killed_at_any_moment_leaves_a_recording_that_replays() {
         let Ok(recording) = Recording::read(&folder.join("r.tlr")) else { continue };
         let again = replay(folder, &["--verify"]);
         assert_eq!(again.code, 0, "{}", again.err);
-        assert_eq!(again.err.contains("the recording breaks off"), !recording.is_whole(), "{}", again.err);
+        assert_eq!(again.err.contains("the recording is incomplete"), !recording.is_whole(), "{}", again.err);
         let all = recording.checkpoints().len();
         assert!(again.err.contains(&format!("{all} of {all} checkpoint")), "{}", again.err);
         cut.set(cut.get() + u64::from(!recording.is_whole()));

@@ -160,7 +160,7 @@ fn a_hit_whose_instruction_faults_is_waited_for_until_one_completes() {
     let folder = folder();
     // HLT in ring 3: each hit faults and none is tried again.
     let ran = run(folder.path(), "on hit 1 of refused.rpn stop\n", &["-p", "refused.rpn", "--digest"]);
-    assert!(ran.err.contains("s.script:1 never came due"), "{}", ran.err);
+    assert!(ran.err.contains("s.script:1 was never reached"), "{}", ran.err);
     let (_, end) = plain(folder.path(), &["--console", "none"]);
     let halted = format!("the guest halted after {} instructions", end["insns"]);
     assert!(ran.err.contains(&halted), "{}", ran.err);

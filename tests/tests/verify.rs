@@ -142,5 +142,5 @@ fn a_recording_that_breaks_off_fails() {
     std::fs::write(&path, &file[..file.len() - 30]).unwrap();
     let ran = trapline(folder.path(), &["verify", "ia32-plain.tlr"]);
     assert_eq!(ran.code, 5);
-    assert!(ran.out.contains("the recording breaks off"), "{}", ran.out);
+    assert!(ran.out.contains("the recording is incomplete"), "{}", ran.out);
 }

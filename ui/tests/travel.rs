@@ -62,7 +62,7 @@ fn a_line_that_leads_nowhere_is_said_and_a_command_cuts_the_future() {
     let (code, out, err) =
         trapline(folder, &replay, "goto 900M\nprevious hit of nobody\nexamine nowhere 4\nwhere\n");
     assert_eq!(code, Some(2), "{out}{err}");
-    assert!(err.contains("900000000 is behind the end of this run, which has"), "{err}");
+    assert!(err.contains("900000000 is past the end of this run, which has"), "{err}");
     assert!(err.contains("no program `nobody` is inserted; only `-n fbt::do_fork:entry` is"), "{err}");
     assert!(err.contains("the kernel has no symbol `nowhere`"), "{err}");
     assert!(out.lines().any(|line| line.starts_with("at 300000 0x")), "{out}");

@@ -319,9 +319,9 @@ fn a_command_in_the_past_cuts_the_future() {
 fn where_a_timeline_cannot_go_is_said() {
     let (mut timeline, end) = timeline("ia32");
     let said = |error: TravelError| error.to_string();
-    let behind = format!("900000000 is behind the end of this run, which has {end} instructions");
+    let behind = format!("900000000 is past the end of this run, which has {end} instructions");
     assert_eq!(said(timeline.goto(count(900_000_000)).unwrap_err()), behind);
-    assert!(said(timeline.goto("5.3".parse().unwrap()).unwrap_err()).starts_with("5.3 is inside of a hit"));
+    assert!(said(timeline.goto("5.3".parse().unwrap()).unwrap_err()).starts_with("5.3 lies within a hit"));
     timeline.goto(count(10)).unwrap();
     let before = "0 is before the beginning of this history, which has instruction 0 first";
     assert_eq!(said(timeline.back(11).unwrap_err()), before);

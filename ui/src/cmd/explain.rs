@@ -20,7 +20,7 @@ pub fn run(code: &str, format: Format, out: &mut dyn Write) -> Result<Exit, Fail
         (_, None) => {
             let near = near_code(code).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let all = "`trapline check --explain list` prints all codes";
-            return Err(Failure::Usage(format!("there is no code `{code}`{near}\n  help: {all}")));
+            return Err(Failure::Usage(format!("unknown finding code `{code}`{near}\n  help: {all}")));
         }
     };
     for row in rows {

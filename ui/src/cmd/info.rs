@@ -59,9 +59,10 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
     let ending = recording.ending().map(ToString::to_string).unwrap_or_default();
     lines.push(match recording.is_whole() {
         true => ("end", format!("{ending} after {end}")),
-        false => {
-            ("end", format!("the recording breaks off after {end}: its recorder was ended before the run"))
-        }
+        false => (
+            "end",
+            format!("the recording is incomplete, since its recorder was killed: it ends after {end}"),
+        ),
     });
     let every = counted(config.checkpoint_insns, "instruction");
     lines.push(("checkpoints", format!("{}, one every {every}", recording.checkpoints().len())));

@@ -245,7 +245,7 @@ impl<'a> Replay<'a> {
     /// Writes the end of the data, and says how it went.
     fn finish(&mut self, followed: &Followed, outputs: Outputs<'_>) -> Result<Exit, Failure> {
         let ended = |reason: &str, exit| Ended { ending: None, reason: reason.to_owned(), exit };
-        let breaks_off = "the recording breaks off, since its recorder was ended before the run,";
+        let breaks_off = "the recording is incomplete, since its recorder was killed: it ends";
         let (ended, exit) = match followed {
             Followed::End(Some(ending)) => {
                 let exit = if *ending == Ending::Interrupted { Exit::Ok } else { Exit::from(ending) };
@@ -257,7 +257,7 @@ impl<'a> Replay<'a> {
                 (ended("the recording ended before the position", Exit::Usage), Exit::Usage)
             }
             Followed::Diverged(_) => {
-                (ended("the replay is not the recorded run: it ended", Exit::Diverged), Exit::Diverged)
+                (ended("the replay diverged from the recording: it ended", Exit::Diverged), Exit::Diverged)
             }
             Followed::Interrupted => (Ended::by(&Ending::Interrupted, Exit::Interrupted), Exit::Interrupted),
         };
@@ -282,8 +282,9 @@ impl<'a> Replay<'a> {
     fn say_speed(&self, from: Instant) {
         let (seconds, insns) = (from.elapsed().as_secs_f64(), self.session.icount());
         let rate = insns as f64 / seconds / 1e6;
-        self.talk
-            .line(&format!("replayed {insns} instructions in {seconds:.3} s: {rate:.0} million a second"));
+        self.talk.line(&format!(
+            "replayed {insns} instructions in {seconds:.3} s: {rate:.0} million instructions per second"
+        ));
     }
 }
 
@@ -298,8 +299,7 @@ fn refuse_writers(
     if trial.observe_only() || args.branch.is_some() {
         return Ok(());
     }
-    let text = "these probes write to the guest, so what follows their first hit is another run: --branch FILE.tlr runs and \
-                records it";
+    let text = "these probes write to the guest, so the run diverges at their first hit: --branch FILE.tlr records that run";
     Err(Failure::Usage(text.to_owned()))
 }
 

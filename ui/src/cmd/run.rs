@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(cancelled);
     let ending = session.run(&mut script, &condition(args), &limits, &mut outputs)?;
     for line in script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
-        talk.note(&format!("{} never came due", script.place(line)));
+        talk.note(&format!("{} was never reached", script.place(line)));
     }
     ask(&args.output, &mut session, &mut outputs)?;
     session.apply(Command::Silence)?;

@@ -45,7 +45,7 @@ impl Places {
 pub enum ReplayError {
     /// A file is nowhere.
     #[error(
-        "the {what} {name} of the recording is not here: a file of {bytes} bytes with the hash {hash} is needed; name its folder with --image-dir"
+        "cannot find {name}, the {what} of the recording ({bytes} bytes, hash {hash}); give its folder with --image-dir"
     )]
     Missing {
         /// What it is of the guest.

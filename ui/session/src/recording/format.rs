@@ -113,7 +113,7 @@ pub enum FormatError {
     },
     /// Some of its bytes are not those that were written.
     #[error(
-        "the recording is damaged: the checksum of chunk {chunk}, at byte {at}, is wrong; take a copy of it that is whole"
+        "the recording is damaged: the checksum of chunk {chunk}, at byte {at}, is wrong; use an undamaged copy"
     )]
     Damaged {
         /// The chunk's number, from 0.

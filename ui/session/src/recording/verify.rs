@@ -60,7 +60,7 @@ impl fmt::Display for Divergence {
                 write!(f, "checkpoint {number}, at {}, differs in the {stage}", insns(at.icount))?;
                 match same {
                     Some(same) => write!(f, "; up to {} the run is the same", insns(same.icount)),
-                    None => f.write_str("; it is the first one"),
+                    None => f.write_str("; no checkpoint comes before it"),
                 }
             }
             Self::NoCheckpoint { icount } => {

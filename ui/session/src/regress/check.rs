@@ -100,9 +100,9 @@ impl std::fmt::Display for Failed {
                 write!(f, "the assertion of line {line} does not hold: {text}; {found}")
             }
             Self::Records(..) => f.write_str("the records are not those that were kept"),
-            Self::BreaksOff => f.write_str(
-                "the recording breaks off: its recorder was ended before the run; record it again",
-            ),
+            Self::BreaksOff => {
+                f.write_str("the recording is incomplete, since its recorder was killed; record it again")
+            }
         }
     }
 }

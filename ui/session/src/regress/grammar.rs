@@ -386,7 +386,7 @@ fn assertion(number: u32, line: &str) -> Result<Option<Assertion>, Wrong> {
     let mut parser = Parser { tokens: &tokens, end };
     let claim = parser.claim()?;
     if let Some(more) = parser.peek() {
-        let message = format!("{} is more than this line can have", more.kind);
+        let message = format!("{} is not expected here", more.kind);
         return Err(wrong(more.col, more.len, message, "write one assertion a line; # begins a comment"));
     }
     let text: String = line.chars().take(end - 1).collect();
@@ -453,7 +453,7 @@ mod tests {
             ("cost('a') < 5", 1, "a program has no `cost`"),
             ("hits(a) < 5", 6, "`a` stands where a text between quotation marks belongs"),
             ("hits('a' < 5", 10, "`<` stands where `)` belongs"),
-            ("hits < 5 6", 10, "`6` is more than this line can have"),
+            ("hits < 5 6", 10, "`6` is not expected here"),
             ("console 'x'", 12, "`contains` is missing behind `console`"),
             ("ending < 'x'", 8, "`<` stands where `==` or `!=` belongs"),
             ("hits == 'x", 9, "the quotation mark is not closed"),

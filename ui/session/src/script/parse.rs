@@ -229,7 +229,7 @@ impl<'a> Line<'a> {
             None => Ok(()),
             Some(word) => Err(wrong(
                 word,
-                format!("`{}` is more than this line can have", word.text),
+                format!("`{}` is not expected here", word.text),
                 "write one statement a line; # begins a comment",
             )),
         }

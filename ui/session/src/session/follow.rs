@@ -39,11 +39,11 @@ pub enum Followed {
 pub enum PositionUnknown {
     /// It is inside of a hit.
     #[error(
-        "a replay stops between two instructions, so {0} cannot be gone to; leave out what is behind the point"
+        "a replay stops between two instructions, so {0} cannot be gone to; leave out the part after the point"
     )]
     InsideOfHit(Position),
     /// It is behind the end.
-    #[error("{asked} is behind the end of the recording, which has {end} instructions")]
+    #[error("{asked} is past the end of the recording, which has {end} instructions")]
     Behind {
         /// The position.
         asked: Position,

@@ -8,15 +8,13 @@ use crate::snapshot_error::SnapshotError;
 #[derive(Debug, thiserror::Error)]
 pub enum TravelError {
     /// The session is recorded or verified.
-    #[error("one cannot travel in a run while it is recorded or verified: open its recording without that")]
+    #[error("a run that is recorded or verified cannot go back; replay it without recording or verifying it")]
     Noted,
     /// Inside of a hit.
-    #[error(
-        "{0} is inside of a hit; one travels between two instructions: leave out what is behind the point"
-    )]
+    #[error("{0} lies within a hit, which cannot be reached; leave out the part after the point")]
     InsideOfHit(Position),
     /// Behind the end.
-    #[error("{asked} is behind the end of this run, which has {end} instructions")]
+    #[error("{asked} is past the end of this run, which has {end} instructions")]
     Behind {
         /// The position.
         asked: Position,
