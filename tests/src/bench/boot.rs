@@ -84,7 +84,7 @@ impl Drop for Killed {
 }
 
 /// CPU seconds of a process: user and system time of `/proc/PID/stat`, in hundredths.
-fn used(child: &Child) -> Option<f64> {
+pub fn used(child: &Child) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();

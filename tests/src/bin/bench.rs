@@ -17,6 +17,8 @@ mod linux;
 mod probes;
 #[path = "../bench/providers.rs"]
 mod providers;
+#[path = "../bench/recording.rs"]
+mod recording;
 #[path = "../bench/snapshot.rs"]
 mod snapshot;
 #[path = "../bench/table.rs"]
@@ -110,11 +112,14 @@ fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), 
 /// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
     type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
-    let parts: [(&str, Rows); 2] = [("boot", linux::boot), ("stress", linux::stress)];
+    let parts: [(&str, Rows); 3] =
+        [("boot", linux::boot), ("stress", linux::stress), ("recording", recording::rows)];
     for kernel in &KERNELS {
         for (part, rows) in parts {
             let title = format!("{}-{part}", linux::title(kernel));
-            if !title.starts_with(only) {
+            // The bounds of a recording are those of one kernel.
+            let other = part == "recording" && kernel.flavour != "cloud-amd64";
+            if other || !title.starts_with(only) {
                 continue;
             }
             if kernel.kernel().is_err() {
