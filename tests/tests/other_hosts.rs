@@ -33,6 +33,16 @@ fn the_demo_is_the_same() {
     }
 }
 
+/// Every recording gives its digests, records and console there too.
+#[test]
+fn the_recordings_are_verified() {
+    for cpu in CPUS {
+        let verified = on(cpu, &["verify", "tests/recordings"]);
+        assert_eq!(verified.code, 0, "{cpu}: {}{}", verified.out, verified.err);
+        assert_eq!(verified.out, trapline(&root(), &["verify", "tests/recordings"]).out, "{cpu}");
+    }
+}
+
 /// A boot of Linux with probes: records, console, and a digest of all that the guest has.
 fn linux(cpu: &str, kernel: &str, initrd: &str, instructions: &str) {
     let initrd = format!(".guests/{initrd}.cpio.gz");

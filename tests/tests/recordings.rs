@@ -281,6 +281,23 @@ fn a_recorder_that_is_killed_at_any_moment_leaves_a_recording_that_replays() {
 }
 
 #[test]
+fn a_recording_that_is_cut_off_anywhere_says_so() {
+    let folder = TempDir::new().unwrap();
+    record(folder.path(), &["embedded:ia32", "-n", "fbt::do_fork:entry"]);
+    let file = std::fs::read(folder.path().join("r.tlr")).unwrap();
+    let mut incomplete = 0;
+    // The last bytes are the end of the run, its last checkpoint, and the mark that nothing follows.
+    for cut in (0..200).step_by(8).chain((200..file.len()).step_by(900)) {
+        std::fs::write(folder.path().join("r.tlr"), &file[..file.len() - 1 - cut]).unwrap();
+        let again = replay(folder.path(), &["--verify"]);
+        let told = again.err.contains("the recording is incomplete");
+        assert!(again.code == 0 && told || again.code == 7, "{cut} bytes less: {}", again.err);
+        incomplete += u32::from(told);
+    }
+    assert!(incomplete > 25);
+}
+
+#[test]
 fn every_flipped_byte_is_found() {
     let folder = TempDir::new().unwrap();
     record(folder.path(), &["embedded:ia32", "-n", "fbt::do_fork:entry", "--embed"]);

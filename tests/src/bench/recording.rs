@@ -111,8 +111,15 @@ impl Boot {
     }
 }
 
-/// qemu's record and replay of the same boot, CPU seconds; `None` without qemu. `shift=auto` is what its manual shows.
-fn qemu(linux: &Linux) -> Result<Option<(f64, f64, u64)>, Box<dyn Error>> {
+/// CPU seconds of qemu's record and replay, and the bytes of its log.
+struct Qemu {
+    recorded: f64,
+    replayed: f64,
+    log: u64,
+}
+
+/// qemu's record and replay of the same boot; `None` without qemu. `shift=auto` is what its manual shows.
+fn qemu(linux: &Linux) -> Result<Option<Qemu>, Box<dyn Error>> {
     let log = Scratch::new("rr");
     let run = |mode: &str| -> Result<Option<f64>, Box<dyn Error>> {
         let serial = Scratch::new("serial");
@@ -128,7 +135,7 @@ fn qemu(linux: &Linux) -> Result<Option<(f64, f64, u64)>, Box<dyn Error>> {
     };
     let Some(recorded) = run("record")? else { return Ok(None) };
     let size = std::fs::metadata(&log.0)?.len();
-    Ok(run("replay")?.map(|replayed| (recorded, replayed, size)))
+    Ok(run("replay")?.map(|replayed| Qemu { recorded, replayed, log: size }))
 }
 
 /// CPU seconds of qemu until its serial port has printed the prompt. It is then asked to end, so that it writes its log.
@@ -185,14 +192,14 @@ pub fn rows(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
         ),
         Row::plain("   the recording", kib, "KiB").against(kib / SIZE_BOUND, "64 KiB", Target::AtMost(1.0)),
     ];
-    if let Some((record, replay, size)) = qemu(linux)? {
-        rows.push(Row::plain("   qemu's recording (rr=record, shift=auto)", record, "s"));
-        rows.push(Row::plain("   qemu's replay (rr=replay)", replay, "s").against(
-            replay / ours,
+    if let Some(Qemu { recorded, replayed, log }) = qemu(linux)? {
+        rows.push(Row::plain("   qemu's recording (rr=record, shift=auto)", recorded, "s"));
+        rows.push(Row::plain("   qemu's replay (rr=replay)", replayed, "s").against(
+            replayed / ours,
             "our replay",
             Target::AtLeast(QEMU_BOUND),
         ));
-        rows.push(Row::plain("   qemu's log", size as f64 / 1024.0, "KiB"));
+        rows.push(Row::plain("   qemu's log", log as f64 / 1024.0, "KiB"));
     }
     Ok(rows)
 }

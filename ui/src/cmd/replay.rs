@@ -262,6 +262,11 @@ impl<'a> Replay<'a> {
             Followed::Interrupted => (Ended::by(&Ending::Interrupted, Exit::Interrupted), Exit::Interrupted),
         };
         report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk)?;
+        if matches!(followed, Followed::End(Some(_))) && !self.recording.is_whole() {
+            self.talk.note(
+                "the recording is incomplete, since its recorder was killed: the run's end is in it, the last checkpoint is not",
+            );
+        }
         if let Followed::Diverged(found) = followed {
             self.talk.error(&found.to_string());
         } else if *followed == Followed::NeverReached {
