@@ -1,9 +1,9 @@
-//! The yardstick: Unicorn with nothing of ours, for `make bench` to compare with and for nothing else.
+//! The baseline of `make bench`: Unicorn without Trapline. Nothing else uses it.
 //!
-//! The engine's own MMU (its default TLB), no instruction count but an estimate, and the fewest hooks with which
-//! a kernel that stays in ring 0 boots: exceptions and interrupts through its 32-bit IDT, ports, time. What it
-//! leaves out (exact time, privilege changes, faults of a delivery, self-modifying aliases) is what Trapline is
-//! for. A guest that needs any of it is refused with a sentence.
+//! It uses the engine's own MMU (its default TLB), estimates the instruction count, and adds the fewest hooks with
+//! which a kernel that stays in ring 0 boots: exceptions and interrupts through its 32-bit IDT, ports, time. What it
+//! leaves out (exact time, privilege changes, faults of a delivery, self-modifying aliases) is what Trapline is for. A
+//! guest that needs any of it is refused with a sentence.
 
 use crate::engine::EngineError;
 use crate::load::{Image, build_multiboot};
@@ -19,13 +19,13 @@ use unicorn_engine_sys::{
 
 /// Where the descriptor table of the entry state is put: low memory that no loader uses.
 const GDT: u64 = 0x9_f000;
-/// Blocks whose instructions an exact count can tell apart.
+/// Entries of the table from block address to instruction count.
 const SIZES: usize = 1 << 18;
 const CODE32: u64 = 0x00cf_9b00_0000_ffff;
 const DATA32: u64 = 0x00cf_9300_0000_ffff;
 
-/// Private offsets, those of `engine/layout.rs`, whose checks guard the same build. Only the INTR hook needs them:
-/// there is no public way to the error code, to a segment's base, or around `old_exception`.
+/// Private offsets, those of `engine/layout.rs`, whose checks guard the same build. Only the INTR hook needs them: the
+/// public API gives neither the error code nor a segment's base, and does not reset `old_exception`.
 mod raw {
     pub const UC_CPU: usize = 440;
     pub const CPU_ENV: usize = 296;
@@ -147,8 +147,8 @@ impl BareCode {
         Ok(BareCode { bare, at })
     }
 
-    /// Has every exception pass by a hook that does nothing: what a trap costs of which nothing is wanted. After INT3 the
-    /// engine goes on with the next instruction by itself.
+    /// Installs an exception hook that does nothing, to measure the bare cost of a trap. After INT3 the engine
+    /// continues with the next instruction by itself.
     ///
     /// # Errors
     /// When the engine refuses the hook.
@@ -157,7 +157,7 @@ impl BareCode {
         self.bare.hook(HookType::INTR, nothing as *mut c_void, ptr::null_mut())
     }
 
-    /// Runs it once, from its first byte to its HLT.
+    /// Runs the code once, from its first byte to its HLT.
     ///
     /// # Errors
     /// When the engine gives up.
@@ -167,10 +167,10 @@ impl BareCode {
     }
 }
 
-/// How the boot counts instructions, which is what its clock runs on.
+/// How the boot counts instructions, which drive its clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Counting {
-    /// Guest code bytes divided by this: next to free.
+    /// Guest code bytes divided by this: almost free.
     Bytes(f64),
     /// A table look-up each block, to find the divisor.
     Exact(f64),
@@ -213,7 +213,7 @@ struct Guest {
     until: Vec<u8>,
     found: bool,
     bytes: u64,
-    /// Bytes at which the block hook looks closer.
+    /// Byte count at which the block hook calls `look`.
     due: u64,
     ns_per_byte: f64,
     skipped: u64,
@@ -228,7 +228,7 @@ impl BareBoot {
     /// Loads `image` into `mem_size` bytes; the run ends when `until` appears on the console.
     ///
     /// # Errors
-    /// When the image or the engine does not go along.
+    /// When the image cannot be loaded or the engine refuses a call.
     pub fn new(
         image: &Image,
         cmdline: &str,
@@ -409,7 +409,7 @@ impl Guest {
         (self.bytes as f64 * self.ns_per_byte) as u64 + self.skipped
     }
 
-    /// Lets time pass in the middle of a run; whether the run must end before this block.
+    /// Advances time in the middle of a run; returns whether the run must end before this block.
     #[cold]
     fn look(&mut self) -> bool {
         let now = self.now();
@@ -430,7 +430,7 @@ impl Guest {
         self.get(raw::HFLAGS) & INHIBIT == 0 && read(self.bare.uc, Reg::EFLAGS) & 0x200 != 0
     }
 
-    /// Between two runs; whether there is to be another.
+    /// Handles what is due between two runs; returns whether to run again.
     fn turn(&mut self) -> bool {
         if self.found || self.failure.is_some() {
             return false;
@@ -502,7 +502,7 @@ impl Guest {
         Some(())
     }
 
-    /// Physical address of a linear one, four bytes of which lie in one page.
+    /// Physical address of a linear address; the four bytes there lie in one page.
     fn translate(&self, linear: u32, access: Access) -> Option<u64> {
         let uc = self.bare.uc;
         let cr = |r| u64::from(read(uc, r));

@@ -1,7 +1,7 @@
 //! The one clock: retired instructions, and the virtual nanoseconds that follow from them.
 //!
-//! One instruction is 1 ns. HLT skips to the next event: what it skips is virtual time but not
-//! instructions. Invariant: nothing but the run loop and the block hook moves it, and never by host time.
+//! One instruction is 1 ns. HLT skips to the next event: what it skips is virtual time but not instructions. Invariant:
+//! only the run loop and the block hook advance it, and never by host time.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +26,14 @@ impl Clock {
     }
 }
 
-/// A moment of a run: between two instructions, and where several states have the same instruction count, which of them.
-/// Moments are in the order of the run.
+/// A position in a run, between two instructions. The other fields tell apart states with the same instruction count.
+/// Moments are ordered as the run passes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Moment {
     /// Retired instructions.
     pub icount: u64,
     /// Virtual time, ns: it passes in HLT, while no instruction retires.
     pub virtual_ns: u64,
-    /// Exceptions and interrupts that were delivered since the last instruction retired, or a snapshot was gone back to.
+    /// Exceptions and interrupts delivered since the last instruction retired or a snapshot was restored.
     pub delivered: u32,
 }

@@ -1,8 +1,8 @@
 //! The digest: XXH3-128 over the architectural state.
 //!
-//! General registers, EFLAGS, segments with their caches, control, debug and model registers, FPU and SSE
-//! with their pointers, device state, the clock, and RAM in data view. Not the TLB, translations, slots or
-//! anything of an interposer: a machine that is only observed has the digest of one that is not.
+//! General registers, EFLAGS, segments with their caches, control, debug and model registers, FPU and SSE with their
+//! pointers, device state, the clock, and RAM in data view. It leaves out the TLB, translations, slots and all state of
+//! an interposer: a machine that is only observed has the digest of an unobserved one.
 
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,8 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The digest in stages, which say what differs, and of which the last costs only what was written since the one before.
+/// The digest in stages: comparing them shows what differs. The last stage hashes only the pages written since the
+/// previous digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StagedDigest {
     /// The CPU's registers, and the clock.
@@ -32,7 +33,7 @@ pub struct StagedDigest {
 }
 
 impl StagedDigest {
-    /// The first stage that differs from that of `other`.
+    /// The first stage that differs between `self` and `other`.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         let stages = [
             (self.registers == other.registers, "registers"),

@@ -1,13 +1,13 @@
 //! The machine: IA32 and x86-64 systems on the Unicorn engine, deterministic to the instruction.
 //!
-//! A [`Machine`] loads an image, runs it under one exact clock, and offers every trap that comes out of a
-//! patch to a [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
+//! A [`Machine`] loads an image, runs it under one exact clock, and offers every trap that a patch causes to a
+//! [`TrapInterposer`] before the guest's IDT sees it. It does not know what a probe is.
 //!
-//! The rooms, each of which names only those before it: `isa` (decoding, pure); `engine` (Unicorn, the only place that knows its
-//! layout); `blocks` (the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers, memory access,
-//! exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches and slots);
-//! `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that owns all parts).
-//! Beside them `devices` and `platform` (pure cores and their ports), `load` and `symbols`.
+//! The modules, each of which uses only those before it: `isa` (decoding, pure); `engine` (Unicorn, the only place that
+//! knows its layout); `blocks` (the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers,
+//! memory access, exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches
+//! and slots); `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that
+//! owns all parts). Beside them `devices` and `platform` (pure cores and their ports), `load` and `symbols`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 

@@ -24,7 +24,7 @@ pub enum CpuModel {
     X86_64,
 }
 
-/// A machine to build.
+/// The configuration of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineConfig {
     /// Guest RAM in bytes, a multiple of 4096.
@@ -33,7 +33,7 @@ pub struct MachineConfig {
     pub model: CpuModel,
 }
 
-/// A Multiboot module: what its string says, and its bytes.
+/// A Multiboot module: what its string, and its bytes.
 #[derive(Debug, Clone)]
 pub struct BootModule {
     /// The module's string, by custom its path and arguments.
@@ -45,7 +45,7 @@ pub struct BootModule {
 /// What is loaded beside the image.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootFiles<'a> {
-    /// The kernel's command line; a Multiboot kernel finds its own name before it.
+    /// The kernel's command line; for a Multiboot kernel, the kernel's name is put before it.
     pub cmdline: &'a str,
     /// Multiboot modules.
     pub modules: &'a [BootModule],
@@ -53,7 +53,7 @@ pub struct BootFiles<'a> {
     pub initrd: &'a [u8],
 }
 
-/// A machine cannot be built or an image not be loaded.
+/// Why a machine cannot be built or an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The engine.
@@ -94,7 +94,7 @@ impl Machine {
     /// Builds a machine with zeroed RAM, and the devices of the minimal platform.
     ///
     /// # Errors
-    /// When memory cannot be had or the engine is not the pinned build.
+    /// When memory cannot be allocated or the engine is not the pinned build.
     pub fn new(config: &MachineConfig) -> Result<Self, MachineError> {
         Self::with_platform(config, &PlatformConfig::minimal(config.mem_size))
     }
@@ -127,7 +127,7 @@ impl Machine {
     /// Loads an image and puts the CPU at its entry.
     ///
     /// # Errors
-    /// When the image, its command line and what goes with it do not fit or do not go together.
+    /// When the image, its command line and its files do not fit into memory, or the image does not take such files.
     pub fn load(&mut self, image: &Image, files: &BootFiles<'_>) -> Result<(), MachineError> {
         let plan = image.plan();
         let mem_size = self.core.cpu.ram.size();
@@ -164,7 +164,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Which machine this is: a snapshot of it fits all machines that are the same.
+    /// The machine's identity: a snapshot can be restored by every machine with an equal identity.
     pub fn identity(&self) -> &MachineIdentity {
         &self.core.identity
     }
@@ -214,7 +214,7 @@ impl Machine {
         self.core.run(interposer, limit)
     }
 
-    /// As [`Machine::run`], and stops with [`Stop::Limit`] at a moment of the run, or behind it if the run does not pass
+    /// As [`Machine::run`], but stops with [`Stop::Limit`] at a given moment, or after it if the run does not pass
     /// through it.
     pub fn run_until(
         &mut self,
@@ -228,7 +228,7 @@ impl Machine {
         stop
     }
 
-    /// Where the run is.
+    /// The current position in the run.
     pub fn moment(&self) -> Moment {
         self.core.moment()
     }
@@ -243,13 +243,13 @@ impl Machine {
         &self.core.cpu.console.text
     }
 
-    /// From now on keeps what the guest sends by its serial ports, for [`Machine::take_sent`].
+    /// From now on keeps what the guest sends through its serial ports, for [`Machine::take_sent`].
     pub fn keep_sent(&mut self) {
         self.core.cpu.console.sent.get_or_insert_default();
     }
 
-    /// What the guest has sent since the last call, in order. What is taken is no part of the machine's state: going
-    /// back to a snapshot forgets what was not taken.
+    /// What the guest has sent since the last call, in order. These bytes are not part of the machine's state:
+    /// restoring a snapshot drops those not yet taken.
     pub fn take_sent(&mut self) -> Vec<SentByte> {
         self.core.cpu.console.sent.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -288,33 +288,33 @@ impl Machine {
         h.finish128()
     }
 
-    /// The digest in stages, between two instructions. The first call hashes the pages that were ever written, a later
-    /// one those that were written since the call before. The guest does not notice.
+    /// The digest in stages, between two instructions. The first call hashes all pages ever written, a later call those
+    /// written since the previous one. The guest cannot observe it.
     pub fn staged_digest(&mut self) -> StagedDigest {
         self.core.staged_digest()
     }
 
-    /// The hashes of the pages whose content has changed from the last but one to the last [`Machine::staged_digest`].
+    /// The hashes of the pages whose content changed between the last two calls of [`Machine::staged_digest`].
     pub fn changed_pages(&self) -> &[(u32, u128)] {
         self.core.page_hashes.changed()
     }
 
-    /// Saves the machine, between two instructions. It costs what was written since the last snapshot was taken or gone
-    /// back to.
+    /// Saves the machine, between two instructions. The cost is proportional to what was written since the last
+    /// snapshot was taken or restored.
     pub fn snapshot(&mut self) -> Snapshot {
         self.core.snapshot()
     }
 
-    /// Goes to a snapshot of this machine, or of one that is the same, wherever it was taken. It costs the pages that
-    /// differ. What is armed stays armed.
+    /// Restores a snapshot of this machine or of one with an equal identity. The cost is proportional to the pages that
+    /// differ. Armed patches stay armed.
     ///
     /// # Errors
-    /// When the snapshot is of another machine.
+    /// When the snapshot belongs to another machine.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), SnapshotMismatch> {
         self.core.restore(snapshot)
     }
 
-    /// Instructions that had to be run one at a time, and accesses to where no memory is.
+    /// Single-stepped instructions, and accesses to addresses without memory.
     pub fn counters(&self) -> Counters {
         Counters {
             steps: self.core.steps,
@@ -334,7 +334,7 @@ fn check_files(plan: &LoadPlan, files: &BootFiles<'_>) -> Result<(), MachineErro
     Ok(())
 }
 
-/// What was loaded, as the machine's identity has it.
+/// A digest of what was loaded, for the machine's identity.
 fn digest_of(plan: &LoadPlan, files: &BootFiles<'_>) -> u128 {
     let mut h = StateHasher::default();
     let mut part = |bytes: &[u8]| {
@@ -363,7 +363,7 @@ fn digest_of(plan: &LoadPlan, files: &BootFiles<'_>) -> u128 {
 pub struct Counters {
     /// Instructions executed one at a time.
     pub steps: u64,
-    /// Accesses to physical addresses where nothing is.
+    /// Accesses to physical addresses with neither RAM nor a device.
     pub void_accesses: u64,
     /// Translations since all of them were last dropped ([`Core::set_most_blocks`]).
     pub blocks: usize,

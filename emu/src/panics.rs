@@ -1,7 +1,7 @@
-//! Panics of a run: caught where C code would be unwound, and told with the place where they happened.
+//! Panics of a run: caught before they would unwind through C code, and reported with their location.
 //!
-//! What `catch_unwind` gives is the message alone. The place is known to the process's panic hook only, so a hook is put
-//! before the one that is there; it notes both, on a thread that runs a machine, and passes all other panics on.
+//! `catch_unwind` gives the message alone. Only the process's panic hook knows the location, so a hook is installed
+//! before the existing one. It notes both on a thread that runs a machine, and passes all other panics on.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -15,10 +15,10 @@ thread_local! {
     static NOTED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What is thrown on where a panic has been caught, and what it says is known already.
+/// The payload that resumes a caught panic whose message has been noted.
 pub(crate) struct Known;
 
-/// Runs a machine: its panics are noted, not printed. What has panicked, and where.
+/// Runs a machine; its panics are noted, not printed. The error says what has panicked, and where.
 pub(crate) fn noting<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(install);
@@ -28,7 +28,7 @@ pub(crate) fn noting<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     result
 }
 
-/// Does something; if that panics, what has panicked, and where. It costs nothing as long as nothing does.
+/// Calls `act`; if that panics, the error says what has panicked, and where. It costs nothing unless there is a panic.
 #[inline(always)]
 pub(crate) fn catch<T>(act: AssertUnwindSafe<impl FnOnce() -> T>) -> Result<T, String> {
     catch_unwind(act).map_err(text)
@@ -52,12 +52,12 @@ fn install() {
 fn text(payload: Box<dyn Any + Send>) -> String {
     let noted = NOTED.take();
     let text = if noted.is_empty() { message(&*payload) } else { noted };
-    // What was thrown may panic when it is dropped, and C code may be above.
+    // Dropping the payload may panic in turn, and C code may be further up the stack.
     std::mem::forget(payload);
     text
 }
 
-/// What was thrown says.
+/// The message of a panic's payload.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
@@ -69,13 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_place() {
+    fn a_panic_is_reported_with_its_location() {
         let text = noting(|| panic!("no {}", "luck")).unwrap_err();
         assert!(text.starts_with("no luck, at ") && text.contains("panics.rs:"), "{text}");
     }
 
     #[test]
-    fn what_is_thrown_without_text_is_told_too() {
+    fn a_panic_without_text_is_reported_too() {
         let text = noting(|| std::panic::panic_any(7)).unwrap_err();
         assert!(text.starts_with("a panic without a message, at "), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Guest RAM, owned by the host, with what the machine must know of each physical page.
+//! Guest RAM, owned by the host, and the state that the machine keeps for each physical page.
 //!
 //! Three pieces of memory: RAM itself (the data view), the shadow (the fetch view of armed pages, as large
 //! as RAM but touched only where armed), and the slots (displaced instructions run out of line). All writes
@@ -21,8 +21,8 @@ const KNOWN_VAS: usize = 3;
 pub(crate) struct PageState {
     /// `PageState::*` bits.
     pub flags: u8,
-    /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it is given both permissions. Of one that
-    /// has them, how often it was fetched from since, and more where it need not keep them long.
+    /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it is given both permissions. For a
+    /// page that has both, the number of fetches since, starting higher where the page need not keep them long.
     pub flips: u8,
     known: u8,
     vas: [u64; KNOWN_VAS],
@@ -33,7 +33,7 @@ impl PageState {
     pub const CODE: u8 = 1;
     /// Some linear page maps it writable in the engine.
     pub const WRITABLE: u8 = 2;
-    /// Both at once, on the engine's precise self-modifying-code path.
+    /// Both code and writable, on the engine's precise self-modifying-code path.
     pub const BOTH: u8 = 4;
     /// A fetch view differs from the data view.
     pub const ARMED: u8 = 8;
@@ -49,7 +49,8 @@ impl PageState {
     const WRITTEN: u8 = Self::DIRTY | Self::UNHASHED;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;
-    /// Fetches after which a page loses both permissions that has written to itself: kernels do so once, at boot.
+    /// Fetches after which a page that has written to itself loses the double permission: kernels write to themselves
+    /// once, at boot.
     pub const OWN_FETCHES: u8 = 8;
 
     /// Whether any of `bits` is set.
@@ -104,7 +105,8 @@ impl Block {
         Some(Block { ptr, map })
     }
 
-    /// Asks the host for large pages: fewer page faults while RAM is first touched. A host that has none goes without.
+    /// Asks the host for large pages: fewer page faults while RAM is first touched. A host without large pages uses
+    /// small ones.
     fn in_large_pages(self) -> Self {
         #[cfg(target_os = "linux")]
         let _ = self.map.advise(memmap2::Advice::HugePage);
@@ -128,7 +130,7 @@ pub struct Ram {
     pub(crate) touched_code: Vec<u32>,
 }
 
-/// RAM cannot be had.
+/// Why RAM cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "guest memory of {0} bytes is not possible: it must be a multiple of 4096 between 1 MiB and 3 GiB that the host can give"
@@ -244,7 +246,8 @@ impl Ram {
         }
         self.mark_dirty((to / PAGE) as u32);
         let apart = to.wrapping_sub(from);
-        // Where the target begins inside the source, only so much can be moved at a time without reading what was written.
+        // Where the target begins inside the source, at most `apart` bytes can be moved at a time without reading what
+        // was written.
         let step = match usize::try_from(apart) {
             Ok(apart) if apart < len => (apart - apart % element).max(element),
             _ => len,
@@ -307,7 +310,7 @@ impl Ram {
         &self.code
     }
 
-    /// The pages that are `CODE` here or in `other`, and not in both.
+    /// The pages that are `CODE` in exactly one of this RAM and `other`.
     pub(crate) fn other_code(&self, other: &Arc<Vec<u64>>) -> Vec<u32> {
         if Arc::ptr_eq(&self.code, other) {
             return Vec::new();
@@ -361,7 +364,7 @@ impl Ram {
 
     /// Writes the fetch view only.
     pub(crate) fn shadow_is(&self, paddr: u64, bytes: &[u8]) -> bool {
-        // SAFETY: in range of the shadow block, which nobody writes meanwhile.
+        // SAFETY: in range of the shadow block, which is not written meanwhile.
         self.in_range(paddr, bytes.len())
             && unsafe {
                 std::slice::from_raw_parts(self.shadow.ptr.as_ptr().add(paddr as usize), bytes.len())
@@ -401,7 +404,7 @@ impl Ram {
         written
     }
 
-    /// Copies a whole page in, for snapshots: no bookkeeping but that its hash is not known.
+    /// Copies a whole page in, for snapshots: the only bookkeeping is that its hash is unknown.
     pub(crate) fn restore_page(&mut self, page: u32, from: &[u8]) {
         let at = page as usize * PAGE as usize;
         if from.len() == PAGE as usize && at + PAGE as usize <= self.size as usize {

@@ -1,4 +1,4 @@
-//! The one clock: what counts, and that no limit, block cut or host stop changes any of it.
+//! The instruction clock: what is counted, and that no limit, block boundary or host stop changes the count.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -115,7 +115,7 @@ fn software_interrupts_returns_ports_and_halt_count_one() {
     }
 }
 
-/// A program of a few hundred instructions that does everything that counts oddly.
+/// A program of a few hundred instructions with every special case of counting.
 fn mixed(bits: u32) -> Setup {
     let wide = bits == 64;
     let (timer, syscall, divide) = (DATA, DATA + 0x100, DATA + 0x200);

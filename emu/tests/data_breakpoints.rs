@@ -393,7 +393,7 @@ fn with_the_trap_flag_there_is_one_trap_for_both() {
 }
 
 #[test]
-fn what_faults_has_met_nothing() {
+fn a_faulting_instruction_meets_no_breakpoint() {
     for bits in WIDTHS {
         // The store is to the next page too, which is not there.
         let s = guest(bits, 0, (DATA + 0xffc, control(0, WRITES, 4)), |a| {

@@ -22,7 +22,7 @@ const INITIAL: u64 = 0x380;
 const CURRENT: u64 = 0x390;
 const DIVIDE: u64 = 0x3e0;
 
-/// A guest whose DI is where the APIC is.
+/// Guests whose DI holds the APIC's address.
 fn guests() -> Vec<(&'static str, Setup, u64)> {
     let paging = |s: Setup| s.pte(MAPPED, APIC | P | RW | US);
     vec![
@@ -73,7 +73,8 @@ fn every_way_of_reading_sees_the_count_of_its_own_instruction() {
         let wide = setup.wide();
         let s = setup.asm(|a| {
             start_timer(a, wide, 0x1_0050, START);
-            // Instructions 3 to 9: a 32-bit MOV, which the machine executes, and what the engine is stepped over.
+            // Instructions 3 to 9: a 32-bit MOV, which the machine executes, and instructions that are stepped in the
+            // engine.
             if wide {
                 a.mov(eax, dword_ptr(rdi + CURRENT)).unwrap();
                 a.add(ebx, dword_ptr(rdi + CURRENT)).unwrap();
@@ -385,7 +386,7 @@ fn a_displaced_access_sees_the_time_of_its_own_instruction() {
 }
 
 #[test]
-fn a_watched_access_to_a_device_is_told_of_and_changes_nothing() {
+fn a_watched_access_to_a_device_is_reported_and_changes_nothing() {
     for (what, setup, apic) in guests() {
         let wide = setup.wide();
         let s = setup.asm(|a| {
@@ -506,7 +507,7 @@ mod disk {
         assert_eq!(g.core().platform().disk().unwrap().blocks_written(), 0);
         assert_eq!(g.run(), Stop::Halted);
         assert_eq!(g.m.digest(), digest);
-        // All else equal, other bytes on the disk are another digest.
+        // Other bytes on the disk change the digest even if all else is equal.
         g.m.restore(&start).unwrap();
         assert_eq!(g.run_to(5), Stop::Limit);
         g.m.write_physical(DATA + 100, &[1]);

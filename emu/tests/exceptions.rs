@@ -1,5 +1,5 @@
 //! Every exception that the models raise, from ring 0 and ring 3, in 32- and 64-bit mode: the table
-//! `tables/exceptions.txt`, one case a line, checked field by field against what the SDM says of the frame.
+//! `tables/exceptions.txt`, one case a line, checked field by field against the SDM's description of the frame.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn address(s: &str) -> u64 {
 
 const REGISTERS: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
 
-/// Applies the setup column; the register values it asks for.
+/// Applies the setup column; returns the register values that it gives.
 fn apply(mut s: Setup, words: &str) -> (Setup, Vec<(usize, u64)>, bool) {
     let mut registers = Vec::new();
     let mut nmi = false;
@@ -77,7 +77,7 @@ fn apply(mut s: Setup, words: &str) -> (Setup, Vec<(usize, u64)>, bool) {
     (s, registers, nmi)
 }
 
-/// Runs one case; what differs from the expectation, empty when nothing does.
+/// Runs one case; returns the differences from the expectation, empty if there are none.
 fn check(case: &Case<'_>, bits: u32, ring: u8) -> String {
     let base = Setup::bits(bits).ring(ring).flags(IF).pte(0x40000, 0).code(&case.code);
     let (setup, registers, nmi) = apply(base, case.setup);
@@ -249,7 +249,7 @@ fn the_tss_bitmap_and_iopl_decide_about_ports_in_ring_3() {
             let mut g = s.code(&code).boot();
             assert_eq!(g.caught().vector, if allowed { 0x40 } else { 13 }, "{bits}-bit {code:x?}");
         }
-        // The byte behind the last map byte must exist (SDM volume 1, 18.5.2): port F8h needs bytes 1Fh and 20h.
+        // The byte after the last map byte must exist (SDM volume 1, 18.5.2): port F8h needs bytes 1Fh and 20h.
         for (limit, vector) in [(0x68 + 0x1f, 13), (0x68 + 0x20, 0x40)] {
             let mut s = Setup::bits(bits).ring(3).at(TSS + 0x68, &[0; 0x40]);
             s.tss_limit = limit;
@@ -416,7 +416,7 @@ fn int1_is_a_debug_trap_that_no_gate_refuses() {
                 assert_eq!((g.core().env().dr(6), g.count()), (before, lead as u64 + 1 + 3));
             }
         }
-        // A gate that cannot be used: the fault is one of the instruction.
+        // With an unusable gate, the fault belongs to the instruction.
         let mut g = Setup::bits(bits).gate(1, 0, 0x0e00).code(&[0x90, 0xf1]).boot();
         let c = g.caught();
         assert_eq!((c.vector, c.error, c.ip, g.count()), (11, Some(0xb), CODE + 1, 1 + 3));

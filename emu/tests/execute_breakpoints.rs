@@ -16,7 +16,7 @@ const GD: u64 = 1 << 13;
 const HANDLER: u64 = DATA + 0x1000;
 const TIMES: u64 = 5;
 
-/// A #DB handler that counts in EBP and goes on with RF set.
+/// A #DB handler that counts in EBP and continues with RF set.
 fn counting(s: Setup) -> Setup {
     let wide = s.wide();
     s.gate(1, HANDLER, 0x8e00).gate(2, HANDLER + 0x80, 0x8e00).asm_at(HANDLER, |a| {
@@ -31,7 +31,7 @@ fn counting(s: Setup) -> Setup {
     })
 }
 
-/// A loop of [`TIMES`] with all that a breakpoint may stand on, and the addresses of what it holds.
+/// A loop of [`TIMES`] rounds with all kinds of instructions that can have a breakpoint, and their addresses.
 fn looping(bits: u32) -> (Setup, Vec<u64>) {
     let s = counting(Setup::bits(bits))
         .asm_at(HANDLER + 0x80, |a| if bits == 64 { a.iretq().unwrap() } else { a.iretd().unwrap() });
@@ -59,7 +59,7 @@ fn looping(bits: u32) -> (Setup, Vec<u64>) {
     (s, at[1..at.len() - 1].to_vec())
 }
 
-/// Runs to the end, and how often #DB came.
+/// Runs to the end; returns how often #DB came.
 fn broken(s: &Setup) -> (u64, Digest) {
     let mut g = s.boot();
     assert_eq!(g.run(), Stop::Halted, "{}", g.core().dump_registers());
@@ -147,7 +147,7 @@ fn a_breakpoint_goes_and_comes_with_a_snapshot() {
     }
 }
 
-/// What raises an exception when it accesses debug registers: CR4, DR7, ring, code, vector.
+/// Accesses to debug registers that raise an exception: CR4, DR7, ring, code, vector.
 const REFUSED: [(u64, u64, u8, &[u8], u8); 8] = [
     (DE, 0x400, 0, &[0x0f, 0x21, 0xe0], 6),
     (DE, 0x400, 0, &[0x0f, 0x23, 0xe8], 6),

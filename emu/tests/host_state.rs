@@ -1,9 +1,10 @@
 //! Instructions that could show the host: a table of them, each in every position of a block.
 //!
-//! Each row says what its instruction must give on the announced CPU. It runs at the start, in the middle and at the end
-//! of a block, before each instruction that the machine executes itself, in both rings and widths, and each of these with
-//! the host stopping, stepping, watching and patching around it. Every run is made three times, while the host's clock goes
-//! on: all of them must end in the same state, and what is read of the time must be the count of the instruction itself.
+//! Each row says what its instruction must give on the announced CPU. It runs at the start, in the middle and at the
+//! end of a block, before each instruction that the machine executes itself, in both rings and widths, and each of
+//! these with the host stopping, stepping, watching and patching around it. Every run is made three times, while the
+//! host's clock goes on: all of them must end in the same state, and a time that is read must be the count of the
+//! instruction itself.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +14,7 @@ use iced_x86::Decoder;
 use iced_x86::code_asm::*;
 use trapline_emu::{Snapshot, Stop, TrapInterposer, Verdict, Watch, WatchKind};
 
-/// What an instruction must give.
+/// The required result of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gives {
     /// EDX:EAX is virtual time.
@@ -26,9 +27,9 @@ enum Gives {
     Undefined,
     /// #GP(0) in every ring.
     Refused,
-    /// This in AX; what it leaves in the rest of EAX is undefined.
+    /// This value in AX; the rest of EAX is undefined.
     Ax(u64),
-    /// Something that is the machine's own; it must be the same every time.
+    /// A value specific to the machine; it must be the same every time.
     Same,
 }
 use Gives::*;
@@ -37,7 +38,7 @@ const TSC_MSR: u32 = 0x10;
 /// Small, since it may be the count of a repeated instruction.
 const AUX: u64 = 5;
 
-/// Name, bytes, ECX before it, what it gives. EDI points to memory of its own.
+/// Name, bytes, ECX before it, result. EDI points to scratch memory.
 const TABLE: &[(&str, &[u8], u32, Gives)] = &[
     ("rdtsc", &[0x0f, 0x31], 0, Time),
     ("rdtsc with 66", &[0x66, 0x0f, 0x31], 0, Time),
@@ -111,7 +112,7 @@ const TABLE: &[(&str, &[u8], u32, Gives)] = &[
     ("cpuid", &[0x0f, 0xa2], 0, Same),
 ];
 
-/// Those that give the time are tried in all combinations, the others in some.
+/// Instructions that read the time are tried in all combinations, the others in some.
 const EVERYWHERE: &[&str] = &["rdtsc", "rdtscp", "rdmsr of the TSC"];
 
 /// What follows the instruction: the machine executes most of them itself, so that the block is cut there.
@@ -145,7 +146,7 @@ const BEFORE: &[(&str, &[u8])] = &[
     ("with TF set", &[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d]),
 ];
 
-/// What the host does meanwhile.
+/// What the host does during the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Host {
     Nothing,
@@ -253,7 +254,7 @@ impl Rig {
         }
     }
 
-    /// What must be behind an instruction that began with `count` instructions before it.
+    /// Checks the state after an instruction that began with `count` instructions before it.
     fn check(&self, what: &str, row: &(&str, &[u8], u32, Gives), at: u64, count: u64, tf: bool, kept: bool) {
         let g = &self.g;
         let gives = match row.3 {
@@ -321,7 +322,7 @@ fn case(bits: u32, ring: u8, before: &[u8], tried: &[u8], next: &[u8]) -> (Vec<u
     ([before, tried, next, halt].concat(), places, lead.len() as u64)
 }
 
-/// Every row in every position of this width and ring. How many runs it were.
+/// Tries every row in every position of this width and ring; returns the number of runs.
 fn table(bits: u32, ring: u8) -> usize {
     let mut rig = Rig::new(bits, ring);
     let base = rig.g.m.icount();
@@ -332,7 +333,7 @@ fn table(bits: u32, ring: u8) -> usize {
         for (next, follows) in if everywhere { NEXT } else { &NEXT[..3] } {
             let (code, places, n) = case(bits, ring, lead, row.1, follows);
             let tf = lead.last() == Some(&0x9d);
-            // What the instruction gives is where it was put at the end, but where another has overwritten it.
+            // The result is where the code stored it at the end, unless another instruction has overwritten it.
             let kept =
                 !matches!(*next, "cpuid" | "in" | "syscall" | "rdtsc" | "loope" | "rep stosb" | "rdpmc");
             let (mut digest, mut first) = (None, None);

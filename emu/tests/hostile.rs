@@ -1,8 +1,8 @@
-//! No sequence of bytes that a guest executes ends the process, or keeps it from coming back.
+//! No sequence of bytes that a guest executes ends the process or hangs it.
 //!
-//! The test runs itself in child processes. A child executes one sequence after the other and notes each in a file before it
-//! does. If a child dies, or stays at one sequence, the file says which. `TRAPLINE_HOSTILE_STEP=1` tries all
-//! sequences of the grid (an hour); otherwise every [`STEP`]th is tried, and all with LOCK before a bit test.
+//! The test runs itself in child processes. A child executes one sequence after the other and writes each to a file
+//! first. If a child dies or hangs, the file names the sequence. `TRAPLINE_HOSTILE_STEP=1` tries all sequences of the
+//! grid (an hour); otherwise every [`STEP`]th is tried, and all with LOCK before a bit test.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trapline_emu::{Snapshot, Stop};
 
-/// Of so many sequences one is tried.
+/// One of this many sequences is tried.
 const STEP: u64 = 1009;
-/// What a child is told: mode, step, and the file for its notes.
+/// Names the variable with a child's arguments: mode, step, and the file for its notes.
 const CHILD: &str = "TRAPLINE_HOSTILE_CHILD";
 const EACH: Duration = Duration::from_secs(60);
 /// Where 16-bit code lies: below 64 KiB.
@@ -76,7 +76,7 @@ fn sequence(n: u64) -> Vec<u8> {
     [prefix, map, &[opcode, modrm, 0x05, 0x11, 0x80, 0x40, 0x90, 0x90]].concat()
 }
 
-/// LOCK before bit tests, which the engine cannot translate for a register: each prefix before and behind it.
+/// LOCK before bit tests, which the engine cannot translate for a register: each prefix before and after it.
 fn locked_bit_tests() -> Vec<Vec<u8>> {
     let others: [&[u8]; 8] = [&[], &[0x66], &[0x67], &[0xf2], &[0xf3], &[0x2e], &[0x65], &[0x48]];
     let mut all = Vec::new();
@@ -142,7 +142,7 @@ fn be_a_child() -> bool {
     true
 }
 
-/// Runs a child to its end; what it died of, and at which bytes.
+/// Runs a child to its end; returns what it died of, and at which bytes.
 fn run_child(test: &str, bits: u32, first: u64, step: u64) -> Result<(), String> {
     let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{bits}-{first}-{step}"));
     let errors = notes.with_extension("err");

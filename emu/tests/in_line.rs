@@ -1,4 +1,4 @@
-//! Hits in line: that handlers and the guest see the same whether a site traps or not.
+//! Hits in line: handlers and the guest see the same whether a site traps or not.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,16 +14,16 @@ const TIMES: u32 = 40;
 const LENGTH: u64 = 21_000;
 const HANDLER: u64 = DATA + 0x1000;
 
-/// What a handler does to the machine, by the number of the hit.
+/// A handler's changes to the machine, by the number of the hit.
 type Act = fn(&mut Core, u64);
 
-/// Steps, or lets run in line what may; writes down what it sees.
+/// Steps, or lets run in line where possible; records what it sees.
 struct Seer {
     /// Address, count, EAX, flags of each hit.
     hits: Vec<(u64, u64, u64, u64)>,
     endings: Vec<(&'static str, u64)>,
     act: Act,
-    /// The answer where nothing has trapped.
+    /// The verdict for a hit in line.
     in_line: Verdict,
 }
 
@@ -55,7 +55,7 @@ impl TrapInterposer for Seer {
     }
 }
 
-/// All that a run shows.
+/// Everything observable in a run.
 #[derive(Debug, PartialEq)]
 struct Seen {
     stop: Stop,
@@ -83,7 +83,7 @@ fn seen(s: &Setup, sites: &[u64], after: u16, act: Act, verdict: Verdict, pieces
     (Seen { stop, digest, hits: seer.hits, endings: seer.endings }, g.core().hits_in_line())
 }
 
-/// The same is seen whenever the sites are first hit in line; how many hits were.
+/// Asserts that the same is seen whenever the sites are first hit in line; returns the number of hits in line.
 fn same(what: &str, s: &Setup, sites: &[u64], act: Act) -> u64 {
     let (trapped, none) = seen(s, sites, 0, act, Verdict::InLine, LENGTH);
     assert_eq!(none, 0, "{what}");
@@ -181,7 +181,7 @@ fn what_a_handler_changes_has_changed_for_the_instruction() {
             }
         }),
         ("text", |core, n| {
-            // The instruction behind the loop's first.
+            // The instruction after the loop's first.
             if n == 11 {
                 let at = CODE + 12;
                 core.poke(at, &[0x90]).unwrap();
@@ -253,7 +253,7 @@ fn an_instruction_that_faults_in_line_faults_at_its_site() {
             a.add(dword_ptr(absent), eax).unwrap();
             a.inc(ebx).unwrap();
         });
-        // Handlers that leave the instruction behind: two and six bytes, or seven.
+        // Handlers that skip the instruction: two and six bytes, or seven.
         let skip = |length: i32| {
             move |a: &mut CodeAssembler, error: bool| {
                 if bits == 64 {

@@ -254,7 +254,7 @@ fn nmi_is_blocked_until_iret() {
                 assert_eq!(g.run_to(n), Stop::Limit);
                 assert_eq!(g.gpr(3), 1, "blocked");
             }
-            // IRET is instruction 5; the second NMI comes right behind it, before the interrupted code goes on.
+            // IRET is instruction 5; the second NMI comes right after it, before the interrupted code continues.
             assert_eq!(g.run_to(6), Stop::Limit);
             assert_eq!((g.ip(), g.gpr(3)), (DATA + 2, 2), "{bits}-bit");
             assert_eq!(g.run(), Stop::Halted);

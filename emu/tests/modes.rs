@@ -1,4 +1,4 @@
-//! What the machine does not run ends with one sentence; the fast system calls go both ways.
+//! Unsupported modes end the run with one sentence; the fast system calls enter the kernel and return.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

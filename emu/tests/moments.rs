@@ -1,11 +1,11 @@
-//! The digest in stages, and moments: what a recording of a run is made with.
+//! The digest in stages, and moments: the basis of a run's recording.
 
 use crate::common::*;
 use iced_x86::code_asm::*;
 use trapline_emu::{Digest, Moment, PAGE, StagedDigest, Stop};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Writes a word to one page after the other, from `DATA` on, for ever.
+/// Writes a word to one page after the other, from `DATA` on, forever.
 fn writer() -> Setup {
     Setup::bits(32).asm(|a| {
         let (mut again, mut next) = (a.create_label(), a.create_label());
@@ -125,7 +125,7 @@ fn a_moment_between_an_exception_and_the_instruction_before_it_can_be_stopped_at
     assert_eq!(g.m.run_until(None, u64::MAX, inside), Stop::Limit);
     assert_eq!(g.m.moment(), inside);
     assert_ne!(g.ip(), ip);
-    // A moment that is past stops at once, and one that the run does not pass through stops behind it.
+    // A run to a past moment stops at once; a run to a moment that it does not pass through stops after it.
     assert_eq!(g.m.run_until(None, u64::MAX, before), Stop::Limit);
     assert_eq!(g.m.moment(), inside);
     let never = Moment { delivered: 7, ..inside };

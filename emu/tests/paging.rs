@@ -150,7 +150,7 @@ fn an_upper_level_denies_what_the_leaf_allows() {
             };
         let mut g = s.clone().code(&[0x90, 0x89, 0x03, 0xf4]).boot();
         g.set(3, VA);
-        // R/W of the directory entry goes before anything uses VA.
+        // R/W of the directory entry is cleared before anything uses VA.
         let value = g.mem(pd, n) & !RW;
         g.m.write_physical(pd, &value.to_le_bytes()[..n]);
         let c = g.caught();

@@ -1,4 +1,4 @@
-//! Code that writes to code: to its own page, its own block, the instruction that is next; unprobed and armed alike.
+//! Code that writes to code: to its own page, its own block, the next instruction; unprobed and armed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -79,7 +79,8 @@ fn a_store_just_ahead_onto_the_next_page_is_seen_by_the_next_instruction() {
     const NEXT: u64 = CODE + 0x1000;
     for bits in [32, 64] {
         for over in [0u64, 1, 3] {
-            // The next page has run before. The store, of which so many bytes are on it, adds 1 to the INC that follows: DEC.
+            // The next page has run before. The store, part of which lies on it, adds 1 to the INC that follows, which
+            // makes it a DEC.
             let store = assemble(bits, CODE, |a| a.add(byte_ptr(NEXT + over + 1), 8).unwrap());
             let s = Setup::bits(bits).asm(|a| {
                 a.call(NEXT + 0x100).unwrap();
@@ -113,7 +114,7 @@ fn a_block_that_overwrites_itself_counts_each_instruction_once() {
                 let mut g = s.boot();
                 assert_eq!(g.run(), Stop::Halted);
                 assert_eq!((g.gpr(3), g.count()), (1, before + stores + 5), "{bits}-bit");
-                // The same, fallen into instead of jumped to.
+                // The same, reached by falling through instead of a jump.
                 let fill = |a: &mut CodeAssembler| {
                     for _ in 0..before {
                         a.nop().unwrap();
@@ -241,7 +242,7 @@ fn a_call_that_pushes_into_its_own_block_counts_once() {
 }
 
 #[test]
-fn an_instruction_of_the_machine_that_has_just_been_rewritten_is_what_it_became() {
+fn an_instruction_of_the_machine_that_was_just_rewritten_executes_its_new_bytes() {
     const AT: u64 = CODE + 0x40;
     for bits in [32, 64] {
         for before in [0u64, 2] {
@@ -271,7 +272,7 @@ fn an_instruction_of_the_machine_that_has_just_been_rewritten_is_what_it_became(
 #[test]
 fn a_branch_between_the_instructions_of_its_own_block_is_no_store_over_it() {
     for bits in [32, 64] {
-        // mov ebx, imm32; mov cl, 0; jmp into the immediate, which is E8h: call over the two others, to what halts.
+        // mov ebx, imm32; mov cl, 0; jmp into the immediate, which is E8h: a call over the two others, to the HLT.
         let code = [0xbb, 0, 0, 0xe8, 0xfb, 0xb1, 0, 0xeb, 0xfa];
         let call = CODE + 3;
         let to = (call + 5).wrapping_add_signed(i32::from_le_bytes([0xfb, 0xb1, 0, 0xeb]).into());

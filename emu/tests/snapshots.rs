@@ -1,4 +1,4 @@
-//! Snapshots: what they hold, who may go on from them, and that a stop is always between two instructions.
+//! Snapshots: what they hold, which machines can restore them, and that a stop is always between two instructions.
 
 use crate::common::*;
 use iced_x86::code_asm::*;
@@ -10,7 +10,7 @@ use trapline_emu::{
 
 fn shared<T: Send + Sync + Clone>() {}
 
-/// Writes letters to port E9h and counts in memory, for ever.
+/// Writes letters to port E9h and counts in memory, forever.
 fn writer(bits: u32) -> Setup {
     Setup::bits(bits).asm(|a| {
         let mut again = a.create_label();
@@ -69,7 +69,7 @@ fn a_watched_text_may_begin_before_the_snapshot() {
 }
 
 #[test]
-fn a_machine_goes_on_from_the_snapshot_of_another_that_is_the_same() {
+fn a_machine_restores_the_snapshot_of_an_identical_machine() {
     for bits in [32, 64] {
         let (mut first, mut second) = (writer(bits).boot(), writer(bits).boot());
         // Snapshots of the second, so that both machines have taken equally many.
@@ -137,7 +137,7 @@ fn a_snapshot_costs_the_pages_that_were_written_since_the_last() {
     assert_eq!(g.m.snapshot().new_bytes(), 0);
 }
 
-/// Saves and restores before every instruction; what the engine keeps must come out as it keeps it itself.
+/// Saves and restores before every instruction; the engine's derived state must be what the engine itself would have.
 fn restored_at_each_step(setup: &Setup, steps: u64) -> u64 {
     let (mut plain, mut g) = (setup.boot(), setup.boot());
     for n in 0..steps {
@@ -213,7 +213,7 @@ fn a_restored_cpu_is_the_one_that_was_saved_to_the_last_flag() {
 
 #[test]
 fn what_hlt_has_skipped_is_part_of_a_snapshot() {
-    // The timer's interrupt is masked: HLT skips from tick to tick until the guest is called idle.
+    // The timer's interrupt is masked: HLT skips from tick to tick until the run ends as idle.
     let setup = Setup::bits32().flags(IF).code(&[0xf4]);
     let mut g = setup.boot();
     let mut plain = setup.boot();
@@ -279,7 +279,7 @@ fn two_machines_in_two_threads_do_what_each_does_alone() {
 }
 
 #[test]
-fn a_snapshot_taken_in_one_thread_is_gone_on_from_in_another() {
+fn a_snapshot_taken_in_one_thread_is_restored_in_another() {
     let mut g = writer(64).boot();
     g.m.run(None, g.base + 4000);
     let half = g.m.snapshot();
@@ -295,7 +295,7 @@ fn a_snapshot_taken_in_one_thread_is_gone_on_from_in_another() {
 }
 
 #[test]
-fn what_is_loaded_is_part_of_a_machines_identity() {
+fn the_loaded_image_is_part_of_a_machines_identity() {
     let config = MachineConfig { mem_size: 64 << 20, model: CpuModel::Ia32 };
     let mut m = Machine::new(&config).unwrap();
     let boot = BootState { mode: CpuMode::Flat32, ip: CODE, ax: 0, bx: 0, sp: STACK0, si: 0 };
@@ -372,13 +372,13 @@ fn a_state_that_no_machine_can_have_is_refused() {
         let mut changed = machine.clone();
         changed[at] ^= 0x80;
         archive.put_bytes("machine", 2, changed);
-        // Either an error or a state: no panic, whatever the bytes.
+        // The result is an error or a state, never a panic, whatever the bytes.
         match Snapshot::load(&archive) {
             Err(error) => {
                 assert!(error.to_string().starts_with("part `machine` of the snapshot cannot be read: "));
                 refused += 1;
             }
-            // A machine that has no such devices refuses it.
+            // A machine without these devices refuses it.
             Ok(snapshot) => drop(g.m.restore(&snapshot)),
         }
     }

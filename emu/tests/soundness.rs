@@ -1,4 +1,5 @@
-//! What holds whatever an interposer does: a panic ends its run and nothing else, and machines know nothing of each other.
+//! Guarantees that hold whatever an interposer does: a panic ends its run and nothing else, and machines do not affect
+//! each other.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,7 +8,7 @@ use iced_x86::code_asm::*;
 use std::sync::Barrier;
 use trapline_emu::{Core, Digest, Fault, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit, WatchKind};
 
-/// Panics in the callback of this name, and steps what is displaced.
+/// Panics in the callback of this name, and steps displaced instructions.
 struct Panics(&'static str);
 
 impl Panics {
@@ -140,7 +141,7 @@ fn a_panic_in_a_callback_ends_the_run_with_its_place() {
         let Stop::Panicked(text) = &stop else { panic!("{name}, {bits} bits: {stop:?}") };
         let said = format!("the interposer broke in {name}, at ");
         assert!(text.starts_with(&said) && text.contains("soundness.rs:"), "{name}, {bits} bits: {text}");
-        // The machine does not run on, whatever it is given.
+        // The machine does not run again, whatever it is given.
         assert_eq!(g.m.run(None, limit + 1), stop, "{name}");
         g.m.restore(&snapshot).unwrap();
         assert_eq!(g.m.run(Some(&mut Panics("")), limit), stop, "{name}");
@@ -164,7 +165,7 @@ fn a_panic_in_a_watch_of_execution_and_in_an_undefined_instruction_of_a_patch_en
     }
 }
 
-/// Runs a machine, counts its hits, and lets them run in line where they may.
+/// Runs a machine, counts its hits, and lets them run in line where possible.
 fn run_counting(g: &mut Guest, hits: &mut u64, limit: u64) -> Stop {
     let mut counts = Answers(|_: &mut Core, trap: &Trap| {
         *hits += 1;

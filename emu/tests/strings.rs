@@ -1,11 +1,11 @@
-//! Repeated MOVS and STOS: what the machine does many iterations at a time is what it does one at a time.
+//! Repeated MOVS and STOS: many iterations at a time have the same effect as one at a time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::*;
 use trapline_emu::Stop;
 
-/// Pages that the strings lie on, three of them, and what is not present behind them.
+/// The three pages that the strings lie on; the page after them is not present.
 const STRINGS: u64 = DATA;
 
 struct Case {
@@ -24,7 +24,7 @@ fn random(rng: &mut Rng, bits: u32) -> Case {
         1 if bits == 64 => vec![0x48],
         _ => vec![],
     };
-    // The operand-size prefix goes before REP, REX behind it.
+    // The operand-size prefix goes before REP, REX after it.
     let mut code = Vec::new();
     code.extend(size.iter().filter(|b| **b == 0x66));
     code.push(0xf3);
@@ -80,7 +80,7 @@ fn many_at_a_time_is_one_at_a_time() {
 #[test]
 fn a_string_over_its_own_code_stops_where_it_overwrites_itself() {
     for bits in [32, 64] {
-        // rep stosb from before the instruction on, over it: the bytes behind it become HLT.
+        // rep stosb from before the instruction on, over it: the bytes after it become HLT.
         let code = [0xf3, 0xaa, 0x90, 0x90, 0x90];
         let run = |one: bool| {
             let mut g = Setup::bits(bits).code(&code).boot();

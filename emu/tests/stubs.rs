@@ -1,4 +1,4 @@
-//! Stubs: addresses without a byte behind them, which the guest calls and the interposer answers.
+//! Stubs: addresses without memory that the guest calls and the interposer answers.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -124,7 +124,7 @@ fn a_single_step_traps_at_the_stub_and_behind_it() {
 }
 
 #[test]
-fn what_is_no_stub_is_the_guests_own_fault() {
+fn a_call_outside_of_the_stubs_faults_in_the_guest() {
     for (bits, vector) in [(32, 14), (64, 13)] {
         for wrong in [16 * 3, 1] {
             let mut g = calling(bits, 0).boot();

@@ -1,4 +1,4 @@
-//! What the announced CPU does not have is #UD, and so is what is no instruction at all.
+//! Instructions that the announced CPU lacks raise #UD, and so do bytes that are no instruction.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use iced_x86::{
 };
 use trapline_emu::{Snapshot, Stop};
 
-/// Encodings that older CPUs take for an instruction that they have: NOPs, BSF, BSR, WBINVD.
+/// Encodings that older CPUs decode as another instruction: NOPs, BSF, BSR, WBINVD.
 fn is_older(code: Code) -> bool {
     let hint = [
         F::BMI1,
@@ -37,7 +37,7 @@ impl Bare {
         Bare { g, start }
     }
 
-    /// Whether `bytes` raise #UD at their own address, having done nothing.
+    /// Whether `bytes` raise #UD at their own address, without any effect.
     fn undefined(&mut self, bytes: &[u8]) -> bool {
         let g = &mut self.g;
         g.m.restore(&self.start).unwrap();
@@ -49,7 +49,7 @@ impl Bare {
     }
 }
 
-/// The bytes of a form with a register or a memory operand, if it is so simple.
+/// The bytes of a form with a register or a memory operand, if it has such an encoding.
 fn encode(bits: u32, code: Code, modrm: u8) -> Option<Vec<u8>> {
     let form = code.op_code();
     let map: &[u8] = match form.table() {
@@ -74,7 +74,7 @@ fn encode(bits: u32, code: Code, modrm: u8) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_the_announced_cpu_does_not_have_is_undefined() {
+fn instructions_that_the_announced_cpu_lacks_are_undefined() {
     for (bits, floor) in [(32, 700), (64, 300)] {
         let mut bare = Bare::new(bits);
         let (mut tried, mut ran) = (0, Vec::new());
@@ -103,7 +103,7 @@ fn what_the_announced_cpu_does_not_have_is_undefined() {
 }
 
 #[test]
-fn what_is_no_instruction_is_undefined() {
+fn bytes_that_are_no_instruction_are_undefined() {
     let maps: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
     let prefixes: [&[u8]; 5] = [&[], &[0x66], &[0xf2], &[0xf3], &[0xf0]];
     for bits in [32, 64] {

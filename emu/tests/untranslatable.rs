@@ -1,5 +1,5 @@
-//! LOCK before BT, BTS, BTR and BTC with a register, which the engine cannot translate, is #UD at its own address, whatever comes
-//! before it in its block, wherever it lies, and however it came there.
+//! LOCK before BT, BTS, BTR and BTC with a register, which the engine cannot translate, raises #UD at its own address,
+//! whatever precedes it in its block, wherever it lies, and even if it was just written.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -109,7 +109,7 @@ fn it_is_undefined_each_time() {
 
 #[test]
 fn an_abort_while_translated_code_runs_ends_the_run_with_a_sentence() {
-    // A call through a gate to ring 0, where TR holds what no LTR loads: the engine aborts in its helper.
+    // A call through a gate to ring 0, where TR holds a value that LTR cannot load: the engine aborts in its helper.
     let gate = 0x0000_ec00_0008_0000 | (CODE + 0x100);
     let gate = gate & 0xffff | 0x0000_ec00_0008_0000 | ((CODE + 0x100) >> 16) << 48;
     let mut g =

@@ -1,4 +1,4 @@
-//! User code is told of once a page and address space, before its first instruction, and may have to fault first.
+//! User code is announced once per page and address space, before its first instruction, and may have to fault first.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,11 +11,11 @@ const ONE: u64 = 0x4_0000;
 const TWO: u64 = 0x4_1000;
 const PA: u64 = 0x5_0000;
 const HANDLER: u64 = 0x6_0000;
-/// What the fault says was stored to.
+/// The address that the fault gives for the store.
 const WORD: u64 = 0x7_1234;
 const FAULT: u32 = error_code::WRITE | error_code::USER;
 
-/// Notes what it is told: linear page, physical page, count. Has the guest fault so many times for `TWO`.
+/// Notes each announcement: linear page, physical page, count. Makes the guest fault `faults` times for `TWO`.
 #[derive(Default)]
 struct Told {
     pages: Vec<(u64, u64, u64)>,
@@ -51,7 +51,7 @@ impl TrapInterposer for Told {
 }
 
 /// Three rounds over two linear pages that are one physical page, which is read before it is executed. The handler of
-/// page faults counts them in ESI, keeps CR2 in EDI, and comes back. Ends with the #GP of its HLT.
+/// page faults counts them in ESI, keeps CR2 in EDI, and returns. Ends with the #GP of its HLT.
 fn rounds(s: Setup) -> Setup {
     let (bits, pte) = (if s.wide() { 64 } else { 32 }, PA | P | RW | US);
     let first = assemble(bits, ONE, |a| {
@@ -98,13 +98,13 @@ fn boot(setup: &Setup) -> Guest {
     g
 }
 
-/// Pages with the counts at which they were told of.
+/// Pages with the counts at which they were announced.
 fn counts(told: &Told, base: u64) -> Vec<(u64, u64, u64)> {
     told.pages.iter().map(|(page, paddr, at)| (*page, *paddr, at - base)).collect()
 }
 
 #[test]
-fn each_page_is_told_of_once_before_its_first_instruction_wherever_the_host_stops() {
+fn each_page_is_announced_once_before_its_first_instruction_wherever_the_host_stops() {
     for s in all() {
         let mut plain = boot(&s);
         assert_eq!(plain.run(), Stop::Halted, "{}", plain.core().dump_registers());
@@ -133,7 +133,7 @@ fn each_page_is_told_of_once_before_its_first_instruction_wherever_the_host_stop
 }
 
 #[test]
-fn a_fault_comes_in_place_of_the_instruction_which_is_then_told_of_again() {
+fn a_fault_replaces_the_instruction_which_is_then_announced_again() {
     for s in all() {
         for step in [1_000_000, 1] {
             let mut g = boot(&s);
@@ -157,7 +157,7 @@ fn a_fault_comes_in_place_of_the_instruction_which_is_then_told_of_again() {
 }
 
 #[test]
-fn what_was_told_of_can_be_told_of_anew() {
+fn pages_can_be_announced_again() {
     for s in all() {
         let mut g = boot(&s);
         let mut told = Told::default();

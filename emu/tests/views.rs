@@ -1,5 +1,5 @@
-//! The two views of code: fetches see patches, nothing else does; and what must survive them: rewritten text,
-//! snapshots.
+//! The two views of code: fetches see patches, and nothing else does, also after the text was rewritten or a snapshot
+//! restored.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -320,8 +320,9 @@ fn an_instruction_of_the_machine_with_a_patch_inside_runs_from_its_own_bytes_whe
 }
 
 #[test]
-fn memory_that_ends_behind_a_block_ends_there_and_not_with_the_block() {
-    // The byte behind memory was read, so that its page is in the TLB; INC EBX is what fetches can reach before it.
+fn the_end_of_memory_after_a_block_does_not_cut_the_block() {
+    // The byte after the end of memory was read, so that its page is in the TLB; INC EBX is what fetches can reach
+    // before it.
     let s = Setup::flat32().asm(|a| {
         a.mov(eax, dword_ptr(RAM)).unwrap();
         a.jmp(RAM - 2).unwrap();
@@ -332,7 +333,7 @@ fn memory_that_ends_behind_a_block_ends_there_and_not_with_the_block() {
 }
 
 #[test]
-fn where_slots_lie_there_is_nothing_for_the_guest() {
+fn the_guest_finds_no_memory_at_the_slots() {
     const SLOTS: u64 = 0x5452_4150 << 32;
     for store in [false, true] {
         let s = Setup::bits64().asm(|a| {
@@ -344,8 +345,8 @@ fn where_slots_lie_there_is_nothing_for_the_guest() {
     }
 }
 
-/// Steps what is patched, and changes the patches of the page at the first exception, which comes while the patches are
-/// lifted for that step.
+/// Steps patched instructions, and changes the patches of the page at the first exception, which comes while the
+/// patches are lifted for that step.
 struct Changing {
     hits: Vec<u32>,
     arms: Option<u64>,

@@ -1,4 +1,4 @@
-//! Watches on a bare guest: which instructions hit, when they are told of, and that the guest does not notice.
+//! Watches on a bare guest: which instructions hit, when the hits are reported, and that the guest cannot observe them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -53,7 +53,7 @@ fn brief(seen: &Watching) -> Vec<(u32, WatchAccess, u64, u16, u64, u64)> {
     seen.hits.iter().map(|h| (h.id, h.access, h.address, h.size, low(&h.old), low(&h.new))).collect()
 }
 
-/// The accesses of an instruction by iced-x86, with what it leaves open: address, size, whether it writes.
+/// The accesses of an instruction by iced-x86, completed from the CPU state: address, size, whether it writes.
 fn by_iced(core: &Core) -> Vec<(u64, u64, bool, bool)> {
     let (env, ip) = (core.env(), core.linear_ip());
     let mut bytes = [0; 15];
@@ -251,7 +251,7 @@ fn only_the_named_linear_address_is_watched() {
 }
 
 #[test]
-fn what_the_cpu_does_for_itself_is_no_hit() {
+fn the_cpus_own_table_accesses_are_no_hits() {
     for bits in WIDTHS {
         let s = Setup::bits(bits).ring(3).asm(|a| {
             a.mov(eax, u32::from(USER_DS)).unwrap();
@@ -434,7 +434,7 @@ fn ports_are_watched_with_their_values() {
 }
 
 #[test]
-fn execution_is_told_of_before_the_instruction_and_once_for_a_repeated_one() {
+fn execution_is_reported_before_the_instruction_and_once_for_a_repeated_one() {
     for bits in WIDTHS {
         let s = Setup::bits(bits).asm(|a| {
             a.mov(edi, DATA as u32).unwrap();
@@ -445,7 +445,7 @@ fn execution_is_told_of_before_the_instruction_and_once_for_a_repeated_one() {
         });
         let (seen, g) = watched(&s, &[execute(CODE + 10), execute(CODE + 11), execute(CODE + 12)]);
         let at = |ip, id, n| (1, ip, id, g.base + n);
-        // The machine offers each iteration; that only the first is a new hit is the interposer's to know.
+        // The machine offers each iteration; the interposer knows that only the first is a new hit.
         let traps = [at(CODE + 10, 0, 2), at(CODE + 11, 1, 3), at(CODE + 11, 1, 4), at(CODE + 11, 1, 5)];
         assert_eq!(seen.traps, traps, "{bits}-bit: none for the middle of an instruction");
         assert_eq!(seen.endings[..4], ["settled", "interrupted", "interrupted", "settled"]);
@@ -453,7 +453,7 @@ fn execution_is_told_of_before_the_instruction_and_once_for_a_repeated_one() {
 }
 
 #[test]
-fn execution_of_what_faults_is_told_of_as_faulted() {
+fn execution_of_a_faulting_instruction_is_reported_as_faulted() {
     for bits in WIDTHS {
         let s = Setup::bits(bits).pte(DATA, 0).asm(|a| {
             a.nop().unwrap();
@@ -485,7 +485,7 @@ fn the_guests_own_breakpoint_registers_work_beside_watches() {
 }
 
 #[test]
-fn a_watch_that_ended_costs_and_tells_nothing() {
+fn a_watch_that_ended_costs_and_reports_nothing() {
     let (s, _) = increment(64);
     let mut g = s.boot();
     for (id, w) in [any(DATA, 4), execute(CODE), ports(0, 0xffff)].into_iter().enumerate() {

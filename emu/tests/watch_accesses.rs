@@ -1,5 +1,5 @@
-//! What a watch tells of an access, against what the CPU engine does: random instructions run on a bare engine with
-//! hooks on every load and store, and then on a machine with four watches near what they touched.
+//! The accesses that a watch reports, compared with those of the CPU engine: random instructions run on a bare engine
+//! with hooks on every load and store, and then on a machine with four watches near what they touched.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(clippy::box_collection, reason = "the hook keeps the address of the vector itself")]
@@ -139,7 +139,7 @@ impl Drop for Bare {
 fn candidate(rng: &mut Rng, bits: u32) -> Vec<u8> {
     let mut code = Vec::new();
     for (prefix, odds) in [(0x66, 4), (0xf0, 12), (0xf2, 8), (0xf3, 8), (0x67, 20)] {
-        // The engine does not know that f2 and f3 go before 66 where both select an instruction.
+        // The engine does not know that f2 and f3 take precedence over 66 where both select an instruction.
         let beside = prefix > 0xf0 && code.contains(&0x66);
         if rng.below(odds) == 0 && !beside {
             code.push(prefix);
@@ -295,7 +295,7 @@ fn compare(bits: u32) -> Tally {
                 i.mnemonic(),
                 Mnemonic::Fxsave | Mnemonic::Fxrstor | Mnemonic::Fxsave64 | Mnemonic::Fxrstor64
             );
-            // The operand is all of the image, whatever of it is accessed.
+            // The operand is the whole image, whichever parts are accessed.
             assert!(!image || hit.size == 512, "{what}");
             let accessed = if image { events[0].size } else { hit.size.into() };
             assert!(is_made_of(&events, is_write, hit.address, accessed), "{w:x?}: {what}");

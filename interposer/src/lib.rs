@@ -1,16 +1,16 @@
 //! The probe table and the life of a hit.
 //!
-//! An [`Interposer`] is given linked RPN programs and a [`Place`] for each of their probe points. It patches the
-//! fetch view of those places with `int3`, and the machine offers it every trap that comes out of a patch: it runs
-//! the handlers against a NOFAULT host, sees to the displaced instruction, and commits the records when that has
-//! completed. It does not decide where probes go: `trapline-providers` does.
+//! An [`Interposer`] is given linked RPN programs and a [`Place`] for each of their probe points. It patches the fetch
+//! view of those places with `int3`, and the machine offers it every trap of a patch: it runs the handlers against a
+//! NOFAULT host, has the displaced instruction executed, and commits the records when that has completed. It does not
+//! decide where probes go: `trapline-providers` does.
 //!
-//! Its rooms, each of which imports only those before it:
+//! Its modules, each of which imports only those before it:
 //! - `d`: the state of a running D program.
 //! - `model`: what a probe is. No behaviour.
 //! - `sites`: the one table of patched addresses, which attaches probes and arms; how instructions are displaced.
 //! - `sources`: where sites come from: kernel modules, user programs and their words, watches, timers.
-//! - `hit`: the [`Interposer`], which owns all parts; handlers, records, displaced instructions, commands from outside.
+//! - `hit`: the [`Interposer`], which owns all parts; handlers, records, displaced instructions, commands of its user.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]

@@ -1,4 +1,4 @@
-//! Block cells: what the machine knows of each translated block; and the hot state that the block hook counts in.
+//! Block cells, which hold the state of each translated block; and the hot state in which the block hook counts.
 //!
 //! The engine takes the BLOCK hook's `user_data` as a constant of the block when it translates it. Giving
 //! every block its own cell makes the hot path one load and one add, and the count exact whatever address
@@ -14,13 +14,14 @@ use std::ptr::NonNull;
 /// The special instruction of a block and its position: at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lead {
-    /// Nothing. How often the patch that ends the block has trapped.
+    /// No special instruction. The number of traps of the patch that ends the block.
     Traps(u16),
-    /// An instruction that must not run as part of the block, after so many that may.
+    /// An instruction that must not run as part of the block, and the number of instructions before it.
     Cut(Cut, u16),
     /// A repeated string instruction ends the block, at this offset in bytes.
     Repeated(u16),
-    /// An instruction that reads the time stamp counter, after so many others; `None` for more than one.
+    /// An instruction that reads the time stamp counter, and the number of instructions before it; `None` for more than
+    /// one.
     Clock(Option<u16>),
 }
 
@@ -29,7 +30,7 @@ pub(crate) enum Lead {
 pub(crate) enum Cut {
     /// The machine executes it itself.
     Sensitive,
-    /// A patch lies behind its first byte, so it must run from the guest's own bytes.
+    /// A patch lies inside the instruction, after its first byte, so it must run from the guest's own bytes.
     Overlapped,
     /// Its execution is watched.
     Watched,
@@ -52,7 +53,7 @@ pub(crate) struct BlockCell {
     number: Cell<u16>,
     /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
     head: Cell<u32>,
-    /// 0 unknown, `NO_PATCH` not ours, else patch identifier + 1 of the trap that ends the block.
+    /// The trap that ends the block: 0 for unknown, `NO_PATCH` for the guest's own, else the patch identifier + 1.
     patch: Cell<u32>,
 }
 
@@ -91,18 +92,18 @@ impl BlockCell {
     const REPEATED: u16 = 4;
     /// Is a single repeated string instruction.
     pub const REP_HEAD: u16 = 8;
-    /// Runs a displaced instruction out of line: counts nothing, since its trap has been counted.
+    /// Runs a displaced instruction out of line; it is not counted, since its trap has been.
     pub const SLOT: u16 = 16;
-    /// In a mode that the machine does not run.
+    /// Is in a CPU mode that the machine does not support.
     pub const UNSUPPORTED: u16 = 32;
     /// Ends with IRET.
     pub const IRET_TAIL: u16 = 64;
-    /// Is a single instruction that stores and does not go to itself: what the engine goes back to when a block has
-    /// overwritten itself.
+    /// Is a single instruction that stores and does not jump to itself: the engine returns to such a block when a block
+    /// has overwritten itself.
     pub const STORE: u16 = 128;
     /// [`Cut::Overlapped`].
     const OVERLAPPED: u16 = 256;
-    /// Is what comes in a slot behind an instruction of the x87.
+    /// Follows an x87 instruction in a slot.
     pub const SLOT_TAIL: u16 = 512;
     /// Ends with IRET, SYSRET or a far transfer, after which the machine sees to RF and to the base of CS.
     pub const FLAGS_TAIL: u16 = 1024;
@@ -110,10 +111,10 @@ impl BlockCell {
     const WATCHED: u16 = 2048;
     /// [`Lead::Clock`].
     const CLOCK: u16 = 4096;
-    /// The number of [`Lead::Clock`] of a block that reads the time stamp counter more than once. No block has so many
-    /// instructions.
+    /// The number of [`Lead::Clock`] for a block that reads the time stamp counter more than once. No block has that
+    /// many instructions.
     const SEVERAL: u16 = u16::MAX;
-    /// Begins with the instruction of a patch, and was translated without it: an in-line site.
+    /// Begins at a patch and was translated from the original instruction: an in-line site.
     pub const SITE: u16 = 8192;
     /// Is a patch's jump to itself.
     pub const JUMP: u16 = 16384;
@@ -136,7 +137,7 @@ impl BlockCell {
         | Self::JUMP;
     /// Bits that keep a block from running in one go.
     pub const CUT: u16 = Self::CUTS | Self::REP_HEAD | Self::UNSUPPORTED;
-    /// `patch` of a trap that is the guest's own.
+    /// The value of `patch` for a trap of the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 
     field!(pc, set_pc, u64);
@@ -190,7 +191,8 @@ impl BlockCell {
         self.number.set(number);
     }
 
-    /// Counts a trap of the patch that ends the block: how many there were. `None` where another thing stands out.
+    /// Counts a trap of the patch that ends the block and returns the new count; `None` where the block has another
+    /// special instruction.
     #[inline(always)]
     pub fn count_trap(&self) -> Option<u16> {
         if self.is(Self::LEADS) {
@@ -210,7 +212,7 @@ impl BlockCell {
         }
     }
 
-    /// Makes the cell that of a block which nothing is known of.
+    /// Resets the cell to that of a block not yet analysed.
     pub(super) fn clean(&self) {
         self.set_flags(Self::NEW);
         self.set_pc(0);
@@ -221,7 +223,7 @@ impl BlockCell {
         self.set_patch(0);
     }
 
-    /// Has the block analysed anew: only what its translation has made of it is kept.
+    /// Marks the block for a new analysis; only the fields set by its translation are kept.
     pub(super) fn forget(&self) {
         self.set_flags(Self::NEW | self.flags() & (Self::SITE | Self::JUMP));
         self.number.set(0);
@@ -239,8 +241,8 @@ impl BlockCell {
     }
 }
 
-/// Names a cell. It is only made by [`Blocks`](super::Blocks), and only kept by what is dropped before them: the engine, whose
-/// blocks name cells, and the core.
+/// A reference to a cell. Only [`Blocks`](super::Blocks) makes one, and only owners that are dropped before `Blocks`
+/// keep one: the engine, whose blocks name cells, and the core.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellRef(pub(super) NonNull<BlockCell>);
 
@@ -268,21 +270,22 @@ impl Deref for CellRef {
     type Target = BlockCell;
     #[inline(always)]
     fn deref(&self) -> &BlockCell {
-        // SAFETY: cells neither move nor go before their arena, and nobody makes an exclusive reference to one.
+        // SAFETY: cells neither move nor are freed before their arena, and no exclusive reference to one is ever made.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// What the block hook touches on its hot path. It lives in a place of its own, reached by raw pointer from
-/// both sides, so that no exclusive borrow of the core is in the hook's way.
+/// What the block hook touches on its hot path. It is a separate allocation, reached by raw pointer from the hook and
+/// the core, so that an exclusive borrow of the core does not conflict with the hook.
 pub(crate) struct Hot {
     pub clock: Clock,
-    /// Block that was last begun, and what it was counted as.
+    /// The block that was last begun, and the number of instructions counted for it.
     pub last: Option<CellRef>,
     pub last_count: u32,
-    /// Physical page whose translations are being dropped: what the fill hook answers for the page through which they are.
+    /// The physical page whose translations are being dropped: the fill hook's answer for
+    /// [`DROP_VA`](crate::engine::DROP_VA).
     pub dropping: Option<u64>,
-    /// The machine, while it is published. Its type is known to those who publish it and to the hooks.
+    /// The machine, while it is published. Its type is known to the publisher and to the hooks.
     pub core: Option<NonNull<()>>,
 }
 

@@ -1,7 +1,7 @@
-//! The translated blocks: a cell for each, which says what the machine knows of it.
+//! The translated blocks: a cell for each, with the machine's state of that block.
 //!
-//! It lies below the CPU, because the hot state that names the current block holds the clock too. What a block is counted as
-//! depends on patches, watches and steps, so blocks are analysed in `run`.
+//! It lies below the CPU in the layers, because the hot state that names the current block also holds the clock. How a
+//! block is counted depends on patches, watches and steps, so blocks are analysed in `run`.
 
 mod cell;
 
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 const CHUNK: usize = 2048;
 
-/// Translations after which all are dropped: their cells take 64 MiB then.
+/// The number of translations after which all are dropped; their cells take 64 MiB.
 const MOST: usize = 1 << 21;
 
 /// The cells of all translated blocks. They never move, and are not given to another block while the engine may still run a block
@@ -23,7 +23,7 @@ pub(crate) struct Blocks {
     /// Cells that were taken since the arena was last emptied.
     used: usize,
     hot: NonNull<Hot>,
-    /// Numbers of the cells whose blocks begin on a linear page, of the first `indexed`: made when it is asked for.
+    /// Numbers of the cells whose blocks begin on a linear page, for the first `indexed` cells; built on demand.
     by_page: BTreeMap<u64, Vec<u32>>,
     indexed: usize,
     /// The cell that the next translation takes.
@@ -55,7 +55,7 @@ impl Blocks {
         self.next
     }
 
-    /// The engine has translated a block: its cell.
+    /// Assigns a cell to a block that the engine has translated.
     pub fn translated(&mut self, pc: u64, icount: u16, size: u16) -> CellRef {
         let cell = self.next;
         cell.set_pc(pc);
@@ -77,7 +77,7 @@ impl Blocks {
         self.used >= self.most
     }
 
-    /// Has the blocks that overlap a range of linear addresses analysed anew.
+    /// Marks the blocks that overlap a range of linear addresses for a new analysis.
     pub fn forget_analysis(&mut self, low: u64, high: u64) {
         self.index();
         // A block is shorter than a page.

@@ -221,8 +221,8 @@ impl Cpu {
         done
     }
 
-    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: that is no memory of
-    /// the guest's, though its address cut to 32 bits may be.
+    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: a slot is not guest
+    /// memory, even where its address truncated to 32 bits is.
     pub fn code_paddr(&self, va: u64) -> Option<u64> {
         if in_slots(va) {
             return None;
@@ -242,7 +242,7 @@ impl Cpu {
         self.load_untold(va, size)
     }
 
-    /// As [`Cpu::load`], where nobody is to be told.
+    /// As [`Cpu::load`], without reporting the access.
     #[inline]
     pub(crate) fn load_untold(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
         let mut bytes = [0u8; 8];
@@ -267,7 +267,7 @@ impl Cpu {
         self.store_untold(va, value, size)
     }
 
-    /// As [`Cpu::store`], where nobody is to be told.
+    /// As [`Cpu::store`], without reporting the access.
     #[inline]
     pub(crate) fn store_untold(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
         let user = self.env.cpl() == 3;

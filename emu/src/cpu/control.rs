@@ -1,8 +1,9 @@
 //! Control registers, and the TLBs that follow them.
 //!
-//! The engine drops its whole TLB at each MOV to CR3. It need not: the pages of the kernel are global, and are most of what
-//! runs next. So we write CR3 ourselves, and drop what is not global: the fill hook keeps a list of it. The
-//! architectural TLB decides what a translation is; the engine's is a cache of that one, however much it keeps.
+//! The engine drops its whole TLB at each MOV to CR3. That is more than needed: the kernel's pages are global, and most
+//! of what runs next lies in them. So the machine writes CR3 itself and drops the pages that are not global, of which
+//! the fill hook keeps a list. The architectural TLB is the authority; the engine's TLB is only a cache of it, so
+//! entries that it keeps do no harm.
 
 use super::Cpu;
 use super::fault::Fault;
@@ -22,7 +23,7 @@ const CR4_PGE: u64 = 0x80;
 pub(crate) struct LocalPages(Vec<u64>);
 
 impl LocalPages {
-    /// More are not worth dropping one by one.
+    /// Beyond this count, flushing the whole TLB is cheaper than dropping pages one by one.
     const MOST: usize = 1024;
 
     #[inline]
@@ -60,7 +61,7 @@ impl Cpu {
         Ok(Done::ByEngine(Then::Follow(self.paging())))
     }
 
-    /// An instruction has retired that may have changed paging from what it was `before`.
+    /// Updates the TLBs after an instruction that may have changed paging; `before` is the state before it.
     pub(crate) fn follow_paging(&mut self, before: Paging) {
         const NXE: u64 = 0x800;
         const LMA: u64 = 0x400;
@@ -93,7 +94,7 @@ impl Cpu {
         }
     }
 
-    /// Everything that is cached of the page tables goes.
+    /// Drops everything cached from the page tables.
     pub(crate) fn flush_paging(&mut self) {
         self.tlb.flush_all();
         self.engine.flush_tlb();

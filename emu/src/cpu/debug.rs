@@ -1,11 +1,12 @@
 //! The guest's own debug registers (SDM volume 3, 17.2): breakpoints on data and on ports, and the #DB that follows an
 //! instruction.
 //!
-//! The engine knows nothing of them: it would drop all translations whenever a breakpoint on execution comes or goes,
-//! which is at each switch to and from a task that has one. All are watches while DR7 enables them. Those on
-//! execution cut blocks, and are faults: #DB comes before the instruction, unless RF is set. Those on data close pages;
-//! ports are compared where port instructions are executed. Both are traps: #DB comes after the instruction, or after the
-//! iteration of a repeated one, and with TF set there is one #DB for both.
+//! They are kept from the engine, which would drop all translations whenever a breakpoint on execution is set or
+//! cleared: at each switch to and from a task that has one. While DR7 enables a breakpoint, it is a watch. Breakpoints
+//! on execution cut blocks and are faults: #DB comes before the instruction, unless RF is set. Breakpoints on data
+//! revoke the access rights of their pages; port breakpoints are checked where port instructions are executed. Both are
+//! traps: #DB comes after the instruction, or after the iteration of a repeated one, and with TF set there is one #DB
+//! for both.
 //!
 //! Invariant: outside of a write to a debug register, the watches have the breakpoints that DR0 to DR3 and DR7 enable.
 
@@ -111,7 +112,7 @@ impl Cpu {
         Some(Watch { kind, low: self.env.dr(n), high: self.env.dr(n) })
     }
 
-    /// Whether RF keeps the instruction at EIP from its breakpoints, of which there is one. Elsewhere RF does nothing.
+    /// Whether RF suppresses a breakpoint on the instruction at EIP. Without such a breakpoint RF has no effect.
     pub(crate) fn resumes_at_breakpoint(&self) -> bool {
         self.env.eflags_raw() & RF != 0 && self.breaks_at(self.linear_ip())
     }
@@ -131,8 +132,8 @@ impl Cpu {
         on.filter_map(|n| self.data_breakpoint(n).or_else(|| self.code_breakpoint(n))).collect()
     }
 
-    /// Sets the condition bits of DR6 for #DB in place of the instruction at EIP, if it has a breakpoint that RF does not
-    /// hide. Whether #DB is to come.
+    /// Sets the condition bits of DR6 for #DB in place of the instruction at EIP, if it has a breakpoint that RF does
+    /// not hide. Returns whether to raise #DB.
     pub(crate) fn note_execute_breakpoint(&mut self) -> bool {
         let linear = self.linear_ip();
         if !self.breaks_at(linear) || self.env.eflags_raw() & RF != 0 {
@@ -150,7 +151,7 @@ impl Cpu {
         let (env, ip) = (*self.env, self.env.eip());
         let mut bits = met;
         if stepped {
-            // As the engine does it: the condition bits of execute breakpoints at this address are set, enabled or not.
+            // As in the engine, the condition bits of execute breakpoints at this address are set, enabled or not.
             let here = |n: &usize| kind(env.dr(7), *n) == Some(WatchKind::Execute) && env.dr(*n) == ip;
             bits |= (0..BREAKPOINTS).filter(here).fold(BS, |bits, n| bits | 1 << n);
         }
@@ -168,8 +169,7 @@ impl Cpu {
         (0..BREAKPOINTS).filter(met).fold(0, |bits, n| bits | 1 << n)
     }
 
-    /// The breakpoints, as condition bits, that the instruction at EIP meets that has moved a value through a port. Without
-    /// CR4.DE there are none.
+    /// The breakpoints, as condition bits, that the port instruction at EIP meets. Without CR4.DE there are none.
     pub(crate) fn met_by_port(&self, port: u16, size: u8) -> u64 {
         let dr7 = self.env.dr(7);
         if dr7 & ENABLES == 0 || self.env.cr(4) & CR4_DE == 0 {
@@ -183,8 +183,8 @@ impl Cpu {
         (0..BREAKPOINTS).filter(met).fold(0, |bits, n| bits | 1 << n)
     }
 
-    /// The conditions that the guest is told of when the instruction that `met` them has retired: all of them, if one is
-    /// of a breakpoint that is enabled, else none.
+    /// The conditions to report to the guest when the instruction that `met` them has retired: all of them if at least
+    /// one breakpoint among them is enabled, else none.
     #[cold]
     pub(crate) fn due(&self, met: u64) -> u64 {
         let dr7 = self.env.dr(7);
@@ -192,7 +192,7 @@ impl Cpu {
         if any { met } else { 0 }
     }
 
-    /// Clears RF, as each instruction does that has retired, but for those that load it.
+    /// Clears RF, as every retired instruction does except those that load it.
     pub(crate) fn clear_rf(&self) {
         self.env.set_eflags_raw(self.env.eflags_raw() & !RF);
     }

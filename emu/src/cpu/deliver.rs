@@ -27,9 +27,9 @@ pub(crate) enum Origin {
     External,
 }
 
-/// Why the guest can get no event any more.
+/// Why an event cannot be delivered to the guest.
 pub(crate) enum Undeliverable {
-    /// The machine does not do this.
+    /// A feature that the machine does not support.
     Unsupported(String),
     /// A triple fault, with the vectors in the order in which they were raised.
     TripleFault(Vec<u8>),
@@ -39,7 +39,7 @@ pub(crate) enum Undeliverable {
 enum Failed {
     /// Another exception.
     Nested(Fault),
-    /// Something the machine does not do.
+    /// A feature that the machine does not support.
     Unsupported(String),
 }
 

@@ -35,7 +35,7 @@ impl Descriptor {
         (self.high >> 13 & 3) as u8
     }
 
-    /// Whether it is one of a gate, a TSS or an LDT, not of code or data.
+    /// Whether it describes a gate, a TSS or an LDT rather than code or data.
     pub fn is_system(self) -> bool {
         self.high & 0x1000 == 0
     }
@@ -52,7 +52,7 @@ impl Descriptor {
         self.high & 0x1a00 == 0x1200
     }
 
-    /// Code of 64-bit mode.
+    /// Whether it is a 64-bit code segment.
     pub fn long(self) -> bool {
         self.high & 0x0020_0000 != 0
     }
@@ -66,7 +66,7 @@ impl Descriptor {
         self.high & ACCESSED != 0
     }
 
-    /// The segment register that it makes.
+    /// The segment register's content after loading it.
     pub fn segment(self, selector: u16) -> Segment {
         let base = (self.low >> 16) | (self.high << 16 & 0xff_0000) | (self.high & 0xff00_0000);
         let raw = (self.low & 0xffff) | (self.high & 0xf_0000);

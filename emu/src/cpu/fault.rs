@@ -38,7 +38,7 @@ impl Fault {
     pub fn page(error: u32, address: u64) -> Self {
         Fault { vector: Vector::Page as u8, error: Some(error), cr2: Some(address) }
     }
-    /// What an access that raised this fault raises when it is one to the stack: a non-canonical address there is #SS(0).
+    /// The fault that this one becomes for an access to the stack: a non-canonical address there raises #SS(0).
     #[must_use]
     pub fn on_stack(self) -> Self {
         let stack = Vector::Stack as u8;

@@ -1,4 +1,4 @@
-//! Where the CPU stands: its code segment, the next instruction, and what the guest has put there.
+//! The CPU's position: its code segment, the next instruction, and the guest's own bytes there.
 
 use super::Cpu;
 use crate::isa::decode::{LONGEST, decode};

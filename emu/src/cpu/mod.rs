@@ -55,19 +55,19 @@ pub(crate) struct Cpu {
     pub model: Model,
     phys_bits: u32,
     pub halted: bool,
-    /// Whether the interrupt line is up.
+    /// Whether the interrupt line is asserted.
     pub irq: bool,
     pub nmi_pending: bool,
     pub nmi_blocked: bool,
     pub tsc_offset: u64,
     pub user_contexts: user::UserContexts,
-    /// Whether a user context has registers to be written.
+    /// Whether a user context has register writes pending.
     pub user_writes: bool,
     /// Epoch, incremented on each exit from ring 3 and when a snapshot is restored.
     pub user_exit_epoch: u64,
     /// Whether translations were dropped since this was last cleared.
     pub blocks_dropped: bool,
-    /// Accesses to physical addresses where nothing is.
+    /// Accesses to physical addresses with neither RAM nor a device.
     pub void_accesses: u64,
 }
 
@@ -131,7 +131,7 @@ impl Cpu {
         (self.nmi_pending && !self.nmi_blocked) || (self.irq && self.env.eflags_raw() & flags::IF != 0)
     }
 
-    /// Whether CS has a base where it does not count.
+    /// Whether CS has a base in 64-bit code, where it is ignored.
     pub fn has_cs_base(&self) -> bool {
         self.env.code64() && self.env.cs_base() != 0
     }

@@ -1,10 +1,10 @@
 //! What an instruction will access: its memory operands, explicit and implied, from the state before it.
 //!
-//! iced-x86 knows the operands of each form; here is what depends on more than the form: bit strings, masked
-//! stores, repeated strings, the parts of FXSAVE's image that are not accessed. It is only right for an instruction that does
-//! not fault. Accesses that the CPU makes to its own tables (descriptors, TSS, page tables, exception frames) are not
-//! operands, and debug registers do not match them either (SDM volume 3, 17.2.4 speaks of the data that instructions
-//! access); the stack of CALL, RET, PUSH, ENTER and IRET is.
+//! iced-x86 knows the operands of each form; this module adds what depends on more than the form: bit strings, masked
+//! stores, repeated strings, the parts of FXSAVE's image that are not accessed. The result is only valid for an
+//! instruction that does not fault. Accesses that the CPU makes to its own tables (descriptors, TSS, page tables,
+//! exception frames) are not operands, and debug registers do not match them either (SDM volume 3, 17.2.4 speaks of the
+//! data that instructions access); the stack of CALL, RET, PUSH, ENTER and IRET is.
 
 use super::Cpu;
 use crate::isa::decode::{self, directions};
@@ -16,7 +16,7 @@ pub(crate) struct Operand {
     pub address: u64,
     /// Bytes that are accessed, at least 1.
     pub size: u32,
-    /// Bytes of the operand, as the manual gives its size. FXSAVE and FXRSTOR leave out a part of it.
+    /// Bytes of the operand, as the manual gives its size. FXSAVE and FXRSTOR do not access all of them.
     pub whole: u32,
     pub reads: bool,
     pub writes: bool,
@@ -29,8 +29,8 @@ fn has_bit_string(i: &Instruction) -> bool {
 }
 
 impl Cpu {
-    /// Whether `i` stores at one place whatever the general registers hold, and not from before linear `block` into it:
-    /// counters of kernels, which lie at fixed places. The base of FS or GS is taken as it is.
+    /// Whether `i` stores at a fixed address, whatever the general registers hold, and does not reach from below into
+    /// linear `block`: kernels keep counters at such addresses. The current base of FS or GS is assumed.
     pub(crate) fn stores_elsewhere(&self, i: &Instruction, block: u64) -> bool {
         use Register as R;
         let explicit = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);

@@ -1,4 +1,4 @@
-//! How an instruction that the machine executes itself ends, and who is told of its accesses.
+//! How an instruction that the machine executes itself ends, and the trait through which its accesses are reported.
 
 use super::Cpu;
 use crate::mmu::Paging;
@@ -11,24 +11,25 @@ pub(crate) enum Done {
     Breakpoints,
     /// It retired and has set EIP.
     Jumped,
-    /// It is INT1, which raises #DB behind itself and leaves DR6 as it is.
+    /// It is INT1, which raises #DB after itself and leaves DR6 unchanged.
     Int1,
-    /// Nothing has happened yet: the engine is to execute it, and this comes after.
+    /// Nothing has happened yet: the engine is to execute it, followed by this action.
     ByEngine(Then),
 }
 
-/// What comes after an instruction that the engine has executed.
+/// What to do after the engine has executed an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Nothing.
     Nothing,
-    /// If it faults, the engine loses these flags.
+    /// If it faults, restore these flags, which the engine loses.
     FlagsBack(u64),
-    /// If paging is another than this, what is cached of the tables goes.
+    /// If paging differs from this, drop what is cached from the page tables.
     Follow(Paging),
 }
 
-/// Is told of what the machine accesses for an instruction, before it does. The state is that before the instruction.
+/// Receives each access of an instruction that the machine executes, before the access is made. The CPU state is that
+/// before the instruction.
 pub(crate) trait Accesses {
     /// An access to linear memory.
     fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool);

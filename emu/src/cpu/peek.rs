@@ -10,7 +10,7 @@ impl Cpu {
         crate::cpu::cpuid::cpuid(self.model, self.platform.apic_base(), leaf)
     }
 
-    /// A model-specific register, without side effects; `None` when the model has none of that number.
+    /// A model-specific register, without side effects; `None` when the model has no such register.
     pub fn peek_msr(&self, index: u32) -> Option<u64> {
         let e = *self.env;
         Some(match index {

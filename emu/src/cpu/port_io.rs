@@ -31,7 +31,7 @@ pub struct SentByte {
 pub(crate) struct Console {
     /// All of it.
     pub text: Vec<u8>,
-    /// What went out of the serial ports, while someone asks for it.
+    /// What the guest sent through the serial ports, if it is to be kept.
     pub sent: Option<Vec<SentByte>>,
     /// Texts whose appearance ends the run.
     pub watched: Vec<Vec<u8>>,

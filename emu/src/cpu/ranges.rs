@@ -1,4 +1,4 @@
-//! Ranges of addresses that are watched, as a debug register has them.
+//! Watched address ranges, with the kinds of access that a debug register can select.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,7 +15,7 @@ use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 
-/// FAST_STRING: what a Nehalem's IA32_MISC_ENABLE has that this model has too (SDM volume 4, table 2-2).
+/// FAST_STRING: the one feature of a Nehalem's IA32_MISC_ENABLE that this model has (SDM volume 4, table 2-2).
 const MISC_ENABLE: u64 = 1;
 const IA32_MISC_ENABLE: u32 = 0x1a0;
 const APIC_BASE_MSR: u32 = 0x1b;
@@ -25,7 +25,7 @@ const EFER_SCE: u64 = 1;
 const CR4_TSD: u64 = 4;
 
 impl Cpu {
-    /// Executes one sensitive instruction at EIP, or says that the engine is to.
+    /// Executes one sensitive instruction at EIP, or says that the engine must execute it.
     pub(crate) fn sensitive(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
         match i.mnemonic() {
@@ -96,8 +96,8 @@ impl Cpu {
         }
     }
 
-    /// The instruction at linear `at`, where the engine has raised #UD, if it is one that the CPU model has all the same.
-    /// That is RDTSCP: the engine calls no second instruction hook while a stop is pending, and would read the host's clock.
+    /// The instruction at linear `at`, where the engine has raised #UD, if the CPU model does have it. That is RDTSCP:
+    /// the engine calls no second instruction hook while a stop is pending, and would read the host's clock.
     pub(crate) fn engine_lacks(&self, at: u64) -> Option<Instruction> {
         let found = self.decode_original(at).filter(|i| decode::kind(i) == Kind::ClockAndAux);
         found.filter(|_| self.model != Model::Ia32)
@@ -149,7 +149,7 @@ impl Cpu {
                     return Err(Fault::gp(0));
                 }
                 match index {
-                    // What a switch of tasks writes.
+                    // A task switch writes these.
                     0xc000_0100 => self.set_base(Seg::Fs, value),
                     0xc000_0101 => self.set_base(Seg::Gs, value),
                     0xc000_0102 => self.env.set_kernel_gs_base(value),
@@ -166,7 +166,7 @@ impl Cpu {
         self.env.set_seg_raw(seg, Segment::new(old.selector as u16, base, old.limit, old.flags));
     }
 
-    /// IA32_APIC_BASE: enables and disables the local APIC, which is then no device at its address any more.
+    /// IA32_APIC_BASE: enables and disables the local APIC, which then no longer answers at its address.
     fn write_apic_base(&mut self, value: u64) -> Result<(), Fault> {
         if !self.platform.set_apic_base(value) {
             return Err(Fault::gp(0));

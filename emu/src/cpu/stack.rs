@@ -14,7 +14,7 @@ pub struct StackShape {
 }
 
 impl StackShape {
-    /// That of 64-bit code, which has no base.
+    /// The stack of 64-bit code, which has no base.
     pub(crate) const WIDE: Self = StackShape { base: 0, mask: u64::MAX };
 
     /// A stack of 32 bits or, if not `big`, of 16.
@@ -32,14 +32,13 @@ impl StackShape {
         }
     }
 
-    /// The linear address of what lies at `pointer`, before it is cut to the mode's width.
+    /// The linear address for stack pointer `pointer`, before it is truncated to the mode's width.
     #[inline]
     pub fn linear(self, pointer: u64) -> u64 {
         self.base.wrapping_add(pointer & self.mask)
     }
 
-    /// What the stack pointer register, which held `old`, holds when the pointer is `new`: a 16-bit stack leaves the rest of
-    /// the register alone.
+    /// The new value of the stack pointer register, which held `old`: a 16-bit stack changes its low 16 bits only.
     #[inline]
     pub fn register(self, old: u64, new: u64) -> u64 {
         if self.mask == 0xffff { (old & !0xffff) | (new & 0xffff) } else { new & self.mask }

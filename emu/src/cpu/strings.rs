@@ -17,9 +17,9 @@ const RSI: usize = 6;
 const RDI: usize = 7;
 
 impl Cpu {
-    /// Does iterations of the instruction whose next one is about to begin, all but the last at most. They are counted.
+    /// Executes and counts iterations of the string instruction at EIP, at most all but the last.
     pub(crate) fn repeat_ahead(&mut self, repeat: Repeat) {
-        /// Fewer are not worth the look.
+        /// With fewer iterations the check costs more than it saves.
         const FEWEST: u64 = 4;
         let count = repeat.count(self.env.gpr(RCX));
         let room = self.hot.clock.deadline.saturating_sub(self.hot.clock.icount).min(count).saturating_sub(1);

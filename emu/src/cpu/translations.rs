@@ -1,4 +1,4 @@
-//! What is cached of the guest's page tables and of its code, and how it is dropped.
+//! Drops what is cached from the guest's page tables and code.
 
 use super::Cpu;
 use crate::engine::{DROP_VA, SHADOW_BASE, SLOT_PADDR};
@@ -6,8 +6,8 @@ use crate::mmu::Translation;
 use crate::ram::{PAGE, PageState};
 
 impl Cpu {
-    /// A walk for `page` has failed: what is cached of it goes (SDM volume 3, 4.10.4.1), from the engine too, where it
-    /// would stay until the engine forgets it for a reason of its own.
+    /// Drops cached translations of `page` after a failed walk (SDM volume 3, 4.10.4.1), from the engine's TLB too,
+    /// which would otherwise keep its entry.
     pub(crate) fn forget_translation(&mut self, page: u64) {
         let cached = self.tlb.lookup(page).is_some();
         if self.tlb.invalidate(page) {
@@ -17,8 +17,8 @@ impl Cpu {
         }
     }
 
-    /// Caches what a walk has found. Where the tables have changed since the page was last walked the new translation may
-    /// allow less, or lead elsewhere: the engine's entries of the old one go, in every mode.
+    /// Caches what a walk has found. Where the tables have changed since the last walk, the new translation may allow
+    /// less or lead elsewhere, so the engine's old entries are dropped in every MMU mode.
     pub(crate) fn cache_translation(&mut self, page: u64, t: Translation) {
         if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(old)) {
             self.engine.drop_tlb(page);
@@ -38,7 +38,8 @@ impl Cpu {
         }
     }
 
-    /// Drops the translations of a physical page: of the view that fetches see, and of what was stepped past it.
+    /// Drops the translations of a physical page: those of the fetch view and those of original bytes that were
+    /// stepped.
     pub(crate) fn drop_page_blocks(&mut self, index: u32) {
         let paddr = u64::from(index) * PAGE;
         self.blocks_dropped = true;

@@ -40,7 +40,7 @@ pub(crate) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
 impl Cpu {
     /// Notes the current registers as the user context of the task that enters ring 0 on stack `key`.
     pub(crate) fn note_user_context(&mut self, ip: u64) {
-        // What was to be written at a return that has happened without an instruction: a fault of its fetch.
+        // Writes still pending although the task is back in ring 3: its first fetch faulted, so no block began.
         self.write_user_registers();
         self.user_exit_epoch += 1;
         let key = self.entry_stack();

@@ -69,7 +69,7 @@ impl AcpiPm {
         }
     }
 
-    /// Writes byte `offset`; true when that asks for soft off. Other sleep types there are none.
+    /// Writes byte `offset`; true when that asks for soft off. There are no other sleep types.
     pub fn write(&mut self, offset: u8, value: u8, now_ns: u64) -> bool {
         let high = |old: u16| old & 0xff | u16::from(value) << 8;
         let low = |old: u16| old & 0xff00 | u16::from(value);

@@ -1,10 +1,10 @@
 //! The floppy disk controller of a PC/AT, without drives: Intel 82077AA (data sheet, order 290166) with the 82078's
 //! PART ID command (order 290474).
 //!
-//! A machine without the controller is a machine that no PC/AT ever was: drivers wait for its interrupt. Every command
-//! completes at once, a data command abnormally. Its results without drives are those of QEMU 7.2's `hw/block/fdc.c`,
-//! on which a seek to cylinder 0 "finds" it; except that READ ID and FORMAT TRACK fail too, that main status is 0 during
-//! reset, and that DOR, DUMPREG, LOCK and the drive bits follow the data sheet. Not modelled: DMA requests.
+//! Every PC/AT has the controller, and drivers wait for its interrupt. Every command completes at once, a data command
+//! abnormally. Its results without drives are those of QEMU 7.2's `hw/block/fdc.c`, on which a seek to cylinder 0
+//! "finds" it; except that READ ID and FORMAT TRACK fail too, that main status is 0 during reset, and that DOR,
+//! DUMPREG, LOCK and the drive bits follow the data sheet. Not modelled: DMA requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,7 @@ impl Command {
             0x07 => Self::Recalibrate,
             0x08 => Self::SenseInterrupt,
             0x0e => Self::DumpRegisters,
-            // With bit 7 the relative seeks: no drive has a place to be relative to.
+            // With bit 7 these are relative seeks; without a drive there is no position to seek from.
             0x0f | 0x8f | 0xcf => Self::Seek,
             0x10 => Self::Version,
             0x12 => Self::Perpendicular,
@@ -232,7 +232,7 @@ impl Fdc {
             Register::Tape => self.tape,
             Register::MainStatus => self.main_status(),
             Register::Fifo => self.read_result(),
-            // Nothing pulls the disk change line down.
+            // No drive asserts the disk change line.
             Register::DigitalInput => 0x80,
         }
     }

@@ -1,8 +1,8 @@
 //! The I/O APIC (Intel 82093AA data sheet, order 290566): 24 pins, one redirection entry each.
 //!
-//! It makes messages and does not know who takes them: the caller hands them on and tells it whether they were
-//! accepted. Polarity is kept and means nothing: what drives a pin says whether it is asserted. An edge that comes while
-//! its pin is masked is lost, as on the chip.
+//! It makes messages and does not know their receiver: the caller hands them on and reports whether they were accepted.
+//! Polarity is stored but has no effect: callers pass whether a pin is asserted. An edge that comes while its pin is
+//! masked is lost, as on the chip.
 
 use super::lapic::{Delivery, Message};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! The local APIC of the one CPU, in xAPIC mode (Intel SDM volume 3, chapter 11 "Advanced Programmable Interrupt
 //! Controller").
 //!
-//! The CPU is number 0, there is no other: interprocessor interrupts reach it or nobody, INIT and start-up ones included.
-//! Its timer counts [`TICK_NS`] of virtual time a tick. Not modelled: x2APIC mode, the TSC deadline, relocation,
-//! suppression of EOI broadcasts, focus checking. A pending timer interrupt whose time has passed shows itself when
-//! someone looks: nothing in here changes unless an interrupt request does, or the guest writes.
+//! The CPU is number 0 and the only one: interprocessor interrupts, INIT and start-up included, reach it or have no
+//! receiver. Its timer counts [`TICK_NS`] of virtual time a tick. Not modelled: x2APIC mode, the TSC deadline,
+//! relocation, suppression of EOI broadcasts, focus checking. An expired timer becomes visible when the state is next
+//! read: the stored state changes only when an interrupt request does, or the guest writes.
 
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
@@ -42,8 +42,8 @@ bitflags! {
     }
 }
 
-/// Entries of the local vector table that something fires, by their place in register order from 320h on. The thermal
-/// sensor's and the performance counters', 1 and 2, keep what is written and nothing more; nothing pulls LINT1, 4.
+/// Entries of the local vector table that have a source, by their place in register order from 320h on. The thermal
+/// sensor's and the performance counters', 1 and 2, keep what is written and have no effect; LINT1, 4, has no source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 enum Lvt {
@@ -56,16 +56,16 @@ enum Lvt {
 /// Bits that a write to each entry can change.
 const LVT_WRITABLE: [u32; 6] = [0x0003_00ff, 0x0001_07ff, 0x0001_07ff, 0x0001_a7ff, 0x0001_a7ff, 0x0001_00ff];
 
-/// What is to be done at the arrival of an interrupt message (delivery mode).
+/// The delivery mode of an interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Delivery {
-    /// By its vector; so is what goes to the CPU of lowest priority, there being one.
+    /// By its vector. Lowest-priority delivery is the same, as there is one CPU.
     Fixed,
     /// Non-maskable.
     Nmi,
     /// The 8259 gives the vector.
     ExtInt,
-    /// SMI, INIT, start-up, reserved: nothing here takes these.
+    /// SMI, INIT, start-up, reserved: these have no effect here.
     Other,
 }
 
@@ -248,7 +248,7 @@ impl LocalApic {
         }
     }
 
-    /// Whether IA32_APIC_BASE has it enabled: then it answers at its address and CPUID announces it.
+    /// Whether IA32_APIC_BASE enables it: then it answers at its address and CPUID announces it.
     pub fn enabled(&self) -> bool {
         self.enabled
     }
@@ -259,7 +259,7 @@ impl LocalApic {
     }
 
     /// Writes IA32_APIC_BASE; false, and nothing done, for a value that would move it, ask for x2APIC mode, or set a
-    /// reserved bit. When it is disabled it forgets everything (SDM volume 3, 11.4.3).
+    /// reserved bit. Disabling it resets all its state (SDM volume 3, 11.4.3).
     pub fn set_base_msr(&mut self, value: u64) -> bool {
         if value & !(BASE_ENABLE | BASE_BSP) != APIC_BASE {
             return false;
@@ -302,7 +302,7 @@ impl LocalApic {
         if self.tpr >> 4 >= serving >> 4 { self.tpr } else { serving & 0xf0 }
     }
 
-    /// The vector that it would have the CPU take now.
+    /// The vector of the interrupt that the CPU is to take now.
     #[inline]
     pub fn pending(&self) -> Option<u8> {
         let request = self.irr.highest()?;
@@ -315,7 +315,7 @@ impl LocalApic {
             return self.svr as u8;
         };
         if self.lvt(Lvt::Timer) as u8 == vector {
-            // What has expired while the request was pending was one with it.
+            // Expirations while the request was pending are merged into it.
             self.timer.skip(now_ns);
         }
         self.irr.assign(vector, false);
@@ -330,7 +330,7 @@ impl LocalApic {
         !self.enabled || (entry & LVT_MASKED == 0 && Delivery::from_bits(entry >> 8) == Delivery::ExtInt)
     }
 
-    /// Drives the LINT0 pin, to which the 8259 is wired. As ExtINT it is for [`LocalApic::passes_extint`].
+    /// Drives the LINT0 pin, to which the 8259 is wired. In ExtINT mode [`LocalApic::passes_extint`] applies instead.
     pub fn set_lint0(&mut self, level: bool) {
         let rises = level && !self.lint0;
         self.lint0 = level;
@@ -386,7 +386,7 @@ impl LocalApic {
         true
     }
 
-    /// The source of a local vector has something to say.
+    /// Raises the interrupt of a local vector table entry.
     fn fire(&mut self, which: Lvt) {
         let entry = self.lvt(which);
         if entry & LVT_MASKED != 0 || !self.enabled {
@@ -433,8 +433,8 @@ impl LocalApic {
         }
     }
 
-    /// Reads `size` bytes at `offset` of its page. Only what lies in the first four bytes of a register's sixteen is
-    /// there; the rest reads 0.
+    /// Reads `size` bytes at `offset` of its page. Only the first four of a register's sixteen bytes are implemented;
+    /// the rest reads 0.
     pub fn read(&mut self, offset: u16, size: u8, now_ns: u64) -> u32 {
         let within = offset & 0xf;
         if within > 3 {
@@ -471,8 +471,8 @@ impl LocalApic {
         }
     }
 
-    /// Writes a register: 32 bits at a multiple of 16, all else is dropped. Gives the vector whose end of interrupt the
-    /// I/O APIC must hear of.
+    /// Writes a register: 32 bits at a multiple of 16, all else is dropped. Returns the vector whose end of interrupt
+    /// must be passed to the I/O APIC.
     pub fn write(&mut self, offset: u16, size: u8, value: u32, now_ns: u64) -> Option<u8> {
         if offset & 0xf != 0 || size != 4 {
             return None;

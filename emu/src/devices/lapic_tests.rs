@@ -129,7 +129,7 @@ fn all_divisors() {
 }
 
 #[test]
-fn interprocessor_interrupts_reach_the_one_cpu_or_nobody() {
+fn interprocessor_interrupts_reach_only_the_one_cpu() {
     let cases = [
         (0x0004_0040, 0, true, "self"),
         (0x0008_0040, 0, true, "all"),

@@ -103,7 +103,7 @@ impl Pic {
         }
     }
 
-    /// Rank of the highest-priority bit of `mask` (0 is the top), 8 if there is none.
+    /// Rank of the highest-priority bit of `mask` (0 is the highest), 8 if no bit is set.
     fn rank(&self, mask: u8) -> u32 {
         mask.rotate_right(u32::from(self.top)).trailing_zeros()
     }

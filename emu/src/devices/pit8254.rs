@@ -21,7 +21,7 @@ enum Access {
     Both,
 }
 
-/// How the counting element stands.
+/// State of the counting element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Run {
     /// A control word has been written, a count or trigger is awaited.
@@ -380,8 +380,8 @@ impl Pit {
         self.speaker = value & 2 != 0;
     }
 
-    /// The time in ns of channel 0's next rising edge that [`Pit::take_edge`] has not reported; it may lie before
-    /// the present if nobody asked in time. `None` if channel 0 is not running.
+    /// The time in ns of channel 0's next rising edge that [`Pit::take_edge`] has not reported; it may lie in the past
+    /// if it was not taken in time. `None` if channel 0 is not running.
     pub fn next_edge(&self) -> Option<u64> {
         let [timer, ..] = &self.channels;
         let edge = self.risen.or_else(|| timer.rising_edge_after(self.reported));
@@ -389,7 +389,7 @@ impl Pit {
     }
 
     /// True if channel 0's OUT has risen since the last report, up to and including `now_ns`. Several edges count as
-    /// one, as they would on an interrupt line that nobody served.
+    /// one, as on an interrupt line that was not served in between.
     pub fn take_edge(&mut self, now_ns: u64) -> bool {
         let tick = ticks_at(now_ns, PIT_HZ);
         let [timer, ..] = &mut self.channels;

@@ -3,15 +3,15 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A device whose state can be stored: all of it is data, and what the device is attached to is not in it.
+/// A device whose state can be stored: plain data, without the host resources that the device is attached to.
 pub(crate) trait Stored: Serialize + DeserializeOwned {
-    /// What the device is called in messages.
+    /// The device's name in messages.
     const NAME: &str;
     /// The version of the stored form: one more whenever a field is added, removed, or means something else.
     const VERSION: u16;
 
-    /// Whether a state that was read is one that the device can be in. What no file can make the device do wrong is not
-    /// looked at.
+    /// Whether a state read from a file is one that the device can be in. Fields whose every value is harmless are not
+    /// checked.
     fn is_sound(&self) -> bool {
         true
     }

@@ -1,6 +1,6 @@
 //! Exact conversion between virtual nanoseconds and the ticks of a device's input clock.
 //!
-//! Not a clock: there is no state here. Integer arithmetic only, so that no number of conversions can drift.
+//! Pure functions without state, in integer arithmetic only, so that repeated conversions cannot drift.
 
 /// Nanoseconds in a second.
 pub const NS_PER_SEC: u64 = 1_000_000_000;

@@ -1,8 +1,8 @@
 //! `Env`: typed access to the CPU state that the engine executes on (`CPUX86State`).
 //!
-//! Reading and writing here is a plain memory access, about 1 ns, where the engine's register API costs
-//! 7 to 50 ns. It is valid whenever no translated code is running: inside hooks and outside
-//! `emu_start`. Lazy arithmetic flags are the one thing that is not plain; see [`Env::set_eflags`].
+//! Reading and writing here is a plain memory access, about 1 ns, where the engine's register API costs 7 to 50 ns. It
+//! is valid whenever no translated code is running: inside hooks and outside `emu_start`. Only the lazily computed
+//! arithmetic flags are an exception; see [`Env::set_eflags`].
 //!
 //! An `Env` borrows the machine that it belongs to, and the engine's memory is only ever reached through raw pointers, so
 //! writing through a shared `Env` is like writing through a `Cell`. What the engine uses as an index is masked when it is
@@ -93,7 +93,7 @@ pub struct Env<'a> {
 /// The state of an engine, for the owner of that engine: the two live equally long.
 pub(crate) struct OwnEnv(pub(super) Env<'static>);
 
-// SAFETY: it goes where its engine goes. An `Env` that others have cannot: it is a borrow.
+// SAFETY: it is sent together with its engine. Any other `Env` is a borrow and cannot be sent.
 unsafe impl Send for OwnEnv {}
 
 impl Deref for OwnEnv {
@@ -345,8 +345,8 @@ impl Env<'_> {
         self.hflags() & hflags::LMA != 0
     }
 
-    /// Sets all of EFLAGS, the lazy arithmetic flags and DF included. Only while the engine does not run: when it is
-    /// entered, it takes all of them from the raw ones.
+    /// Sets all of EFLAGS, the lazy arithmetic flags and DF included. Call it only while the engine does not run: on
+    /// entry, the engine derives its lazy flags from EFLAGS.
     pub fn set_eflags(self, value: u64) {
         let df: i32 = if value & 0x400 != 0 { -1 } else { 1 };
         // SAFETY: verified layout; these fields are what the engine itself leaves EFLAGS in

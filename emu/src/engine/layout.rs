@@ -1,8 +1,8 @@
 //! The engine's private layout: the one place that knows where Unicorn 2.1.5 keeps its state.
 //!
-//! The constants are the table in `offsets.rs`. They hold for exactly the pinned, bundled build: the build script compares
-//! each of them with the headers that the engine was built from. What is linked may still be another build, so at start-up
-//! sentinels are written through the public API and looked for here ([`LayoutMismatch`]).
+//! The constants are the table in `offsets.rs`. They hold for exactly the pinned, bundled build: the build script
+//! compares each of them with the headers that the engine was built from. The linked library may still be another
+//! build, so at start-up sentinels are written through the public API and read back here ([`LayoutMismatch`]).
 //!
 //! Invariant: nothing outside `engine/` adds an offset to an engine pointer.
 
@@ -20,7 +20,8 @@ macro_rules! offsets {
 
 include!("offsets.rs");
 
-/// Entries of each MMU index beyond which a table is not to grow. Programs lose theirs at each switch of address spaces.
+/// The largest TLB of each MMU index. User entries are lost at each switch of address spaces, so their tables are
+/// smaller.
 pub(super) const LARGE: [usize; tlb::MODES] = [256, 256, 1024];
 
 /// The entry of the jump cache for a block at linear `pc` (qemu's `exec/tb-hash.h`).

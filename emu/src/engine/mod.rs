@@ -49,8 +49,8 @@ pub(crate) enum Model {
     X86_64 = 15,
 }
 
-/// Raw callbacks of the fixed hook set. All get the `user` pointer given to [`Engine::new`], but `block`,
-/// which gets the cell that was current when the block was translated.
+/// Raw callbacks of the fixed hook set. All get the `user` pointer given to [`Engine::new`], except `block`, which gets
+/// the cell that was current when the block was translated.
 pub(crate) struct Callbacks {
     pub block: unsafe extern "C" fn(*mut uc_engine, u64, u32, *mut c_void),
     pub translated: unsafe extern "C" fn(
@@ -94,9 +94,9 @@ pub(crate) struct Engine {
     _open: Opened,
 }
 
-// SAFETY: an engine's state is its own: all of it hangs on `uc` and on memory that the machine owns. The bundled source has
-// one thread-local variable, the random numbers of a device that is not built. Nothing ties an instance to the thread that
-// made it, and without `Sync` one thread uses it at a time.
+// SAFETY: an engine shares no state: all of it is reached from `uc` or lies in memory that the machine owns. The
+// bundled source has one thread-local variable, in a device that is not built. Nothing ties an instance to the thread
+// that made it, and without `Sync` one thread uses it at a time.
 unsafe impl Send for Engine {}
 
 /// An open instance.
@@ -126,8 +126,8 @@ fn check(what: &'static str, error: uc_error) -> Result<(), EngineError> {
 }
 
 impl Engine {
-    /// Opens an engine of `model`. `user` is handed to every callback but `block`, whose first blocks get
-    /// `first_cell`.
+    /// Opens an engine of `model`. `user` is handed to every callback except `block`, which gets `first_cell` for the
+    /// first blocks.
     pub fn new(
         model: Model,
         callbacks: &Callbacks,
@@ -293,15 +293,15 @@ impl Engine {
         OwnEnv(self.env)
     }
 
-    /// Writes the x87 control word, and what the engine keeps of it: rounding and precision.
+    /// Writes the x87 control word, and the rounding and precision that the engine derives from it.
     pub fn set_fpuc(&self, value: u16) {
-        // A register that every model has cannot fail.
+        // Writing a register that every model has cannot fail.
         let _ = self.reg_write(sys::RegisterX86::FPCW as i32, value.into());
     }
 
-    /// Writes MXCSR, and what the engine keeps of it: rounding and how denormals are treated.
+    /// Writes MXCSR, and the rounding and denormal modes that the engine derives from it.
     pub fn set_mxcsr(&self, value: u32) {
-        // A register that every model has cannot fail.
+        // Writing a register that every model has cannot fail.
         let _ = self.reg_write(sys::RegisterX86::MXCSR as i32, value.into());
     }
 
@@ -316,8 +316,8 @@ impl Engine {
         Handle { uc: self.uc, env: self.env }
     }
 
-    /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only. A block capped `apart` is one
-    /// that nobody else finds, whatever the address: its flags have CF_LAST_IO, which means nothing without icount.
+    /// Caps the next block at `instructions` (1..=0x7fff); it applies to one block only. A block capped `apart` is
+    /// found by no other look-up of its address: its flags have CF_LAST_IO, which has no meaning without icount.
     pub fn cap_next_block(&self, instructions: u32, apart: bool) {
         let flags = instructions & block::COUNT | if apart { block::APART } else { 0 };
         // SAFETY: verified layout.
@@ -330,7 +330,7 @@ impl Engine {
         unsafe { self.cpu.add(cpu::CFLAGS_NEXT_TB).cast::<u32>().write(u32::MAX) }
     }
 
-    /// Whether hooks and stops search for the program counter of where they are. It costs a walk through the block's
+    /// Sets whether hooks and stops compute the exact program counter, which costs a walk through the block's
     /// translation. RDTSC's hook needs none, but a stop at a block's start does.
     #[inline]
     pub fn sync_pc(&self, sync: bool) {
@@ -388,8 +388,8 @@ impl Engine {
         }
     }
 
-    /// Keeps the next flush from making the TLB larger than is good. The engine looks through all of it for each block
-    /// that it translates; and it takes an entry that is kept for long, or filled again, for a sign that it is too small.
+    /// Keeps the next flush from making the TLB too large. The engine scans all of it for each block that it
+    /// translates, and it grows the TLB when entries live long or are filled again.
     pub fn bound_tlb(&self) {
         for (mode, large) in (0..).zip(layout::LARGE) {
             // SAFETY: verified layout.
@@ -399,7 +399,7 @@ impl Engine {
                 let desc = self.env.base().offset(tlb::DESC + tlb::DESC_SIZE * mode);
                 let used = desc.offset(tlb::USED).cast::<usize>();
                 if entries >= large {
-                    // Half of it in use is where the engine leaves the size as it is.
+                    // At half use the engine leaves the size unchanged.
                     used.write(used.read().min(entries / 2));
                 }
             }
@@ -419,8 +419,8 @@ impl Engine {
         unsafe { sys::uc_ctl(self.uc, ctl(CTL_REMOVE_CACHE, 2), va, va + length) };
     }
 
-    /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and what the jump cache
-    /// has of it.
+    /// Drops the TLB entries of one linear page, in every MMU mode, the victim table included, and its entries in the
+    /// jump cache.
     pub fn drop_tlb(&self, va: u64) {
         let page = va & !0xfff;
         for mode in 0..tlb::MODES {
@@ -445,7 +445,7 @@ impl Engine {
         self.drop_jumps(page.wrapping_sub(0x1000));
     }
 
-    /// Drops the translation of just the block that begins at linear `pc`, if it is one that was found there last.
+    /// Drops the translation of just the block that begins at linear `pc`, if the jump cache has it.
     pub fn drop_block(&self, pc: u64) -> bool {
         unsafe extern "C" {
             fn tb_phys_invalidate_x86_64(tcg: *mut c_void, block: *mut u8, page: u64);
@@ -465,7 +465,7 @@ impl Engine {
         }
     }
 
-    /// Empties the part of the jump cache that blocks on a linear page are found in.
+    /// Empties the part of the jump cache for blocks on a linear page.
     fn drop_jumps(&self, page: u64) {
         let first = layout::jump_index(page & !0xfff);
         let first = first - first % cpu::JUMPS_OF_PAGE;
@@ -506,7 +506,7 @@ impl Handle {
     /// Runs translated code from the current state.
     ///
     /// # Safety
-    /// The engine is alive, and its hooks may use what they use.
+    /// The engine is alive, and nothing that its hooks access is borrowed.
     pub unsafe fn run(self) -> Exit {
         // SAFETY: by the contract; exits are enabled, so `until` has no effect.
         let start = || unsafe { sys::uc_emu_start(self.uc, self.env.eip(), 0, 0, 0) };
@@ -521,7 +521,7 @@ impl Handle {
     }
 }
 
-/// Empties a TLB entry if any of its three addresses is of `page`; whether one was.
+/// Empties a TLB entry if any of its three addresses is in `page`; returns whether one was.
 ///
 /// # Safety
 /// `entry` points to a `CPUTLBEntry`.

@@ -1,10 +1,10 @@
 //! Where the engine's translations lie: near the code that they call.
 //!
 //! Translated code calls the block hook and the engine's helpers all the time. Within 2 GiB of them it does so by a
-//! direct CALL; further away by one through a constant beside the translation, which costs a look into another cache
-//! line and, the first time, a wrong guess of where it leads: 7 % of a run of Linux. The engine asks the host for its
-//! buffer without saying where, and the host takes the highest gap, 40 TiB away from a program's text. So what lies
-//! higher than the text is taken while the engine asks. If that is not to be had, the run is just slower.
+//! direct CALL; further away it calls through a constant beside the translation, which costs another cache line and,
+//! the first time, a branch misprediction: 7 % of a Linux run. The engine asks the host for its buffer without saying
+//! where, and the host takes the highest gap, 40 TiB away from a program's text. So the gaps above the text are
+//! reserved while the engine asks. If that fails, the run is only slower.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -14,12 +14,13 @@ use std::ptr;
 const BUFFER: usize = 1 << 30;
 /// How far above the text the buffer may begin: all of it is within the reach of a direct CALL.
 const REACH: usize = (1 << 31) - BUFFER;
-/// Left free above what is there, for the heap to grow: too little for the buffer.
+/// Left free above the existing mappings for the heap to grow: too small for the buffer.
 const SLACK: usize = BUFFER / 4;
-/// Gaps that are taken at most.
+/// The most gaps that are reserved.
 const GAPS: usize = 8;
 
-/// Does `ask`, which has the host choose a place for the engine's buffer, while `code` is at the end of the highest gap.
+/// Calls `ask`, during which the host chooses a place for the engine's buffer, while the highest free gap is the one
+/// that ends at `code`.
 pub(super) fn with<T>(code: *const c_void, ask: impl FnOnce() -> T) -> T {
     let taken = take_above(code.addr());
     let answer = ask();
@@ -27,7 +28,7 @@ pub(super) fn with<T>(code: *const c_void, ask: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Takes the gaps that the host prefers to those near `code`.
+/// Reserves the gaps that the host prefers to those near `code`.
 fn take_above(code: usize) -> Vec<Taken> {
     let mut taken = Vec::new();
     for _ in 0..GAPS {
@@ -45,7 +46,7 @@ fn preferred() -> Option<usize> {
     Some(one.at.addr())
 }
 
-/// The first address that may be taken of the gap in which `at` lies.
+/// The lowest address to reserve in the gap that contains `at`.
 fn gap_below(at: usize) -> Option<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let ends = maps.lines().filter_map(|line| {
@@ -55,14 +56,14 @@ fn gap_below(at: usize) -> Option<usize> {
     ends.filter(|end| *end <= at).max()?.checked_add(SLACK)
 }
 
-/// Address space that is taken, and given back on drop. It has no memory.
+/// Reserved address space without memory, released on drop.
 struct Taken {
     at: *mut c_void,
     size: usize,
 }
 
 impl Taken {
-    /// Takes what is between two addresses, if nothing is there.
+    /// Reserves the space between two addresses if it is free.
     fn new(from: usize, to: usize) -> Option<Self> {
         let at = ptr::without_provenance_mut(from);
         Self::map(at, to.checked_sub(from)?, MapFlags::FIXED_NOREPLACE)
@@ -78,7 +79,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, which nobody else knows of.
+        // SAFETY: mapped in `new`, and not known anywhere else.
         let _ = unsafe { munmap(self.at, self.size) };
     }
 }
@@ -92,7 +93,7 @@ mod tests {
         let code = take_above as *const c_void;
         let at = with(code, preferred).unwrap();
         assert!(at < code.addr() + REACH, "{at:#x} is not near {code:p}");
-        // What was taken is given back.
+        // The reserved space is released.
         assert!(preferred().unwrap() > code.addr() + REACH);
     }
 }

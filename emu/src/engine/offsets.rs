@@ -61,7 +61,7 @@ offsets! {
         CFLAGS: usize = 24, "offsetof(TranslationBlock, cflags)";
         /// The bits of it that cap the block's length.
         COUNT: u32 = 0x7fff, "CF_COUNT_MASK";
-        /// A bit that means nothing without QEMU's icount: blocks that have it are found by those who ask for it.
+        /// A bit without meaning unless QEMU's icount is used: only a look-up that asks for it finds a block with it.
         APART: u32 = 0x8000, "CF_LAST_IO";
     }
 

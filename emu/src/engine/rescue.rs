@@ -1,10 +1,10 @@
 //! Aborts of the engine: a guest cannot end the process with them.
 //!
 //! The engine's translator calls `abort` where it has no code for an instruction (LOCK BT with a register operand, for
-//! example). It does so before any hook could look at the instruction. `abort` raises SIGABRT on the thread that calls
-//! it, and POSIX allows the handler to leave by a long jump. So while a thread runs the engine, the handler here does what the
-//! engine itself does when the fetch of an instruction fails in the middle of a translation: it jumps to the engine's main
-//! loop (`cpu_loop_exit`), which returns. The next translation begins anew.
+//! example). It does so before any hook could see the instruction. `abort` raises SIGABRT on the thread that calls it,
+//! and POSIX allows the handler to leave by a long jump. So while a thread runs the engine, the handler here does what
+//! the engine itself does when the fetch of an instruction fails in the middle of a translation: it jumps to the
+//! engine's main loop (`cpu_loop_exit`), which returns. The next translation begins anew.
 //!
 //! All other SIGABRTs go to the handler that was there before: signals from outside, and aborts of other code, our hooks
 //! included ([`Outside`]). An abort while translated code runs ends the run ([`GaveUp::Running`]): the instruction may have
@@ -34,17 +34,17 @@ thread_local! {
     static GAVE_UP: Cell<Option<GaveUp>> = const { Cell::new(None) };
 }
 
-/// What is done with SIGABRTs that are not the engine's.
+/// The previous handler, for SIGABRTs that are not the engine's.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Runs the engine `uc` by `run`; what `run` returned, or that the engine gave up.
+/// Runs the engine `uc` by calling `run`; returns its result, or how the engine gave up.
 ///
 /// # Safety
 /// `uc` is a live engine of the verified build, and `run` does nothing but call `uc_emu_start` for it.
 pub(super) unsafe fn run(uc: *mut uc_engine, run: impl FnOnce() -> uc_error) -> Result<uc_error, GaveUp> {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(install);
-    // SAFETY: verified layout. A translation that was left for good is not in progress any more; the next one sets both.
+    // SAFETY: verified layout. An abandoned translation is no longer in progress; the next one sets both fields.
     unsafe {
         let tcg = tcg_of(uc);
         tcg.add(tcg::CPU).cast::<*mut c_void>().write(ptr::null_mut());
@@ -76,7 +76,7 @@ impl Drop for Outside {
 
 fn install() {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: zeros are a valid `sigaction`, and so is what it is made of below. The handler only does what a handler may.
+    // SAFETY: zeros are a valid `sigaction`, and so are the fields set below. The handler is async-signal-safe.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = on_abort as *const () as usize;
@@ -101,7 +101,7 @@ extern "C" fn on_abort(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-/// Jumps out of the engine, as it does itself when a fetch was refused in the middle of a translation.
+/// Jumps out of the engine, as the engine itself does when a fetch is refused in the middle of a translation.
 ///
 /// # Safety
 /// The thread is in `uc_emu_start` of `uc`, and in no frame above it that needs to be unwound.
@@ -125,7 +125,7 @@ unsafe fn leave(uc: *mut uc_engine) -> ! {
     }
 }
 
-/// Does with a SIGABRT what would have been done without the handler here.
+/// Passes a SIGABRT to the handler that was installed before.
 ///
 /// # Safety
 /// The arguments are those of a signal handler.
@@ -133,7 +133,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     type Plain = extern "C" fn(c_int);
     type Informed = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     let Some(before) = BEFORE.get() else { return };
-    // SAFETY: what was installed before is a handler of the kind that its flags say, or one of the two constants.
+    // SAFETY: the previous action is a handler of the kind that its flags say, or one of the two constants.
     unsafe {
         match before.sa_sigaction {
             libc::SIG_IGN => {}

@@ -44,7 +44,7 @@ pub(super) fn tables(base: u64, config: &PlatformConfig) -> Vec<u8> {
     place.bytes
 }
 
-/// Tables one behind the other, each aligned to 64 bytes as the FACS must be.
+/// Tables one after the other, each aligned to 64 bytes as the FACS must be.
 struct Place {
     base: u32,
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ fn port(at: u16, bits: u8, access: u8) -> Vec<u8> {
 
 /// Fixed ACPI description table, revision 5 (5.2.9). ACPI mode is always on, so there is no SMI command port.
 fn fadt(facs: u32, dsdt: u32) -> Vec<u8> {
-    /// WBINVD works; power and sleep buttons are no fixed hardware; the reset register is there.
+    /// WBINVD works; power and sleep buttons are not fixed hardware; there is a reset register.
     const FLAGS: u32 = 1 | 1 << 4 | 1 << 5 | 1 << 10;
     /// Legacy devices and an 8042; no VGA probing limits.
     const BOOT_ARCHITECTURE: u16 = 0b11;
@@ -111,7 +111,7 @@ fn fadt(facs: u32, dsdt: u32) -> Vec<u8> {
     }
     // Lengths of PM1 event, PM1 control, PM2 control, timer, GPE0, GPE1; GPE1 base; CST_CNT.
     b.extend([4, 2, 0, 4, 0, 0, 0, 0]);
-    // C2 and C3 latencies: neither state is there.
+    // C2 and C3 latencies: neither state is supported.
     b.extend(101u16.to_le_bytes());
     b.extend(1001u16.to_le_bytes());
     // FLUSH_SIZE, FLUSH_STRIDE, DUTY_OFFSET, DUTY_WIDTH, DAY_ALRM, MON_ALRM; the century is in CMOS byte 32h.
@@ -147,7 +147,7 @@ fn fadt(facs: u32, dsdt: u32) -> Vec<u8> {
 fn madt() -> Vec<u8> {
     /// Level-triggered, active high.
     const LEVEL_HIGH: u16 = 0b1101;
-    /// As the bus has it.
+    /// Polarity and trigger mode conform to the bus.
     const CONFORMS: u16 = 0;
     /// There are 8259s too.
     const PCAT_COMPATIBLE: u32 = 1;

@@ -1,7 +1,7 @@
 //! The BIOS data area and the extended one, as POST leaves them (IBM PS/2 and PC BIOS Interface Technical Reference).
 //!
-//! Kernels read them before they know of better tables: where conventional memory ends, which serial ports there are,
-//! how wide the text screen is. Nothing here changes by itself: no BIOS runs.
+//! Kernels read them before they find better tables: where conventional memory ends, which serial ports there are, how
+//! wide the text screen is. Nothing here changes by itself: no BIOS runs.
 
 use super::CONVENTIONAL_END;
 
@@ -28,7 +28,7 @@ fn data_area() -> Vec<u8> {
         (0x44a, 80),
         (0x44c, 0x1000),
         (0x463, 0x3d4),
-        // Bytes of a character's shape.
+        // Bytes of a character's glyph.
         (0x485, 16),
     ];
     let mut area = vec![0; BDA_SIZE];

@@ -1,8 +1,8 @@
-//! What firmware would have left in memory, as bytes at physical addresses: the BIOS data areas, the MP table and the ACPI
+//! What firmware would leave in memory, as bytes at physical addresses: the BIOS data areas, the MP table and the ACPI
 //! tables.
 //!
 //! Pure functions of the platform's configuration. They describe the devices of [`crate::platform`], and take addresses
-//! and interrupt numbers from there. All of it lies below 1 MiB, where a system looks for it.
+//! and interrupt numbers from there. All tables lie below 1 MiB, where a system looks for them.
 
 mod acpi;
 mod aml;
@@ -39,7 +39,7 @@ pub fn rsdp(config: &PlatformConfig) -> Option<u64> {
     (config.kind == PlatformKind::Pc).then_some(ACPI_BASE)
 }
 
-/// Makes the bytes sum up to zero by the byte at `at`.
+/// Sets the byte at `at` so that all bytes sum to zero.
 fn seal(bytes: &mut [u8], at: usize) {
     let sum = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
     if let Some(byte) = bytes.get_mut(at) {

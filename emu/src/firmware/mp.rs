@@ -13,7 +13,7 @@ const INT: u8 = 0;
 const NMI: u8 = 1;
 const EXTINT: u8 = 3;
 
-/// Polarity and trigger mode as the bus has them.
+/// Polarity and trigger mode conform to the bus.
 const CONFORMS: u16 = 0;
 
 /// Entry types.
@@ -23,7 +23,7 @@ const IOAPIC: u8 = 2;
 const IO_INTERRUPT: u8 = 3;
 const LOCAL_INTERRUPT: u8 = 4;
 
-/// The floating pointer structure at `base` and the configuration table behind it.
+/// The floating pointer structure at `base` and the configuration table after it.
 pub(super) fn table(base: u64) -> Vec<u8> {
     let table_at = base as u32 + 16;
     let mut bytes = b"_MP_".to_vec();

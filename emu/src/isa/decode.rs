@@ -13,14 +13,14 @@ pub(crate) const LONGEST: usize = 15;
 pub(crate) enum Kind {
     /// The engine runs it.
     Plain,
-    /// The machine executes it itself, or steps it natively and looks at the result: it needs the exact
-    /// count, a permission check that the engine lacks, or changes paging.
+    /// The machine executes it itself, or steps it in the engine and checks the result: it needs the exact count, a
+    /// permission check that the engine lacks, or changes paging.
     Sensitive,
     /// RDTSC: the engine asks for the time from the middle of a block.
     Clock,
-    /// RDTSCP: it ends its block with the engine's #UD, at which the machine executes it.
+    /// RDTSCP: it ends its block with #UD in the engine, and the machine then executes it.
     ClockAndAux,
-    /// A string instruction with a repeat prefix, but INS and OUTS, which are sensitive.
+    /// A string instruction with a repeat prefix, except INS and OUTS, which are sensitive.
     Repeated,
     /// IRET in any width.
     Iret,
@@ -31,12 +31,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it loads EFLAGS with RF, or switches to who has other flags.
+    /// Whether it loads EFLAGS with RF, or switches to a task or mode with other flags.
     pub fn loads_flags(self) -> bool {
         matches!(self, Self::Iret | Self::Sysret | Self::Far)
     }
 
-    /// Whether the machine executes it when it stands at EIP.
+    /// Whether the machine executes it when EIP is at it.
     pub(crate) fn by_machine(self) -> bool {
         matches!(self, Self::Sensitive | Self::Clock | Self::ClockAndAux)
     }
@@ -54,7 +54,7 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         M::Int1 => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
-        // The engine runs what such a prefix stands before as if it were not there; neither model has any.
+        // The engine ignores such a prefix and runs the instruction after it; neither model has these instructions.
         _ if has_vector_prefix(i) || is_absent(i).is_some() => Kind::Sensitive,
         // The engine loses the flags of the instruction before in its block when the count runs out.
         M::Loope | M::Loopne => Kind::Sensitive,
@@ -69,12 +69,12 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
     }
 }
 
-/// Whether an instruction is encoded with VEX or its like.
+/// Whether an instruction is encoded with a vector prefix (VEX, EVEX, XOP).
 pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
     !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
 }
 
-/// Whether the engine has lost the old flags of the instruction when its access to memory faults.
+/// Whether the engine loses the flags from before the instruction when its memory access faults.
 pub(crate) fn loses_flags(i: &Instruction) -> bool {
     (is_set(i) || matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr)) && i.op0_kind() == OpKind::Memory
 }
@@ -83,12 +83,12 @@ fn is_set(i: &Instruction) -> bool {
     i.condition_code() != ConditionCode::None && i.op_count() == 1 && i.flow_control() == FlowControl::Next
 }
 
-/// What the instructions of a block before one have done to the flags.
+/// How the instructions before one in its block have set the flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Compared {
     /// The CMP or TEST that has set them.
     by: Option<Mnemonic>,
-    /// Whether any has set them.
+    /// Whether any instruction has set them.
     set: bool,
 }
 
@@ -102,8 +102,8 @@ impl Compared {
         }
     }
 
-    /// Whether the engine works out the condition of SETcc `i` from what was compared, and so leaves the flags alone (its
-    /// `gen_prepare_cc`). Where it does not know what set them, or for other conditions, it makes EFLAGS of them first.
+    /// Whether the engine works out the condition of SETcc `i` from what was compared, and so leaves the flags alone
+    /// (its `gen_prepare_cc`). Where it does not know what set them, or for other conditions, it computes EFLAGS first.
     pub fn keeps_flags(self, i: &Instruction) -> bool {
         use ConditionCode as C;
         match self.by {
@@ -114,8 +114,8 @@ impl Compared {
         }
     }
 
-    /// Whether the engine takes wrong flags for those of before `i`: its CMPXCHG8B and CMPXCHG16B look for them where they are
-    /// at the beginning of the block.
+    /// Whether the engine reads wrong flags before `i`: its CMPXCHG8B and CMPXCHG16B read them from where they are at
+    /// the beginning of the block.
     pub fn misleads(self, i: &Instruction) -> bool {
         self.set && matches!(i.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
     }
@@ -130,7 +130,8 @@ pub(crate) fn is_string(i: &Instruction) -> bool {
     i.is_string_instruction()
 }
 
-/// Whether the machine executes the instruction itself, or looks at what the engine did: it must be at its own place.
+/// Whether the machine executes the instruction itself, or checks what the engine did: it must run at its original
+/// address.
 pub fn is_sensitive(i: &Instruction) -> bool {
     kind(i).by_machine()
 }
@@ -201,8 +202,8 @@ pub(crate) fn is_read_modify_write(i: &Instruction) -> bool {
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
 }
 
-/// Whether an access reads and writes. A conditional one counts as done: CMPXCHG writes its operand back also when it
-/// fails (SDM volume 2), and what is conditional otherwise is settled before.
+/// Whether an access reads and writes. A conditional access counts as made: CMPXCHG writes its operand back even when
+/// it fails (SDM volume 2), and callers handle the other conditional accesses.
 pub(crate) fn directions(access: OpAccess) -> (bool, bool) {
     use OpAccess as A;
     match access {
@@ -220,7 +221,7 @@ fn reads_and_writes(i: &Instruction) -> (bool, bool) {
     accesses.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))
 }
 
-/// Whether the instruction writes memory and surely does not go to itself next.
+/// Whether the instruction writes memory and certainly does not jump to itself.
 pub(crate) fn is_plain_store(i: &Instruction) -> bool {
     let goes_on = match i.flow_control() {
         FlowControl::Next => true,
@@ -230,9 +231,9 @@ pub(crate) fn is_plain_store(i: &Instruction) -> bool {
     goes_on && kind(i) == Kind::Plain && reads_and_writes(i).1
 }
 
-/// Whether the engine does harm by going back to the instruction when it has stored into its own block. It reads memory,
-/// which may have changed: of an unaligned store the engine has done the part before the block. Or it may
-/// branch to itself, so that a restart cannot be recognised.
+/// Whether it is wrong for the engine to restart the instruction after it has stored into its own block. Either it
+/// reads memory, which may have changed: the engine has already done the part of an unaligned store that lies before
+/// the block. Or it may branch to itself, so that a restart cannot be recognised.
 pub(crate) fn is_no_restart(i: &Instruction) -> bool {
     let (reads, writes) = reads_and_writes(i);
     writes && (reads || !is_plain_store(i))
@@ -245,8 +246,8 @@ pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     (i.code() != Code::INVALID).then_some(i)
 }
 
-/// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know. What is
-/// too long is #GP.
+/// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know.
+/// An instruction that is too long raises #GP instead.
 pub(crate) fn undefined(bits: u32, bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, bytes, DecoderOptions::AMD);
     let found = decoder.decode();
@@ -255,7 +256,7 @@ pub(crate) fn undefined(bits: u32, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether the engine runs the instruction although a CPU model does not have it; `Some(true)` when neither does, and
-/// `Some(false)` when IA32 does not. In 64-bit code IA32 is not asked for.
+/// `Some(false)` when IA32 does not. For 64-bit code, IA32 is not considered.
 pub(crate) fn is_absent(i: &Instruction) -> Option<bool> {
     use Mnemonic as M;
     match i.mnemonic() {
@@ -271,13 +272,13 @@ pub(crate) fn is_absent(i: &Instruction) -> Option<bool> {
     }
 }
 
-/// Bytes up to the end of a VEX prefix of two bytes, or of what begins one of three.
+/// Bytes up to the end of a two-byte VEX prefix, or of the first two bytes of a three-byte one.
 pub(crate) fn vex_prefix(bits: u32, bytes: &[u8]) -> Option<usize> {
     const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
     let prefix = |b: &u8| LEGACY.contains(b) || bits == 64 && b & 0xf0 == 0x40;
     let at = bytes.iter().take_while(|b| prefix(b)).count();
     match bytes.get(at..at + 2)? {
-        // Elsewhere LES and LDS, which take no register.
+        // Outside 64-bit code these are LES and LDS, which take no register operand.
         [0xc4 | 0xc5, second] if bits == 64 || *second >= 0xc0 => Some(at + 2),
         _ => None,
     }

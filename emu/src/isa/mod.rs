@@ -1,4 +1,5 @@
-//! The instruction set: decoding, and what the machine must know of each instruction. Pure: no state, no guest.
+//! The instruction set: decoding, and the properties of each instruction that matter to the machine. Pure: no state, no
+//! guest.
 
 pub(crate) mod decode;
 mod repeat;

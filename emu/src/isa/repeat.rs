@@ -1,21 +1,21 @@
-//! Repeated string instructions, as far as their iterations are counted and done at once.
+//! Repeated string instructions: the properties needed to count and batch their iterations.
 
 use super::decode::address_bits;
 use iced_x86::{Instruction, Mnemonic, Register};
 
-/// A repeated string instruction, as far as its iterations need it.
+/// The properties of a repeated string instruction that its iterations depend on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Repeat {
     /// Address size in bits, which is the count register's.
     pub address_bits: u8,
-    /// Bytes of an element, with [`Repeat::MOVES`] for MOVS; 0 for what runs one by one.
+    /// Bytes of an element, with [`Repeat::MOVES`] for MOVS; 0 for iterations that run one by one.
     bulk: u8,
 }
 
 impl Repeat {
     const MOVES: u8 = 0x80;
 
-    /// What a repeated instruction is.
+    /// The properties of a repeated instruction.
     pub fn of(i: &Instruction) -> Self {
         use Mnemonic as M;
         let bulk = match i.mnemonic() {
@@ -28,12 +28,12 @@ impl Repeat {
         Self { address_bits: address_bits(i) as u8, bulk }
     }
 
-    /// All that it is, for a block's cell.
+    /// All properties packed into bits, for a block's cell.
     pub fn bits(self) -> u32 {
         u32::from_le_bytes([self.address_bits, self.bulk, 0, 0])
     }
 
-    /// What [`Repeat::bits`] gave.
+    /// The inverse of [`Repeat::bits`].
     pub fn from_bits(bits: u32) -> Self {
         let [address_bits, bulk, ..] = bits.to_le_bytes();
         Self { address_bits, bulk }

@@ -10,7 +10,7 @@ use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL};
 use goblin::elf::program_header::ProgramHeader;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS, SHT_NULL, SectionHeader};
 
-/// Why a file is no usable ELF file.
+/// Why an ELF file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElfError {
     /// Not ELF at all.
@@ -226,7 +226,7 @@ impl<'a> ElfView<'a> {
         self.kind == ET_REL
     }
 
-    /// Refuses what is not ET_EXEC, or ET_DYN where `or_dynamic`.
+    /// Refuses types other than ET_EXEC, and other than ET_DYN if `or_dynamic`.
     ///
     /// # Errors
     /// The type is another; the message says which is accepted.
@@ -288,7 +288,7 @@ impl<'a> ElfView<'a> {
         range(self.bytes.len(), || format!("segment {index}"), program.p_offset, Some(program.p_filesz))
     }
 
-    /// How goblin is told the width of this file.
+    /// The width and byte order of this file, for goblin.
     pub(crate) fn ctx(&self) -> Ctx {
         context(self.width)
     }

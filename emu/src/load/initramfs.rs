@@ -1,4 +1,4 @@
-//! The files of a Linux initramfs: cpio archives in the "newc" format, one behind the other, each plain or in gzip.
+//! The files of a Linux initramfs: cpio archives in the "newc" format, one after the other, each plain or in gzip.
 //!
 //! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. Owners, modes, times and devices are
 //! not kept. Of two entries with one path the later counts, as in the kernel. Not here: xz, zstd, lz4 and the like,
@@ -35,7 +35,7 @@ pub enum InitramfsError {
         /// The first bytes there in hexadecimal.
         first: String,
     },
-    /// A number of a header is none.
+    /// A header field is not a hexadecimal number.
     #[error("number {field} of the cpio entry at {at:#x} is {text:?}; it must be 8 hexadecimal digits")]
     Number {
         /// Where the entry begins.
@@ -45,7 +45,7 @@ pub enum InitramfsError {
         /// What is there.
         text: String,
     },
-    /// An entry ends behind the end.
+    /// An entry ends after the end of the archive.
     #[error("the cpio entry at {at:#x} ends at {end:#x}, but the archive has {len:#x} bytes")]
     Truncated {
         /// Where the entry begins.
@@ -69,7 +69,7 @@ pub enum InitramfsError {
         /// What the decompressor says.
         reason: String,
     },
-    /// Too much.
+    /// The unpacked size exceeds the limit.
     #[error("the initramfs unpacks to more than {MAX_IMAGE} bytes, the most that is accepted")]
     TooLarge,
 }
@@ -125,7 +125,7 @@ impl Files {
         self.entries.insert(normal(path), Entry::File(bytes.into(), range));
     }
 
-    /// Every file that is no link: its path from `/` and its bytes.
+    /// Every regular file: its path from `/` and its bytes.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.entries.iter().filter_map(|(path, entry)| match entry {
             Entry::File(bytes, range) => Some((path.as_str(), bytes.get(range.clone())?)),
@@ -160,7 +160,7 @@ impl Files {
         matches!(self.entries.get(&at), Some(Entry::File(..))).then_some(at)
     }
 
-    /// The archives in `bytes` from `at` on, with zeros before, between and behind; answers where they end.
+    /// The archives in `bytes` from `at` on, with zeros before, between and after them; returns where they end.
     fn archives(&mut self, bytes: &Arc<[u8]>, mut at: usize) -> Result<usize, InitramfsError> {
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
@@ -173,7 +173,7 @@ impl Files {
         }
     }
 
-    /// The archive at `at`; answers where it ends.
+    /// Reads the archive at `at`; returns where it ends.
     fn archive(&mut self, bytes: &Arc<[u8]>, mut at: usize) -> Result<usize, InitramfsError> {
         // A file with several names has its contents at one of them, as a rule the last.
         let mut twins: BTreeMap<[u32; 3], Vec<String>> = BTreeMap::new();
@@ -249,7 +249,7 @@ impl Header {
         let name_at = (at + HEADER) as u64;
         let data_at = padded(name_at + u64::from(name_size));
         let data_end = data_at + u64::from(size);
-        // The padding behind the last entry may be missing.
+        // The padding after the last entry may be missing.
         let within = |end: u64| usize::try_from(end).ok().filter(|end| *end <= bytes.len());
         let start = within(data_at.min(bytes.len() as u64));
         let (start, stop) = start.zip(within(data_end)).ok_or_else(|| truncated(data_end))?;
@@ -261,7 +261,7 @@ impl Header {
     }
 }
 
-/// The parts of a path that say something.
+/// The components of a path, without empty ones and `.`.
 fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }
@@ -271,7 +271,7 @@ fn normal(path: &str) -> String {
     parts(path).flat_map(|part| ["/", part]).collect()
 }
 
-/// The gzip stream that `bytes` begin with, unpacked, and what is behind it.
+/// The gzip stream that `bytes` begin with, unpacked, and the bytes after it.
 fn gunzip(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), InitramfsError> {
     let mut reader = flate2::bufread::GzDecoder::new(bytes);
     let mut unpacked = Vec::new();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_in_one_sentence_and_never_a_panic() {
+    fn damage_is_reported_in_one_sentence_and_never_panics() {
         let whole = sample();
         for len in 0..whole.len() {
             let _ = Files::of_initramfs(&whole[..len]);

@@ -18,8 +18,8 @@ const USABLE: u32 = 1;
 const RESERVED: u32 = 2;
 const HIGH_MEMORY: u64 = 0x10_0000;
 
-/// What the kernel's random numbers begin from. A kernel without a seed waits for a second, and counts ticks; this one is no
-/// secret: every run is to draw the same numbers.
+/// The seed of the kernel's random numbers. A kernel without a seed waits a second to count ticks. This seed is fixed
+/// so that every run draws the same numbers.
 const SEED: &[u8; 32] = b"Trapline: the same in every run.";
 
 /// The parts of a boot.
@@ -121,7 +121,7 @@ fn zero_page(header: &[u8], layout: &Layout<'_>) -> Vec<u8> {
     put(0x10, &16u16.to_le_bytes());
     put(0x70, &layout.rsdp.to_le_bytes());
     put(HEADER_AT, header);
-    // ext_mem_k, for what asks no memory map: KiB above 1 MiB, at most 63 MiB.
+    // ext_mem_k, for code that does not read the memory map: KiB above 1 MiB, at most 63 MiB.
     let high_kib = (layout.mem_size.saturating_sub(HIGH_MEMORY) >> 10).min(0xfc00) as u16;
     put(0x02, &high_kib.to_le_bytes());
     let map = memory_map(layout.mem_size);

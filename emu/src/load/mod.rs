@@ -43,7 +43,7 @@ pub enum LoadError {
     /// The unpacked image is larger than [`MAX_IMAGE`].
     #[error("the gzip stream unpacks to more than {MAX_IMAGE} bytes, the most that is accepted")]
     TooLarge,
-    /// Nothing that can be loaded.
+    /// The format is unknown.
     #[error("this is no ELF, Multiboot 1, bzImage or gzip file: it begins with {first}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
@@ -61,7 +61,7 @@ pub enum LoadError {
     /// The Multiboot header is bad.
     #[error(transparent)]
     Multiboot(#[from] MultibootError),
-    /// The image of the Linux boot protocol is bad, or what goes with it does not fit.
+    /// The image of the Linux boot protocol is bad, or its files do not fit into memory.
     #[error(transparent)]
     Linux(#[from] LinuxError),
     /// The file holds more of a segment than its memory size.
@@ -100,7 +100,7 @@ pub enum LoadError {
         /// End of the upper one.
         second_end: u64,
     },
-    /// A segment lies in memory that a PC uses otherwise.
+    /// A segment lies in memory that a PC reserves.
     #[error("the segment at physical {start:#x}..{end:#x} overlaps {what} at {low:#x}..{high:#x}")]
     Reserved {
         /// Its start.
@@ -109,9 +109,9 @@ pub enum LoadError {
         end: u64,
         /// What lies there.
         what: &'static str,
-        /// Start of that.
+        /// Start of the reserved range.
         low: u64,
-        /// End of that.
+        /// End of the reserved range.
         high: u64,
     },
     /// Nothing to load.
@@ -148,7 +148,7 @@ impl Image {
     /// Recognises and checks the file `bytes`; `name` becomes the kernel's name on its command line.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the file.
+    /// What is wrong with the file, in one sentence.
     pub fn parse(bytes: &[u8], name: &str) -> Result<Self, LoadError> {
         let bytes: Arc<[u8]> = unpack(bytes)?.into();
         let plan = plan_of(&bytes, name)?;
@@ -185,7 +185,7 @@ fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
         Ok(None) if is_elf => planning::from_elf(bytes, None, None, name),
         Ok(None) => Err(unknown(bytes)),
         Err(error) => {
-            // A truncated or foreign ELF is said to be that first.
+            // A truncated or foreign ELF file is reported as such first.
             if is_elf {
                 ElfView::parse(bytes)?.check_complete()?;
             }

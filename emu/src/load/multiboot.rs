@@ -15,7 +15,7 @@ const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 /// Why a Multiboot kernel cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultibootError {
-    /// Bad checksum, and no other header.
+    /// Bad checksum, and there is no other header.
     #[error("the Multiboot header at {offset:#x} has checksum {checksum:#x}; it must be {wanted:#x}")]
     Checksum {
         /// Its place in the file.
@@ -151,15 +151,15 @@ pub(super) fn is_multiboot2(bytes: &[u8]) -> bool {
     (0..32_768).step_by(8).any(|at| word(bytes, at) == Some(MULTIBOOT2_MAGIC))
 }
 
-/// True if the file means to be a Multiboot kernel, well or badly.
+/// True if the file has a Multiboot header, valid or not.
 pub(crate) fn has_multiboot_header(bytes: &[u8]) -> bool {
     !matches!(find_header(bytes), Ok(None)) || is_multiboot2(bytes)
 }
 
-/// The first header with a right checksum in the first 8192 bytes; `None` if nothing there looks like one.
+/// The first header with a valid checksum in the first 8192 bytes; `None` if nothing there looks like one.
 ///
 /// # Errors
-/// Only headers with a wrong checksum, one that is cut off, or one that requires what is unknown.
+/// Only headers with a wrong checksum, one that is cut off, or one that requires an unknown feature.
 pub(super) fn find_header(bytes: &[u8]) -> Result<Option<MultibootHeader>, MultibootError> {
     let searched = bytes.get(..SEARCH).unwrap_or(bytes);
     let mut wrong = None;

@@ -26,8 +26,8 @@ pub struct BootImage {
     pub ebx: u32,
 }
 
-/// Lays out modules (page-aligned after the kernel) and behind them the boot information (section 3.3) for `mem_size` bytes of
-/// RAM. Each module is its command line and its bytes; the kernel's command line is its name and `cmdline`.
+/// Lays out modules (page-aligned after the kernel) and after them the boot information (section 3.3) for `mem_size`
+/// bytes of RAM. Each module is its command line and its bytes; the kernel's command line is its name and `cmdline`.
 ///
 /// # Errors
 /// The kernel or a module does not fit, or a string holds a NUL.
@@ -53,8 +53,8 @@ pub fn build_multiboot(
         cursor = end.next_multiple_of(PAGE);
     }
     let size = Info::size(&line, &placed);
-    // Behind everything else, where QEMU puts the strings too: a kernel that keeps clear of its boot data then
-    // allocates the same pages under both.
+    // After everything else, where QEMU puts the strings too: a kernel that avoids its boot data then allocates the
+    // same pages under both.
     room("the Multiboot information", cursor, size, limit)?;
     let info = Info { base: cursor, line: &line, modules: &placed, mem_size };
     writes.push((cursor, info.bytes()));

@@ -1,7 +1,7 @@
 //! What to load where: segments, entry point and mode, and the image's own map between virtual and physical.
 //!
 //! Invariants of every plan: segments are sorted by physical address, do not overlap one another or reserved low
-//! memory, wrap nowhere, lie in the file, and the entry point lies in one of them.
+//! memory, do not wrap, lie in the file, and the entry point lies in one of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::multiboot::MultibootHeader;
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a segment may be used for.
+    /// The access rights of a segment.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Perms: u8 {
         /// Loads.
@@ -36,7 +36,7 @@ pub struct Segment {
     pub file: Range<usize>,
     /// Bytes that it takes in memory, at least 1.
     pub mem_size: u64,
-    /// What the file says it is for.
+    /// Its access rights in the file.
     pub perms: Perms,
 }
 
@@ -92,7 +92,7 @@ pub struct LoadPlan {
     pub width: Width,
     /// The Multiboot header, where there is one.
     pub multiboot: Option<MultibootHeader>,
-    /// What the Linux boot protocol adds, where it is spoken.
+    /// What the Linux boot protocol adds, for images that use it.
     pub linux: Option<LinuxPlan>,
     /// The allocated sections by virtual address; empty if the file has none.
     pub sections: Vec<SectionRange>,
@@ -134,8 +134,8 @@ impl LoadPlan {
         segment.vaddr.checked_add(pa - segment.paddr)
     }
 
-    /// Whether `va` holds instructions, by its section's flags or, in a file without sections, its segment's.
-    /// What a segment has between sections is not executable. `None` outside the image.
+    /// Whether `va` holds instructions, by its section's flags or, in a file without sections, its segment's. The gaps
+    /// between sections are not executable. `None` outside the image.
     pub fn is_executable(&self, va: u64) -> Option<bool> {
         let segment = self.segments.iter().find(|segment| segment.offset_of(va).is_some())?;
         if self.sections.is_empty() {

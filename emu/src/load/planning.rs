@@ -11,10 +11,10 @@ use super::multiboot::{KludgeAddresses, MultibootError, MultibootHeader};
 use super::plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
 use crate::firmware::CONVENTIONAL_END;
 
-/// What Linux's kernel is called as a module, whatever its file is called.
+/// The module name of Linux's kernel, whatever its file is called.
 const KERNEL: &str = "vmlinux";
 
-/// Memory below 1 MB that a PC uses otherwise.
+/// Memory below 1 MB that a PC reserves.
 const RESERVED: [(u64, u64, &str); 2] = [
     (0, 0x500, "the interrupt vectors and BIOS data"),
     (CONVENTIONAL_END, 0x10_0000, "the extended BIOS data, video memory and ROM"),
@@ -216,7 +216,7 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
             }
             let linux = LinuxPlan { header: header.clone(), payload: Some(format) };
             let plan = from_elf(&kernel.into(), None, Some(linux), KERNEL)?;
-            // Last, since every other check says more of what is wrong.
+            // Checked last, since every other check gives a more precise error.
             linux::check(bytes, &header)?;
             Ok(plan)
         }

@@ -1,4 +1,4 @@
-//! The architectural TLB: what the guest's CPU would have cached.
+//! The architectural TLB: the translations that the guest's CPU would have cached.
 //!
 //! The engine's own TLB is a cache of this one. It may drop entries whenever it likes (it resizes by host
 //! time), so every refill must find here what it found before: a translation lives until the *guest*
@@ -50,7 +50,7 @@ struct Entry {
     announced: u64,
 }
 
-/// The architectural TLB. What was cached since the last snapshot lies over what snapshots share.
+/// The architectural TLB. Entries cached since the last snapshot are layered over those that snapshots share.
 #[derive(Debug, Clone)]
 pub(crate) struct Tlb {
     top: Map,
@@ -60,7 +60,7 @@ pub(crate) struct Tlb {
     global_generation: u64,
     /// Regions of 4 MiB, by number, of which a large page may be cached.
     large: BTreeSet<u64>,
-    /// How often all was to be announced anew: what was announced since is marked with it.
+    /// The number of requests to announce everything anew; entries announced since carry this number.
     announcing: u64,
     /// Entries of `top` at which dead ones are swept out.
     sweep_at: usize,
@@ -162,7 +162,7 @@ impl Tlb {
         if self.top.len() >= self.sweep_at {
             self.sweep();
         }
-        // Before anything was to be announced nothing has been.
+        // Before the first request nothing has been announced.
         let known = if self.announcing > 0 { self.entry(page) } else { None };
         let same = |old: &&Entry| self.live(old) && old.translation.paddr == translation.paddr;
         let entry = Entry {
@@ -174,18 +174,18 @@ impl Tlb {
         self.top.insert(page, entry);
     }
 
-    /// Drops dead entries, but for those that hide others.
+    /// Drops dead entries except those that hide others.
     #[cold]
     fn sweep(&mut self) {
         let mut top = std::mem::take(&mut self.top);
         top.retain(|page, e| self.live(e) || self.layers.iter().any(|layer| layer.contains_key(page)));
-        // Where most are alive, the next sweep is to be as far away as this one was from an empty table.
+        // Where most are alive, postpone the next sweep until the table has doubled.
         self.sweep_at = SWEEP_AT.max(2 * top.len());
         self.top = top;
     }
 
-    /// Whether the interposer was told of user code on a linear page since its translation was cached and since all was
-    /// to be announced anew, which must have been once.
+    /// Whether the interposer was told of user code on a linear page since its translation was cached and since the
+    /// last request to announce everything anew, of which there must have been one.
     pub fn announced(&self, page: u64) -> bool {
         self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing)
     }
@@ -197,17 +197,17 @@ impl Tlb {
         }
     }
 
-    /// Whatever was announced is to be announced anew.
+    /// Requests that everything be announced anew.
     pub fn announce_again(&mut self) {
         self.announcing += 1;
     }
 
-    /// MOV to CR3: everything but global pages goes.
+    /// MOV to CR3: drops everything but global pages.
     pub fn flush_local(&mut self) {
         self.generation += 1;
     }
 
-    /// Everything goes.
+    /// Drops everything.
     pub fn flush_all(&mut self) {
         self.generation += 1;
         self.global_generation += 1;
@@ -234,7 +234,7 @@ impl Tlb {
         hit_large
     }
 
-    /// The pages of which INVLPG of `page` may drop something: itself alone, unless a large page may be cached around it.
+    /// The pages that INVLPG of `page` may affect: itself alone, unless a large page may be cached around it.
     fn reach(&self, page: u64) -> impl Iterator<Item = u64> + use<> {
         let region = page / REGION;
         let (first, count) =
@@ -279,7 +279,7 @@ impl Tlb {
         self.layers.push(Arc::new(merged));
     }
 
-    /// Where there is one layer, its dead entries hide nothing.
+    /// Drops the dead entries of a single layer: they hide nothing there.
     fn drop_dead(&mut self) {
         if let [only] = self.layers.as_slice() {
             let live = only.iter().filter(|(_, entry)| self.live(entry));
@@ -309,7 +309,7 @@ mod tests {
         Translation { paddr, writable: true, user: true, executable: true, dirty: true, global, large }
     }
 
-    /// The TLB as a list that forgets at once.
+    /// A model of the TLB as a plain map that drops entries at once.
     #[derive(Clone, Default)]
     struct Model(BTreeMap<u64, Translation>);
 

@@ -1,7 +1,7 @@
-//! The pages of a process: what ring 3 could read through the guest's tables now.
+//! The pages of a process: those that ring 3 could read through the guest's current tables.
 //!
-//! It looks and changes nothing. Tables are the guest's and may say anything: how many of them are read, and how many
-//! pages are answered, is bounded.
+//! It reads without changing anything. The guest may put anything into its tables, so the number of tables read and of
+//! pages returned is bounded.
 
 use super::walk::{Access, Paging, Translation, look};
 use crate::ram::{PAGE, Ram};
@@ -18,7 +18,7 @@ const PS: u64 = 0x80;
 pub struct UserPages {
     /// Linear address and translation of each 4 KiB page, ascending.
     pub pages: Vec<(u64, Translation)>,
-    /// There are more, or there may be.
+    /// The list is cut off: there are, or may be, more pages.
     pub cut: bool,
 }
 

@@ -7,7 +7,7 @@
 use crate::ram::Ram;
 use serde::{Deserialize, Serialize};
 
-/// What an access wants to do.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Data read.
@@ -43,7 +43,7 @@ pub mod error_code {
     pub const FETCH: u32 = 16;
 }
 
-/// A translation of one 4 KiB linear page.
+/// The translation of one 4 KiB linear page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Translation {
     /// Physical address of the 4 KiB page.
@@ -63,7 +63,8 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// Whether it leads to the same page with at least the rights of `other`. Without the dirty bit a write must walk.
+    /// Whether it leads to the same page with at least the rights of `other`. Without the dirty bit a write must walk
+    /// the tables.
     #[must_use]
     pub fn allows_all_of(&self, other: &Self) -> bool {
         self.paddr == other.paddr
@@ -223,7 +224,7 @@ pub fn walk(ram: &mut Ram, paging: Paging, va: u64, access: Access, user: bool) 
     Ok(translation)
 }
 
-/// Walks without writing anything: a NOFAULT look, or a fetch that may yet not happen.
+/// Walks without writing anything: for a NOFAULT access, or a fetch that may not happen after all.
 ///
 /// # Errors
 /// The error code of the #PF that the access would raise.

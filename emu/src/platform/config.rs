@@ -1,4 +1,4 @@
-//! What a platform is made with, and where its parts are.
+//! The configuration of a platform, and the addresses of its parts.
 
 use crate::devices::virtio::DiskImage;
 use serde::{Deserialize, Serialize};
@@ -15,17 +15,17 @@ const VIRTIO_BASE: u64 = 0xfeb0_0000;
 const DISK_IRQ: u8 = 10;
 const CONSOLE_IRQ: u8 = 11;
 
-/// Which machine the devices make up.
+/// The kind of platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PlatformKind {
     /// The legacy devices of a PC, with two 8259s and nothing newer.
     #[default]
     Minimal,
-    /// These, and a local APIC, an I/O APIC, ACPI, an MP table, an empty PCI bus and virtio devices.
+    /// The same, and a local APIC, an I/O APIC, ACPI, an MP table, an empty PCI bus and virtio devices.
     Pc,
 }
 
-/// What the platform is made with.
+/// The configuration of a platform.
 #[derive(Clone, Debug)]
 pub struct PlatformConfig {
     /// Bytes of guest RAM, for the sizes in CMOS.
@@ -50,7 +50,7 @@ impl PlatformConfig {
     }
 }
 
-/// One line that tells platforms apart whose state does not fit each other's.
+/// One line, different for platforms whose states are incompatible.
 impl std::fmt::Display for PlatformConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.kind {

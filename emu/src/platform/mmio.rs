@@ -15,7 +15,7 @@ pub(super) struct Attached {
     pub device: VirtioMmio,
 }
 
-/// What a PC has and the minimal platform has not, but its APICs.
+/// What a PC has beyond the minimal platform, except its APICs.
 #[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub(super) struct PcParts {
     pub pm: AcpiPm,
@@ -46,13 +46,13 @@ impl PcParts {
         super::earlier(virtio, self.pm.next_event(now_ns))
     }
 
-    /// Whether the SCI's wire is to change by itself.
+    /// Whether the SCI's level has changed and must be driven.
     pub fn sci_changes(&self, now_ns: u64) -> bool {
         self.pm.sci(now_ns) != self.sci
     }
 }
 
-/// What answers in a page.
+/// The device that answers in a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Page {
     LocalApic,
@@ -109,7 +109,7 @@ impl Platform {
         }
     }
 
-    /// Whether a device has something to do with memory at `now_ns`.
+    /// Whether a device has a memory transfer due at `now_ns`.
     #[inline]
     pub fn dma_due(&self, now_ns: u64) -> bool {
         self.pc
@@ -117,7 +117,7 @@ impl Platform {
             .is_some_and(|pc| pc.virtio.iter().any(|v| v.device.next_event().is_some_and(|at| at <= now_ns)))
     }
 
-    /// Lets the devices do what they have to do with memory at `now_ns`.
+    /// Does the devices' memory transfers that are due at `now_ns`.
     pub fn dma(&mut self, memory: &mut dyn Memory, now_ns: u64) {
         let Some(pc) = &mut self.pc else { return };
         for v in &mut pc.virtio {
@@ -157,7 +157,7 @@ impl Platform {
         self.wires.apics.as_mut().is_some_and(|apics| apics.local.set_base_msr(value))
     }
 
-    /// The task priority register, if there is a local APIC that is enabled, and CR8 is one with it.
+    /// The task priority register, if there is an enabled local APIC; CR8 is an alias of it.
     pub fn task_priority(&self) -> Option<u8> {
         self.wires
             .apics

@@ -4,7 +4,7 @@
 //! virtual nanoseconds that must not decrease. A call to [`Platform::advance`] before something is due changes
 //! nothing, so the state depends on what the guest did and when, never on how often the machine asked.
 //!
-//! `config` lists the devices and their addresses, `ports` and `mmio` are the buses, `wires` the interrupts' ways.
+//! `config` lists the devices and their addresses, `ports` and `mmio` are the buses, `wires` routes the interrupts.
 
 mod config;
 mod mmio;
@@ -174,7 +174,7 @@ impl Platform {
         self.wires.acknowledge(now_ns)
     }
 
-    /// Puts bytes on COM1's wire at `now_ns`; they arrive one character time apart. The machine must ask
+    /// Puts bytes on COM1's wire at `now_ns`; they arrive one character time apart. The machine must call
     /// [`Platform::next_event`] again afterwards.
     pub fn console_input(&mut self, bytes: &[u8], now_ns: u64) {
         self.com1.input(bytes, now_ns);
@@ -186,12 +186,12 @@ impl Platform {
         self.update_lines(now_ns);
     }
 
-    /// True if [`Platform::take_output`] has something to give.
+    /// True if [`Platform::take_output`] would return output.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Takes the state of all devices over. What a device is attached to, an image behind a disk, stays this machine's.
+    /// Takes over the state of all devices. Host resources, such as a disk's image, stay this machine's.
     pub(crate) fn restore(&mut self, state: &Platform) {
         let before = std::mem::replace(self, state.clone());
         if let (Some(now), Some(before)) = (&mut self.pc, &before.pc) {
@@ -256,7 +256,7 @@ impl Platform {
         self.reset.get_or_insert(request);
     }
 
-    /// Drives every level-holding line to what its device says.
+    /// Drives every level-triggered line to its device's level.
     fn update_lines(&mut self, now_ns: u64) {
         self.wires.set_irq(self.com1.irq, self.com1.uart.irq());
         self.wires.set_irq(self.com2.irq, self.com2.uart.irq());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Serial {
     pub uart: Uart,
     pub irq: u8,
-    /// When the receiver has had the time for another character, in ns.
+    /// When the receiver can take the next character, in ns.
     ready_ns: u64,
 }
 
@@ -21,7 +21,7 @@ impl Serial {
         self.uart.can_receive().then_some(self.ready_ns)
     }
 
-    /// Receives the characters that are due, one character time apart; tells whether there were any.
+    /// Receives the characters that are due, one character time apart; returns whether there were any.
     pub fn advance(&mut self, now_ns: u64) -> bool {
         let mut any = false;
         while self.next_event().is_some_and(|at| at <= now_ns) {
@@ -32,7 +32,8 @@ impl Serial {
         any
     }
 
-    /// Accesses the chip. When that makes room in a full receiver, the next character needs its time from now on.
+    /// Accesses the chip. When that makes room in a full receiver, the next character arrives one character time from
+    /// now.
     pub fn access<T>(&mut self, now_ns: u64, access: impl FnOnce(&mut Uart) -> T) -> T {
         let could = self.uart.can_receive();
         let result = access(&mut self.uart);

@@ -1,4 +1,4 @@
-//! What the stored form of a platform is made of, and whether one that was read can be used.
+//! The parts of a platform's stored form, and whether a stored form that was read can be used.
 
 use super::{Apics, PcParts, Platform};
 use crate::devices::virtio::{Block, Console, Function, VirtioMmio};
@@ -37,7 +37,7 @@ pub(crate) fn versions() -> Vec<(&'static str, u16)> {
 }
 
 impl Platform {
-    /// The device, if any, whose state is not one that it can be in.
+    /// The device, if any, whose state is impossible.
     pub(crate) fn unsound(&self) -> Option<&'static str> {
         fn look<T: Stored>(device: &T) -> Option<&'static str> {
             (!device.is_sound()).then_some(T::NAME)

@@ -28,7 +28,7 @@ impl Hash for Wires {
 }
 
 impl Apics {
-    /// Hands the message of an I/O APIC's pin on.
+    /// Hands on the message of an I/O APIC's pin.
     fn send(&mut self, pin: u8) {
         let message: Message = self.io.message(pin);
         if self.local.receive(&message) {

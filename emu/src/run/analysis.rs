@@ -1,4 +1,4 @@
-//! First sight of a block: which of its instructions must not run as part of it, and what else the machine must know of it.
+//! Analysis of a new block: which of its instructions must not run as part of it, and its other properties.
 //!
 //! Invariant: no result depends on where the engine cuts its blocks.
 
@@ -14,7 +14,7 @@ use iced_x86::Instruction;
 use std::collections::BTreeSet;
 
 impl Core {
-    /// First sight of a block: what kinds of instructions it holds.
+    /// Analyses a new block: the kinds of instructions in it.
     pub(super) fn analyse(&mut self, cell: CellRef, address: u64, size: u32) {
         let b = &*cell;
         b.set_pc(address);
@@ -54,7 +54,7 @@ impl Core {
                 break;
             }
             if patched && self.ends_with_jump(b, at) {
-                // It is no instruction of the guest's, and counts nothing.
+                // It is not an instruction of the guest's, and is not counted.
                 b.set_icount(n as u16);
                 b.set_size((at - address) as u16);
                 b.mark(if n == 0 { BlockCell::JUMP } else { 0 });
@@ -82,8 +82,8 @@ impl Core {
         }
         uncertain |= n == wanted && at != end;
         if uncertain && !matches!(b.lead(), Lead::Cut(Cut::Sensitive | Cut::Overlapped, _)) {
-            // The engine takes as an instruction what the decoder does not, or of another length: here each is run alone,
-            // which needs no decoder to be counted.
+            // The engine accepts bytes as an instruction that the decoder rejects, or with another length. Each
+            // instruction of such a block runs alone, so that counting needs no decoder.
             b.set_lead(Lead::Cut(Cut::Sensitive, 0));
         }
         if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
@@ -111,7 +111,7 @@ impl Core {
             _ => false,
         };
         match kind {
-            // A watch of the first instruction has the machine look at it by itself.
+            // A single watched instruction is handled when its block begins, without a cut.
             _ if alone && watched => {}
             _ if alone => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
             Kind::Repeated => {
@@ -155,7 +155,7 @@ impl Core {
         }
     }
 
-    /// First sight of a block of a slot. What follows the displaced instruction in it has no marks.
+    /// First sight of a block of a slot. What follows the displaced instruction in the slot has no marks.
     fn analyse_slot(&self, b: &BlockCell) {
         b.mark(BlockCell::SLOT);
         b.set_icount(0);
@@ -173,16 +173,16 @@ impl Core {
         }
     }
 
-    /// Whether the engine might go back to the instruction at linear `at` because it stores into its own block. If it is
-    /// repeated, it must be a block of its own then, so that `restarted` can tell. If going back does harm
-    /// ([`decode::is_no_restart`]), it must run alone, when the engine does not.
+    /// Whether the engine might restart the instruction at linear `at` because it stores into its own block. If it is
+    /// repeated, it must then be its own block, so that `restarted` can recognise the restart. If a restart is wrong
+    /// ([`decode::is_no_restart`]), it must run alone: then the engine does not restart it.
     fn may_restart(&self, at: u64) -> bool {
         let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))
     }
 
-    /// Whether the guest's instruction at linear `at`, which no patch begins, has one behind its first byte: a probe
-    /// that is not on an instruction as the guest runs it. The fetch view is no good for it.
+    /// Whether the guest's instruction at linear `at` does not begin with a patch but has one after its first byte: a
+    /// probe inside an instruction as the guest runs it. Such an instruction cannot run from the fetch view.
     pub(crate) fn overlapped(&self, at: u64) -> bool {
         self.has_patch_inside(at) && !self.patched(at)
     }
@@ -196,7 +196,7 @@ impl Core {
         }
     }
 
-    /// Whether the guest's instruction at linear `at` has a patch behind its first byte.
+    /// Whether the guest's instruction at linear `at` has a patch after its first byte.
     fn has_patch_inside(&self, at: u64) -> bool {
         let inside = |length: usize| self.patches_in(at.saturating_add(1), at.saturating_add(length as u64));
         inside(LONGEST) && inside(self.cpu.decode_original(at).map_or(LONGEST, |i| i.len()))

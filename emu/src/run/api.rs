@@ -1,4 +1,4 @@
-//! What interposers and profiles may do with a machine that runs: look at it, and change what a handler may change.
+//! What interposers and profiles may do with a running machine: read its state, and change what a handler may change.
 
 use super::Core;
 use crate::cpu::fault::Fault;
@@ -47,7 +47,7 @@ impl Core {
         self.cpu.hot.clock.icount
     }
 
-    /// Virtual time, ns: one a retired instruction, plus what HLT skipped.
+    /// Virtual time, ns: one per retired instruction, plus what HLT skipped.
     #[inline]
     pub fn virtual_ns(&self) -> u64 {
         self.cpu.hot.clock.now()
@@ -168,8 +168,8 @@ impl Core {
         self.cpu.peek_prefix(va, to)
     }
 
-    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: that is no memory of
-    /// the guest's, though its address cut to 32 bits may be.
+    /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: a slot is not guest
+    /// memory, even where its address truncated to 32 bits is.
     pub fn code_paddr(&self, va: u64) -> Option<u64> {
         self.cpu.code_paddr(va)
     }
@@ -187,7 +187,7 @@ impl Core {
         self.cpu.cpuid(leaf, subleaf)
     }
 
-    /// A model-specific register, without side effects; `None` when the model has none of that number.
+    /// A model-specific register, without side effects; `None` when the model has no such register.
     pub fn peek_msr(&self, index: u32) -> Option<u64> {
         self.cpu.peek_msr(index)
     }
@@ -213,8 +213,8 @@ impl Core {
         self.stop_at_text();
     }
 
-    /// Epoch, incremented on each exit from ring 3 and when a snapshot is restored. While it stays the same in ring 3, so do
-    /// the current task and all that the kernel keeps of it.
+    /// Epoch, incremented on each exit from ring 3 and when a snapshot is restored. While it stays the same in ring 3,
+    /// the current task and the kernel's data about it are unchanged.
     #[inline]
     pub fn user_exit_epoch(&self) -> u64 {
         self.cpu.user_exit_epoch
@@ -242,7 +242,7 @@ impl Core {
         self.cpu.user_context()
     }
 
-    /// Looks at the machine as it is when the displaced instruction, which has just been emulated, has retired too.
+    /// Calls `look` with the state after the displaced instruction, which has just been emulated, has retired.
     pub fn as_retired(&mut self, look: impl FnOnce(&mut Self)) {
         self.cpu.hot.clock.icount += 1;
         look(self);

@@ -9,7 +9,7 @@ use crate::ram::{PAGE, PageState};
 use iced_x86::Instruction;
 
 impl Core {
-    /// A block that needs more than counting. Stops before it, or lets it run.
+    /// A block that needs more than counting. Either stops before it or lets it run.
     #[inline(never)]
     pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
         self.cpu.engine.sync_pc(true);
@@ -19,7 +19,7 @@ impl Core {
         }
         let b = &*cell;
         if self.cpu.has_cs_base() {
-            // The block is not the one that is to run: see `ignore_cs_base`.
+            // This block is not the one that must run: see `ignore_cs_base`.
             self.cpu.engine.stop_before_block();
             return;
         }
@@ -32,7 +32,7 @@ impl Core {
         self.cpu.blocks_dropped = false;
         self.after_flags_load();
         if self.cpu.blocks_dropped {
-            // The interposer has changed what fetches see, perhaps of this very block.
+            // The interposer has changed the fetch view, perhaps within this block.
             self.cpu.engine.stop_before_block();
             return;
         }
@@ -82,8 +82,8 @@ impl Core {
         }
     }
 
-    /// An iteration of a repeated instruction, or its look at a count of zero, while nothing else is due: the limit would be 0.
-    /// Whether that was all.
+    /// Handles an iteration of a repeated instruction, or its check for a count of zero, while nothing else is due (the
+    /// limit would be 0 otherwise). Returns whether that was all.
     fn next_repetition(&mut self, cell: CellRef, b: &BlockCell) -> bool {
         let count = self.count_of(b);
         let clock = &self.cpu.hot.clock;
@@ -95,14 +95,14 @@ impl Core {
         true
     }
 
-    /// Does iterations of the repeated instruction that is block `b`, where nobody waits for their accesses.
+    /// Executes iterations of the repeated instruction in block `b`, unless their accesses are watched.
     fn repeat_ahead(&mut self, b: &BlockCell) {
         if !self.watches.any_data() {
             self.cpu.repeat_ahead(b.repeat());
         }
     }
 
-    /// The block begins, and counts.
+    /// Begins the block and counts its instructions.
     pub(crate) fn begin(&mut self, cell: CellRef, count: u32) {
         self.cpu.hot.clock.icount += u64::from(count);
         self.cpu.hot.last = Some(cell);
@@ -110,8 +110,8 @@ impl Core {
         self.rep_from = self.cpu.env.gpr(1);
     }
 
-    /// Whether the engine goes back to the iteration that was begun last, because its store was into its own block: then
-    /// nothing of it has happened.
+    /// Whether the engine restarts the iteration that was begun last, because it stored into its own block: then that
+    /// iteration has had no effect yet.
     fn restarted(&self, b: &BlockCell) -> bool {
         let again = self.last().is_some_and(|last| last.is(BlockCell::REP_HEAD) && last.pc() == b.pc());
         again && self.cpu.hot.last_count > 0 && self.cpu.env.gpr(1) == self.rep_from
@@ -167,7 +167,7 @@ impl Core {
         None
     }
 
-    /// Whether the repeated instruction that runs in a slot may have overwritten itself where it came from.
+    /// Whether the repeated instruction that runs in a slot may have overwritten its own site.
     fn site_rewritten(&self) -> bool {
         let site =
             self.views.active.and_then(|s| self.cpu.code_paddr(self.cpu.env.cs_base().wrapping_add(s.site)));
@@ -175,7 +175,7 @@ impl Core {
         page.is_some_and(|p| p.is(PageState::STALE))
     }
 
-    /// What the hook compares with: every block while something is pending.
+    /// Sets the hook's limit: 0, for every block, while something is pending.
     pub(crate) fn set_limit(&mut self) {
         let watch = self.cpu.irq
             || self.cpu.nmi_pending
@@ -187,8 +187,8 @@ impl Core {
         self.cpu.hot.clock.limit = if watch { 0 } else { self.cpu.hot.clock.deadline };
     }
 
-    /// NMI is open again after an IRET. RF, which IRET or SYSRET may have set, is put back at once: the next instruction
-    /// would clear it, but the engine does so only at the end of some blocks. It stays where it keeps a breakpoint quiet.
+    /// IRET unblocks NMI. RF, which IRET or SYSRET may have set, is cleared at once: the next instruction would clear
+    /// it, but the engine does so only at the end of some blocks. It is kept where it suppresses a breakpoint.
     fn after_flags_load(&mut self) {
         let Some(flags) = self.last().map(|b| b.flags()) else { return };
         self.cpu.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
@@ -201,7 +201,7 @@ impl Core {
         self.with_interposer(|i, core| i.returned(core));
     }
 
-    /// After a capped block that does not branch: whether it overwrote itself and was given up in the middle.
+    /// After a capped block that does not branch: returns whether it overwrote itself and was abandoned in the middle.
     pub(crate) fn undo_abandoned(&mut self) -> bool {
         let ip = self.cpu.linear_ip();
         let inside = self.inside_last(ip);
@@ -211,31 +211,31 @@ impl Core {
         inside
     }
 
-    /// Whether linear `pc` is that of an instruction of the block that was begun last, which has more than one. A block never
-    /// goes to the middle of itself by a store: when it stands there, it was abandoned. A branch may go between its
-    /// instructions.
+    /// Whether linear `pc` is that of an instruction of the block that was begun last, which has more than one. EIP
+    /// there means that a self-modifying store aborted the block, unless a branch between its instructions led there.
     fn inside_last(&self, pc: u64) -> bool {
         let within = |b: &CellRef| b.icount() > 1 && pc.wrapping_sub(b.pc()) < u64::from(b.size());
         self.last().filter(within).is_some_and(|b| self.walk(&b, pc).1 == pc)
     }
 
-    /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's are no longer.
+    /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's blocks
+    /// have one instruction.
     fn was_all_of_last(&self, pc: u64) -> bool {
         self.last().is_some_and(|b| b.icount() == 1 && b.pc() == pc)
     }
 
-    /// The block that was begun last, unless the state was settled since.
+    /// The block that was begun last, unless the state has been settled since.
     pub(crate) fn last(&self) -> Option<CellRef> {
         self.cpu.hot.last
     }
 
-    /// The instruction at linear `at` as block `b` has it: the first of an in-line site is the guest's own.
+    /// The instruction at linear `at` as block `b` executes it: at an in-line site, the first one is the guest's own.
     pub(super) fn decode_in(&self, b: &BlockCell, at: u64) -> Option<Instruction> {
         if at == b.pc() && b.is(BlockCell::SITE) { self.cpu.decode_original(at) } else { self.decode_at(at) }
     }
 
-    /// What running `b` now counts. The final look of a repeated instruction at a count of zero is not an
-    /// iteration; slots stand for an instruction, or its first iteration, that the trap has counted.
+    /// The number of instructions that running `b` now counts. The final check of a repeated instruction for a count of
+    /// zero is not an iteration; a slot's instruction, or its first iteration, was counted with its trap.
     fn count_of(&self, b: &BlockCell) -> u32 {
         if b.is(BlockCell::REP_HEAD) && self.repeating(b.pc()) {
             return u32::from(b.repeat().count(self.cpu.env.gpr(1)) != 0);
@@ -254,8 +254,7 @@ impl Core {
         decode::rep_count(bits, self.cpu.env.gpr(1))
     }
 
-    /// Takes back what the block in progress was counted for from linear `ip` on: the instruction there did
-    /// not retire.
+    /// Uncounts the instructions of the block in progress from linear `ip` on: the instruction there did not retire.
     pub(crate) fn rewind(&mut self, ip: u64) {
         let Some(b) = self.last() else { return };
         if b.is(BlockCell::SLOT) || ip.wrapping_sub(b.pc()) >= u64::from(b.size().max(1)) {
@@ -266,7 +265,7 @@ impl Core {
         self.cpu.hot.last = None;
     }
 
-    /// Instructions that have retired before the RDTSC at EIP, which the engine is in the middle of.
+    /// Instructions that have retired before the RDTSC at EIP, which the engine is executing.
     pub(crate) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.cpu.hot.clock.icount };
         let done = match b.lead() {
@@ -287,7 +286,7 @@ impl Core {
         (n, at)
     }
 
-    /// After a stop between two iterations in a slot: the guest is at the site, or behind it.
+    /// After a stop between two iterations in a slot: the guest is at the site, or after it.
     fn settle_repeated(&mut self, slot: crate::views::ActiveSlot) {
         self.views.active = None;
         self.cpu.hot.last = None;
@@ -299,8 +298,8 @@ impl Core {
         }
     }
 
-    /// After a stop between blocks: a repeated instruction whose count ran out is done, and a displaced
-    /// instruction that completed continues behind its site.
+    /// After a stop between blocks: a repeated instruction whose count ran out has completed, and a completed displaced
+    /// instruction continues after its site.
     pub(crate) fn settle(&mut self) {
         let ip = self.cpu.env.eip();
         let pc = self.cpu.linear_ip();
@@ -322,7 +321,7 @@ impl Core {
         self.after_flags_load();
         self.cpu.hot.last = None;
         if let Some(page) = self.tentative.take() {
-            // The block that the page was looked up for did not run: let it be looked up again.
+            // The block for which the page was filled did not run: drop the entry, so that its fetch is checked again.
             self.cpu.engine.drop_tlb(page);
         }
     }

@@ -51,7 +51,8 @@ impl Core {
         }
     }
 
-    /// #DB in place of the instruction at EIP, if the guest has a breakpoint there that RF does not hide. Whether it came.
+    /// #DB in place of the instruction at EIP, if the guest has a breakpoint there that RF does not hide. Returns
+    /// whether it was raised.
     pub(crate) fn execute_breakpoint(&mut self) -> bool {
         let due = self.cpu.note_execute_breakpoint();
         if due {
@@ -68,7 +69,7 @@ impl Core {
         self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
     }
 
-    /// A debug register may have been written: has the watches follow.
+    /// Updates the watches after a possible write to a debug register.
     pub(crate) fn follow_debug_registers(&mut self) {
         let now = self.cpu.enabled_breakpoints();
         self.watch_for_guest(now);

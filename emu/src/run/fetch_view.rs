@@ -5,7 +5,7 @@ use crate::isa::decode::{LONGEST, decode};
 use iced_x86::Instruction;
 
 impl Core {
-    /// As [`Core::peek_prefix`], but what fetches see.
+    /// As [`Core::peek_prefix`], but of the fetch view.
     pub fn peek_code(&self, va: u64, to: &mut [u8]) -> usize {
         self.cpu.prefix(va, to, |ram, paddr, part| {
             let read = ram.read_code(paddr, part);

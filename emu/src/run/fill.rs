@@ -1,9 +1,9 @@
 //! The fill hook: from a linear page to an entry of the engine's TLB.
 //!
-//! The engine asks for one page and one kind of access. We answer from the architectural TLB or the guest's
-//! tables, and hand out *writable or executable, never both*, so that stores to data are fast, stores to
-//! code are noticed, and aliases of a page cannot run stale code. A refused fill ends the run with the state
-//! of before the instruction; the run loop then delivers the fault.
+//! The engine asks for one page and one kind of access. The hook answers from the architectural TLB or the guest's
+//! tables, and grants *writable or executable, never both*, so that stores to data are fast, stores to code are
+//! noticed, and aliases of a page cannot run stale code. A refused fill ends the run with the state before the
+//! instruction; the run loop then delivers the fault.
 
 use super::{Core, Refusal};
 use crate::blocks::CellRef;
@@ -22,7 +22,7 @@ const X: u32 = 4;
 impl Core {
     /// Answers a fill: physical page and permissions, or `None` to refuse.
     pub(crate) fn fill(&mut self, page: u64, access: Access) -> Option<(u64, u32)> {
-        // What is there is ours. The guest has nothing at these addresses, which are not canonical.
+        // The slots lie there. The addresses are not canonical, so the guest has nothing there.
         if in_slots(page) && access != Access::Write && self.views.active.is_some() {
             return Some((SLOT_PADDR + (page - SLOT_VA), R | X));
         }
@@ -75,9 +75,9 @@ impl Core {
         }
     }
 
-    /// A fetch becomes architectural only when its instruction is reached: the page of the instruction
-    /// pointer stays tentative until the block hook runs, and the second page of a block is refused unless
-    /// the guest has executed from it since its last flush.
+    /// A fetch takes effect architecturally only when its instruction is reached: the page of the instruction pointer
+    /// stays tentative until the block hook runs, and the second page of a block is refused unless the guest has
+    /// executed from it since its last flush.
     fn resolve_fetch(&mut self, page: u64, user: bool) -> Result<Translation, Refusal> {
         let paging = self.cpu.paging();
         let own = self.cpu.linear_ip() & !(PAGE - 1) == page;
@@ -117,7 +117,7 @@ impl Core {
             self.tentative = None;
             let (paging, user) = (self.cpu.paging(), self.cpu.env.cpl() == 3);
             let fits = |t: &Translation| mmu::denied(t, &paging, Access::Fetch, user).is_none();
-            // It is cached already when only its announcement was awaited.
+            // It is cached already if only the announcement was pending.
             if !self.cpu.tlb.lookup(page).is_some_and(fits) {
                 self.commit_page(page);
             }
@@ -149,7 +149,7 @@ impl Core {
     }
 
     /// The instruction at linear `pc` is about to run: tells the interposer of its page, if it is user code that the
-    /// interposer has not been told of. The fault that the guest is to see first.
+    /// interposer has not been told of. Returns the fault to deliver to the guest first.
     pub(crate) fn announce_user_code(&mut self, pc: u64) -> Option<Fault> {
         let page = pc & !(PAGE - 1);
         if !self.is_unannounced(page) {
@@ -159,7 +159,7 @@ impl Core {
         self.with_interposer(|i, core| i.user_code(core, page, paddr))?
     }
 
-    /// Lets the interposer be told anew of all user code that runs from now on ([`TrapInterposer::user_code`]).
+    /// Has all user code that runs from now on announced to the interposer again ([`TrapInterposer::user_code`]).
     ///
     /// [`TrapInterposer::user_code`]: crate::TrapInterposer::user_code
     pub fn announce_user_code_again(&mut self) {
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Whether a supervisor access at CPL 3 is an implicit one: a descriptor table or the TSS, read by an instruction
-    /// that loads a segment (SDM volume 3, 4.6.1). What its operands are in, it may access as a user only.
+    /// that loads a segment (SDM volume 3, 4.6.1). Its operands are accessed with user rights only.
     fn implicit_supervisor(&self, page: u64) -> bool {
         let tables = [self.cpu.env.gdt(), self.cpu.env.ldt(), self.cpu.env.tr()];
         let inside = tables.iter().filter(|t| t.limit > 0).any(|t| {
@@ -210,7 +210,7 @@ impl Core {
             if self.cpu.platform.has_mmio(t.paddr) {
                 return self.grant_device(page, t, access);
             }
-            // As with memory, the first write is to walk, and to set the dirty bit.
+            // As with memory, the first write must walk the tables and set the dirty bit.
             return Some((VOID_PADDR, R | if t.writable && t.dirty { W } else { 0 }));
         }
         let index = (t.paddr / PAGE) as u32;
@@ -232,9 +232,9 @@ impl Core {
         Some(granted)
     }
 
-    /// A read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a
-    /// fetch through this entry shows the guest nothing new, and literal pools do not thrash. Where it is written to
-    /// through another entry already, it may be through this one.
+    /// Grants a read. Where the page holds code, it may be executed too: the read has set the accessed bit, so a fetch
+    /// through this entry is not visible to the guest, and literal pools do not thrash. Where another entry already
+    /// allows writes, this one may too.
     fn grant_read(&self, page: u64, index: u32, t: &Translation) -> (u64, u32) {
         const DATA: u8 = PageState::WRITABLE | PageState::DIRTY | PageState::UNHASHED;
         const OTHER: u8 = PageState::CODE | PageState::BOTH | PageState::ARMED;
@@ -242,12 +242,12 @@ impl Core {
         let known = !self.is_unannounced(page);
         let both = state.is(PageState::CODE) && !state.is(PageState::ARMED) && t.executable && known;
         let data = state.flags & (DATA | OTHER) == DATA && !self.watches.any_data();
-        // A page that is written to for the first time is to walk, and to set the dirty bit; and CR0.WP can be off.
+        // The first write to a page must walk the tables and set the dirty bit; and CR0.WP can be off.
         let written = data && t.dirty && t.writable;
         (t.paddr, R | if both { X } else { 0 } | if written { W } else { 0 })
     }
 
-    /// Has the machine see the instruction at linear `pc` as a fetch would, where the fetch view is older than RAM.
+    /// Updates the fetch view of the instruction at linear `pc` where it is older than RAM.
     pub(crate) fn refresh_view(&mut self, pc: u64) {
         if self.views.is_empty() {
             return;
@@ -278,7 +278,7 @@ impl Core {
             if page.is(PageState::STALE) {
                 self.resync(index);
             }
-            // Disarming inside resync is possible: look again.
+            // Disarming inside resync is possible: check again.
             if self.cpu.ram.pages[index as usize].is(PageState::ARMED) {
                 return (SHADOW_BASE + paddr, X);
             }
@@ -300,8 +300,9 @@ impl Core {
         }
     }
 
-    /// A store into the page that the storing instruction itself or its block lies on must be seen by the very next fetch:
-    /// it is stepped alone; always when the page is armed, else until the page is given both permissions.
+    /// Handles the first store to a page. A store into the page of the storing instruction or of its block must be
+    /// visible to the next fetch, so it is stepped alone: always when the page is armed, else until the page is given
+    /// both permissions.
     fn before_write(&mut self, index: u32) -> Option<Refusal> {
         let state = self.cpu.ram.pages[index as usize];
         if state.is(PageState::BOTH) || !state.is(PageState::CODE) || self.step.may_store_into_own_page() {
@@ -310,8 +311,8 @@ impl Core {
         self.runs_in(index).then_some(Refusal::OwnPage)
     }
 
-    /// Whether the instruction at EIP, or what follows it in its block, has bytes in physical page `index`. A block goes
-    /// over the end of a page once at most.
+    /// Whether the instruction at EIP, or what follows it in its block, has bytes in physical page `index`. A block
+    /// crosses at most one page boundary.
     fn runs_in(&self, index: u32) -> bool {
         let within = |linear| self.cpu.code_paddr(linear).is_some_and(|p| (p / PAGE) as u32 == index);
         let last = |b: CellRef| b.pc().wrapping_add(u64::from(b.size().max(1)) - 1);
@@ -326,7 +327,7 @@ impl Core {
             let own = self.runs_in(index);
             let flipping = state.flips >= PageState::MAX_FLIPS;
             if !armed && t.executable && (own || flipping) {
-                // Its blocks are analysed anew: see `may_restart`.
+                // Its blocks must be analysed anew: see `may_restart`.
                 self.cpu.drop_page_blocks(index);
                 let state = &mut self.cpu.ram.pages[index as usize];
                 state.flags |= PageState::BOTH;
@@ -344,7 +345,7 @@ impl Core {
             if t.executable {
                 perms |= X;
             } else {
-                // A writable alias without execute rights cannot use the precise path.
+                // Through a writable alias without execute rights the engine's precise path does not apply.
                 self.cpu.drop_page_blocks(index);
                 self.cpu.forget_mappings(index);
                 self.cpu.ram.pages[index as usize].flags &= !PageState::BOTH;

@@ -1,4 +1,4 @@
-//! What the engine calls. Each hook finds the core that is published, and does one thing.
+//! The callbacks that the engine calls. Each finds the published core and does one thing.
 
 use crate::blocks::{BlockCell, CellRef, Hot};
 use crate::engine::DROP_VA;
@@ -22,12 +22,12 @@ pub(crate) unsafe extern "C" fn on_block(uc: *mut uc_engine, address: u64, size:
         hot.last_count = cell.icount().into();
         return;
     }
-    // SAFETY: the arguments of this hook.
+    // SAFETY: the arguments of this hook are passed on.
     unsafe { on_slow_block(uc, address, size, user) };
 }
 
-/// A block that needs more than counting. It takes what the hook takes, so that the hook ends in a jump to it and
-/// needs no frame of its own.
+/// A block that needs more than counting. It takes the hook's arguments, so that the hook ends in a tail call and needs
+/// no stack frame.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, user: *mut c_void) {
@@ -54,7 +54,7 @@ unsafe fn published<'a>(hot: NonNull<Hot>) -> Option<&'a mut Core> {
     unsafe { hot.as_ref().core.map(|core| Core::from_published(core).as_mut()) }
 }
 
-/// Does the work of a hook with the core behind the hook's user data; the answer is `otherwise` if that panics.
+/// Does the work of a hook with the core found through the hook's user data; returns `otherwise` if that panics.
 ///
 /// # Safety
 /// `user` is the hot state given at creation, and the engine is calling.
@@ -64,7 +64,7 @@ unsafe fn with_core<T: Copy>(user: *mut c_void, otherwise: T, hook: impl FnOnce(
     core.map_or(otherwise, |core| core.guarded(otherwise, hook))
 }
 
-/// A block was translated: give its cell what the engine knows, and prepare the next.
+/// A block was translated: fill in its cell, and prepare the next.
 pub(crate) unsafe extern "C" fn on_translated(
     _: *mut uc_engine,
     block: *mut TranslationBlock,
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn on_invalid(_: *mut uc_engine, user: *mut c_void)
     true
 }
 
-/// RDTSC: the time of just this instruction. Always done here, so that the engine never reads the host's clock.
+/// RDTSC: the time of just this instruction. Always handled here, so that the engine never reads the host's clock.
 pub(crate) unsafe extern "C" fn on_rdtsc(_: *mut uc_engine, user: *mut c_void) -> i32 {
     // SAFETY: as above.
     unsafe { with_core(user, (), |core| core.read_clock()) };
@@ -126,7 +126,7 @@ pub(crate) unsafe extern "C" fn on_fill(
     true
 }
 
-/// A read where no memory is.
+/// A read of an address without memory.
 pub(crate) unsafe extern "C" fn on_device_read(
     _: *mut uc_engine,
     offset: u64,
@@ -137,7 +137,7 @@ pub(crate) unsafe extern "C" fn on_device_read(
     unsafe { with_core(user, 0, |core| core.device_page_read(offset, size)) }
 }
 
-/// A write where no memory is.
+/// A write to an address without memory.
 pub(crate) unsafe extern "C" fn on_device_write(
     _: *mut uc_engine,
     offset: u64,
@@ -158,12 +158,13 @@ impl Core {
             return;
         }
         self.cpu.engine.flush_blocks();
-        // SAFETY: the engine has no block left. The core names cells only in what was just looked at.
+        // SAFETY: the engine has no block left. The core names cells only in the fields just checked.
         unsafe { self.blocks.empty() };
         self.cpu.engine.set_next_cell(self.blocks.next().as_user_data());
     }
 
-    /// How many translations are made before all are dropped. The guest does not notice; a small number makes runs slow.
+    /// Sets how many translations are made before all are dropped. The guest cannot observe it; a small number makes
+    /// runs slow.
     pub fn set_most_blocks(&mut self, blocks: usize) {
         self.blocks.set_most(blocks);
     }

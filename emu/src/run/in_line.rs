@@ -1,20 +1,20 @@
 //! Hits in line: where a block begins at a site, no trap is needed.
 //!
-//! The block hook is called before each block, with the whole state in its place. Where a block begins with the instruction
-//! of a patch, the interposer is asked from there, and the instruction runs in its block like any other: no exception,
-//! nothing displaced. The engine translates what fetches see, so for this one translation the fetch view is *open*:
-//! it has the guest's bytes at the site. All other blocks that come upon the site end with the patch.
+//! The block hook is called before each block, with the CPU state complete. Where a block begins at a patch, the hook
+//! asks the interposer, and the instruction runs in its block like any other: there is no exception, and nothing is
+//! displaced. The engine translates the fetch view, so for this one translation the view is *open*: it has the guest's
+//! bytes at the site. All other blocks that reach the site end with the patch.
 //!
-//! If those trap often too, the patch becomes a *jump to itself*, where its second byte is no site and not where blocks
-//! begin: it ends the block without a trap, and leads to the one that begins at the site. It counts nothing, and never runs as
-//! a block of its own. What begins on its second byte is stepped with the guest's bytes; if that is not seldom, the
-//! patch is INT3 again.
+//! If those trap often too, the patch becomes a *jump to itself*, provided that its second byte is neither a site nor
+//! the start of blocks: it ends the block without a trap and leads to the block that begins at the site. It is not
+//! counted, and never runs as its own block. An instruction that begins on its second byte is stepped with the guest's
+//! bytes; if that happens often, the patch becomes INT3 again.
 //!
-//! Both come when a patch has trapped often: a translation costs as much as some hundred traps. What the guest and the
-//! handlers see is the same either way.
+//! Both are done only after a patch has trapped often: a translation costs as much as a few hundred traps. The guest
+//! and the handlers see no difference.
 //!
-//! Invariant: the view is open from before the engine is entered at the site until the first block begins, and not while
-//! anything else is translated.
+//! Invariant: the view is open from before the engine is entered at the site until the first block begins, and closed
+//! while anything else is translated.
 
 use crate::blocks::{BlockCell, CellRef, Lead};
 use crate::cpu::flags::{AC, IOPL, RF, TF, VM};
@@ -23,9 +23,9 @@ use crate::ram::{PAGE, PageState};
 use crate::run::interpose::{Trap, Verdict};
 use crate::run::{Core, Halt};
 
-/// Traps in a block of its own after which a site is hit in line.
+/// Traps of a site in its own block after which it is hit in line.
 pub(crate) const OFTEN: u16 = 32;
-/// The flags that the engine translates for, beside the hidden ones: TF, IOPL, RF, VM, AC.
+/// The flags that a translation depends on, besides the hidden ones: TF, IOPL, RF, VM, AC.
 const TRANSLATED_FOR: u64 = TF | IOPL | RF | VM | AC;
 
 /// A site whose block is being translated from the guest's bytes.
@@ -38,18 +38,18 @@ pub(crate) struct Opening {
 }
 
 impl Core {
-    /// After how many traps of a site it is hit in line, where a block begins there; 0 is never. The guest does not notice.
+    /// Sets after how many traps a site where a block begins is hit in line; 0 is never. The guest cannot observe it.
     pub fn set_in_line_after(&mut self, traps: u16) {
         self.in_line_after = traps;
     }
 
-    /// Hits so far that have needed no trap. How many it is depends on how often the host stops the machine.
+    /// Hits so far without a trap. The number depends on how often the host stops the machine.
     pub fn hits_in_line(&self) -> u64 {
         self.hits_in_line
     }
 
-    /// The patch at EIP has trapped. Whether it has done so often in a block of its own: then nothing has happened yet, and
-    /// it is opened before the block runs again.
+    /// Called when the patch at EIP has trapped; returns whether it has done so often in its own block. If so, nothing
+    /// has happened yet, and the view is opened before the block runs again.
     #[inline(always)]
     pub(crate) fn traps_too_often(&mut self, linear: u64) -> bool {
         let Some(cell) = self.cpu.hot.last else { return false };
@@ -67,7 +67,7 @@ impl Core {
         if own {
             self.to_open = Some(linear);
         } else if self.views.jumps_at(paddr) || self.views.may_jump(paddr) && self.leaves_room(linear) {
-            // The block, which has trapped so often, ends with a jump when it is translated anew.
+            // The block ends with a jump when it is translated anew.
             let begin = self.last().map_or(linear, |b| b.pc());
             self.views.set_jumps(&mut self.cpu, paddr, true);
             self.drop_block(begin, paddr);
@@ -75,15 +75,16 @@ impl Core {
         own
     }
 
-    /// Drops the translation of the block at linear `begin`, which holds the byte of the fetch view at `paddr`. Others that
-    /// hold it are only dropped where the engine cannot name this one.
+    /// Drops the translation of the block at linear `begin`, which holds the byte of the fetch view at `paddr`. Other
+    /// blocks that hold it are dropped only if the engine cannot find this one.
     fn drop_block(&mut self, begin: u64, paddr: u64) {
         if !self.cpu.engine.drop_block(begin) {
             self.cpu.drop_view_blocks(paddr);
         }
     }
 
-    /// Whether the instruction at linear `at`, or the one behind it if that is short, may have the second byte of a jump.
+    /// Whether the second byte of a jump at linear `at` fits: into the instruction there or, if that has one byte, into
+    /// the next one.
     fn leaves_room(&self, at: u64) -> bool {
         let plain = |at| self.cpu.decode_original(at).is_some_and(|i| decode::kind(&i) == Kind::Plain);
         self.cpu.decode_original(at).is_some_and(|i| i.len() > 1 || plain(at.wrapping_add(1)))
@@ -93,7 +94,7 @@ impl Core {
         self.cpu.env.eflags_raw() & TF != 0
     }
 
-    /// The block that comes begins with a patch's jump to itself.
+    /// Handles a next block that begins with a patch's jump to itself.
     pub(crate) fn open_next(&mut self) {
         let linear = self.cpu.linear_ip();
         if self.to_open == Some(linear) {
@@ -105,7 +106,7 @@ impl Core {
         self.to_open = Some(linear);
     }
 
-    /// The patch at EIP is hit as by a trap, although none has come.
+    /// Treats the patch at EIP as hit, as if it had trapped.
     pub(crate) fn hit_here(&mut self) {
         let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
         let Some(patch) = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p)) else { return };
@@ -126,7 +127,7 @@ impl Core {
             && self.cpu.code_paddr(at - 1).is_some_and(|p| self.views.jumps_at(p))
     }
 
-    /// What begins at EIP is stepped with the guest's own bytes.
+    /// Notes that the instruction at EIP was clobbered and is stepped with the guest's own bytes.
     pub(crate) fn note_clobbered(&mut self) {
         let linear = self.cpu.linear_ip();
         if self.is_clobbered(linear)
@@ -176,12 +177,12 @@ impl Core {
         }
     }
 
-    /// Closes the view: the block of `cell` begins, or none. Whether it may: any other block than that of
-    /// the site may have been translated from what it should not see.
+    /// Closes the view as the block of `cell`, if any, begins. Returns whether the block may run: any block but the
+    /// site's may have been translated from bytes that it must not see.
     pub(crate) fn close(&mut self, cell: Option<CellRef>) -> bool {
         let Some(opening) = self.opening.take() else { return true };
         let Some(patch) = self.views.hide_original(&mut self.cpu, opening.paddr) else {
-            // The guest has an INT3 there itself.
+            // The guest itself has an INT3 there.
             self.views.keep_trapping(&mut self.cpu, opening.paddr);
             return true;
         };
@@ -202,7 +203,7 @@ impl Core {
         }
     }
 
-    /// The block that begins with the site at EIP cannot run in one go: it is no use to hit the site in line.
+    /// The block that begins at the site at EIP cannot run in one go, so hitting the site in line is pointless.
     pub(crate) fn refuse_in_line(&mut self) {
         if let Some(paddr) = self.cpu.code_paddr(self.cpu.linear_ip()) {
             self.views.keep_trapping(&mut self.cpu, paddr);
@@ -210,8 +211,8 @@ impl Core {
         }
     }
 
-    /// The site of block `cell` is reached, and nothing else is due. False, and nothing done, if something is: the limit
-    /// is 0 then, or the block would pass it.
+    /// Handles a hit of the site of block `cell` if nothing else is due. Otherwise (the limit is 0, or the block would
+    /// pass it) it does nothing and returns false.
     #[inline(always)]
     pub(crate) fn arrive_freely(&mut self, cell: CellRef) -> bool {
         let count = cell.icount();
@@ -224,8 +225,8 @@ impl Core {
         true
     }
 
-    /// The site of block `cell` is reached: asks the interposer. Whether the block runs; else the engine stops before it,
-    /// and the hit ends as that of a trap does.
+    /// Asks the interposer about the hit of the site of block `cell`. Returns whether the block runs; otherwise the
+    /// engine stops before it, and the hit ends like that of a trap.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, cell: CellRef) -> bool {
         let (linear, patch) = (cell.pc(), cell.head());
@@ -244,19 +245,19 @@ impl Core {
         false
     }
 
-    /// The hit in line is not like most: its instruction is seen to outside of the block.
+    /// Takes the slow path of an in-line hit: its instruction is executed outside of the block.
     #[cold]
     fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
         self.cpu.hot.last = None;
-        // The engine stops here, and the run may end: in a slot it would end inside of the instruction.
+        // The engine stops here, and the run may end: in a slot it would end inside the instruction.
         let verdict = if matches!(verdict, Verdict::Slot(_)) { Verdict::Step } else { verdict };
         self.conclude(verdict, trap, before.shadow(), before.tf());
-        // EIP is what it has become.
+        // EIP has its new value already, so the engine must not recompute it.
         self.cpu.engine.sync_pc(false);
         self.cpu.engine.stop_before_block();
     }
 
-    /// What the engine has translated the block at EIP for.
+    /// The state for which the engine translates the block at EIP.
     #[inline(always)]
     fn translated_for(&self) -> TranslatedFor {
         let flags = self.cpu.env.eflags_raw() & TRANSLATED_FOR;
@@ -273,7 +274,7 @@ impl Core {
         self.last().is_some_and(|b| b.is(BlockCell::SITE) && b.pc() == ip)
     }
 
-    /// The instruction of an in-line site was refused an access: it runs again, alone, for a hit that has been.
+    /// Steps the instruction of an in-line site after a refused access: it runs again, alone, without another hit.
     pub(crate) fn step_in_line_site(&mut self) {
         self.rewind(self.cpu.linear_ip());
         self.settle();
@@ -281,7 +282,7 @@ impl Core {
     }
 }
 
-/// What a block's translation depends on.
+/// The state that a block's translation depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TranslatedFor {
     ip: u64,

@@ -1,13 +1,14 @@
 //! Accesses to memory-mapped devices, at the exact count of their instruction.
 //!
-//! The engine never keeps a TLB entry of a device's page. A fill for one is refused, and the instruction then accesses
-//! the device alone: MOV to and from memory is executed here, as port instructions are; anything else is stepped by the
-//! engine, with that page open to it and what it does handed to the device. Either way the device sees the virtual time
-//! of before the instruction. What the CPU reads by itself (page tables, descriptors, frames), what a probe handler reads,
-//! and the operands of instructions that the machine emulates see no device: all ones, or a fault of the handler's.
+//! The engine never keeps a TLB entry of a device's page. A fill for one is refused, and the instruction is then
+//! executed alone: MOV to and from memory is executed here, as port instructions are; anything else is stepped by the
+//! engine with access to that page, and its accesses are handed to the device. Either way the device sees the virtual
+//! time before the instruction. The CPU's own accesses (page tables, descriptors, frames), those of a probe handler,
+//! and the operands of instructions that the machine emulates do not reach devices: they read all ones, or fault in the
+//! handler.
 //!
-//! Invariant: no read of a device changes its state but by an error bit that a second read sets again, so that an
-//! instruction that is begun anew reads the same.
+//! Invariant: a read of a device changes its state by at most an error bit that a second read sets again, so that a
+//! restarted instruction reads the same.
 
 use crate::cpu::fault::Fault;
 use crate::cpu::flags::TF;
@@ -35,7 +36,7 @@ impl Core {
     pub(crate) fn access_device(&mut self, page: u64) {
         let in_slot = self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip()));
         if in_slot {
-            // Its trap, or the iteration before, has counted it: the device sees the time of before it all the same.
+            // Its trap, or the iteration before, has counted it: the device still sees the time before it.
             self.cpu.hot.last = None;
             return self.step_device(self.cpu.hot.clock.now() - 1);
         }
@@ -80,7 +81,7 @@ impl Core {
         true
     }
 
-    /// Lets the engine run the instruction at EIP with devices open to it, which see the time `now`.
+    /// Lets the engine run the instruction at EIP with access to devices, which see the time `now`.
     fn step_device(&mut self, now: u64) {
         let permit = self.permitting(Permit::Devices(DeviceAccess::new(now)), |core| core.step(1));
         if let Some(Permit::Devices(access)) = permit {
@@ -96,7 +97,7 @@ impl Core {
         Some((page | (offset & (PAGE - 1)), now))
     }
 
-    /// A read by the engine at an offset from [`VOID_PADDR`]: all ones where no device is.
+    /// A read by the engine at an offset from [`VOID_PADDR`]: all ones without a device there.
     pub(crate) fn device_page_read(&mut self, offset: u64, size: u32) -> u64 {
         let size = size.clamp(1, 8);
         let ones = u64::MAX >> (64 - 8 * size);
@@ -109,7 +110,7 @@ impl Core {
         }
     }
 
-    /// A write by the engine at an offset from [`VOID_PADDR`]: dropped where no device is.
+    /// A write by the engine at an offset from [`VOID_PADDR`]: dropped without a device there.
     pub(crate) fn device_page_write(&mut self, offset: u64, size: u32, value: u64) {
         match self.opened(offset) {
             Some((paddr, now)) if (1..=4).contains(&size) => {
@@ -119,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Lets the devices do what they have to do with memory at `now`.
+    /// Does the devices' memory transfers that are due at `now`.
     #[cold]
     pub(crate) fn device_dma(&mut self, now: u64) {
         self.cpu.platform.dma(&mut self.cpu.ram, now);

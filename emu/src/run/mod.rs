@@ -1,9 +1,10 @@
 //! The machine's state as hooks, interposers and the run loop see it.
 //!
-//! Hooks reach `Core` through a raw pointer while the engine runs; `publish` says who may hold what meanwhile.
+//! Hooks reach `Core` through a raw pointer while the engine runs; `publish` has the rules for references meanwhile.
 //!
-//! Here is what needs all parts of a machine: `hooks` (what the engine calls), `turns` (the run loop), `trap`, `in_line`, `stub` and
-//! `watch` (what the interposer is asked), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
+//! This module holds what needs all parts of a machine: `hooks` (called by the engine), `turns` (the run loop), `trap`,
+//! `in_line`, `stub` and `watch` (which call the interposer), `fill` (linear pages to entries of the engine's TLB),
+//! `mmio` (accesses to devices).
 
 mod analysis;
 mod api;
@@ -58,11 +59,11 @@ pub(crate) enum Halt {
     Unsupported,
     /// A displaced instruction must be stepped in place.
     StepSite,
-    /// The block that comes is to be translated for hits in line.
+    /// The next block is to be translated for hits in line.
     Open,
-    /// The instruction that comes is a patch's jump to itself.
+    /// The next instruction is a patch's jump to itself.
     Hit,
-    /// The block that comes was translated for hits in line, which it cannot have.
+    /// The next block was translated for hits in line, but must run in parts.
     NotInLine,
     /// The run is over (see `Core::verdict`).
     Finished,
@@ -79,7 +80,7 @@ pub(crate) enum Refusal {
     NonCanonical,
     /// The second page of a block is not known to be reached.
     SecondPage,
-    /// A store into the page of the very instruction, which is armed.
+    /// A store into the armed page of the storing instruction itself.
     OwnPage,
     /// An access to a page with a watched byte.
     Watched,
@@ -93,8 +94,8 @@ pub(crate) enum Refusal {
 
 /// The CPU, its memory and its devices.
 ///
-/// It has no size: a holder of `&mut Core` can use it, but cannot replace it. Two cores that have
-/// changed places would leave the engine running in a machine that may be dropped.
+/// It is unsized: a holder of `&mut Core` can use it, but cannot replace it. Swapping two cores would leave the engine
+/// running in a machine that may be dropped.
 ///
 /// ```compile_fail,E0277
 /// fn exchange(a: &mut trapline_emu::Core, b: &mut trapline_emu::Core) {
@@ -135,24 +136,24 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Exceptions and interrupts that were delivered since the last instruction retired, with the instruction count there.
     pub(crate) delivered: (u64, u32),
     pub(crate) verdict: Option<Stop>,
-    /// What ends the next run: it came up while the machine settled after the last one.
+    /// The stop that ends the next run: it arose while the machine settled after the last one.
     pub(crate) postponed: Option<Stop>,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
-    /// Which machine this is, for its snapshots.
+    /// The machine's identity, for its snapshots.
     pub(crate) identity: Arc<MachineIdentity>,
-    /// The pages of the snapshot that was last taken or gone back to; at first all zeros, as RAM was then.
+    /// The pages of the snapshot that was last taken or restored; at first all zeros, as in fresh RAM.
     pub(crate) saved_pages: PageTable,
     /// The console of that snapshot.
     pub(crate) saved_console: SavedConsole,
-    /// The hashes of RAM's pages, once they were asked for.
+    /// The hashes of RAM's pages, from the first request on.
     pub(crate) page_hashes: PageHashes,
     /// Physical addresses of the instructions that have run, when they are collected.
     pub(crate) coverage: Option<BTreeSet<u64>>,
     pub(crate) watches: watch::Watches,
     /// Whether 32-bit code may call stubs.
     pub(crate) narrow_stubs: bool,
-    /// Takes the size away.
+    /// Makes the core unsized.
     pub(crate) _unsized: Unsized,
 }
 
@@ -226,9 +227,9 @@ impl Core {
         self.ignore_cs_base(exit)
     }
 
-    /// 64-bit code has no base of CS (SDM volume 3, 3.4.4), but the engine loads it from the descriptor, and adds it. It goes
-    /// when the engine comes back, which is before the first block: that one would be at another place. What the fetch there
-    /// was refused for does not count either.
+    /// 64-bit code ignores the base of CS (SDM volume 3, 3.4.4), but the engine loads it from the descriptor and adds
+    /// it. The base is cleared when the engine returns, before the first block runs, which would be at the wrong
+    /// address. A refusal of the fetch at that address is ignored too.
     pub(crate) fn ignore_cs_base(&mut self, exit: Exit) -> Exit {
         if !self.cpu.has_cs_base() {
             return exit;

@@ -1,4 +1,4 @@
-//! Instructions that the machine executes itself, and what follows from them.
+//! Instructions that the machine executes itself, and their consequences.
 
 use super::Core;
 use super::step::Permit;
@@ -37,8 +37,8 @@ impl Core {
         }
     }
 
-    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it. SYSCALL, the one of them that
-    /// may clear TF, is not trapped then.
+    /// Ends an instruction that the machine has executed itself; `tf` is what TF was before it. SYSCALL, the only one
+    /// that may clear TF, does not trap then.
     pub(crate) fn end_own(&mut self, i: &Instruction, outcome: Result<Done, Fault>, tf: bool) {
         self.stop_at_text();
         match outcome {
@@ -73,14 +73,14 @@ impl Core {
         }
     }
 
-    /// The engine may have lost the flags of before the instruction that it did not finish.
+    /// Restores the flags from before an instruction that the engine did not finish and may have lost.
     pub(crate) fn put_flags_back(&self) {
         if let Some(flags) = self.step.lost_flags() {
             self.cpu.env.set_eflags(flags);
         }
     }
 
-    /// RDTSC in the middle of a block, of which all has been counted already.
+    /// RDTSC in the middle of a block whose instructions have all been counted already.
     pub(crate) fn read_clock(&self) {
         self.cpu.engine.sync_pc(true);
         let ahead = self.cpu.hot.clock.icount - self.icount_inside();
@@ -99,7 +99,8 @@ impl Core {
         self.end_own(i, outcome, tf);
     }
 
-    /// Raises #UD for what is at EIP when it is no instruction, which the engine may take it for; whether it is none.
+    /// Raises #UD if the bytes at EIP are not an instruction although the engine may take them for one; returns whether
+    /// it did.
     pub(crate) fn refuse_undefined(&mut self) -> bool {
         let (linear, mut bytes) = (self.cpu.linear_ip(), [0u8; LONGEST]);
         let n = self.cpu.peek_prefix(linear, &mut bytes);

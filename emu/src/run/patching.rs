@@ -6,7 +6,7 @@ use crate::ram::{PAGE, PageState};
 use crate::views::{PatchError, Slot};
 
 impl Core {
-    /// Patches the fetch view at `paddr`. Traps that come out of it carry `id`.
+    /// Patches the fetch view at `paddr`. Its traps carry `id`.
     ///
     /// # Errors
     /// See [`PatchError`].
@@ -19,7 +19,7 @@ impl Core {
         self.views.disarm(&mut self.cpu, paddr)
     }
 
-    /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
+    /// Puts a displaced instruction into a free slot, followed by a jump to the instruction after its site.
     ///
     /// `site` is the EIP of the site in the current code segment: the slot serves that EIP and that segment base. The
     /// copy must not depend on its own address; it does what the `site_len` bytes at the site do.
@@ -35,14 +35,15 @@ impl Core {
         self.views.free_slot(slot);
     }
 
-    /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
-    /// any byte lies outside RAM.
+    /// Reads the fetch view at physical addresses: RAM with the patches over it. False, and nothing copied, when any
+    /// byte lies outside RAM.
     pub fn read_code(&self, paddr: u64, to: &mut [u8]) -> bool {
         self.views.read_code(&self.cpu.ram, paddr, to)
     }
 
-    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages taken away. The
-    /// engine's jump cache knows blocks by linear address alone, so these are kept apart from those of the patched view.
+    /// Lets the engine step the instruction at EIP, `length` bytes long, with the patches of its pages lifted. The
+    /// engine's jump cache finds blocks by linear address alone, so these blocks are kept apart from those of the
+    /// patched view.
     pub(crate) fn step_unpatched(&mut self, length: usize) {
         let at = self.cpu.linear_ip();
         let last = at.wrapping_add(length as u64 - 1);
@@ -50,7 +51,7 @@ impl Core {
         if pages[0] == pages[1] {
             pages[1] = None;
         }
-        // A step may lead to another, whose patches go back first.
+        // A step may cause another, whose patches go back first.
         let already = self.views.lifted();
         pages.into_iter().flatten().for_each(|page| self.views.lift_patches(&mut self.cpu, page));
         if self.views.lifted() > 0 {
@@ -73,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Tells the interposer of a page that code is about to be fetched from.
+    /// Announces a page to the interposer before code is fetched from it.
     pub(crate) fn announce_code_page(&mut self, paddr: u64) {
         self.with_interposer(|i, core| i.code_page(core, paddr));
     }

@@ -1,29 +1,28 @@
-//! Who may hold what while the engine runs.
+//! Which references may exist while the engine runs.
 //!
-//! Translated code calls hooks, and hooks change the core, which is what runs the engine. These rules keep two exclusive
-//! references to one thing from being alive at a time, whatever hooks and interposers do.
+//! Translated code calls hooks, and hooks change the core, which runs the engine. These rules ensure that no two
+//! exclusive references to one value are alive at a time, whatever hooks and interposers do.
 //!
-//! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run code.
-//!   The exclusive reference of the caller becomes a raw pointer in
-//!   [`Hot`](crate::blocks::Hot), and is not used before the engine returns. A hook makes the exclusive reference anew from
-//!   that pointer, and gives it up when it returns. A hook may publish the core again; what was published before is put
-//!   back afterwards, so that no pointer is left behind that was made from a reference that has ended. While nothing is
-//!   published, hooks do nothing. To drop blocks the engine asks the fill hook where the page lies; that is answered from
-//!   the hot state, without the core.
-//! - **The hot state** has a place of its own. The block hook touches it, and nothing else of the core, on its hot path. References
-//!   to it are as short as one statement, and never alive during a call into the engine.
+//! - **The core** is *published* ([`Core::publish_core`]) for every call into the engine that may call a hook: to run
+//!   code. The exclusive reference of the caller becomes a raw pointer in [`Hot`](crate::blocks::Hot), and is not used
+//!   before the engine returns. A hook makes the exclusive reference anew from that pointer, and drops it when it
+//!   returns. A hook may publish the core again; the previous pointer is restored afterwards, so that no pointer
+//!   outlives the reference it was made from. While nothing is published, hooks do nothing. When it drops blocks, the
+//!   engine asks the fill hook for the page's physical address; the hook answers from the hot state, without the core.
+//! - **The hot state** is a separate allocation. On its hot path the block hook touches nothing else of the core.
+//!   References to it are as short as one statement, and never alive during a call into the engine.
 //! - **Cells** are named by engine, hooks and core at once, so only shared references to them exist, and their fields are
 //!   [`Cell`](std::cell::Cell)s.
 //! - **The engine's own memory** is only reached through raw pointers, in `engine/`.
 //! - **Guest RAM** is written by translated code through raw pointers. Rust borrows it through the core, so no such borrow is
 //!   alive while the engine runs.
-//! - **The interposer** is taken out of the core while it is called ([`Core::with_interposer`]): what it does with the core it is
-//!   given cannot call it a second time. It cannot exchange that core for another machine's either: [`Core`] has no size.
+//! - **The interposer** is taken out of the core while it is called ([`Core::with_interposer`]): so its use of the core
+//!   cannot call it recursively. It cannot swap that core for another machine's either: [`Core`] is unsized.
 //!
-//! An abort of the engine is caught (`engine/rescue.rs`), one in a hook is not.
+//! An abort of the engine is caught (`engine/rescue.rs`); an abort in a hook is not.
 //!
-//! A hook never lets a panic through, since what called it is C and translated code. It stops the engine, and the machine
-//! has *failed*: the panic goes on where the engine was called from, and ends the run.
+//! A hook never lets a panic unwind, since its callers are C and translated code. It stops the engine, and the machine
+//! has *failed*: the panic resumes in the caller of the engine and ends the run.
 
 use crate::engine::{Handle, Outside};
 use crate::panics;
@@ -32,17 +31,17 @@ use crate::run::{Core, Halt};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::ptr::NonNull;
 
-/// An interposer that was lent to the core for a run.
+/// An interposer lent to the core for a run.
 pub(crate) struct Lent(NonNull<dyn TrapInterposer>);
 
-// SAFETY: it is there during `Core::run` only, which holds the exclusive borrow that it was made of, on one thread.
+// SAFETY: it exists during `Core::run` only, which holds the exclusive borrow that it was made from, on one thread.
 unsafe impl Send for Lent {}
 
 impl Lent {
     /// Lends an interposer.
     ///
     /// # Safety
-    /// The result is used and dropped while the borrow that is given is alive.
+    /// The result is used and dropped while the given borrow is alive.
     pub unsafe fn new<'a>(interposer: &'a mut (dyn TrapInterposer + 'a)) -> Self {
         let short: NonNull<dyn TrapInterposer + 'a> = NonNull::from(interposer);
         // SAFETY: only the lifetime is extended, by the contract above.
@@ -55,7 +54,7 @@ impl Lent {
 }
 
 impl Core {
-    /// The core behind what [`Core::publish_core`] has noted.
+    /// The core that [`Core::publish_core`] has published.
     pub(super) fn from_published(core: NonNull<()>) -> NonNull<Core> {
         core.cast::<Core<[(); 0]>>()
     }
@@ -69,7 +68,7 @@ impl Core {
         // SAFETY: the hot state lives as long as the core, and no reference to it is alive here.
         let before = unsafe { (*hot.as_ptr()).core.replace(core) };
         let result = call(handle);
-        // SAFETY: as above; the hooks have given up the references that they have made from `core`.
+        // SAFETY: as above; the hooks have dropped the references that they made from `core`.
         unsafe { (*hot.as_ptr()).core = before };
         if self.failure.is_some() {
             // A hook has panicked meanwhile.
@@ -85,7 +84,8 @@ impl Core {
         call: impl FnOnce(&mut dyn TrapInterposer, &mut Core) -> T,
     ) -> Option<T> {
         let mut lent = self.interposer.take()?;
-        // SAFETY: `run` holds the exclusive borrow that this was made of, and nobody else can reach it: it was taken out.
+        // SAFETY: `run` holds the exclusive borrow that this was made from, and nothing else can reach it: it was taken
+        // out of the core.
         let answer = call(unsafe { lent.0.as_mut() }, self);
         self.interposer = Some(lent);
         Some(answer)

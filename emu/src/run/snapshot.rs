@@ -1,8 +1,8 @@
-//! Taking snapshots of the machine, and going back to them.
+//! Taking and restoring snapshots of the machine.
 //!
-//! The machine remembers the pages of the snapshot that it last took or went back to, and which pages were written
-//! since. So taking one costs what was written, and restoring one what differs. Probes are not part of it: what is
-//! armed stays armed.
+//! The machine remembers the pages of the snapshot that it last took or restored, and which pages were written since.
+//! So taking a snapshot costs the pages written, and restoring one the pages that differ. Probes are not part of a
+//! snapshot: armed patches stay armed.
 
 use crate::digest::{StagedDigest, StateHasher};
 use crate::ram::{PAGE, PageState};
@@ -82,10 +82,10 @@ impl Core {
         self.cpu.engine.protect_writes();
     }
 
-    /// Goes back, or forward, to a saved state.
+    /// Restores a saved state, earlier or later than the current one.
     ///
     /// # Errors
-    /// When the snapshot is of another machine.
+    /// When the snapshot belongs to another machine.
     pub(crate) fn restore(&mut self, s: &Snapshot) -> Result<(), SnapshotMismatch> {
         s.identity().check(&self.identity)?;
         if !s.state().platform.has_devices_of(&self.cpu.platform) {
@@ -132,7 +132,8 @@ impl Core {
         self.follow_debug_registers();
     }
 
-    /// Makes RAM what `to` holds: the pages that were written since the last snapshot, and those that differ from it.
+    /// Restores RAM to `to`: copies the pages written since the last snapshot, and those in which the two snapshots
+    /// differ.
     fn restore_pages(&mut self, to: &PageTable) {
         let mut written = std::mem::take(&mut self.cpu.ram.dirty);
         for page in written.drain(..) {
@@ -146,8 +147,8 @@ impl Core {
         self.saved_pages = to.clone();
     }
 
-    /// Makes those pages `CODE` from which code had been fetched, so that the interposer is told of the others
-    /// ([`crate::TrapInterposer::code_page`]) when it would have been.
+    /// Marks the pages `CODE` from which code had been fetched, so that all others are announced to the interposer
+    /// ([`crate::TrapInterposer::code_page`]) as in the original run.
     fn restore_code(&mut self, code: &Arc<Vec<u64>>) {
         for page in self.cpu.ram.other_code(code) {
             let state = self.cpu.ram.pages[page as usize];

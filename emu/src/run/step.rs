@@ -1,4 +1,4 @@
-//! What the machine is doing: it runs freely, or it steps an instruction that may do what others may not.
+//! The machine's mode: it runs freely, or it steps an instruction that has special permits.
 //!
 //! Steps nest: an instruction whose patches are lifted may have a watched access, and that access may be a store into its own
 //! page. So the permits are a stack, and each is given and taken back by [`Core::permitting`] alone.
@@ -7,12 +7,12 @@
 
 use super::Core;
 
-/// How far the engine has come with what it was told to run.
+/// The state of the engine's current task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// It runs until something needs the machine.
     Free,
-    /// It is to run exactly one block of at most so many instructions.
+    /// It is to run exactly one block of at most this many instructions.
     Capped(u32),
     /// That block has begun.
     Begun,
@@ -68,7 +68,7 @@ impl DeviceAccess {
         Some(at)
     }
 
-    /// The physical page that was granted as number `at`, and the time.
+    /// The physical page granted as number `at`, and the time.
     pub fn granted(&self, at: u64) -> Option<(u64, u64)> {
         Some((*self.pages.get(at as usize)?, self.now))
     }

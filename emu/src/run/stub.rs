@@ -1,10 +1,11 @@
 //! Stubs: addresses that the guest can call and at which the interposer answers.
 //!
-//! A stub stands for a function of one instruction, a near `ret`, of which no byte exists: the fetch there is refused,
-//! the interposer looks, and does what the `ret` would, which counts as one instruction. A macro-declared probe is
+//! A stub acts as a function of one instruction, a near `ret`, without any bytes in memory: the fetch there is refused,
+//! the interposer is called and does what the `ret` would, which counts as one instruction. A macro-declared probe is
 //! enabled by writing a stub's address into its pointer. Stubs of 64-bit code lie at a non-canonical address. Those of
-//! 32-bit code lie in the last page of the linear address space, which no code can fall into, and which
-//! kernels keep free (Linux ends its fixed maps below it); once a stub is there, 32-bit code cannot be fetched from it.
+//! 32-bit code lie in the last page of the linear address space, which execution cannot reach by falling through, and
+//! which kernels keep free (Linux ends its fixed maps below it); once a stub is there, 32-bit code cannot be fetched
+//! from it.
 
 use crate::cpu::fault::Fault;
 use crate::cpu::flags::TF;
@@ -19,7 +20,7 @@ const WIDE: u64 = 1 << 58;
 const NARROW: u64 = 0xffff_f000;
 /// Bytes from one stub to the next.
 const STEP: u64 = 16;
-/// How many there are, of either kind.
+/// The number of stubs of either kind.
 const STUBS: u32 = (PAGE / STEP) as u32;
 
 impl Core {
@@ -31,19 +32,19 @@ impl Core {
         }
         if !wide && !self.narrow_stubs {
             self.narrow_stubs = true;
-            // What the engine may fetch from the page until now.
+            // The engine may hold an entry from before the page became one of stubs.
             self.cpu.engine.drop_tlb(NARROW);
         }
         Some(if wide { WIDE } else { NARROW } + STEP * u64::from(number))
     }
 
-    /// Whether a fetch from `page` in code as it runs now is one from stubs.
+    /// Whether `page` holds stubs for code of the current mode.
     #[inline]
     pub(crate) fn is_stub_page(&self, page: u64) -> bool {
         page == WIDE || (self.narrow_stubs && page == NARROW && !self.cpu.env.code64())
     }
 
-    /// What becomes of a fetch from a page of stubs: only one that execution has arrived at is a call.
+    /// Refuses a fetch from a page of stubs; it is a call only if execution has arrived there.
     pub(crate) fn refuse_stub_fetch(&self, own: bool, single: bool) -> Refusal {
         match (own, single) {
             (true, _) => Refusal::Stub,
@@ -69,7 +70,7 @@ impl Core {
                 }
             }
             Verdict::Raise(fault) => self.raise_fault(fault),
-            // No stub of the interposer's: nothing is there.
+            // The interposer has no such stub, so the address is unmapped.
             _ if self.cpu.env.code64() => self.raise_fault(Fault::gp(0)),
             _ => {
                 let user = if self.cpu.env.cpl() == 3 { error_code::USER } else { 0 };

@@ -1,4 +1,4 @@
-//! Exceptions that the engine raises: traps out of patches, which go to the interposer, and the guest's own.
+//! Exceptions that the engine raises: traps of patches, which go to the interposer, and the guest's own.
 
 use crate::blocks::{BlockCell, CellRef};
 use crate::cpu::debug::BS;
@@ -27,7 +27,7 @@ impl Core {
         self.seldom_exception(vector, software, eip);
     }
 
-    /// All but the breakpoint of a patch.
+    /// Handles all exceptions but the breakpoint of a patch.
     #[cold]
     fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
@@ -46,7 +46,7 @@ impl Core {
         self.guest_exception(vector, software, eip);
     }
 
-    /// An exception that is the guest's own.
+    /// Handles an exception of the guest's own.
     #[cold]
     fn guest_exception(&mut self, vector: u8, software: bool, eip: u64) {
         let env = *self.cpu.env;
@@ -90,7 +90,7 @@ impl Core {
         if short { one } else { self.cpu.wrap_ip(next.wrapping_sub(2)) }
     }
 
-    /// The patch whose INT3 at `ip` just ended the current block. The answer is kept in the block's cell.
+    /// The patch whose INT3 at `ip` just ended the current block. The result is cached in the block's cell.
     #[inline(always)]
     fn trapped_patch(&mut self, ip: u64) -> Option<u32> {
         let linear = self.cpu.env.cs_base().wrapping_add(ip);
@@ -115,8 +115,8 @@ impl Core {
         found
     }
 
-    /// Offers a trap out of a patch to the interposer. The trap instruction stands for the displaced one: it
-    /// was counted, so the count is taken back while the handler looks and given again when it retires.
+    /// Offers a patch's trap to the interposer. The trap instruction was counted in place of the displaced one, so the
+    /// count is reduced by one while the handler runs and restored when the displaced instruction retires.
     #[inline(always)]
     fn offer(&mut self, trap: Trap) {
         self.ask(trap);
@@ -146,7 +146,7 @@ impl Core {
         self.conclude(verdict, &trap, shadow, tf);
     }
 
-    /// Does what the interposer has answered; `shadow` and `tf` are what was before the displaced instruction.
+    /// Carries out the interposer's verdict; `shadow` and `tf` are the state before the displaced instruction.
     #[inline(always)]
     pub(crate) fn conclude(&mut self, verdict: Verdict, trap: &Trap, shadow: bool, tf: bool) {
         match verdict {
@@ -157,7 +157,7 @@ impl Core {
                     self.resumed_specially(shadow, tf, met);
                 }
             }
-            // A run that is to end here ends behind the instruction: in a slot it would end inside of it.
+            // A run that is to end here ends after the instruction: in a slot it would end inside it.
             Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
                 self.cpu.hot.clock.icount += 1;
                 self.views.enter_slot(&mut self.cpu, slot, trap.ip);
@@ -169,8 +169,8 @@ impl Core {
     /// An emulated instruction stood in an interrupt shadow, was single-stepped, or met breakpoints of the guest's.
     #[cold]
     fn resumed_specially(&mut self, shadow: bool, tf: bool, met: u64) {
-        // The shadow that the displaced instruction stood in ends with it; one that it casts itself, as STI
-        // does, begins.
+        // The interrupt shadow over the displaced instruction ends with it; a shadow that it begins itself, as STI
+        // does, is kept.
         if shadow {
             self.cpu.env.set_hflags(self.cpu.env.hflags() & !hflags::INHIBIT_IRQ);
         }
@@ -179,7 +179,7 @@ impl Core {
         }
     }
 
-    /// The verdicts that do not go on at once.
+    /// Handles the verdicts other than `Resumed`.
     #[cold]
     fn not_resumed(&mut self, verdict: Verdict, trap: &Trap) {
         match verdict {

@@ -20,7 +20,7 @@ use crate::mmu::{Access, error_code};
 use crate::panics;
 use crate::ram::PAGE;
 
-/// Virtual time that HLT may skip without a single instruction before the machine calls the guest idle, ns.
+/// Virtual time that HLT may skip without a single instruction before the run ends as idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
 
 /// Why a run ended.
@@ -28,9 +28,9 @@ const MAX_IDLE_NS: u64 = 3_600_000_000_000;
 pub enum Stop {
     /// The instruction limit was reached, or the alarm ([`Core::set_alarm`]).
     Limit,
-    /// HLT with interrupts disabled, or nothing that could ever wake the CPU.
+    /// HLT with interrupts disabled, or with no event that could wake the CPU.
     Halted,
-    /// Text number n of those watched for appeared on the console.
+    /// The watched text number n appeared on the console.
     Text(usize),
     /// The guest asked for a reset.
     Reset(String),
@@ -40,7 +40,7 @@ pub enum Stop {
     TripleFault(Box<CrashReport>),
     /// A mode or structure that the machine does not run.
     Unsupported(String),
-    /// The interposer asked.
+    /// The interposer requested it.
     Requested,
     /// The engine failed for a reason of its own.
     Engine(String),
@@ -83,18 +83,18 @@ impl Core {
         stop
     }
 
-    /// What a machine that has failed answers.
+    /// The stop of a machine that has failed.
     fn failed(&self) -> Option<Stop> {
         self.failure.clone().map(Stop::Panicked)
     }
 
-    /// Lets runs stop with [`Stop::Limit`] as soon as virtual time has come to `at` nanoseconds, also in HLT; until it is set
-    /// anew they stop there at once. The guest does not notice.
+    /// Lets runs stop with [`Stop::Limit`] as soon as virtual time has reached `at` nanoseconds, also in HLT; until it
+    /// is set anew, later runs stop there at once. The guest cannot observe it.
     pub fn set_alarm(&mut self, at: Option<u64>) {
         self.alarm = at;
     }
 
-    /// Where the run is. In a trap and an access that is told of: at the boundary that the state is of.
+    /// The current position in the run. In a trap or a reported access it is the boundary to which the state belongs.
     pub fn moment(&self) -> Moment {
         let clock = &self.cpu.hot.clock;
         let (at, delivered) = self.delivered;
@@ -127,7 +127,7 @@ impl Core {
         self.look_again();
         self.cpu.write_user_registers();
         let now = self.cpu.hot.clock.now();
-        // Every stop comes behind this, whatever asked for it: so one moment has one state.
+        // Every stop comes after this, whatever requested it, so a moment has exactly one state.
         self.cpu.platform.advance(now);
         if self.cpu.platform.dma_due(now) {
             self.device_dma(now);
@@ -227,7 +227,7 @@ impl Core {
         self.cpu.hot.clock.limit = 0;
     }
 
-    /// Deals with the reason for which the engine returned.
+    /// Handles the reason for which the engine returned.
     fn after(&mut self, exit: Exit) {
         self.idle_ns = 0;
         match exit {
@@ -252,8 +252,8 @@ impl Core {
         }
     }
 
-    /// The engine has no code for an instruction of the block at EIP, of which nothing has run: the machine goes on by single
-    /// instructions.
+    /// The engine has no code for an instruction of the block at EIP, of which nothing has run: the machine continues
+    /// by single instructions.
     fn untranslatable(&mut self) {
         // What is due at this boundary comes first.
         let due = self.cpu.hot.clock.icount >= self.cpu.hot.clock.deadline || self.cpu.interruptible();
@@ -265,7 +265,7 @@ impl Core {
         }
     }
 
-    /// The engine has no code for the instruction at EIP alone. It is none of the CPU model's.
+    /// The engine has no code for the instruction at EIP alone. The CPU model does not have it.
     fn untranslatable_alone(&mut self) {
         self.settle();
         let length = self.cpu.decode_original(self.cpu.linear_ip()).map_or(1, |i| i.len());
@@ -311,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Steps `n` instructions; whether just they have run.
+    /// Steps `n` instructions; returns whether exactly those have run.
     fn stepped_exactly(&mut self, n: u16) -> bool {
         let before = self.cpu.hot.clock.icount;
         self.step(n.into());
@@ -329,7 +329,7 @@ impl Core {
         format!("{what} at CS:IP {:#x}:{:#x}", self.cpu.env.seg(Seg::Cs).selector, self.cpu.env.eip())
     }
 
-    /// Executes the instruction at EIP: in Rust if it is sensitive, else one step of the engine.
+    /// Executes the instruction at EIP: in Rust if it is sensitive, else by one step of the engine.
     pub(crate) fn advance_one(&mut self) {
         let pc = self.cpu.linear_ip();
         if let Some(fault) = self.announce_user_code(pc) {
@@ -338,7 +338,7 @@ impl Core {
         if self.watched_code(pc) && !self.step.may_execute(pc) {
             return self.execute_watched();
         }
-        // What comes before it in its block may have rewritten it.
+        // Earlier instructions of its block may have rewritten it.
         self.refresh_view(pc);
         if self.overlapped(pc) || self.is_clobbered(pc) {
             return self.step_original();
@@ -351,7 +351,7 @@ impl Core {
         }
     }
 
-    /// Lets the engine run one block of at most `n` instructions, and what follows from it.
+    /// Lets the engine run one block of at most `n` instructions, and handles the outcome.
     pub(crate) fn step(&mut self, n: u32) {
         self.steps += 1;
         self.halt = None;

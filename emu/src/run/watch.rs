@@ -1,10 +1,10 @@
-//! Watches: which accesses of the guest are to be told of, and the stepping of those that may be.
+//! Watches: which accesses of the guest are reported, and the stepping of instructions that may make them.
 //!
 //! A watch is a range of linear addresses or ports, as a debug register has it, in every address space. The engine is
 //! never given a TLB entry with which it could make a watched access by itself: a data fill for a page that holds a
-//! watched byte is refused, the instruction is stepped alone with that page open for it, and what it accessed is
-//! worked out from the state of before it (`operands`). All other pages are filled as ever. An address whose execution
-//! is watched cuts the block before it. The guest's own data breakpoints (`debug`) close pages in the same way.
+//! watched byte is refused, the instruction is stepped alone with that page open for it, and its accesses are computed
+//! from the state before it (`operands`). All other pages are filled normally. An address whose execution is watched
+//! cuts the block before it. The guest's own data breakpoints (`debug`) protect pages in the same way.
 //!
 //! Invariant: outside of a step of [`Core::step_watched`] no TLB entry of the engine lets an access of a watched kind
 //! through to a page with a watched byte.
@@ -23,7 +23,7 @@ use crate::ram::PAGE;
 /// A watch over more pages than this flushes the engine's TLB instead of dropping entries.
 const FEW_PAGES: u64 = 16;
 
-/// All that is watched.
+/// All watches.
 #[derive(Default)]
 pub(crate) struct Watches {
     data: Vec<(u32, Watch)>,
@@ -31,13 +31,13 @@ pub(crate) struct Watches {
     guest: Vec<Watch>,
     ports: Vec<(u32, Watch)>,
     code: Vec<(u32, Watch)>,
-    /// Pages, first and last, of which no read may be made unseen; ascending, apart.
+    /// Page ranges, first and last page, where every read must be seen; ascending and disjoint.
     read_pages: Vec<(u64, u64)>,
     /// The same for writes.
     write_pages: Vec<(u64, u64)>,
-    /// What the instruction in progress accesses.
+    /// The watched accesses of the instruction in progress.
     seen: Vec<WatchHit>,
-    /// Where the value of each of `seen` is read.
+    /// The address at which the value of each of `seen` is read.
     values: Vec<u64>,
     /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
     met: u64,
@@ -197,21 +197,21 @@ impl Accesses for Watches {
 }
 
 impl Core {
-    /// Watches a range; hits carry `id`, which is one's own among watches of execution and among all others. A hit of
-    /// execution is offered as a trap of vector 1 with `id` as its patch, before the instruction; all others are told
-    /// to [`crate::TrapInterposer::watched`] after it.
+    /// Watches a range; hits carry `id`, which must be unique among watches of execution, and unique among all others.
+    /// A hit of execution is offered as a trap of vector 1 with `id` as its patch, before the instruction; all others
+    /// are reported to [`crate::TrapInterposer::watched`] after it.
     pub fn watch(&mut self, id: u32, watch: Watch) {
         self.watches.list(watch.kind).push((id, watch));
         self.watch_changed(&watch);
     }
 
-    /// The watches of [`Core::watch`] in their order, in which hits of one instruction are told: those of memory, of
-    /// ports and of execution.
+    /// The watches set by [`Core::watch`], of memory, of ports and of execution, in the order in which hits of one
+    /// instruction are reported.
     pub fn watched(&self) -> [&[(u32, Watch)]; 3] {
         [&self.watches.data, &self.watches.ports, &self.watches.code]
     }
 
-    /// Makes the watches of a kind of [`Core::watched`] these.
+    /// Replaces the watches of each kind of [`Core::watched`].
     pub fn set_watched(&mut self, kinds: [&[(u32, Watch)]; 3]) {
         for (now, was) in kinds.into_iter().zip(self.watched().map(<[_]>::to_vec)) {
             if now != was.as_slice() {
@@ -223,7 +223,7 @@ impl Core {
         }
     }
 
-    /// Ends a watch; false when there is none such.
+    /// Ends a watch; false when there is no such watch.
     pub fn unwatch(&mut self, id: u32, kind: WatchKind) -> bool {
         let list = self.watches.list(kind);
         let Some(at) = list.iter().position(|(i, w)| *i == id && w.kind == kind) else { return false };
@@ -258,8 +258,8 @@ impl Core {
         }
     }
 
-    /// Blocks that hold an address at which a watch of execution began or ended are analysed anew. To be called
-    /// between blocks, with nothing to settle.
+    /// Blocks that hold an address at which a watch of execution began or ended are analysed anew. Call it between
+    /// blocks, in a settled state.
     pub(crate) fn look_again(&mut self) {
         if !self.watches.changed.is_empty() {
             for (low, high) in std::mem::take(&mut self.watches.changed) {
@@ -274,7 +274,7 @@ impl Core {
         self.watches.executed(at).next().is_some() || self.watches.breaks_at(at)
     }
 
-    /// What the engine may be given for a data fill of linear `page`: false refuses it.
+    /// Whether the engine may be given an entry for a data access to linear `page`.
     pub(crate) fn may_fill(&mut self, page: u64, access: Access) -> bool {
         let pages = match access {
             Access::Write => &self.watches.write_pages,
@@ -296,8 +296,8 @@ impl Core {
         covers(&self.watches.read_pages, page)
     }
 
-    /// The instruction has retired: tells of what it accessed. The state is that after it. What is returned are the
-    /// condition bits for [`Core::debug_trap`]: 0 when the guest has no #DB to get for it.
+    /// Reports the accesses of an instruction that has retired. The state is that after it. Returns the condition bits
+    /// for [`Core::debug_trap`]: 0 when no #DB is due.
     #[inline]
     #[must_use]
     pub(crate) fn tell_watched(&mut self) -> u64 {
@@ -388,7 +388,7 @@ impl Core {
         let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.views.patch_at(p).is_some());
         self.pass(linear);
         if patched || !stepped {
-            // A patch under the watch has reported how the instruction ended.
+            // A patch at the same address has reported how the instruction ended.
             return;
         }
         let (faulted, unfinished) =

@@ -1,4 +1,4 @@
-//! What the interposer is told of an access to a watched range.
+//! The report of an access to a watched range, for the interposer.
 
 /// Longest value of a watched range that a hit carries, bytes.
 pub const WATCH_VALUE: usize = 16;
@@ -30,8 +30,8 @@ pub struct WatchHit {
     pub address: u64,
     /// Bytes of the operand.
     pub size: u16,
-    /// The watched range before the instruction, little-endian; of a longer one than [`WATCH_VALUE`] what begins at
-    /// the first watched byte of the access. For a port the value that was moved.
+    /// The watched range before the instruction, little-endian; of a range longer than [`WATCH_VALUE`], the part from
+    /// the first watched byte of the access on. For a port, the value that was moved.
     pub old: [u8; WATCH_VALUE],
     /// The same after it.
     pub new: [u8; WATCH_VALUE],

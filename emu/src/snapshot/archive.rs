@@ -1,10 +1,10 @@
 //! The file form of snapshots: named parts under one checksum.
 //!
-//! A file is the magic, the version of the form, a list of parts, and XXH3-128 of all that. A part has a name, a
-//! version of its own and bytes, mostly a serde value in the postcard format. The machine's parts are in
+//! A file is the magic, the version of the form, a list of parts, and XXH3-128 of all that. A part has a name, its own
+//! version and bytes, mostly a serde value in the postcard format. The machine's parts are in
 //! [`Snapshot::store`](super::Snapshot::store); a caller that stores more with a machine adds parts.
 //!
-//! Invariant: whatever the bytes of a file, reading it gives parts or an error.
+//! Invariant: reading a file gives parts or an error, whatever its bytes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,10 +16,10 @@ const MAGIC: [u8; 8] = *b"TRAPSNAP";
 const VERSION: u32 = 1;
 const CHECKSUM: usize = 16;
 
-/// A snapshot's file cannot be read.
+/// Why a snapshot's file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// It does not begin as one.
+    /// It does not begin with the magic.
     #[error("this is not a snapshot of Trapline")]
     NotASnapshot,
     /// A later build has written it.
@@ -32,7 +32,7 @@ pub enum ArchiveError {
         /// The newest that is known.
         known: u32,
     },
-    /// Some of its bytes are not those that were written.
+    /// Some of its bytes have changed since it was written.
     #[error("the snapshot is damaged: its checksum does not match its {0} bytes; take it again")]
     Damaged(usize),
     /// A part is missing.
@@ -45,10 +45,10 @@ pub enum ArchiveError {
         part: String,
         /// Its version.
         found: u16,
-        /// The one that is known.
+        /// The version that this build knows.
         known: u16,
     },
-    /// The content of a part makes no sense.
+    /// The content of a part is invalid.
     #[error("part `{part}` of the snapshot cannot be read: {reason}")]
     Part {
         /// The part.
@@ -88,7 +88,7 @@ impl Archive {
     /// The value of a part.
     ///
     /// # Errors
-    /// When it is not there, of another version, or not such a value.
+    /// When it is missing, has another version, or is not such a value.
     pub fn get<T: DeserializeOwned>(&self, part: &str, version: u16) -> Result<T, ArchiveError> {
         let bytes = self.bytes(part, version)?;
         let (value, rest) =
@@ -102,7 +102,7 @@ impl Archive {
     /// The bytes of a part.
     ///
     /// # Errors
-    /// When it is not there or of another version.
+    /// When it is missing or has another version.
     pub fn bytes(&self, part: &str, version: u16) -> Result<&[u8], ArchiveError> {
         match self.parts.get(part) {
             None => Err(ArchiveError::Missing(part.to_owned())),
@@ -137,7 +137,7 @@ impl Archive {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is none, of a later form, or damaged.
+    /// When it is not a snapshot, has a later form, or is damaged.
     pub fn from_bytes(file: &[u8]) -> Result<Self, ArchiveError> {
         let damaged = || ArchiveError::Damaged(file.len());
         let body = file.strip_prefix(&MAGIC).ok_or(ArchiveError::NotASnapshot)?;
@@ -159,7 +159,7 @@ fn unreadable(part: &str, reason: &str) -> ArchiveError {
     ArchiveError::Part { part: part.to_owned(), reason: reason.to_owned() }
 }
 
-/// What is left to read.
+/// The bytes left to read.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {

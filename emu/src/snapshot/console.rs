@@ -1,4 +1,4 @@
-//! What the guest has written to its console, as snapshots share it.
+//! The guest's console output, in parts that snapshots share.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ impl SavedConsole {
         self.parts.iter().map(|part| part.len()).sum::<usize>() + self.rest.len()
     }
 
-    /// Makes `text` what was saved.
+    /// Restores `text` to the saved text.
     pub fn copy_to(&self, text: &mut Vec<u8>) {
         text.clear();
         self.parts.iter().for_each(|part| text.extend_from_slice(part));
         text.extend_from_slice(&self.rest);
     }
 
-    /// Whether it is made as [`SavedConsole::grown_to`] makes it, and not of parts of another size.
+    /// Whether its parts have the sizes that [`SavedConsole::grown_to`] gives them.
     pub fn is_sound(&self) -> bool {
         self.parts.iter().all(|part| part.len() == PART) && self.rest.len() < PART
     }

@@ -1,7 +1,7 @@
-//! The state of the CPU as named fields: all that the guest's programs can tell, and nothing of the engine's own.
+//! The state of the CPU as named fields: everything that the guest can observe, and nothing internal to the engine.
 //!
-//! What the engine keeps beside them (hidden flags, lazy flags, rounding modes) follows from them and is worked out
-//! when a state is loaded. The architectural TLB, which the guest can tell too, is saved beside it.
+//! The engine's derived state (hidden flags, lazy flags, rounding modes) is recomputed when a state is loaded. The
+//! architectural TLB, which the guest can observe too, is saved separately.
 
 use crate::cpu::flags::RF;
 use crate::engine::{Engine, Env, Seg, Segment, hflags};
@@ -109,7 +109,7 @@ pub struct CpuState {
     pub xmm: [u128; 16],
     /// HLT has been executed, and nothing has woken the CPU.
     pub halted: bool,
-    /// An NMI waits.
+    /// An NMI is pending.
     pub nmi_pending: bool,
     /// An NMI was taken, and no IRET has been executed since.
     pub nmi_blocked: bool,
@@ -117,7 +117,7 @@ pub struct CpuState {
     pub interrupt_shadow: bool,
 }
 
-/// What of the CPU's state the machine keeps, not the engine.
+/// The part of the CPU's state that the machine keeps, not the engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
     pub tsc_offset: u64,
@@ -210,7 +210,8 @@ impl CpuState {
         e.set_eip(self.ip);
     }
 
-    /// The control words by the engine's own way, which sets its rounding modes; all else as it is.
+    /// Writes the control words through the engine's API, which sets its rounding modes; all other fields are written
+    /// directly.
     fn write_fpu(&self, engine: &Engine, e: Env<'_>) {
         let x = &self.x87;
         engine.set_fpuc(x.control);
@@ -227,7 +228,7 @@ impl CpuState {
         (0..16).for_each(|i| e.set_xmm(i, self.xmm[i]));
     }
 
-    /// What the engine keeps for its translations (`HF_*`), worked out from the registers as it does it itself.
+    /// The engine's hidden flags (`HF_*`), computed from the registers as the engine does.
     pub(crate) fn hidden_flags(&self) -> u32 {
         use hflags as hf;
         const DESC_L: u32 = 1 << 21;
@@ -256,10 +257,10 @@ impl CpuState {
         set | u32::from(self.cpl & hf::CPL as u8)
     }
 
-    /// Feeds the state to the digest's hasher; `time` is the instruction count and what HLT has skipped.
+    /// Feeds the state to the digest's hasher; `time` is the instruction count and the time that HLT has skipped.
     ///
-    /// RF is left out: it lives for one instruction only, and the engine clears it lazily. So are the selectors of the
-    /// x87's pointers.
+    /// RF is left out: it lives for one instruction only, and the engine clears it lazily. The selectors of the x87's
+    /// pointers are left out too.
     pub(crate) fn hash(&self, time: [u64; 2], h: &mut impl Hasher) {
         self.gpr.iter().for_each(|&r| h.write_u64(r));
         h.write_u64(self.ip);

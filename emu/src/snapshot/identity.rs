@@ -1,9 +1,9 @@
-//! Which machine a snapshot is of.
+//! The identity of the machine that a snapshot belongs to.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What two machines must have in common for one to go on from a snapshot of the other.
+/// What two machines must have in common for one to restore a snapshot of the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineIdentity {
     /// The CPU model.
@@ -12,11 +12,11 @@ pub struct MachineIdentity {
     pub ram: u64,
     /// The platform and its devices.
     pub platform: String,
-    /// XXH3-128 of what was loaded: image, command line, modules, initial RAM disk. 0 before anything was.
+    /// XXH3-128 of what was loaded: image, command line, modules, initial RAM disk. 0 before anything was loaded.
     pub loaded: u128,
 }
 
-/// A snapshot is of another machine than the one that is to go on from it.
+/// The snapshot belongs to another machine than the one that is to restore it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the snapshot is of another machine: {what} is {snapshot} there and {machine} here")]
 pub struct SnapshotMismatch {
@@ -29,7 +29,7 @@ pub struct SnapshotMismatch {
 }
 
 impl SnapshotMismatch {
-    /// The machines claim to be the same, and have other devices.
+    /// The identities are equal, but the devices differ.
     pub(crate) fn of_devices() -> Self {
         Self { what: "the set of devices", snapshot: "one".to_owned(), machine: "another".to_owned() }
     }

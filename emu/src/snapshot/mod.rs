@@ -1,8 +1,8 @@
 //! Snapshots: the state of a machine as data that can be kept, shared and stored.
 //!
-//! A snapshot holds all that the guest can tell and what else the machine needs to go on exactly. It holds nothing of
-//! the host: no pointer, no translation, no patch. What is armed, watched or displaced is the interposer's, which has a
-//! state of its own. Pages are shared between snapshots.
+//! A snapshot holds everything that the guest can observe and what else the machine needs to continue exactly. It holds
+//! no host state: no pointer, no translation, no patch. Patches, watches and displaced instructions belong to the
+//! interposer, which has its own state. Pages are shared between snapshots.
 //!
 //! `run/snapshot.rs` takes them from a machine and puts them back.
 
@@ -37,7 +37,7 @@ pub(crate) struct MachineState {
     pub icount: u64,
     /// Virtual nanoseconds that HLT has skipped.
     pub skipped: u64,
-    /// Of these, what it has skipped since the last instruction.
+    /// Of these, the nanoseconds skipped since the last instruction.
     pub idle_ns: u64,
     pub tlb: TlbImage,
     pub platform: Platform,
@@ -45,8 +45,8 @@ pub(crate) struct MachineState {
     /// Whether 32-bit code may call stubs: the guest may hold the address of one.
     pub narrow_stubs: bool,
     pub console: SavedConsole,
-    /// Pages from which code has been fetched since they were last written, a bit each. The guest cannot tell them;
-    /// the interposer is told of a page when it becomes one.
+    /// Pages from which code has been fetched since they were last written, a bit each. The guest cannot observe them;
+    /// the interposer is told when a page becomes one.
     pub code: Arc<Vec<u64>>,
 }
 
@@ -83,7 +83,7 @@ impl Snapshot {
         &self.0.pages
     }
 
-    /// The machine that it is of.
+    /// The identity of its machine.
     pub fn identity(&self) -> &MachineIdentity {
         &self.0.identity
     }
@@ -123,7 +123,7 @@ impl Snapshot {
         self.0.pages.pages_beyond(&other.0.pages) * PAGE
     }
 
-    /// Bytes of the pages of all these snapshots together: those that several of them share count once.
+    /// Bytes of the pages of all these snapshots together; a page that several of them share counts once.
     pub fn bytes_of_all<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> u64 {
         let mut seen = HashSet::new();
         snapshots.into_iter().map(|s| s.0.pages.bytes_beyond(&mut seen)).sum()

@@ -1,8 +1,8 @@
 //! The content of RAM at one moment, as pages that snapshots share.
 //!
 //! A table has two levels: a root of leaves, and leaves of pages. Both levels and the pages are shared by pointer, so a
-//! table that differs from another in a few pages costs those pages and their leaves, and two tables are compared by
-//! comparing pointers. A page of zeros is not stored.
+//! table that differs from another in a few pages needs memory for those pages and their leaves only, and two tables
+//! are compared by comparing pointers. A page of zeros is not stored.
 
 use crate::ram::PAGE;
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ fn same<T: ?Sized>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
 }
 
 impl PageTable {
-    /// A table of so many pages of zeros.
+    /// A table of `pages` pages of zeros.
     pub fn zeroed(pages: u32) -> Self {
         PageTable { leaves: Arc::new(vec![None; (pages as usize).div_ceil(LEAF)]), pages }
     }
@@ -68,8 +68,8 @@ impl PageTable {
         })
     }
 
-    /// Pages whose content is not stored in one place with that of `other`: all that differ, and perhaps more. Both
-    /// tables have the same number of pages.
+    /// Pages whose content is not shared with `other`: all that differ, and perhaps more. Both tables have the same
+    /// number of pages.
     pub fn differing(&self, other: &PageTable) -> Vec<u32> {
         let mut found = Vec::new();
         if Arc::ptr_eq(&self.leaves, &other.leaves) {
@@ -89,13 +89,13 @@ impl PageTable {
         found
     }
 
-    /// Bytes of the pages that are in none of the tables that `seen` was given to; they are in it from now on.
+    /// Bytes of the pages that are not in `seen`; adds them to it.
     pub fn bytes_beyond(&self, seen: &mut HashSet<usize>) -> u64 {
         let new = self.stored().filter(|(_, page)| seen.insert(Arc::as_ptr(page).cast::<u8>() as usize));
         new.count() as u64 * PAGE
     }
 
-    /// Pages that are stored here and not, in the same place, in `other`.
+    /// The number of stored pages that are not shared with `other`.
     pub fn pages_beyond(&self, other: &PageTable) -> u64 {
         self.differing(other).into_iter().filter(|&page| self.get(page).is_some()).count() as u64
     }

@@ -18,7 +18,7 @@ const RUN: usize = 64;
 /// No machine has more RAM: 3 GiB.
 const MOST_PAGES: u64 = 3 << 18;
 
-/// A stored snapshot cannot be gone on from.
+/// Why a stored snapshot cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoredError {
     /// Its file.
@@ -49,7 +49,7 @@ impl Snapshot {
     /// Reads the parts that [`Snapshot::store`] has written.
     ///
     /// # Errors
-    /// When a part is missing, cannot be read, or says what no machine can be.
+    /// When a part is missing, cannot be read, or describes an impossible state.
     pub fn load(from: &Archive) -> Result<Self, ArchiveError> {
         let identity: MachineIdentity = from.get(IDENTITY, VERSION)?;
         check_versions(&from.get::<Vec<(String, u16)>>(VERSIONS, VERSION)?)?;
@@ -68,7 +68,7 @@ impl Snapshot {
 }
 
 impl MachineState {
-    /// What of it cannot be, if anything: numbers that would lead out of arrays or past the end of time.
+    /// Checks for impossible values: numbers that would index out of arrays or overflow time.
     fn check(&self) -> Result<(), &'static str> {
         const LAST: u64 = 1 << 62;
         if self.icount > LAST || self.skipped > LAST || self.idle_ns > LAST {

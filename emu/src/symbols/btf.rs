@@ -1,9 +1,9 @@
-//! BTF, the types that a Linux kernel carries of itself: where members lie, and what functions take.
+//! BTF, the type information that a Linux kernel carries: where members lie, and what functions take.
 //!
 //! The format is the kernel documentation's `bpf/btf.rst`. It is read in place: parsing checks every type's extent and
-//! remembers where it begins, everything else is looked up in the bytes. Own code, because the libraries there are
-//! copy each of the 130,000 types and names of a kernel on loading. What is read may be a guest's: all walks through
-//! types are bounded, and an id or a name that leads nowhere is "unknown".
+//! remembers where it begins, everything else is looked up in the bytes. No library is used, because the existing ones
+//! copy each of the 130,000 types and names of a kernel on loading. The data may come from a guest: all walks through
+//! types are bounded, and an invalid id or name is "unknown".
 
 use std::ops::Range;
 
@@ -38,14 +38,14 @@ pub enum BtfError {
         /// The third byte.
         version: u8,
     },
-    /// A part outside.
+    /// A part extends past the end.
     #[error("BTF is truncated or damaged: its {what} ends at {end:#x}, but there are {len:#x} bytes")]
     Truncated {
         /// The part.
         what: &'static str,
         /// Where it would end.
         end: u64,
-        /// The bytes there are.
+        /// Bytes of the BTF.
         len: usize,
     },
     /// A type that does not fit.
@@ -107,7 +107,7 @@ const KINDS: [Kind; 19] = [
 ];
 
 impl Kind {
-    /// Bytes behind the common ones, of a type with `entries` entries.
+    /// Bytes after the common ones, for a type with `entries` entries.
     fn extra(self, entries: usize) -> usize {
         match self {
             Self::Int | Self::Variable | Self::DeclTag => 4,
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// True if it is another type with something said about it.
+    /// True if it names or qualifies another type.
     fn is_alias(self) -> bool {
         matches!(self, Self::Typedef | Self::Volatile | Self::Const | Self::Restrict | Self::TypeTag)
     }
@@ -304,13 +304,13 @@ impl Btf {
         }
     }
 
-    /// The structure `name`; a mere declaration is none.
+    /// The structure `name`; a mere declaration does not count.
     fn structure(&self, name: &str) -> Option<Type<'_>> {
         self.all()
             .find(|found| matches!(found.kind, Kind::Struct | Kind::Union) && self.is_named(found, name))
     }
 
-    /// The type behind names and qualifiers.
+    /// The type without names and qualifiers.
     fn plain(&self, id: u32) -> Option<Type<'_>> {
         let mut found = self.get(id)?;
         for _ in 0..DEPTH {

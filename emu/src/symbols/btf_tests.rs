@@ -26,7 +26,7 @@ impl Writer {
         at
     }
 
-    /// Name, kind, kind_flag, size or type, number of entries, words behind.
+    /// Name, kind, kind_flag, size or type, number of entries, words after it.
     fn put(&mut self, name: &str, kind: u32, flag: bool, value: u32, entries: u32, words: &[u32]) -> u32 {
         let name = self.string(name);
         for word in [name, u32::from(flag) << 31 | kind << 24 | entries, value].iter().chain(words) {

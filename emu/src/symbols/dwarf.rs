@@ -1,4 +1,4 @@
-//! DWARF of a kernel: source lines of addresses and back, and what functions take.
+//! DWARF of a kernel: source lines of addresses and back, and the parameters of functions.
 //!
 //! gimli reads it, addr2line finds lines. The file may be anything: what cannot be read is left out, and a section that
 //! cannot be unpacked is an error. Looking up a source line reads the line tables of the units that name its file; a
@@ -59,14 +59,14 @@ pub struct LinePlaces {
     pub addresses: Vec<u64>,
     /// The files of the name asked for that have code, ascending.
     pub files: Vec<String>,
-    /// The nearest line behind it that has code.
+    /// The nearest later line that has code.
     pub next: Option<u32>,
 }
 
 /// The debugging information of one file.
 pub struct Dwarf {
     sections: Arc<gimli::Dwarf<Reader>>,
-    /// Behind a lock, because it remembers the units that it has read.
+    /// In a lock, because it caches the units that it has read.
     context: Mutex<addr2line::Context<Reader>>,
 }
 
@@ -203,7 +203,7 @@ fn unit_places(
         }
         let here = (row.file_index(), row.line().map_or(0, |line| line.get()));
         let starts = before != Some(here);
-        // A line goes on until another begins; what is no statement begins none.
+        // A line goes on until another begins; a row that is not a statement does not begin one.
         if row.is_stmt() {
             before = Some(here);
         }
@@ -264,7 +264,7 @@ fn unit_functions(
     found: &mut Vec<(String, Vec<Parameter>)>,
 ) -> Result<(), gimli::Error> {
     let mut entries = unit.entries();
-    // The depth of the function whose entries come; its parameters lie right below it.
+    // The depth of the current function; its parameters lie directly below it.
     let mut within: Option<isize> = None;
     while let Some(entry) = entries.next_dfs()? {
         if let Some(depth) = within.filter(|depth| entry.depth() > *depth) {
@@ -287,7 +287,7 @@ fn unit_functions(
     Ok(())
 }
 
-/// What an entry right below a function's says that it takes.
+/// The parameter that an entry directly below a function's describes.
 fn parameter(unit: UnitRef<'_, Reader>, entry: &Entry) -> Option<Parameter> {
     match entry.tag() {
         dw::DW_TAG_formal_parameter => Some(Parameter {

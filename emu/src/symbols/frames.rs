@@ -1,4 +1,4 @@
-//! Where functions are, by the unwind tables of their file: also those that no symbol names.
+//! Where functions are, by the unwind tables of their file, including functions without a symbol.
 //!
 //! Compilers describe each function to the unwinder of exceptions in `.eh_frame` (LSB Core, 10.6.1), and stripping leaves
 //! that. Not here: unwinding.
@@ -7,7 +7,7 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 
 use crate::load::{ElfView, Width};
 
-/// Address and size of each function by address, none twice. What is damaged ends the list.
+/// Address and size of each function by address, none twice. A damaged entry ends the list.
 pub(super) fn functions(view: &ElfView<'_>) -> Vec<(u64, u64)> {
     let named = |name: &str| view.sections().iter().find(|section| section.name == name);
     let Some(section) = named(".eh_frame") else { return Vec::new() };

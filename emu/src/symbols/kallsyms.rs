@@ -1,4 +1,4 @@
-//! Symbols out of a Linux kernel's own tables: kallsyms and the exported symbols.
+//! Symbols from a Linux kernel's own tables: kallsyms and the exported symbols.
 //!
 //! The kernel inside a bzImage has no ELF symbol table, but it carries kallsyms: compressed names with their addresses,
 //! which `scripts/kallsyms.c` of Linux puts into `.rodata` in one of two orders. The addresses are offsets (u32 each) and
@@ -9,10 +9,10 @@
 //! from 6.4:   num_syms   names   markers   token_table   token_index   addresses   seqs_of_names
 //! ```
 //!
-//! No symbol says where they are, so they are found by their structure, from the back: 256 ascending offsets behind the
-//! 256 strings that they point to; before these the ascending markers, one for each 256 names; before these the names,
-//! which must end exactly where the markers begin. Nothing is run and no address is known beforehand. That `_text` is
-//! where the image has its text is the last check.
+//! No symbol gives their place, so they are found by their structure, from the end: 256 ascending offsets after the 256
+//! strings that they point to; before these the ascending markers, one for each 256 names; before these the names,
+//! which must end exactly where the markers begin. Nothing is run and no address is known beforehand. The last check is
+//! that `_text` is where the image has its text.
 //!
 //! A kernel without `CONFIG_KALLSYMS_ALL` names functions only; the exported symbols (`__ksymtab`) add its data.
 
@@ -29,7 +29,7 @@ const STRIDE: usize = 256;
 const MAX_NAME: usize = 512;
 /// More symbols than any kernel has.
 const MAX_SYMBOLS: usize = 1 << 22;
-/// Names that the search looks at, wherever a damaged image seems to have some.
+/// The most names that the search reads in a damaged image.
 const BUDGET: usize = 1 << 24;
 
 /// Why a kernel's own tables cannot be read.
@@ -100,7 +100,7 @@ pub(super) fn kallsyms(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
 struct Tables<'a> {
     bytes: &'a [u8],
     tokens: Vec<&'a [u8]>,
-    /// Behind the index of the tokens.
+    /// Where the index of the tokens ends.
     behind: usize,
     names: usize,
     count: usize,
@@ -164,14 +164,14 @@ impl<'a> Tables<'a> {
         }
         forms.push(Addresses::Absolute { at });
         let places_text = |form: &Addresses| match *form {
-            // What is not below 0 is a number of its own, which the text is not.
+            // A value not below 0 is a per-CPU offset, which `_text` cannot be.
             Addresses::PerCpu { at, .. } if self.is_own_number(at, index) => false,
             form => self.address(form, index, word) == Some(text),
         };
         forms.into_iter().find(places_text).ok_or(failed)
     }
 
-    /// Whether the offset of a symbol in the form with per-CPU numbers is one of these.
+    /// Whether a symbol in the form with per-CPU offsets is such an offset.
     fn is_own_number(&self, at: usize, index: usize) -> bool {
         word_at(self.bytes, at + index * 4, 4).is_some_and(|offset| (offset as u32).cast_signed() >= 0)
     }
@@ -266,7 +266,7 @@ fn word_at(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 /// The offsets of the token table and of its index, and the tokens.
 fn find_tokens(bytes: &[u8]) -> Option<(usize, usize, Vec<&[u8]>)> {
     (0..bytes.len().saturating_sub(TOKENS * 2)).step_by(4).find_map(|at| {
-        // Almost every place fails here: the first token begins at 0, the second behind it.
+        // Almost every place fails here: the first token begins at 0, the second follows it.
         let first = bytes.get(at..at + 4)?;
         if first.get(..2)? != [0, 0] || first.get(3)? != &0 || first.get(2)? == &0 {
             return None;
@@ -294,7 +294,7 @@ fn find_tokens(bytes: &[u8]) -> Option<(usize, usize, Vec<&[u8]>)> {
     })
 }
 
-/// The strings of `table`, if exactly those are there that `index` points to.
+/// The strings of `table`, if it holds exactly those that `index` points to.
 fn tokens_at<'a>(table: &'a [u8], index: &[usize]) -> Option<Vec<&'a [u8]>> {
     let end = table.get(*index.last()?..)?;
     let padding = end.iter().skip_while(|byte| **byte != 0);
@@ -313,7 +313,7 @@ fn tokens_at<'a>(table: &'a [u8], index: &[usize]) -> Option<Vec<&'a [u8]>> {
     Some(tokens)
 }
 
-/// Where the names begin, and their number: markers must follow them that agree.
+/// Where the names begin, and their number: matching markers must follow them.
 fn find_names(bytes: &[u8], table: usize, word: usize) -> Option<(usize, usize)> {
     let mut budget = BUDGET;
     let plain = markers_before(bytes, table, word, None);

@@ -1,8 +1,8 @@
 //! A Linux kernel module as probes see it: a relocatable file whose sections the guest's loader places one by one.
 //!
-//! A place in it is an offset in its file, as that of a user module, and lies in one of its allocated sections. Where
-//! that section is in the guest is the guest's to say. No relocation is applied here: bytes are the file's, and the
-//! guest's may differ.
+//! A place in it is an offset in its file, as that of a user module, and lies in one of its allocated sections. The
+//! guest's loader decides where that section lies. No relocation is applied here: bytes are the file's, and the guest's
+//! may differ.
 
 use goblin::elf::section_header::SHT_NOBITS;
 

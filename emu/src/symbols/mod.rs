@@ -54,7 +54,7 @@ pub enum SymbolError {
         /// Its text, shortened.
         text: String,
     },
-    /// A file that is no text.
+    /// A file that is not text.
     #[error("byte {at} of the System.map is not UTF-8 text")]
     NotText {
         /// Where.
@@ -101,7 +101,7 @@ pub struct Symbol {
     pub kind: SymbolKind,
     /// How far it reaches.
     pub binding: Binding,
-    /// True if the size stood in the file.
+    /// True if the file gave the size.
     pub sized: bool,
 }
 
@@ -116,7 +116,7 @@ impl Symbol {
         matches!(self.kind, SymbolKind::Function | SymbolKind::Resolver)
     }
 
-    /// Among names of one address, the smallest is shown: functions, then global names, then plain ones.
+    /// Among names of one address, the one that sorts first is shown: functions, then global names, then plain ones.
     fn preference(&self) -> (SymbolKind, Binding, usize, &str) {
         let underscores = self.name.bytes().take_while(|byte| *byte == b'_').count();
         (self.kind, self.binding, underscores, &self.name)
@@ -186,7 +186,7 @@ impl Symbols {
     /// The symbols of an ELF file: `.symtab`, and `.dynsym` for names that only that has.
     ///
     /// # Errors
-    /// The file is no ELF file for x86 or a table lies outside it. A file without tables gives no symbols.
+    /// The file is not an ELF file for x86, or a table lies outside it. A file without tables gives no symbols.
     pub fn from_elf(bytes: &[u8], module: &str) -> Result<Self, SymbolError> {
         let view = crate::load::ElfView::parse(bytes)?;
         Ok(Self::build(module, read::elf(&view)?))
@@ -200,11 +200,11 @@ impl Symbols {
         Ok(Self::build(module, read::system_map(text)?))
     }
 
-    /// The symbols that the Linux kernel `bytes`, the ELF file inside a bzImage, carries for itself: kallsyms, and what
-    /// it exports.
+    /// The symbols that the Linux kernel `bytes`, the ELF file inside a bzImage, carries for itself: kallsyms, and the
+    /// symbols it exports.
     ///
     /// # Errors
-    /// The file is no ELF file for x86, holds no kallsyms, or they are damaged.
+    /// The file is not an ELF file for x86, holds no kallsyms, or they are damaged.
     pub fn from_kallsyms(bytes: &[u8], module: &str) -> Result<Self, SymbolError> {
         let view = crate::load::ElfView::parse(bytes)?;
         Ok(Self::build(module, kallsyms::read(&view)?))
@@ -335,7 +335,7 @@ impl Symbols {
     }
 }
 
-/// Cuts what has no size of its own at the next address; readers have set its size to the rest of its section.
+/// Ends symbols without a size at the next address; readers have set its size to the rest of its section.
 fn end_at_next(list: &mut [Symbol]) {
     let mut next: Option<u64> = None;
     let mut current: Option<u64> = None;
@@ -355,7 +355,7 @@ fn end_at_next(list: &mut [Symbol]) {
     }
 }
 
-/// One range an address. A label without a size inside a sized symbol names a place in it, not a thing of its own.
+/// One range an address. A label without a size inside a sized symbol names a place in that symbol and gets no range.
 fn cover(list: &[Symbol]) -> Vec<Cover> {
     let mut ranges: Vec<Cover> = Vec::new();
     let (mut reach, mut sized_reach) = (0, 0);

@@ -10,8 +10,8 @@ use super::{Binding, Symbol, SymbolError, SymbolKind};
 use crate::load::elf::{Section, string_at};
 use crate::load::{ElfView, Width};
 
-/// The symbols of every symbol table of `view`. Names of the dynamic table lose their double against the full one
-/// when the list is built.
+/// The symbols of every symbol table of `view`. Building the list drops names of the dynamic table that the full one
+/// has too.
 pub(super) fn elf(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
     let mut found = Vec::new();
     for section in view.sections().iter().filter(|section| matches!(section.kind, SHT_SYMTAB | SHT_DYNSYM)) {
@@ -104,7 +104,7 @@ pub(super) fn system_map(text: &[u8]) -> Result<Vec<Symbol>, SymbolError> {
     Ok(found)
 }
 
-/// `Some(None)` is a line that names nothing here, an undefined symbol; `None` is no line of a System.map.
+/// `Some(None)` is a line that names nothing here, an undefined symbol; `None` is not a line of a System.map.
 fn map_line(line: &str) -> Option<Option<Symbol>> {
     let mut words = line.split_whitespace();
     let (first, second) = (words.next()?, words.next()?);
@@ -123,7 +123,7 @@ fn map_line(line: &str) -> Option<Option<Symbol>> {
     Some(Some(Symbol { name: name.into(), addr, size: 0, kind, binding, sized: false }))
 }
 
-/// What a type letter of `nm` says.
+/// The kind and binding that a type letter of `nm` means.
 pub(super) fn kind_and_binding(letter: char) -> (SymbolKind, Binding) {
     let kind = match letter.to_ascii_lowercase() {
         't' | 'w' => SymbolKind::Function,

@@ -1,4 +1,4 @@
-//! Symbols from generated files and, where it is there, GNU Mach.
+//! Symbols from generated files and, if present, GNU Mach.
 
 use super::*;
 use crate::load::testing::{TestElf, gnumach};

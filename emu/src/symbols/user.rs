@@ -1,7 +1,7 @@
 //! A user program or library as probes see it: pages of its file, and where file offsets lie when it is mapped.
 //!
-//! The probe offset of a user module is a file offset (docs/providers.md, "Kernel and user"). Virtual addresses here are the
-//! linked ones; where a position-independent file is mapped is the guest's business.
+//! The probe offset of a user module is a file offset (docs/providers.md, "Kernel and user"). Virtual addresses here
+//! are the linked ones; the guest decides where a position-independent file is mapped.
 
 use std::sync::Arc;
 
@@ -146,13 +146,13 @@ impl UserModule {
         self.dynamic
     }
 
-    /// True of a program, which a process can be of; false of a library, also of one that can be run.
+    /// True of a program, which a process can run; false of a library, even of one that can be executed.
     pub fn is_program(&self) -> bool {
         self.program
     }
 
     /// Where functions begin and how many bytes they have, by address, as the file's unwind tables (`.eh_frame`) say:
-    /// those without a symbol too. Empty without such tables; what is damaged ends them.
+    /// those without a symbol too. Empty without such tables; a damaged entry ends the list.
     pub fn frame_functions(&self) -> Vec<(u64, u64)> {
         ElfView::parse(&self.bytes).map(|view| frames::functions(&view)).unwrap_or_default()
     }

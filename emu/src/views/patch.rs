@@ -1,4 +1,5 @@
-//! Patches: bytes that instruction fetches see and nothing else does, and slots for what they displace.
+//! Patches: bytes that instruction fetches see and nothing else does, and slots for the instructions that they
+//! displace.
 //!
 //! An armed physical page has a shadow; a fetch fill maps the shadow, every other access RAM. RAM never
 //! holds our bytes. Invariant: the shadow of an armed page is RAM with the page's patches applied, unless
@@ -12,16 +13,17 @@ use std::collections::BTreeMap;
 
 /// Longest patch, in bytes.
 const MAX_PATCH: usize = 8;
-/// Bytes of one slot. The engine's jump cache has 64 entries for each page: so many slots share none.
+/// Bytes of one slot. The engine's jump cache has 64 entries for each page, one per slot, so that slots of a page do
+/// not conflict.
 pub const SLOT_BYTES: usize = 64;
 
-/// A patch cannot be made.
+/// Why a patch cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// Not RAM.
     #[error("physical address {0:#x} is not in guest memory")]
     OutsideRam(u64),
-    /// It would cross a page end, or is empty.
+    /// It would cross a page boundary, or is empty.
     #[error("a patch of {len} bytes at physical address {paddr:#x} must have 1 to 8 bytes inside one page")]
     Shape {
         /// Physical address.
@@ -47,14 +49,14 @@ pub(crate) struct Patch {
     id: u32,
     /// Whether hits in line have failed with the current bytes of the page.
     traps_only: bool,
-    /// Whether fetches see a jump to itself in place of the INT3: blocks that come upon the site go on in the one that
+    /// Whether fetches see a jump to itself in place of the INT3: blocks that reach the site continue in the one that
     /// begins there, without a trap.
     jumps: bool,
     /// Times that a block has begun on the second byte of that jump.
     clobbered: u8,
 }
 
-/// The patches of a page, taken away while an instruction of it is stepped.
+/// The patches of a page, lifted while one of its instructions is stepped.
 #[derive(Debug)]
 pub(crate) struct Lifted {
     page: u32,
@@ -65,22 +67,22 @@ pub(crate) struct Lifted {
 
 /// `jmp $`.
 const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
-/// Blocks that may begin behind the first byte of such a jump before it is an INT3 again.
+/// Blocks that may begin on the second byte of such a jump before it becomes an INT3 again.
 const CLOBBERED_OFTEN: u8 = 16;
 
 impl Patch {
-    /// What fetches see.
+    /// The bytes that fetches see.
     fn view(&self) -> &[u8] {
         if self.jumps { &JUMP_TO_ITSELF } else { &self.bytes[..usize::from(self.len)] }
     }
 
-    /// As it is when the page has new bytes.
+    /// Resets the state that depends on the page's bytes.
     fn reset(&mut self) {
         (self.traps_only, self.jumps, self.clobbered) = (false, false, 0);
     }
 }
 
-/// A slot that holds one displaced instruction and a jump back behind its site.
+/// A slot that holds one displaced instruction and a jump back to the instruction after its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Index among the slots.
@@ -125,7 +127,7 @@ pub(crate) struct Slots {
 #[derive(Default)]
 pub(crate) struct Views {
     patches: BTreeMap<u32, Vec<Patch>>,
-    /// Those of the pages of the instruction that is being stepped.
+    /// The lifted patches of the pages of the instruction that is being stepped.
     lifted: Vec<Lifted>,
     slots: Slots,
     /// The displaced instruction that is running out of line.
@@ -143,14 +145,14 @@ impl Views {
         self.lifted.len()
     }
 
-    /// Puts the patches back that were lifted since there were `already` pages without theirs.
+    /// Puts back the patches of all lifted pages but the first `already`.
     pub fn put_back(&mut self, cpu: &mut Cpu, already: usize) {
         for lifted in self.lifted.split_off(already) {
             self.put_patches(cpu, lifted);
         }
     }
 
-    /// Patches the fetch view at `paddr`. Traps that come out of it carry `id`.
+    /// Patches the fetch view at `paddr`. Its traps carry `id`.
     ///
     /// # Errors
     /// See [`PatchError`].
@@ -203,8 +205,8 @@ impl Views {
         true
     }
 
-    /// A patch of `page` has come or gone. While the page's patches are lifted for a step, fetches go on seeing RAM, and the
-    /// view changes when the step is over.
+    /// Updates the view after a patch of `page` was armed or disarmed. While the page's patches are lifted for a step,
+    /// fetches continue to see RAM, and the view changes when the step is over.
     fn patches_changed(&mut self, cpu: &mut Cpu, page: u32) {
         match self.lifted.iter_mut().find(|lifted| lifted.page == page) {
             Some(lifted) => lifted.changed = true,
@@ -212,7 +214,7 @@ impl Views {
         }
     }
 
-    /// The fetch view of `page` is to differ from before: it is rebuilt at the next fetch.
+    /// Invalidates the fetch view of `page`: it is rebuilt at the next fetch.
     fn view_changed(&mut self, cpu: &mut Cpu, page: u32) {
         cpu.drop_page_blocks(page);
         cpu.forget_mappings(page);
@@ -226,7 +228,7 @@ impl Views {
         }
     }
 
-    /// Takes all patches of a page away for one step: fetches see RAM, whose translations are kept for the next time.
+    /// Lifts all patches of a page for one step: fetches see RAM, and its translations are kept for the next step.
     pub(crate) fn lift_patches(&mut self, cpu: &mut Cpu, page: u32) {
         let Some(list) = self.patches.remove(&page) else { return };
         self.lifted.push(Lifted { page, list, changed: false });
@@ -236,8 +238,8 @@ impl Views {
         state.flags |= PageState::UNPATCHED;
     }
 
-    /// Puts lifted patches back. What the step wrote to the page makes both views new, and so does a patch that was armed or
-    /// disarmed during the step.
+    /// Puts lifted patches back. Both views change if the step wrote to the page, or if a patch was armed or disarmed
+    /// during the step.
     fn put_patches(&mut self, cpu: &mut Cpu, lifted: Lifted) {
         let Lifted { page, list, changed } = lifted;
         if !list.is_empty() {
@@ -263,8 +265,8 @@ impl Views {
         }
     }
 
-    /// What instruction fetches see at physical addresses: RAM with the patches over it. False, and nothing copied, when
-    /// any byte lies outside RAM.
+    /// Reads the fetch view at physical addresses: RAM with the patches over it. False, and nothing copied, when any
+    /// byte lies outside RAM.
     pub fn read_code(&self, ram: &Ram, paddr: u64, to: &mut [u8]) -> bool {
         if !ram.read(paddr, to) {
             return false;
@@ -295,7 +297,7 @@ impl Views {
         self.patch(paddr).is_some_and(|p| p.bytes[..usize::from(p.len)] == [0xcc] && !p.traps_only)
     }
 
-    /// Has the patch at `paddr` trap at each hit until the page is rewritten.
+    /// Makes the patch at `paddr` trap at each hit until the page is rewritten.
     pub(crate) fn keep_trapping(&mut self, cpu: &mut Cpu, paddr: u64) {
         if let Some(patch) = self.patch_mut(paddr) {
             patch.traps_only = true;
@@ -303,8 +305,8 @@ impl Views {
         self.set_jumps(cpu, paddr, false);
     }
 
-    /// Has fetches see a jump to itself at the patch at `paddr`, or an INT3 again. What ends with the jump, or begins
-    /// on its second byte, is dropped then; what ends with the INT3 may stay.
+    /// Makes fetches see a jump to itself at the patch at `paddr`, or an INT3 again. Changing back to INT3 drops the
+    /// blocks that end with the jump or begin on its second byte; blocks that end with the INT3 may stay.
     pub(crate) fn set_jumps(&mut self, cpu: &mut Cpu, paddr: u64, jumps: bool) {
         let Some(patch) = self.patch_mut(paddr) else { return };
         let before = std::mem::replace(&mut patch.jumps, jumps);
@@ -318,8 +320,8 @@ impl Views {
         }
     }
 
-    /// Makes of a part of the fetch view at `paddr`, all of one page, what it would be without jumps to themselves: an INT3,
-    /// and the guest's byte behind it.
+    /// Replaces jumps to themselves in a part of the fetch view at `paddr`, all of one page, by an INT3 and the guest's
+    /// byte after it.
     pub(crate) fn as_traps(&self, ram: &Ram, paddr: u64, part: &mut [u8]) {
         let Some(list) = self.patches.get(&((paddr / PAGE) as u32)) else { return };
         let end = paddr % PAGE + part.len() as u64;
@@ -356,18 +358,18 @@ impl Views {
         }
     }
 
-    /// Has fetches see `length` of the guest's bytes at `paddr`, or as many as the patch there has.
+    /// Makes fetches see `length` of the guest's bytes at `paddr`, at most the length of the patch there.
     pub(crate) fn show_original(&mut self, cpu: &mut Cpu, paddr: u64, length: usize) {
         let mut bytes = [0; MAX_PATCH];
         let Some(length) = self.patch(paddr).map(|p| p.view().len().max(length)) else { return };
-        // Where the patch ends at the end of a page there is no more.
+        // A patch does not cross the end of its page.
         let length = length.min((PAGE - paddr % PAGE) as usize);
         if cpu.ram.read(paddr, &mut bytes[..length]) {
             cpu.ram.write_shadow(paddr, &bytes[..length]);
         }
     }
 
-    /// Has fetches see the patch at `paddr` again. Its identifier, if they did not.
+    /// Makes fetches see the patch at `paddr` again. Returns its identifier if it was hidden.
     pub(crate) fn hide_original(&mut self, cpu: &mut Cpu, paddr: u64) -> Option<u32> {
         let patch = self.patch(paddr).copied()?;
         let hidden = cpu.ram.shadow_is(paddr, patch.view());
@@ -392,7 +394,7 @@ impl Views {
         list.get(at)
     }
 
-    /// Puts a displaced instruction into a free slot, followed by a jump to behind its site.
+    /// Puts a displaced instruction into a free slot, followed by a jump to the instruction after its site.
     ///
     /// `site` is the EIP of the site in the current code segment: the slot serves that EIP and that segment base. The
     /// copy must not depend on its own address; it does what the `site_len` bytes at the site do.

@@ -70,7 +70,7 @@ pub enum Tables {
     Four,
 }
 
-/// What to boot.
+/// The guest to boot.
 #[derive(Clone)]
 pub struct Setup {
     pub tables: Tables,
@@ -396,7 +396,7 @@ pub struct Guest {
     pub base: u64,
 }
 
-/// Where a handler stub found itself.
+/// The frame and registers that a handler stub found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caught {
     pub vector: u8,

@@ -1,4 +1,4 @@
-//! An interposer that writes down the watch hits it is told of.
+//! An interposer that records the watch hits it receives.
 
 use trapline_emu::{Core, Trap, TrapInterposer, Verdict, WatchHit};
 

@@ -1,4 +1,4 @@
-//! Aggregations as they grow.
+//! Aggregations during a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Aggregations {
         Self { tables: Arc::clone(tables), states, used: 0, most }
     }
 
-    /// Adds a value. Whether there was room for it.
+    /// Adds a value; returns whether there was room for it.
     pub fn add(&mut self, number: usize, key: &[u8], value: u64, weight: u64) -> bool {
         let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
         else {
@@ -78,12 +78,12 @@ impl Aggregations {
             return;
         };
         for entry in &mut state.entries {
-            // A least or greatest of nothing is shown as 0 too, and taken over by the next value.
+            // An empty `min` or `max` is shown as 0 too, and is replaced by the next value.
             entry.value = table.kind.initial(table.signed);
         }
     }
 
-    /// `trunc()`: keeps so many of the greatest, or of the least if `most` is negative.
+    /// `trunc()`: keeps the `most` greatest, or the least if `most` is negative.
     pub fn trunc(&mut self, number: usize, most: i64) {
         let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
         else {

@@ -1,5 +1,5 @@
-//! Associative arrays and thread-local variables: elements that come and go. What they hold counts towards
-//! `dynvarsize`, as in DTrace; so the number of keys is bounded too.
+//! Associative arrays and thread-local variables: elements that come and go. Their keys and values count towards
+//! `dynvarsize`, as in DTrace, so the number of keys is bounded too.
 
 use std::collections::BTreeMap;
 use trapline_rpn::services::d;
@@ -82,14 +82,14 @@ impl Dynamics {
         }
     }
 
-    /// Writes a part of an element. Whether there is such a part.
+    /// Writes a part of an element; returns whether there is such a part.
     pub fn write(&mut self, slot: u32, offset: usize, from: &[u8]) -> bool {
         let Some(Some(element)) = self.elements.get_mut(slot as usize) else { return false };
         let Some(to) = element.value.get_mut(offset..).and_then(|rest| rest.get_mut(..from.len())) else {
             return false;
         };
         to.copy_from_slice(from);
-        // A scalar of 0 is the same as none.
+        // A scalar of 0 is the same as no element.
         if element.value.len() == 8 && from.iter().all(|byte| *byte == 0) && from.len() == 8 {
             let key = element.key.clone();
             self.remove(&key);

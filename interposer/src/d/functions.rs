@@ -93,7 +93,7 @@ impl Runtime {
         })
     }
 
-    /// Functions that make strings; some give none.
+    /// Functions that make strings; some return none.
     fn string_function(
         &mut self,
         function: Function,

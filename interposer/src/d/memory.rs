@@ -6,16 +6,16 @@ use trapline_trace::d::Tables;
 /// Bytes of strings that the functions of one clause may make.
 const MOST_STRINGS: usize = 1 << 20;
 
-/// Bytes behind the last variable.
+/// Bytes after the last variable.
 const SLACK: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     variables: Vec<u8>,
     clause: Vec<u8>,
-    /// What `alloca()` has given.
+    /// Memory from `alloca()`.
     scratch: Vec<u8>,
-    /// What functions have made.
+    /// Strings that functions have made.
     strings: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ fn offset(address: u64, base: u64) -> Option<usize> {
 impl Memory {
     pub fn new(tables: &Tables) -> Self {
         Self {
-            // Behind the last one lie zeroes, for who reads past the end of an array by a pointer.
+            // Zeroes follow the last variable, for reads past the end of an array through a pointer.
             variables: vec![0; tables.memory as usize + SLACK],
             clause: vec![0; tables.clause_memory as usize],
             ..Self::default()

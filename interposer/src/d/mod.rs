@@ -1,9 +1,9 @@
 //! The state of a running D program: memory, associative arrays, aggregations, speculations, the record being made.
 //!
 //! Compiled clauses reach it by the services of `callk` and by addresses of D's own part of the address space
-//! (`trapline_rpn::services::d`). All of it is bounded by DTrace's options, and all that is dropped is counted. It is
-//! cloned with the program that it belongs to, so a snapshot holds it. Order comes from sorted maps and from the order of
-//! insertion, never from a hash.
+//! (`trapline_rpn::services::d`). DTrace's options bound all of it, and everything dropped is counted. The state is
+//! cloned with its program, so a snapshot holds it. Order comes from sorted maps and from the order of insertion, never
+//! from a hash.
 
 mod aggregations;
 mod dynamics;
@@ -23,7 +23,7 @@ use trapline_rpn::CallkError;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_trace::d::{Snapshot, Tables, Writer};
 
-/// What a program may use: options of dtrace(1), in bytes unless it says otherwise.
+/// The limits of a program: options of dtrace(1), in bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLimits {
     /// `strsize`: the longest string.
@@ -42,7 +42,7 @@ pub struct DLimits {
     pub bufsize: usize,
 }
 
-/// What has been dropped.
+/// Counts of dropped data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DDrops {
     /// Elements that did not fit `dynvarsize`.
@@ -79,7 +79,7 @@ pub(crate) enum Reading {
     Text(Vec<u8>),
 }
 
-/// What the state needs of the guest.
+/// The access to the guest that the state needs.
 pub(crate) trait World {
     /// Reads guest memory; the error is the first address that cannot be read.
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64>;
@@ -87,7 +87,7 @@ pub(crate) trait World {
     fn builtin(&mut self, which: Builtin) -> Reading;
     /// Return addresses of the kernel's or the program's stack.
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
-    /// What tells threads apart.
+    /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
 }
 
@@ -103,9 +103,9 @@ pub(crate) struct Runtime {
     record: Writer,
     /// The speculation that this clause writes to.
     speculating: Option<u64>,
-    /// What a `commit()` of this clause has set free.
+    /// The records that a `commit()` of this clause has released.
     committed: Vec<(u32, Vec<u8>)>,
-    /// The firing that this clause is of: the instruction count and the number of the trap.
+    /// The firing to which this clause belongs: the instruction count and the number of the trap.
     firing: Option<(u64, u64)>,
     strtok: (Vec<u8>, usize),
     random: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Runtime {
     drops: DDrops,
 }
 
-/// How a service fails.
+/// The error of a service.
 type Failure = CallkError;
 
 fn thrown(user: u16, parm1: u64) -> Failure {
@@ -148,7 +148,7 @@ impl Runtime {
         }
     }
 
-    /// A clause begins. The first of a firing finds its variables zeroed.
+    /// Begins a clause. The variables are zeroed for the first clause of a firing.
     pub fn begin(&mut self, firing: (u64, u64), lv: &mut [u64]) {
         self.memory.begin_clause();
         self.record.truncate(0);
@@ -163,8 +163,7 @@ impl Runtime {
         }
     }
 
-    /// What the clause that has just ended has left for the channel: records of clauses whose speculation it has
-    /// committed, and its own.
+    /// Takes the records of the clause that has just ended: those of speculations that it has committed, and its own.
     pub fn take_records(&mut self, probe: u32) -> Vec<(u32, Vec<u8>)> {
         let mut records = std::mem::take(&mut self.committed);
         let data = self.record.written();
@@ -183,7 +182,7 @@ impl Runtime {
         records
     }
 
-    /// A fault has ended the clause: what it recorded is gone, and ERROR is given this.
+    /// Ends the clause by a fault: its records are dropped, and ERROR receives the fault.
     pub fn fail(&mut self, fault: DFault) {
         self.record.truncate(0);
         self.committed.clear();
@@ -195,7 +194,7 @@ impl Runtime {
         self.fault = None;
     }
 
-    /// The status that `exit()` was given.
+    /// The status given to `exit()`.
     pub const fn exit(&self) -> Option<i32> {
         self.exit
     }
@@ -209,7 +208,7 @@ impl Runtime {
         (0..self.tables.aggregations.len()).map(|number| self.aggregations.snapshot(number)).collect()
     }
 
-    /// Reads D's own memory; `None` if the address is not of it.
+    /// Reads D's own memory; `None` if the address lies outside it.
     pub fn read(&self, address: u64, to: &mut [u8]) -> Option<Result<(), u64>> {
         if address >> 48 != 0x00d7 {
             // Nothing lies at the addresses next to 0, whatever the guest has mapped there.
@@ -225,7 +224,7 @@ impl Runtime {
         })
     }
 
-    /// So many bytes of D's own memory.
+    /// `length` bytes of D's own memory.
     fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         if let Some((slot, offset)) = dynamics::element(address) {
             return self.dynamics.value(slot)?.get(offset..)?.get(..length);

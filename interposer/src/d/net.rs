@@ -9,7 +9,7 @@ const AF_INET6: u64 = 10;
 const ARPHRD_ETHER: u64 = 1;
 const ARPHRD_INFINIBAND: u64 = 32;
 
-/// What kind of address it is.
+/// The kind of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     Inet,

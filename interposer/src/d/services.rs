@@ -63,7 +63,7 @@ impl Runtime {
         let mut text = Vec::new();
         while text.len() < most.min(LONGEST) {
             let at = address.wrapping_add(text.len() as u64);
-            // Pieces end where pages do: what lies behind the end of the string may not be there.
+            // Pieces end at page boundaries: the page after the string may not be mapped.
             let mut piece = [0; 64];
             let room = (64 - at % 64) as usize;
             let whole = piece.get_mut(..room).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Runtime {
         for (field, value) in fields.iter().zip(values) {
             match field {
                 Field::Int { .. } | Field::Symbol(_) => to.int(value),
-                // A string that is not there is shown as an empty one.
+                // A null string is shown as an empty one.
                 Field::Str if value == 0 => to.bytes(&[]),
                 Field::Str => to.bytes(&self.text(value, world)?),
                 Field::Bytes(size) => {
@@ -189,7 +189,7 @@ impl Runtime {
             d::REFERENCE => {
                 let address = self.dynamics.make(key, size, counted).map(dynamics::address);
                 self.drops.dynamic += u64::from(address.is_none());
-                // What is written there when there is no room is dropped by the write.
+                // Without room for the element, a write to this address is dropped.
                 stack.push(address.unwrap_or(d::SCRATCH));
                 return if address.is_some() { Ok(()) } else { Err(thrown(fault::SCRATCH, 0)) };
             }
@@ -279,7 +279,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A stack, as the address of its frames behind their number.
+    /// A stack, as the address of the number of frames and the frames.
     pub(super) fn frames(&mut self, user: bool, most: u64, world: &mut dyn World) -> Result<u64, Failure> {
         let frames = world.stack(user, most.min(1 << 16) as usize);
         let mut bytes = (frames.len() as u64).to_le_bytes().to_vec();
@@ -287,7 +287,7 @@ impl Runtime {
         self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
     }
 
-    /// Functions that ask something of aggregations and speculations.
+    /// Functions that control aggregations and speculations.
     pub(super) fn control(&mut self, function: Function, first: u64, second: u64) -> Result<u64, Failure> {
         match function {
             Function::Clear => self.aggregations.clear(first as usize),
@@ -304,7 +304,7 @@ impl Runtime {
                 return Err(thrown(fault::OPERATION, 0));
             }
             Function::Speculate => {
-                // What is recorded from here on goes to the speculation, or nowhere.
+                // From here on, records go to the speculation, or are dropped if there is none.
                 self.speculating = Some(if self.speculations.is_active(first) { first } else { 0 });
             }
             Function::Commit => {

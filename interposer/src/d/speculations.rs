@@ -7,7 +7,7 @@ struct Speculation {
     records: Vec<(u32, Vec<u8>)>,
 }
 
-/// All speculations; they are numbered from 1.
+/// All speculations, numbered from 1.
 #[derive(Debug, Clone)]
 pub(super) struct Speculations {
     list: Vec<Speculation>,
@@ -22,7 +22,7 @@ impl Speculations {
         Self { list: vec![Speculation::default(); count.min(MOST)], size }
     }
 
-    /// A free one; 0 if there is none.
+    /// Takes a free speculation; 0 if there is none.
     pub fn take(&mut self) -> u64 {
         let Some(free) = self.list.iter().position(|speculation| !speculation.active) else { return 0 };
         if let Some(speculation) = self.list.get_mut(free) {
@@ -35,7 +35,7 @@ impl Speculations {
         self.list.get_mut(usize::try_from(id.checked_sub(1)?).ok()?)
     }
 
-    /// Whether there is one of this number at all, free or not; 0 stands for none and is no error.
+    /// Whether a speculation with this number exists, free or not; 0 means none and is not an error.
     pub fn exists(&self, id: u64) -> bool {
         id <= self.list.len() as u64
     }
@@ -44,7 +44,7 @@ impl Speculations {
         self.get(id).is_some_and(|speculation| speculation.active)
     }
 
-    /// Adds a record. Whether there was room for it.
+    /// Adds a record; returns whether there was room for it.
     pub fn add(&mut self, id: u64, probe: u32, data: &[u8]) -> bool {
         let size = self.size;
         let Some(speculation) = self.get(id).filter(|speculation| speculation.active) else { return true };
@@ -56,7 +56,7 @@ impl Speculations {
         true
     }
 
-    /// Takes what it holds; it is free again.
+    /// Takes the records of a speculation, which is then free again.
     pub fn end(&mut self, id: u64) -> Vec<(u32, Vec<u8>)> {
         self.get(id).map(std::mem::take).unwrap_or_default().records
     }

@@ -1,4 +1,4 @@
-//! What the string functions of D do, on bytes without a NUL.
+//! The string functions of D, on bytes without a NUL.
 
 /// Where a text occurs first.
 pub(super) fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -19,7 +19,7 @@ pub(super) fn index(text: &[u8], wanted: &[u8], from: Option<i64>, backwards: bo
     if backwards {
         let from = from.unwrap_or(last as i64);
         if from < 0 {
-            // Only an empty string is found before the beginning.
+            // Before the beginning, only an empty string is found.
             return if wanted.is_empty() { 0 } else { -1 };
         }
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(last);
@@ -32,7 +32,7 @@ pub(super) fn index(text: &[u8], wanted: &[u8], from: Option<i64>, backwards: bo
     signed((from..=last).find(|n| at(*n)))
 }
 
-/// `substr()`: a negative place counts from the end, a negative length stops so many before the end.
+/// `substr()`: a negative place counts from the end, a negative length stops that many characters before the end.
 pub(super) fn substr(text: &[u8], from: i64, length: Option<i64>) -> Vec<u8> {
     let size = text.len() as i64;
     let (mut start, mut rest) = (from, length.unwrap_or(size));

@@ -1,4 +1,4 @@
-//! Programs that are inserted and removed; probes that are enabled and disabled.
+//! Inserting and removing programs; enabling and disabling probes.
 
 use super::Interposer;
 use crate::model::{
@@ -41,7 +41,7 @@ impl Interposer {
         self.sources.modules.note_points(first, &self.inserted.probes);
         let mut users = Vec::new();
         for probe in first..self.inserted.probes.len() {
-            // Those on user modules together: each has to be looked for on the pages that are executed already.
+            // Probes on user modules are enabled together: each enabling searches the pages that are executed already.
             if self.inserted.probes[probe].place.in_user_code().is_some() {
                 self.inserted.probes[probe].enabled = true;
                 users.push(probe as u32);
@@ -56,7 +56,7 @@ impl Interposer {
         Ok(ProgramId(id))
     }
 
-    /// Whether it can be told whose process is running, where that matters.
+    /// Checks that the current process can be determined, if the probe needs it.
     fn check_processes(&self, provided: Option<&Provided>) -> Result<(), InsertErrorKind> {
         let processes = provided.and_then(|provided| provided.processes.as_ref());
         let matters = processes.is_some_and(|processes| processes.who != Who::Any);
@@ -75,7 +75,7 @@ impl Interposer {
     /// Enables or disables one probe point of a program. Unknown numbers and removed programs are ignored.
     ///
     /// # Errors
-    /// It cannot be armed, as a fifth watch. It is disabled then.
+    /// It cannot be armed, for example as a fifth watch. It is then disabled.
     pub fn set_enabled(
         &mut self,
         core: &mut Core,
@@ -94,7 +94,7 @@ impl Interposer {
         Ok(())
     }
 
-    /// Enables a probe; one in a kernel module is armed by the next look at the modules.
+    /// Enables a probe; a probe in a kernel module is armed by the next check of the modules.
     fn enable(&mut self, core: &mut Core, number: usize) -> Result<(), InsertErrorKind> {
         let Some(probe) = self.inserted.probes.get_mut(number) else { return Ok(()) };
         if std::mem::replace(&mut probe.enabled, true) {
@@ -160,7 +160,7 @@ impl Interposer {
         self.stop_telling(core, number);
     }
 
-    /// The last site of a provider's probe is disabled: its program need not be told any more that somebody listens.
+    /// When the last site of a provider's probe is disabled, its semaphores and is-enabled sites are disarmed.
     fn stop_telling(&mut self, core: &mut Core, probe: usize) {
         let program = &self.inserted.programs[self.inserted.probes[probe].program as usize];
         let Some(id) = self.inserted.probes[probe].rest.provided.as_ref().map(|provided| provided.id) else {
@@ -180,20 +180,20 @@ impl Interposer {
         }
     }
 
-    /// Takes watches of any range and any number, not only what four debug registers can hold.
+    /// Accepts any number of watches of any range, not only what four debug registers can hold.
     pub fn set_watch_unlimited(&mut self, on: bool) {
         self.sources.watches.unlimited = on;
     }
 
-    /// Puts off the count of the watches: what is inserted now is to be selected from before the guest runs.
+    /// Postpones counting the watches: some of the programs inserted now will be deselected before the guest runs.
     pub fn begin_selection(&mut self) {
         self.sources.watches.selecting = true;
     }
 
-    /// What is enabled now is what was selected.
+    /// Ends the selection: the watches enabled now are counted.
     ///
     /// # Errors
-    /// The program of the first watch that is one too many, and which it is.
+    /// The program of the first watch beyond the limit, and the error.
     pub fn end_selection(&mut self) -> Result<(), (&str, InsertErrorKind)> {
         self.sources.watches.selecting = false;
         match self.sources.watches.one_too_many(&self.inserted.probes) {
@@ -204,29 +204,28 @@ impl Interposer {
         }
     }
 
-    /// Why probes of kernel modules may not be where they should: what the profile says of the guest's list of modules,
-    /// if there is an enabled probe that needs it and the list cannot be believed.
+    /// Why probes of kernel modules may be misplaced: the profile's complaint about the guest's list of modules, if the
+    /// list is implausible and an enabled probe needs it.
     pub fn modules_damage(&self, core: &Core) -> Option<String> {
         self.inserted.probes.iter().find(|probe| probe.enabled && probe.place.in_kernel_module())?;
         self.profile.as_deref()?.damage(core)
     }
 
-    /// The run is over, and nobody listens any more: the words of programs in the guest are lowered. Without a profile,
-    /// which alone knows the processes, they stay as they are.
+    /// Lowers the words of programs in the guest at the end of the run. Without a profile, which alone knows the
+    /// processes, they stay as they are.
     pub fn silence(&mut self, core: &mut Core) {
         for probe in self.sources.words.listening() {
             self.disable(core, probe as usize);
         }
     }
 
-    /// The instruction count at which the next timer that counts instructions is due, or kernel modules are to be looked
-    /// for: a run must stop there, and
-    /// [`Interposer::tick`] must follow each stop.
+    /// The instruction count at which the next timer that counts instructions is due, or kernel modules are to be
+    /// checked: a run must stop there, and [`Interposer::tick`] must follow each stop.
     pub fn next_tick(&self) -> Option<u64> {
         self.sources.timers.next_tick().into_iter().chain(self.sources.modules.next_look()).min()
     }
 
-    /// Runs the handlers of timers that are due, and answers whether any was. The machine stands between two instructions.
+    /// Runs the handlers of timers that are due, and returns whether any was. The machine is between two instructions.
     pub fn tick(&mut self, core: &mut Core) -> bool {
         let probes = self.sources.timers.probes();
         if probes.is_empty() {
@@ -244,7 +243,7 @@ impl Interposer {
     }
 }
 
-/// The byte at an offset in a module's file, and what to call that place.
+/// The byte at an offset in a module's file, and a name of that place for messages.
 fn file_byte(module: &UserModule, offset: u64) -> Result<(u8, String), InsertErrorKind> {
     let at = format!("offset {offset:#x} of {}", module.name());
     match module.bytes_at(offset, 1) {
@@ -261,7 +260,8 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             if !core.ram().read(paddr, &mut byte) {
                 return Err(InsertErrorKind::NotMapped(format!("linear address {linear:#x}")));
             }
-            // `opcode` is of the file. A guest that runs may have changed its code, as Linux does where it can trace.
+            // `opcode` is compared with the file. A running guest may have changed its code, as Linux does at its
+            // tracing sites.
             if core.icount() > 0 {
                 return Ok(());
             }

@@ -36,7 +36,7 @@ pub struct PointView<'a> {
     pub kind: Option<&'a str>,
     /// Whether it is enabled.
     pub enabled: bool,
-    /// Physical addresses that are armed for it; of a watch 1.
+    /// Physical addresses that are armed for it; 1 for a watch.
     pub sites: usize,
     /// Handlers run.
     pub hits: u64,
@@ -45,7 +45,7 @@ pub struct PointView<'a> {
 }
 
 impl Interposer {
-    /// The programs that are there, in order of insertion.
+    /// The inserted programs, in order of insertion.
     pub fn programs(&self) -> Vec<ProgramView<'_>> {
         let mut sites = vec![0; self.inserted.probes.len()];
         for probe in self.sites.iter().filter(|site| site.armed).flat_map(|site| &site.probes) {

@@ -16,8 +16,8 @@ const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
 const DEEPEST: usize = 256;
 
 impl Guest<'_> {
-    /// Begins a clause of a D program, if the handler is one. False after `exit()`: then it does not run, unless it is one
-    /// of END or ERROR.
+    /// Begins a clause of a D program, if the handler is one. Returns false after `exit()`: then it does not run,
+    /// unless it belongs to END or ERROR.
     #[inline]
     pub fn begin_clause(&mut self, lv: &mut [u64]) -> bool {
         let Some(d) = &mut self.d else { return true };
@@ -82,7 +82,7 @@ impl World for Guest<'_> {
     }
 
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
-        // The run itself begins and ends in no code.
+        // The events of the run itself have no code address.
         if self.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT) {
             return Vec::new();
         }
@@ -100,7 +100,7 @@ impl World for Guest<'_> {
     }
 }
 
-/// What DTrace calls the exception that has ended a clause.
+/// DTrace's fault for the exception that has ended a clause.
 fn fault_of(code: u64, parm1: u64) -> (u64, u64) {
     match exception::lowest(code) {
         exception::INVALID_ADDR => (fault::ADDRESS.into(), parm1),
@@ -131,7 +131,7 @@ impl Interposer {
         Ok(id)
     }
 
-    /// The run begins or ends: runs the clauses of D programs that wait for it, in program order.
+    /// Runs the clauses of D programs that wait for the beginning or end of the run, in program order.
     pub fn fire(&mut self, core: &mut Core, event: Event) {
         let is_meant = |place: &Place| matches!(place, Place::Event(own) if *own == event);
         let probes = (0u32..).zip(&self.inserted.probes).filter(|(_, probe)| is_meant(&probe.place));
@@ -141,7 +141,7 @@ impl Interposer {
         }
     }
 
-    /// A clause of a D program has run. `at` is the instruction pointer, and whether an instruction waits for it.
+    /// Ends a clause of a D program. `at` is the instruction pointer, and whether a displaced instruction waits.
     #[cold]
     pub(super) fn end_clause(&mut self, core: &mut Core, index: u32, at: (u64, bool), outcome: &Outcome) {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
@@ -183,7 +183,7 @@ impl Interposer {
         d.map(|d| d.snapshots()).unwrap_or_default()
     }
 
-    /// What a D program has dropped.
+    /// What a D program has dropped so far.
     pub fn d_drops(&self, id: ProgramId) -> DDrops {
         let d = self.inserted.programs.get(id.0).and_then(|program| program.d.as_ref());
         d.map(|d| d.drops()).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! A digest of what a program is: its handlers and where its probe points are.
+//! A digest of a program: its handlers and the places of its probe points.
 //!
-//! It tells whether a program that was made anew is the one that was stored: with another file of the guest, another
-//! kernel or other options its places or its handlers would be others.
+//! It shows whether a recompiled program equals the stored one: another guest file, another kernel or other options
+//! would change its places or handlers.
 
 use crate::model::{Address, Definition, Probe};
 use std::fmt::{self, Write};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Makes digests; remembers those of the last files, since many probe points are in one.
+/// Makes digests; caches those of the last files, since many probe points share a file.
 #[derive(Default)]
 pub(super) struct Digests {
     files: Vec<(Arc<[u8]>, u64)>,

@@ -1,4 +1,4 @@
-//! The handlers of a hit: which of them run, and what they ask for.
+//! The handlers of a hit: which of them run, and their requests.
 
 use super::Interposer;
 use super::asked::Asked;
@@ -20,7 +20,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Whether a handler has done something that few do.
+    /// Whether a handler has done something rare.
     #[inline(always)]
     fn needs_slow_path(&self, outcome: &Outcome) -> bool {
         let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
@@ -38,8 +38,8 @@ impl Interposer {
         }
     }
 
-    /// The trap goes on with a parked hit: an instruction that faulted is tried again, with its handlers, which are not
-    /// counted anew; the rest of an interrupted one runs alone.
+    /// Continues a parked hit at this trap: an instruction that faulted is retried with its handlers, which are not
+    /// counted again; the rest of an interrupted instruction runs without handlers.
     #[cold]
     pub(super) fn go_on(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
         self.hit.rare = true;
@@ -131,8 +131,8 @@ impl Interposer {
         }
     }
 
-    /// One hit of a probe that no instruction waits for: at an access, which has been made, behind an instruction, or at a
-    /// tick of its timer. `ip` is what handlers see, if not the CPU's.
+    /// One hit of a probe without a waiting instruction: at an access that has been made, after an instruction, or at a
+    /// tick of its timer. `ip` is the instruction pointer that handlers see, if not the CPU's.
     pub(super) fn hit_without_site(
         &mut self,
         core: &mut Core,
@@ -210,7 +210,8 @@ impl Interposer {
         }
     }
 
-    /// What few handlers do: wrap the stack, end by an exception or `exit n`, ask for the end of the run, write memory.
+    /// Handles rare outcomes: the stack wrapped, the handler ended by an exception or `exit n`, requested the end of
+    /// the run, or wrote memory.
     #[cold]
     pub(super) fn handle_rare(&mut self, core: &mut Core, index: u32, at_site: bool, outcome: &Outcome) {
         self.stats.wraps += u64::from(outcome.wraps > 0);
@@ -226,12 +227,12 @@ impl Interposer {
             self.stop_here(core, index, at_site);
         }
         if std::mem::take(&mut self.runner.asked.wrote) && at_site {
-            // It may have written the probed instruction: the new bytes are executed.
+            // It may have overwritten the probed instruction: the new bytes are executed.
             self.sites.displace_anew(core, self.hit.site);
         }
     }
 
-    /// An exception has ended the handler of this probe. Its first is kept whole.
+    /// Notes that an exception has ended the handler of this probe; the first one is kept in full.
     fn failed(&mut self, index: u32) {
         self.stats.exceptions += 1;
         let probe = &mut self.inserted.probes[index as usize];

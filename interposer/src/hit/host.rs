@@ -25,9 +25,9 @@ pub(crate) struct Guest<'a> {
     pub unwinder: &'a mut Unwinder,
     /// The state of the D program, if the handler is a clause of one.
     pub d: Option<&'a mut Runtime>,
-    /// What of the probe point few hits touch.
+    /// The part of the probe point that few hits touch.
     pub rest: &'a Rest,
-    /// The number of the probe point, and which of its runs this is.
+    /// The number of the probe point, and the number of this run.
     pub firing: (u32, u64),
 }
 
@@ -134,7 +134,7 @@ impl Guest<'_> {
     }
 }
 
-/// Whether both contexts have the processor's own register.
+/// Whether the register is the processor's own in both contexts.
 fn is_context_independent(reg: Reg) -> bool {
     matches!(reg, Reg::Fs | Reg::Gs)
 }

@@ -1,7 +1,7 @@
-//! The programs that were inserted, with their probe points and variables, and how they are saved.
+//! The inserted programs with their probe points and variables, and how they are saved.
 //!
-//! Saving compares the counters of the probe points, in pieces, with those that were saved last: what has not changed is
-//! shared. So what is saved takes memory for what has changed since.
+//! Saving compares the counters of the probe points, in pieces, with those saved last and shares the unchanged ones. So
+//! a saved state takes memory only for what has changed since.
 
 use super::process::Filters;
 use crate::d::Runtime;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 /// Probe points of a piece.
 const PIECE: usize = 64;
 
-/// The programs that were inserted, their probe points and variables. What was removed keeps its place: records name
+/// The inserted programs, their probe points and variables. A removed program keeps its place, because records name
 /// probes by number.
 #[derive(Default)]
 pub(super) struct Inserted {
     pub gv: Vec<u64>,
     pub programs: Vec<Program>,
     pub probes: Vec<Probe>,
-    /// What was saved last, or restored since.
+    /// The state last saved or restored.
     last: SavedPrograms,
 }
 
-/// What of a probe point changes.
+/// The mutable state of a probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProbeState {
     pub seen: u64,
@@ -59,7 +59,7 @@ impl ProbeState {
 pub(super) struct SavedProgram {
     pub definition: Arc<Definition>,
     pub lv: Arc<[u64]>,
-    /// The state of a D program. It is not stored: nobody can insert the program again.
+    /// The state of a D program. It is not stored, because a D program cannot be inserted again.
     pub d: Option<Arc<Runtime>>,
     pub removed: bool,
     pub stop_at: Option<u64>,
@@ -67,7 +67,7 @@ pub(super) struct SavedProgram {
     pub ops: u64,
 }
 
-/// All of it, saved.
+/// All inserted programs, saved.
 #[derive(Clone, Default)]
 pub(super) struct SavedPrograms {
     pub gv: Arc<[u64]>,
@@ -77,19 +77,20 @@ pub(super) struct SavedPrograms {
 }
 
 impl SavedPrograms {
-    /// Of the states of all probe points, in order.
+    /// Makes the saved form from the states of all probe points, in order.
     pub fn new(gv: Arc<[u64]>, programs: Vec<SavedProgram>, probes: &[ProbeState]) -> Self {
         Self { gv, programs, probes: probes.chunks(PIECE).map(Arc::from).collect() }
     }
 }
 
-/// The values, shared with those that were saved before if they are the same.
+/// The values, shared with those saved before if they are equal.
 fn shared(now: &[u64], before: Option<&Arc<[u64]>>) -> Arc<[u64]> {
     before.filter(|before| ***before == *now).cloned().unwrap_or_else(|| now.into())
 }
 
 impl Inserted {
-    /// Adds a program, whose probe points are not enabled; answers its number. `awaited` says that hits are waited for.
+    /// Adds a program, whose probe points are not enabled; returns its number. `awaited` says that the run is to stop
+    /// at a hit.
     pub fn push(&mut self, definition: Arc<Definition>, filters: &mut Filters, awaited: bool) -> usize {
         let id = self.programs.len();
         let first = self.probes.len();
@@ -148,7 +149,7 @@ impl Inserted {
         saved
     }
 
-    /// Puts back what was saved. `awaited` says that hits of all programs are waited for.
+    /// Restores a saved state. `awaited` says that the run is to stop at a hit of any program.
     pub fn restore(&mut self, saved: &SavedPrograms, filters: &mut Filters, awaited: bool) {
         let pairs = self.programs.iter().zip(&saved.programs);
         let same = pairs.take_while(|(now, was)| Arc::ptr_eq(&now.definition, &was.definition)).count();

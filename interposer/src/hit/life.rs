@@ -1,10 +1,10 @@
-//! The life of one hit, as data: what is in progress, and which hits wait for their instruction to go on.
+//! The life of one hit, as data: what is in progress, and which hits wait for their instruction to be resumed.
 //!
-//! A hit begins with a trap, runs its handlers, and is over when its displaced instruction has completed. An instruction
-//! that faults, or a repeated one that is interrupted, has not completed: its hit is *parked* until the task goes on with
-//! that instruction. It does so if nothing else of the task has run meanwhile, which the instruction count tells: the count
-//! at the trap is the one at which the hit was parked, or at which a return from an exception has led back to the
-//! instruction.
+//! A hit begins with a trap, runs its handlers, and is over when its displaced instruction has completed. An
+//! instruction that faults, or a repeated one that is interrupted, has not completed: its hit is *parked* until the
+//! task resumes that instruction. The task has resumed it if it has run nothing else meanwhile. The instruction count
+//! shows this: the count at the trap is the one at which the hit was parked, or at which a return from an exception led
+//! back to the instruction.
 //!
 //! Invariant: no two parked hits have the same task and stack pointer.
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use trapline_emu::{Access, Core, Seg};
 use trapline_trace::TakenOut;
 
-/// Hits that may be parked. Past this the oldest goes first: its task has died, as a rule.
+/// The most parked hits. Past this the oldest is dropped: its task has usually died.
 const MOST_PARKED: usize = 1024;
 
 /// No count comes so far.
@@ -23,7 +23,7 @@ pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Due {
     pub program: ProgramId,
-    /// A handler asked for it, for good.
+    /// A handler asked for it, and the run ends.
     pub asked: bool,
 }
 
@@ -39,17 +39,17 @@ pub(crate) struct Awaiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub probe: u32,
-    /// Which of the probe's runs it was, from 1; `None` if `ignore` passed over the hit.
+    /// The number of the probe's run, from 1; `None` if `ignore` passed over the hit.
     pub run: Option<u64>,
 }
 
-/// How far the hit in progress has come.
+/// The stage of the hit in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// It is over, or its handlers run.
     #[default]
     Over,
-    /// Its displaced instruction runs, or has run: that it has completed need not have been told yet.
+    /// Its displaced instruction runs, or has completed without notice so far.
     Displaced,
 }
 
@@ -62,9 +62,9 @@ pub(crate) struct Hit {
     pub rare: bool,
     /// Where an exception found the CPU while the displaced instruction ran.
     pub origin: Option<Origin>,
-    /// Hits that it was counted for by [`crate::Interposer::stop_after_hits`].
+    /// How much [`crate::Interposer::stop_after_hits`] has counted for it.
     pub counted: u64,
-    /// The parts that probes had in it before its instruction faulted.
+    /// The probes' parts in it before its instruction faulted.
     pub before: Vec<Part>,
     /// Probes for which it is the last hit: they are disabled when it is over.
     pub expired: Vec<u32>,
@@ -83,13 +83,13 @@ impl Hit {
         !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty())
     }
 
-    /// It is over: forgets everything about it.
+    /// Ends the hit: resets all its state.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Where a task stands: what a hit is told by.
+/// A task's position, by which a parked hit is recognised.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// EIP.
@@ -106,7 +106,7 @@ impl Origin {
     }
 }
 
-/// Whose code runs: a task, as far as the CPU shows it.
+/// The current task, as far as the CPU shows it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Task {
     user: bool,
@@ -137,7 +137,7 @@ impl PartialEq for Task {
 /// Why a hit is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Why {
-    /// Its instruction faulted: it is tried again, with its handlers.
+    /// Its instruction faulted: it is retried with its handlers.
     Faulted,
     /// Its repeated instruction was interrupted: the rest of it runs without handlers.
     Interrupted,
@@ -149,10 +149,10 @@ pub(crate) struct Parked {
     pub why: Why,
     pub site: usize,
     origin: Origin,
-    /// The instruction count at which its task goes on with the instruction, if it does.
+    /// The instruction count at which its task resumes the instruction, if it does.
     since: u64,
     pub parts: Vec<Part>,
-    /// Probes for which it is the last hit. They are enabled still, but take part in no other.
+    /// Probes for which it is the last hit. They are still enabled, but take part in no other hit.
     pub expired: Vec<u32>,
     pub due: Vec<Due>,
     pub held: TakenOut,
@@ -171,7 +171,7 @@ impl ParkedHits {
         self.list.is_empty()
     }
 
-    /// Parks the hit in progress, in which probes had these parts. Answers the one whose place it takes, which is over.
+    /// Parks the hit in progress, in which probes had these parts. Returns the hit that it replaces, which is over.
     pub fn park(&mut self, core: &Core, hit: &mut Hit, why: Why, parts: Vec<Part>) -> Option<Parked> {
         let origin = hit.origin.take().unwrap_or_else(|| Origin::now(core));
         let same = |parked: &Parked| parked.origin.sp == origin.sp && parked.origin.task == origin.task;
@@ -191,7 +191,7 @@ impl ParkedHits {
         replaced
     }
 
-    /// The place of the parked hit whose task runs now, with the stack pointer that it was parked with.
+    /// The index of the parked hit of the current task and stack pointer.
     fn current(&self, core: &Core) -> Option<usize> {
         let sp = core.env().gpr(4);
         let mut list = self.list.iter().enumerate().filter(|(_, parked)| parked.origin.sp == sp).peekable();
@@ -200,14 +200,15 @@ impl ParkedHits {
         list.find(|(_, parked)| parked.origin.task == task).map(|(at, _)| at)
     }
 
-    /// A site has trapped. Takes out the parked hit of the task that runs; the flag says whether this trap goes on with it.
+    /// Takes out the current task's parked hit at a trap of a site; the flag says whether this trap resumes it.
     pub fn take(&mut self, core: &Core, site: usize) -> Option<(Parked, bool)> {
         let parked = self.list.remove(self.current(core)?);
         let goes_on = parked.site == site && parked.since == core.icount();
         Some((parked, goes_on))
     }
 
-    /// An exception return has completed. Answers the parked hit that it did not lead back to, which is over.
+    /// Handles a completed exception return. Returns the parked hit to whose instruction it did not lead back, which is
+    /// over.
     pub fn returned(&mut self, core: &Core) -> Option<Parked> {
         let at = self.current(core)?;
         let parked = self.list.get_mut(at)?;
@@ -218,8 +219,8 @@ impl ParkedHits {
         Some(self.list.remove(at))
     }
 
-    /// An event is delivered at this boundary. Answers the parked hit whose task has run something else before it, which is
-    /// over.
+    /// Handles an event delivered at this boundary. Returns the parked hit whose task has run something else before it,
+    /// which is over.
     pub fn left_behind(&mut self, core: &Core) -> Option<Parked> {
         let at = self.current(core)?;
         let parked = self.list.get(at)?;
@@ -227,17 +228,17 @@ impl ParkedHits {
         (!waits).then(|| self.list.remove(at))
     }
 
-    /// Takes out the hits of a site, whose instruction is another now.
+    /// Takes out the hits of a site whose instruction has changed.
     pub fn take_site(&mut self, site: usize) -> Vec<Parked> {
         self.list.extract_if(.., |parked| parked.site == site).collect()
     }
 
-    /// Whether they can be parked hits: not more than there can be.
+    /// Whether their number is possible.
     pub fn is_sound(&self) -> bool {
         self.list.len() <= MOST_PARKED && self.list.iter().all(|parked| parked.counted < MOST_COUNTED)
     }
 
-    /// A probe is disabled: it has no part in any of them any more.
+    /// Removes a disabled probe from all parked hits.
     pub fn forget_probe(&mut self, probe: u32) {
         for parked in &mut self.list {
             parked.parts.retain(|part| part.probe != probe);

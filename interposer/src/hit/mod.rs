@@ -1,9 +1,10 @@
 //! The life of a hit: trap in, handlers, displaced instruction, commit, resume. The root of the crate.
 //!
-//! A record is in the channel when its handler has ended. That is its commit if the displaced instruction completes, since
-//! nobody reads the channel before. If it faults, the record is taken out again, unless its probe has `logonfault`; if it
-//! is a repeated instruction and is interrupted, the record waits outside of the channel until the rest has run. That the
-//! instruction has completed is known at once when it is emulated or stepped, else at the next trap or stop.
+//! A record is in the channel when its handler has ended. If the displaced instruction completes, the record is thereby
+//! committed, since the channel is not read before. If it faults, the record is taken out again, unless its probe has
+//! `logonfault`; if it is a repeated instruction and is interrupted, the record waits outside of the channel until the
+//! rest has run. That the instruction has completed is known at once when it is emulated or stepped, else at the next
+//! trap or stop.
 
 mod arming;
 mod asked;
@@ -48,13 +49,13 @@ use trapline_os::OsProfile;
 use trapline_rpn::Vm;
 use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
 
-/// How an interposer is set up.
+/// The configuration of an interposer.
 pub struct InterposerConfig {
     /// Optional items of each record's header.
     pub header: HeaderItems,
     /// Shape of the record channel.
     pub channel: ChannelConfig,
-    /// What the guest's operating system is, for pid, uid, task and name.
+    /// The profile of the guest's operating system, for pid, uid, task and name.
     pub profile: Option<Box<dyn OsProfile>>,
     /// Instruction budget of a handler, instead of the language's 65,536.
     pub max_steps: Option<u32>,
@@ -62,32 +63,34 @@ pub struct InterposerConfig {
 
 /// The probe table, and the state of the hit in progress.
 ///
-/// Of each part it is said what becomes of it when the interposer is saved ([`Interposer::save`]): *state* is saved and put
-/// back, *configuration* is the same in whatever a saved state is restored to, and a *cache* follows from the rest.
+/// Each part is marked with its role when the interposer is saved ([`Interposer::save`]): *state* is saved and
+/// restored, *configuration* must be the same in the interposer to which a saved state is restored, and a *cache* is
+/// derived from the rest.
 pub struct Interposer {
-    /// Configuration. It reads guest memory, and keeps nothing.
+    /// Configuration. It reads guest memory and has no state.
     profile: Option<Box<dyn OsProfile>>,
-    /// State, but for what programs are, which never changes and is shared.
+    /// State, except the programs' definitions, which never change and are shared.
     inserted: Inserted,
-    /// State: which sites there are, in which order, armed or not, with which bytes. Cache: how they are displaced. The
+    /// State: the sites, their order, whether they are armed, and their bytes. Cache: how they are displaced. The
     /// machine's own view of them, hits in line included, is a cache too.
     sites: SiteTable,
-    /// State: where modules, pages, words were found, when timers are due. Configuration: which watches are taken.
+    /// State: where modules, pages and words were found, and when timers are due. Configuration: which watches are
+    /// accepted.
     sources: Sources,
-    /// Cache: the answers hold until ring 3 is left, and are asked again.
+    /// Cache: the answers are valid until ring 3 is left.
     filters: Filters,
     /// State. The hit in progress.
     hit: Hit,
     /// State. Hits whose instruction faulted or was interrupted.
     parked: ParkedHits,
-    /// State: a frozen channel, core files and errors that were not fetched. Configuration: the budget of handlers, names
-    /// of symbols. The interpreter keeps nothing from one run to the next.
+    /// State: a frozen channel, core files and errors not yet fetched. Configuration: the budget of handlers, names of
+    /// symbols. The interpreter keeps no state between runs.
     runner: Runner,
-    /// State: the channels. Configuration: items of records, depth of stacks. Cache: what the unwinder has read.
+    /// State: the channels. Configuration: items of records, depth of stacks. Cache: the unwinder's tables.
     recorder: Recorder,
     /// State.
     stops: Stops,
-    /// Hits that were noted for observers; neither state nor configuration.
+    /// Hits noted for observers; neither state nor configuration.
     noted: Option<Vec<NotedHit>>,
     /// State.
     stats: Stats,
@@ -101,7 +104,7 @@ impl TrapInterposer for Interposer {
         let Some(site) = self.sites.get(index) else { return Verdict::Declined };
         let (first, several) = (site.first, site.several);
         if first == Site::NO_PROBE {
-            // The last probe left after the trap had been translated.
+            // The last probe was removed after the trap had been translated.
             self.hit.stage = Stage::Over;
             return Verdict::Step;
         }
@@ -123,7 +126,7 @@ impl TrapInterposer for Interposer {
     fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {
         self.leave_behind(core);
         if self.hit.stage == Stage::Displaced {
-            // That it was the displaced instruction which faulted may only be said when the CPU is in the handler.
+            // The fault of the displaced instruction can only be reported when the CPU is in the exception handler.
             (self.hit.rare, self.hit.origin) = (true, Some(Origin::now(core)));
         }
         false
@@ -220,7 +223,7 @@ impl TrapInterposer for Interposer {
     fn code_page(&mut self, core: &mut Core, paddr: u64) {
         let (sources, mut reach) = self.reach();
         sources.user.arm_page(core, paddr, &mut reach);
-        // A user program has no part in the kernel's modules.
+        // User code does not change the kernel's modules.
         if core.env().cpl() == 0 {
             self.arm_modules(core);
         }
@@ -297,14 +300,14 @@ impl Interposer {
         self.sites.probes_at(site).iter().filter_map(probe).any(|p| p.place.in_kernel_module())
     }
 
-    /// The last probe has left some sites: hits that were parked there are over.
+    /// Ends the parked hits of sites that the last probe has left.
     fn forget_emptied(&mut self, core: &mut Core) {
         for site in self.sites.take_emptied() {
             self.leave_parked(core, site);
         }
     }
 
-    /// What reads tasks and modules of the guest, if its system is known.
+    /// The reader of the guest's tasks and modules, if its system is known.
     pub fn profile(&self) -> Option<&dyn OsProfile> {
         self.profile.as_deref()
     }
@@ -353,7 +356,7 @@ impl Interposer {
         Stats { sites: sites as u64, ..self.stats }
     }
 
-    /// Whether every handler only observes, and every place can be hidden, so that the guest is promised not to notice.
+    /// Whether every handler only observes and every place can be hidden, so that the guest cannot notice the probes.
     pub fn observe_only(&self) -> bool {
         self.inserted.probes.iter().all(|p| p.handler.observe_only() && !p.place.is_visible())
     }

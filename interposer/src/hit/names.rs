@@ -1,4 +1,4 @@
-//! What records call the probes and modules that they number.
+//! The names of the probes and modules that records number.
 
 use crate::model::{Probe, Program, Provided};
 use trapline_os::Unwinder;
@@ -12,7 +12,7 @@ pub struct ProbeNames<'a> {
 }
 
 impl<'a> ProbeNames<'a> {
-    /// What the provider of a probe says of it; `None` if none has put it.
+    /// The provider's description of a probe; `None` for a probe without a provider.
     pub fn get(&self, number: u32) -> Option<&'a Provided> {
         self.probes.get(number as usize)?.rest.provided.as_ref()
     }
@@ -28,7 +28,7 @@ impl<'a> ProbeNames<'a> {
         self.unwinder.module_symbol(module, offset)
     }
 
-    /// Handlers that exceptions ended, of each probe where there were any: its number and how many.
+    /// The number of each probe with handlers ended by an exception, and how many there were.
     pub fn errors(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         let counts = (0..).zip(self.probes.iter().map(|probe| probe.errors));
         counts.filter(|(_, errors)| *errors > 0)

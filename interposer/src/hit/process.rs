@@ -1,8 +1,8 @@
 //! Process filters of probe points.
 //!
 //! A page of a program or library is armed once, for all processes that map it. At a hit, before any handler runs, the
-//! profile tells whether the current process passes the filter. The answer is valid until ring 3 is left: no
-//! task is switched, executes a program or gets another name before that. So in a loop a hit costs one comparison.
+//! profile tells whether the current process passes the filter. The answer is valid until ring 3 is left: before that,
+//! no task is switched, executes a program or changes its name. So in a loop a hit costs one comparison.
 
 use crate::model::{Processes, Who};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Records: what a handler that has just run leaves in the channel.
+//! Records: the output of a handler in the channel.
 
 use super::Interposer;
 use super::stacks::Stacks;
@@ -8,7 +8,7 @@ use trapline_trace::{
     Accessed, Channels, Exception, Header, HeaderItems, Kind, RecordView, TraceHead, WatchItem,
 };
 
-/// The channels, and what goes into a record.
+/// The channels, and the configuration of records.
 pub(super) struct Recorder {
     pub channels: Channels,
     /// Optional items of each record's header.
@@ -84,7 +84,7 @@ impl Interposer {
         self.recorder.channels.commit(&record);
     }
 
-    /// What every record of this hit says.
+    /// The header common to all records of this hit.
     #[inline(always)]
     fn header(&mut self, core: &mut Core, index: u32, ip: u64, outcome: &Outcome) -> Header {
         let probe = &self.inserted.probes[index as usize];

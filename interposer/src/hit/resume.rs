@@ -1,4 +1,4 @@
-//! The displaced instruction: how it runs, what is done when it has completed, and hits that wait because it has not.
+//! The displaced instruction: how it runs, what is done when it has completed, and hits that wait until it does.
 
 use super::Interposer;
 use super::life::{Parked, Part, Stage, Why};
@@ -6,7 +6,7 @@ use crate::sites::{Displaced, Site, emulate};
 use trapline_emu::{Core, Trap, Verdict};
 
 impl Interposer {
-    /// The displaced instruction of the hit in progress has completed: what waited for that is done, and the hit is over.
+    /// Ends the hit in progress after its displaced instruction has completed, and does what waited for that.
     #[inline(always)]
     pub(super) fn finish(&mut self, core: &mut Core) {
         if self.hit.rare {
@@ -28,7 +28,7 @@ impl Interposer {
         self.hit.clear();
     }
 
-    /// The displaced instruction has not completed: its hit waits for the rest.
+    /// Parks the hit whose displaced instruction has not completed.
     #[cold]
     pub(super) fn park(&mut self, core: &mut Core, why: Why) {
         let here = self.sites.probes_at(self.hit.site);
@@ -58,7 +58,8 @@ impl Interposer {
         }
     }
 
-    /// The parked hit that this trap goes on with. Another of the same task is over: the task has run something else.
+    /// The parked hit that this trap resumes. Another hit of the same task is over, because the task has run something
+    /// else.
     #[cold]
     pub(super) fn unpark(&mut self, core: &mut Core, site: usize) -> Option<Parked> {
         let (parked, goes_on) = self.parked.take(core, site)?;
@@ -69,7 +70,7 @@ impl Interposer {
         None
     }
 
-    /// The instruction of a parked hit will not complete.
+    /// Ends a parked hit whose instruction will not complete.
     #[cold]
     pub(super) fn give_up(&mut self, core: &mut Core, parked: Parked) {
         self.stats.dropped += parked.held.len() as u64;
@@ -79,7 +80,7 @@ impl Interposer {
         }
     }
 
-    /// An event is delivered at a boundary: whether a task has run something else before, shows there.
+    /// Ends a parked hit whose task has run something else before an event is delivered.
     #[inline]
     pub(super) fn leave_behind(&mut self, core: &mut Core) {
         if !self.parked.is_empty()
@@ -89,8 +90,8 @@ impl Interposer {
         }
     }
 
-    /// A site is disarmed or has another instruction: hits that were parked there are over. That an interrupted instruction
-    /// completes is not seen then; its records count as committed.
+    /// Ends the parked hits of a site that is disarmed or has another instruction. The completion of an interrupted
+    /// instruction is no longer seen; its records count as committed.
     pub(super) fn leave_parked(&mut self, core: &mut Core, site: usize) {
         if self.parked.is_empty() {
             return;
@@ -103,13 +104,13 @@ impl Interposer {
         }
     }
 
-    /// Sees to the displaced instruction.
+    /// Decides how the displaced instruction runs.
     #[inline(always)]
     pub(super) fn resume(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
         let sequel = self.hit.rare && self.hit.has_sequel();
         let at_once = trap.in_line && !sequel;
         self.hit.stage = Stage::Displaced;
-        // Whether a hit with a sequel is stepped is not to depend on whether the site was hit before.
+        // Whether a hit with a sequel is stepped must not depend on earlier hits of the site.
         let lacks_way = |site: &Site| site.wide != core.env().code64() || sequel && site.displaced.is_none();
         if self.sites.get(self.hit.site).is_some_and(lacks_way) {
             self.sites.displace(core, self.hit.site, trap.linear, trap.ip);
@@ -156,8 +157,8 @@ impl Interposer {
         }
     }
 
-    /// Whether what waits for the completion of the displaced instruction needs it stepped: the run stops there, or probes
-    /// go that a trap behind it must not find.
+    /// Whether the displaced instruction must be stepped because the run stops after it, or because probes are removed
+    /// that a later trap must not find.
     #[cold]
     fn must_step(&self) -> bool {
         let site = self.sites.get(self.hit.site);

@@ -1,11 +1,11 @@
 //! The interposer at one moment: saved, put back, stored.
 //!
-//! What is saved is all that the interposer's future and its output depend on; [`Interposer`] says of each of its parts
-//! whether it is that. Most of it is shared: with what was saved before, and with the interposer until that changes it.
-//! So saving and restoring cost little where little has happened.
+//! A saved state is everything that the interposer's future and its output depend on; [`Interposer`] says which of its
+//! parts are state. Most of it is shared with earlier saved states, and with the interposer until that changes. So
+//! saving and restoring are cheap where little has happened.
 //!
-//! Stored, it is a serde value that names no pointer. The programs are not in it: the caller that inserted them can make
-//! them again ([`Definition`]), and the value knows them by a digest.
+//! Stored, it is a serde value that names no pointer. It does not contain the programs: the caller that inserted them
+//! can make them again ([`Definition`]), and the value identifies them by a digest.
 
 use super::Interposer;
 use super::core_file::CoreFile;
@@ -24,12 +24,12 @@ use std::sync::Arc;
 use trapline_emu::{Core, Watch};
 use trapline_trace::SavedChannels;
 
-/// What becomes of the output when the interposer goes back: records, statistics, errors, core files.
+/// What happens to the output when a state is restored: records, statistics, errors, core files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// It goes back too: the interposer is exactly what it was.
+    /// It is restored too: the interposer is exactly what it was.
     Travels,
-    /// It goes on: what was recorded and counted stays, and sequence numbers are not used again.
+    /// It is kept: records and counts stay, and sequence numbers are not reused.
     GoesOn,
 }
 
@@ -47,10 +47,10 @@ struct Saved {
     rest: Rest,
 }
 
-/// What is stored as it is.
+/// The parts that are stored unchanged.
 #[derive(Clone, Serialize, Deserialize)]
 struct Rest {
-    /// The machine's watches of memory, of ports and of execution, in the order in which hits are told.
+    /// The machine's watches of memory, of ports and of execution, in the order in which hits are reported.
     watched: [Vec<(u32, Watch)>; 3],
     hit: Hit,
     parked: ParkedHits,
@@ -80,7 +80,7 @@ pub struct StoredInterposer {
 #[derive(Clone, Serialize, Deserialize)]
 struct StoredProgram {
     name: String,
-    /// Of its definition.
+    /// The digest of its definition.
     digest: u64,
     lv: Vec<u64>,
     removed: bool,
@@ -89,7 +89,7 @@ struct StoredProgram {
     ops: u64,
 }
 
-/// A stored interposer cannot be gone on from.
+/// Why a stored interposer cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoredInterposerError {
     /// A program is not the one that was inserted.
@@ -97,7 +97,7 @@ pub enum StoredInterposerError {
         "`{0}` has other probe points or another handler than when the session was stored: use the same guest, files and probe options"
     )]
     OtherProgram(String),
-    /// The number of programs.
+    /// The number of programs differs.
     #[error("{stored} programs were inserted, and {given} are given")]
     Programs {
         /// How many were inserted.
@@ -105,13 +105,13 @@ pub enum StoredInterposerError {
         /// How many there are now.
         given: usize,
     },
-    /// It says what no interposer can be.
+    /// It describes an impossible state.
     #[error("{0} are in no possible state")]
     Impossible(&'static str),
 }
 
 impl Interposer {
-    /// Saves all that its future depends on.
+    /// Saves everything that its future depends on.
     pub fn save(&mut self, core: &Core) -> SavedInterposer {
         SavedInterposer(Arc::new(Saved {
             programs: self.inserted.save(),
@@ -135,7 +135,7 @@ impl Interposer {
         }))
     }
 
-    /// Puts back what was saved, when the machine has already been.
+    /// Restores a saved state, after the machine has been restored.
     pub fn restore(&mut self, core: &mut Core, saved: &SavedInterposer, output: Output) {
         let saved = &*saved.0;
         let rest = &saved.rest;
@@ -170,7 +170,7 @@ impl Interposer {
         self.parked.clone_from(&rest.parked);
     }
 
-    /// Goes to where no program had been inserted. The output goes on.
+    /// Restores the state before any program was inserted. The output is kept.
     pub fn take_out(&mut self, core: &mut Core) {
         self.sites.restore(core, &SavedSites::default());
         self.inserted.restore(&SavedPrograms::default(), &mut self.filters, false);
@@ -185,19 +185,19 @@ impl Interposer {
         self.stops.by = None;
     }
 
-    /// Whether an interposer with this configuration can have been saved so.
+    /// Whether this interposer's configuration can have led to the saved state.
     pub fn could_be(&self, saved: &SavedInterposer) -> bool {
         self.recorder.channels.could_be(&saved.0.rest.channels)
     }
 
-    /// How many programs were ever inserted, removed ones included.
+    /// The number of programs ever inserted, removed ones included.
     pub fn inserted(&self) -> usize {
         self.inserted.programs.len()
     }
 }
 
 impl SavedInterposer {
-    /// The form that is stored.
+    /// The stored form.
     pub fn to_stored(&self) -> StoredInterposer {
         let Saved { programs, sites, modules, user, words, timers, rest } = &*self.0;
         let probes = programs.programs.iter().flat_map(|program| &program.definition.probes);
@@ -225,11 +225,11 @@ impl SavedInterposer {
         }
     }
 
-    /// Reads the stored form, in a machine with so many bytes of memory. The definitions are those of all programs that
+    /// Reads the stored form, in a machine with `ram` bytes of memory. The definitions are those of all programs that
     /// were inserted, in order.
     ///
     /// # Errors
-    /// A program is another, or the form says what no interposer can be.
+    /// A program differs, or the form describes an impossible state.
     pub fn from_stored(
         stored: StoredInterposer,
         definitions: Vec<Arc<Definition>>,
@@ -264,7 +264,7 @@ impl SavedInterposer {
     }
 }
 
-/// The programs, also as the interposer has them.
+/// The programs, saved and as the interposer has them.
 fn programs_of(
     gv: Vec<u64>,
     stored: Vec<StoredProgram>,

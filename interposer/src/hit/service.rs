@@ -7,7 +7,7 @@
 use super::host::Guest;
 use trapline_rpn::{CallkError, CallkStack, services};
 
-/// Most return addresses that `kernel_stack` answers.
+/// Most return addresses that `kernel_stack` returns.
 const MAX_FRAMES: u64 = 256;
 
 impl Guest<'_> {
@@ -36,7 +36,7 @@ impl Guest<'_> {
                 stack.push(count as u64);
             }
             number => {
-                // Taken out, so that it can ask the guest.
+                // Taken out, so that it can borrow the guest.
                 let Some(d) = self.d.take() else { return Err(CallkError::Unknown) };
                 let done = d.service(number, stack, self);
                 self.d = Some(d);

@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, Moment, Stop};
 use trapline_rpn::Outcome;
 
-/// Stops that are asked for, and that have happened.
+/// Stops that were requested, and that have happened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Stops {
     /// Programs whose awaited hit has completed.
     pub fired: Vec<ProgramId>,
     /// The program of the handler that has ended the run.
     pub by: Option<ProgramId>,
-    /// Hits that leave a record after which the run stops.
+    /// The number of hits with a record after which the run stops.
     pub after: Option<u64>,
-    /// How many there have been.
+    /// The number of such hits so far.
     pub counted: u64,
 }
 
-/// A handler has run.
+/// A hit whose handler has run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotedHit {
-    /// Of this program.
+    /// The program.
     pub program: ProgramId,
-    /// At this probe, as records count them.
+    /// The number of the probe, as in its records.
     pub probe: u32,
-    /// When: the moment that its record has.
+    /// The moment in its record.
     pub at: Moment,
 }
 
 impl Stops {
-    /// Counts a hit, if hits are counted and it leaves a record. Answers by how many the count has grown.
+    /// Counts a hit, if hits are counted and it leaves a record. Returns the increase of the count.
     pub fn count(&mut self, outcome: &Outcome) -> u64 {
         let counts = u64::from(self.after.is_some() && outcome.recorded());
         self.counted += counts;
@@ -68,7 +68,7 @@ impl Interposer {
         self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);
     }
 
-    /// From now on notes each hit for [`Interposer::take_noted`]. This is no part of what is saved.
+    /// From now on notes each hit for [`Interposer::take_noted`]. Noted hits are not part of a saved state.
     pub fn note_hits(&mut self) {
         self.noted = Some(Vec::new());
         self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);
@@ -80,12 +80,12 @@ impl Interposer {
         self.noted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Notes no more hits. To be called before a state is gone back to.
+    /// Stops noting hits. Call it before a state is restored.
     pub fn note_no_hits(&mut self) {
         self.noted = None;
     }
 
-    /// Whether each hit is looked at closely.
+    /// Whether each hit takes the path through `last_hit`.
     pub(super) fn awaits_hits(&self) -> bool {
         self.stops.after.is_some() || self.noted.is_some()
     }
@@ -97,7 +97,7 @@ impl Interposer {
         }
     }
 
-    /// How many hits [`Interposer::stop_after_hits`] asked for, when there have been so many.
+    /// The number of hits that [`Interposer::stop_after_hits`] asked for, once it is reached.
     pub fn enough_hits(&self) -> Option<u64> {
         self.stops.after.filter(|after| self.stops.counted >= *after)
     }
@@ -138,8 +138,8 @@ impl Interposer {
         self.stop_after(Due { program: id, asked: false });
     }
 
-    /// The handler of this probe has asked for the end of the run: when the displaced instruction at its site has
-    /// completed, or at once when there is none.
+    /// The handler of this probe has asked for the end of the run: the run stops when the displaced instruction has
+    /// completed, or at once if there is none.
     pub(super) fn stop_here(&mut self, core: &mut Core, index: u32, at_site: bool) {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         let program = ProgramId(probe.program as usize);
@@ -158,7 +158,7 @@ impl Interposer {
         }
     }
 
-    /// The displaced instruction has completed: stops the run if its hit is to.
+    /// The displaced instruction has completed: stops the run if its hit requires it.
     pub(super) fn stop_when_due(&mut self, core: &mut Core) {
         let due = std::mem::take(&mut self.hit.due);
         if !due.is_empty() {

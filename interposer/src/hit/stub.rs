@@ -33,7 +33,7 @@ impl Interposer {
             core.env().set_eip(stub);
         }
         if let Err(fault) = emulate(core, &Op::Ret { size, drop: 0 }) {
-            // The guest is told that the call itself cannot return: no retry can be known.
+            // The guest is told that the call itself cannot return: a retry cannot be recognised.
             self.finish(core);
             return Verdict::Raise(fault);
         }

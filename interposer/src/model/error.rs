@@ -2,7 +2,7 @@
 
 use trapline_emu::PatchError;
 
-/// A program cannot be inserted. No part of it was.
+/// Why a program cannot be inserted. No part of it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct InsertError {

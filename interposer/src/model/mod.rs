@@ -1,4 +1,4 @@
-//! What a probe is: where it goes, what its program and its provider say, and its counts. No behaviour.
+//! The data of a probe: its place, the descriptions by its program and its provider, and its counts. No behaviour.
 
 mod error;
 mod place;

@@ -1,4 +1,4 @@
-//! The place of a probe, and what is armed for it.
+//! The place of a probe, and the form in which it is armed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ pub enum Place {
         module: Arc<UserModule>,
         /// The instruction's offset in the module's file.
         offset: u64,
-        /// For a jump, the file offsets of the function: a jump inside them leaves nothing. `None` for a return.
+        /// For a jump, the file offsets of the function: a jump inside them does not leave the function. `None` for a
+        /// return.
         stays_in: Option<Range<u64>>,
     },
     /// In a kernel module, at the address where the guest has loaded it; needs a profile.
@@ -187,12 +188,12 @@ impl Place {
         }
     }
 
-    /// Whether it only tells a program that the probe is enabled.
+    /// Whether it only tells a guest program that the probe is enabled.
     pub(crate) fn only_tells(&self) -> bool {
         matches!(self, Self::Semaphore { .. } | Self::IsEnabled { .. })
     }
 
-    /// Whether the guest can see by design that it is armed.
+    /// Whether arming it is visible to the guest by design.
     pub(crate) fn is_visible(&self) -> bool {
         self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
     }

@@ -13,7 +13,7 @@ use trapline_rpn::{Lines, LinkedProbe, LinkedProgram, Verified};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProgramId(pub(crate) usize);
 
-/// A program as it is inserted: what of it never changes. Whatever is saved shares it.
+/// The immutable part of an inserted program, shared by all saved states.
 pub struct Definition {
     pub(crate) name: String,
     /// `name =` and `id =`, for stack traces.
@@ -22,9 +22,9 @@ pub struct Definition {
     /// Its local variables, and the global ones that it needs.
     pub(crate) vars: usize,
     pub(crate) gvars: usize,
-    /// Its probe points as they are before anything has happened. Their program and their filter are not known yet.
+    /// Its probe points in their initial state. Their program and their filter are not known yet.
     pub(crate) probes: Vec<Probe>,
-    /// Those that only tell a program that somebody listens.
+    /// Those that only tell a guest program that the probe is enabled.
     pub(crate) tellers: Vec<usize>,
 }
 
@@ -81,21 +81,22 @@ impl Program {
         &self.definition.name
     }
 
-    /// The numbers of its probe points that only tell a program that somebody listens.
+    /// The numbers of its probe points that only tell a guest program that the probe is enabled.
     pub fn tellers(&self) -> impl Iterator<Item = usize> {
         self.definition.tellers.iter().map(|teller| self.probes.start + teller)
     }
 }
 
-/// One probe point. What every hit touches is in its first cache line.
+/// One probe point. The fields that every hit touches are in its first cache line.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Probe {
     pub seen: u64,
     pub run: u64,
-    /// Runs from which on a hit is looked at more closely: `maxhits`, or 0 while the program's hits are awaited.
+    /// The number of runs from which on a hit takes the slow path: `maxhits`, or 0 while the program's hits are
+    /// awaited.
     pub limit: u64,
-    /// The last trap that it took part in, by its number.
+    /// The number of the last trap that it took part in.
     pub hit: u64,
     pub handler: Arc<Verified>,
     pub program: u32,
@@ -106,13 +107,13 @@ pub(crate) struct Probe {
     pub enabled: bool,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
-    /// Whether a hit sets AX to 1 and does nothing else.
+    /// Whether a hit only sets AX to 1.
     pub answers: bool,
-    /// Whether a hit is looked at before its handler runs.
+    /// Whether a hit is checked before its handler runs.
     pub guarded: bool,
     /// Whether it has had its last hit, whose instruction has not completed: it takes part in no other.
     pub spent: bool,
-    /// The processes that it is of, if not all.
+    /// Its process filter, if not for all processes.
     pub filter: Option<u32>,
     pub place: Place,
     pub arguments: Option<Arc<dyn Arguments>>,
@@ -121,14 +122,14 @@ pub(crate) struct Probe {
     pub rest: Arc<Rest>,
 }
 
-/// What of a probe point never changes, and no hit but the last touches.
+/// The immutable part of a probe point, which most hits do not touch.
 pub(crate) struct Rest {
     pub maxhits: u64,
-    /// How far it is from the start of its module, for stack traces.
+    /// Its offset from the start of its module, for stack traces.
     pub offset: u64,
     pub group: Option<String>,
     pub kind: Option<String>,
-    /// What its provider says of it.
+    /// Its provider's description.
     pub provided: Option<Provided>,
     /// Source line of each instruction of the handler.
     pub lines: Lines,
@@ -170,7 +171,7 @@ impl Probe {
         }
     }
 
-    /// Whether a hit is looked at more closely before its handler runs.
+    /// Whether a hit is checked before its handler runs.
     pub fn is_guarded(&self) -> bool {
         self.filter.is_some() || self.place.is_behind() || self.spent
     }

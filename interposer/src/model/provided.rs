@@ -1,7 +1,7 @@
-//! What a provider says of a probe point: its name, how to find its arguments, whether its frame stands.
+//! A provider's description of a probe point: its name, how to find its arguments, whether its frame is set up.
 //!
-//! The interposer arms places and runs handlers. What a `push arg, n` means at a place depends on conventions that only
-//! the provider knows; it hands them in here, behind a small trait that sees the guest without touching it.
+//! The interposer arms places and runs handlers. The meaning of `push arg, n` at a place depends on conventions that
+//! only the provider knows; it supplies them here through a small trait that reads the guest without changing it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,7 +25,7 @@ pub trait Arguments: fmt::Debug + Send + Sync {
     fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
 }
 
-/// What a provider says of one probe point.
+/// A provider's description of one probe point.
 #[derive(Debug, Clone)]
 pub struct Provided {
     /// The probe's identifier; all its sites share it.
@@ -36,16 +36,16 @@ pub struct Provided {
     pub arguments: Arc<dyn Arguments>,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
-    /// The processes that it is of; `None` for all, and the kernel.
+    /// Its process filter; `None` for all processes and the kernel.
     pub processes: Option<Arc<Processes>>,
 }
 
-/// A place, and what a provider says of it if one has put it there.
+/// A place, and the provider's description if a provider has put it there.
 #[derive(Debug, Clone)]
 pub struct Point {
     /// Where it is.
     pub place: Place,
-    /// What its provider says.
+    /// Its provider's description.
     pub provided: Option<Provided>,
 }
 

@@ -29,7 +29,7 @@ pub struct Stats {
     pub rewritten: u64,
     /// Pages of user modules that were armed while their process had them mapped from the module's path.
     pub by_mapping: u64,
-    /// Pages of user modules that were armed for their content alone.
+    /// Pages of user modules that were armed by their content alone.
     pub by_content: u64,
     /// Semaphores and pointers of user programs that were raised, in each process.
     pub words_raised: u64,
@@ -52,7 +52,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Whether they can be counts: none comes near the end of numbers.
+    /// Whether they are plausible counts: none is near the end of its range.
     pub(crate) fn is_sound(&self) -> bool {
         const MOST: u64 = 1 << 62;
         let Self {

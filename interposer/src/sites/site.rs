@@ -4,7 +4,7 @@ use super::displace::{self, Displaced};
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, PAGE, PatchError, Watch};
 
-/// A stub that calls through a pointer arrive at.
+/// A stub that is called through a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stub {
     pub address: u64,
@@ -20,7 +20,7 @@ impl Stub {
         if self.wide { 8 } else { 4 }
     }
 
-    /// What the pointer at a physical address holds.
+    /// The value of the pointer at a physical address.
     pub fn pointer(self, core: &Core, paddr: u64) -> u64 {
         let mut value = [0; 8];
         if let Some(bytes) = value.get_mut(..self.bytes()) {
@@ -38,7 +38,7 @@ impl Stub {
         if self.set(core, paddr, self.address) { Ok(()) } else { Err(PatchError::OutsideRam(paddr)) }
     }
 
-    /// Makes the pointer 0 again, unless the guest has written something else there; whether it did.
+    /// Makes the pointer 0 again, unless the guest has written something else there; returns whether it did.
     fn clear(self, core: &mut Core, paddr: u64) -> bool {
         self.pointer(core, paddr) == self.address && self.set(core, paddr, 0)
     }
@@ -56,24 +56,24 @@ pub(crate) struct Site {
     pub armed: bool,
     /// The byte that fetches see when it is armed.
     pub patch: u8,
-    /// Whether a probe here runs when the instruction has completed, which must be known at once then.
+    /// Whether a probe here runs after the instruction, whose completion must then be known at once.
     pub behind: bool,
     /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
     pub wide: bool,
-    /// Physical address; of a watch of execution its lowest linear one.
+    /// Physical address; for a watch of execution its lowest linear address.
     pub paddr: u64,
-    /// The watch of execution that it is, if it is no patch.
+    /// The watch of execution, if it is one and not a patch.
     pub watch: Option<Watch>,
     /// The stub whose address is written here, if it is a pointer.
     pub stub: Option<Stub>,
     /// The probes here, in order of insertion.
     pub probes: Vec<u32>,
-    /// Bytes of the displaced instruction when it was last looked at.
+    /// Bytes of the displaced instruction when it was last read.
     pub original: [u8; 15],
 }
 
 impl Site {
-    /// No probe is here.
+    /// The value of `first` without a probe.
     pub const NO_PROBE: u32 = u32::MAX;
 
     pub fn new(paddr: u64) -> Self {
@@ -93,7 +93,7 @@ impl Site {
         }
     }
 
-    /// Changes which probes are here; whether none is left.
+    /// Changes the list of probes here; returns whether none is left.
     pub fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) -> bool {
         change(&mut self.probes);
         self.first = self.probes.first().copied().unwrap_or(Self::NO_PROBE);
@@ -101,7 +101,7 @@ impl Site {
         self.probes.is_empty()
     }
 
-    /// Arms it: patches it, or has the machine watch it. Its index is what traps out of it carry.
+    /// Arms it: patches it, or has the machine watch it. Its traps carry its index.
     pub fn arm(&mut self, core: &mut Core, index: usize) -> Result<(), PatchError> {
         match (self.watch, self.stub) {
             (Some(watch), _) => core.watch(index as u32, watch),
@@ -123,19 +123,19 @@ impl Site {
         self.armed = false;
     }
 
-    /// How it is displaced is to be found out anew.
+    /// Drops the displacement, which is determined anew at the next hit.
     pub fn forget_way(&mut self, core: &mut Core) {
         if let Some(Displaced::OutOfLine { slot, .. }) = self.displaced.take() {
             core.free_slot(slot);
         }
     }
 
-    /// Whether its bytes are others than when it was last looked at.
+    /// Whether its bytes have changed since they were last read.
     pub fn is_rewritten(&self, core: &Core) -> bool {
         bytes_at(core, self.paddr) != self.original
     }
 
-    /// Reads its bytes again; whether they are others. How it is displaced is to be found out anew then.
+    /// Reads its bytes again; returns whether they have changed. If so, the displacement is dropped.
     pub fn look_again(&mut self, core: &mut Core) -> bool {
         let now = bytes_at(core, self.paddr);
         let changed = now != self.original;
@@ -146,14 +146,15 @@ impl Site {
         changed
     }
 
-    /// Finds out how it is displaced: at its first hit, when it is reached in code of another size, and when its slot is
-    /// for another mapping of the page or another segment base than this hit's, since a slot jumps back to one address.
+    /// Determines how it is displaced: at its first hit, when it is reached in code of another size, and when its slot
+    /// belongs to another mapping of the page or another segment base than this hit's, since a slot jumps back to one
+    /// address.
     #[cold]
     pub fn displace(&mut self, core: &mut Core, linear: u64, ip: u64) {
         self.forget_way(core);
         self.wide = core.env().code64();
         let way = match self.watch {
-            // Nothing was displaced: the instruction runs where it is.
+            // Nothing was displaced: the instruction runs in place.
             Some(_) => Displaced::Stepped,
             None => displace::displace(core, linear, ip),
         };

@@ -20,9 +20,9 @@ pub(crate) struct SiteTable {
     by_range: BTreeMap<(u64, u64), usize>,
     /// Sites that are pointers, by the number of their stub.
     by_stub: Vec<usize>,
-    /// Sites that the last probe has left since this was asked for.
+    /// Sites that the last probe has left since this list was last taken.
     emptied: Vec<usize>,
-    /// What was saved of the sites, piece by piece, where that is what they are.
+    /// The saved form of the sites, for each piece that has not changed since.
     saved: Pieces,
 }
 
@@ -32,7 +32,7 @@ impl SiteTable {
         self.list.get(index)
     }
 
-    /// Finds out how a site is displaced.
+    /// Determines how a site is displaced.
     #[cold]
     pub fn displace(&mut self, core: &mut Core, index: usize, linear: u64, ip: u64) {
         let Some(site) = self.list.get_mut(index) else { return };
@@ -43,14 +43,14 @@ impl SiteTable {
         }
     }
 
-    /// How a site is displaced is to be found out anew, if its bytes are others than when it was last looked at.
+    /// Drops a site's displacement if its bytes have changed since they were last read.
     pub fn displace_anew(&mut self, core: &mut Core, index: usize) {
         if let Some(site) = self.list.get_mut(index).filter(|site| site.is_rewritten(core)) {
             site.forget_way(core);
         }
     }
 
-    /// Reads the bytes of an armed site again; whether they are others.
+    /// Reads the bytes of an armed site again; returns whether they have changed.
     pub fn look_again(&mut self, core: &mut Core, index: usize) -> bool {
         let armed = self.list.get_mut(index).filter(|site| site.armed);
         let changed = armed.is_some_and(|site| site.look_again(core));
@@ -187,7 +187,7 @@ impl SiteTable {
         }
     }
 
-    /// Puts a probe on a site, which is armed if it was not.
+    /// Puts a probe on a site, which is armed if it was not yet.
     fn attach_site(
         &mut self,
         core: &mut Core,

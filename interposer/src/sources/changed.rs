@@ -1,8 +1,8 @@
-//! Pages of a program that the guest has changed but that still belong to the program.
+//! Pages that the guest has changed but that still belong to the program.
 //!
 //! A page belongs to a module if its content is the module's (`user.rs`). That misses pages that a dynamic linker has
 //! relocated, in which a debugger has set a breakpoint, or to which the program has written: a private copy differs
-//! somewhere from the file. The profile tells which file it is a copy of. That may be another file than the known one,
+//! somewhere from the file. The profile knows which file it is a copy of. That may be another file than the known one,
 //! and the difference may be in the probed instruction: so the instruction at the probe's place must be that of the
 //! file, as `opcode =` must be its first byte. If the profile does not know the current process, only the content
 //! counts.

@@ -1,6 +1,6 @@
 //! Where sites come from: kernel modules, user programs and their words, watches, timers.
 //!
-//! Each source keeps what is wanted of it, and attaches probes to sites when it finds their place in the guest.
+//! Each source keeps its requested probes, and attaches them to sites when it finds their place in the guest.
 
 mod changed;
 mod module;
@@ -21,7 +21,7 @@ use crate::model::{Probe, Stats};
 use crate::sites::SiteTable;
 use trapline_os::OsProfile;
 
-/// What a source needs to arm probes.
+/// The parts of the interposer that a source needs to arm probes.
 pub(crate) struct Reach<'a> {
     pub probes: &'a [Probe],
     pub sites: &'a mut SiteTable,

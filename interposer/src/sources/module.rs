@@ -1,13 +1,13 @@
 //! Probes on kernel modules: armed where the guest has loaded the module, wherever that is.
 //!
-//! The guest is asked by its profile when it is about to execute a page for the first time. A module that is loaded has
-//! new pages, so it is found before the first instruction of it runs, that of its start included; one that is loaded
-//! again is found again, wherever it is then. Where it was, its probes are gone when the page is written anew, when the
-//! kernel next executes a page for the first time, or [`LOOK`] instructions later. Nothing is added to the guest for
-//! this.
+//! The profile reads the guest's list of modules when the guest is about to execute a page for the first time. A loaded
+//! module has new pages, so it is found before its first instruction runs, its initialisation included; a module that
+//! is loaded again is found again at its new address. Probes at the old address are removed when the page is
+//! overwritten, when the kernel next executes a page for the first time, or [`LOOK`] instructions later. The guest
+//! itself is not changed for this.
 //!
-//! A look costs a walk of the guest's list of modules and of the pages of those that have probes, however many probes
-//! they have; these are gone through only when something has moved.
+//! A check costs a walk of the guest's list of modules and of the pages of those that have probes; the probes
+//! themselves are visited only when something has moved.
 
 use super::Reach;
 use crate::model::{INT3, Place, Probe};
@@ -19,7 +19,7 @@ use trapline_emu::symbols::KernelModule;
 use trapline_emu::{Core, PAGE};
 use trapline_os::{Module, OsProfile};
 
-/// Instructions after which modules that have armed probes are looked for at the latest.
+/// Modules with armed probes are checked again after at most this many instructions.
 const LOOK: u64 = 1 << 20;
 
 /// A kernel module that has probes.
@@ -28,9 +28,9 @@ struct ProbedModule {
     module: Arc<KernelModule>,
     parts: Vec<Part>,
     points: Vec<ModulePoint>,
-    /// How many of its probes are enabled.
+    /// The number of its enabled probes.
     enabled: usize,
-    /// Where its parts were when its probes were last gone through; `None` when that is to be done again.
+    /// Where its parts were when its probes were last armed; `None` to arm them anew.
     seen: Option<Vec<Option<PlacedPart>>>,
     /// Physical addresses of the probes that are armed, by their number.
     armed: BTreeMap<u32, u64>,
@@ -44,7 +44,7 @@ struct Part {
     last: u64,
 }
 
-/// A probe: its number, the part that it is in and how far into its section it is.
+/// A probe: its number, its part, and its offset in the section.
 #[derive(Debug, Clone, Copy)]
 struct ModulePoint {
     probe: u32,
@@ -88,7 +88,7 @@ impl ProbedModule {
         self.enabled > 0
     }
 
-    /// Adds the probe at `offset` in the module's file. One in no section of it is never armed.
+    /// Adds the probe at `offset` in the module's file. A probe outside its sections is never armed.
     fn add(&mut self, probe: u32, offset: u64) {
         let Some((name, into)) = self.module.section_at(offset) else { return };
         let part = self.parts.iter().position(|part| part.name == name).unwrap_or_else(|| {
@@ -119,7 +119,7 @@ impl ProbedModule {
         self.parts.iter().map(place).collect()
     }
 
-    /// Takes its probes from where they are to where its parts are now.
+    /// Moves its probes to where its parts are now.
     fn go_to(&mut self, core: &mut Core, placed: Vec<Option<PlacedPart>>, reach: &mut Reach<'_>) {
         let now = self.addresses(&placed, reach.probes);
         self.seen = Some(placed);
@@ -149,7 +149,7 @@ impl ProbedModule {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KernelModules {
     list: Arc<Vec<ProbedModule>>,
-    /// The instruction count from which on they are looked for again.
+    /// The instruction count from which on they are checked again.
     next_look: u64,
 }
 
@@ -205,13 +205,13 @@ impl KernelModules {
         }
     }
 
-    /// The instruction count at which modules that have armed probes are to be looked for: a run that stops there finds
-    /// what it would have found without the other stops that it makes.
+    /// The instruction count at which modules with armed probes are to be checked. A run must stop there, so that the
+    /// result does not depend on its other stops.
     pub fn next_look(&self) -> Option<u64> {
         self.list.iter().any(|module| !module.armed.is_empty()).then_some(self.next_look)
     }
 
-    /// The run has stopped: looks whether armed modules are still there, if that was not done of late.
+    /// After a stop of the run, checks whether armed modules are still loaded, if the check is due.
     pub fn look_after(&mut self, core: &mut Core, reach: &mut Reach<'_>) {
         if self.next_look().is_some_and(|next| core.icount() >= next) {
             self.arm(core, reach);
@@ -235,14 +235,14 @@ impl KernelModules {
         }
     }
 
-    /// The form that is stored: what cannot be had from the probes.
+    /// The stored form: the data that cannot be derived from the probes.
     pub fn to_stored(&self) -> StoredModules {
         let of =
             |module: &ProbedModule| StoredModule { seen: module.seen.clone(), armed: module.armed.clone() };
         StoredModules { list: self.list.iter().map(of).collect(), next_look: self.next_look }
     }
 
-    /// Those of the probes, as they were stored; `None` if they are others, or can never have been so.
+    /// Restores the modules of the probes; `None` if the stored ones differ or are impossible.
     pub fn from_stored(stored: StoredModules, probes: &[Probe]) -> Option<Self> {
         let mut modules = Self::default();
         modules.note_points(0, probes);

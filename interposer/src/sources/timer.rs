@@ -39,7 +39,7 @@ impl Timers {
         self.0.iter().map(|(probe, (_, due))| (*probe, *due)).collect()
     }
 
-    /// The timers of probes, as they were stored; `None` if one is of another kind.
+    /// Restores the timers of probes; `None` if one has another kind.
     pub fn from_stored(stored: BTreeMap<u32, u64>, probes: &[Probe]) -> Option<Self> {
         let timer = |(probe, due)| match probes.get(probe as usize)?.place {
             Place::Timer(timer) => Some((probe, (timer, due))),
@@ -52,7 +52,7 @@ impl Timers {
         self.0.values().filter(|(timer, _)| timer.clock == clock).map(|(_, due)| *due).min()
     }
 
-    /// Has the machine stop when the next timer of virtual time is due.
+    /// Makes the machine stop when the next timer of virtual time is due.
     pub fn set_alarm(&self, core: &mut Core) {
         core.set_alarm(self.next_of(Clock::Virtual));
     }

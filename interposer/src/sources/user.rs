@@ -1,12 +1,12 @@
 //! Probes on user modules: armed on every physical page that holds their page of the file.
 //!
-//! A page is looked at when it is about to be executed: it is the module's if its content is, whatever the guest's
-//! system. Where the profile knows what the current process has mapped, a page that differs is the module's too if it is
-//! mapped from the module's path (`changed.rs`). Of a page with the same content that is counted, and decides nothing,
-//! since another path may lead to the same file.
+//! A page is checked when it is about to be executed: it belongs to the module if it has the module's content, whatever
+//! the guest's system. Where the profile knows what the current process has mapped, a page that differs belongs to it
+//! too if it is mapped from the module's path (`changed.rs`). For a page with equal content the mapping is only
+//! counted, since another path may lead to the same file.
 //!
-//! There may be a probe on every instruction of a program: probes are kept by page of their module, so that a page which
-//! is of no interest costs a comparison with each page that has probes, most of which differ in their first bytes.
+//! There may be a probe on every instruction of a program: probes are kept by page of their module, so that an
+//! unrelated page costs a comparison with each page that has probes, and most differ in their first bytes.
 
 use super::changed::{has_instruction, is_changed_page, is_mapped};
 use super::{Reach, UserModules};
@@ -44,7 +44,7 @@ pub(crate) struct UserProbes(Arc<Pages>);
 #[derive(Debug, Default, Clone)]
 struct Pages {
     list: Vec<FilePage>,
-    /// Places in `list` by the module's own and the page.
+    /// Indexes in `list` by the module's index and the page.
     by_page: BTreeMap<(usize, u64), usize>,
     /// The modules whose places `by_page` has.
     modules: Vec<Arc<UserModule>>,
@@ -57,7 +57,7 @@ impl Pages {
         self.by_page.get(&(own, number)).copied()
     }
 
-    /// Keeps an enabled probe; answers which page it is on.
+    /// Adds an enabled probe; returns the index of its page.
     fn add(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> usize {
         let page = self.add_page(module, offset / PAGE);
         if let Some(page) = self.list.get_mut(page) {
@@ -66,7 +66,7 @@ impl Pages {
         page
     }
 
-    /// The place of a page, which is made if there is none.
+    /// The index of a page, which is added if missing.
     fn add_page(&mut self, module: &Arc<UserModule>, number: u64) -> usize {
         let own = self.modules.iter().rposition(|other| Arc::ptr_eq(other, module)).unwrap_or_else(|| {
             self.modules.push(Arc::clone(module));
@@ -80,7 +80,7 @@ impl Pages {
         })
     }
 
-    /// Forgets a probe; answers the physical pages that it may be on.
+    /// Forgets a probe; returns the physical pages that it may be on.
     fn remove(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<u64> {
         let page = self.page(module, offset / PAGE);
         let Some(page) = page.and_then(|page| self.list.get_mut(page)) else { return Vec::new() };
@@ -89,7 +89,8 @@ impl Pages {
     }
 }
 
-/// Whether the physical page holds this content. The last page of a file is short; what follows is not compared.
+/// Whether the physical page holds this content. The last page of a file is short; the bytes after its end are not
+/// compared.
 fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
     let at = page as usize;
     core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
@@ -112,8 +113,8 @@ fn is_mapped_here(core: &Core, profile: Option<&dyn OsProfile>, file: &FilePage,
     profile.is_some_and(|profile| is_mapped(core, profile, &file.module, file.number * PAGE, page))
 }
 
-/// Whether it is worth asking the profile if a page that differs from the file's is a changed copy of it: of some
-/// probes at least half find their instruction there.
+/// Whether a differing page may be a changed copy of the file's, so that the profile must be asked: at least half of a
+/// sample of probes find their instruction there.
 fn may_be_changed(core: &Core, probes: &[Probe], file: &FilePage, page: u64) -> bool {
     const LOOKS: usize = 8;
     let step = file.probes.len().div_ceil(LOOKS).max(1);
@@ -126,7 +127,7 @@ fn may_be_changed(core: &Core, probes: &[Probe], file: &FilePage, page: u64) -> 
 }
 
 impl UserProbes {
-    /// Whether there is any.
+    /// Whether there is any enabled probe.
     pub fn any(&self) -> bool {
         self.0.enabled > 0
     }
@@ -204,7 +205,7 @@ impl UserProbes {
         }
     }
 
-    /// The form that is stored, which names modules by `modules`.
+    /// The stored form, in which `modules` numbers the modules.
     pub fn to_stored(&self, modules: &UserModules) -> Vec<StoredPage> {
         let of = |page: &FilePage| StoredPage {
             module: modules.number(&page.module),
@@ -215,7 +216,7 @@ impl UserProbes {
         self.0.list.iter().map(of).collect()
     }
 
-    /// Those of the probes, as they were stored; `None` if they can never have been so.
+    /// Restores the enabled probes; `None` if the stored form is impossible.
     pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules, ram: u64) -> Option<Self> {
         let mut pages = Pages::default();
         for (at, StoredPage { module, number, probes, frames }) in stored.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The modules of user probes as numbers, by which what is stored names them.
+//! The modules of user probes by number, as the stored form names them.
 
 use crate::model::{Address, Probe};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use trapline_emu::symbols::UserModule;
 pub(crate) struct UserModules(Vec<Arc<UserModule>>);
 
 impl UserModules {
-    /// Those of all probes.
+    /// The modules of all probes.
     pub fn of<'a>(probes: impl IntoIterator<Item = &'a Probe>) -> Self {
         let mut found: Vec<Arc<UserModule>> = Vec::new();
         for probe in probes {
@@ -17,7 +17,7 @@ impl UserModules {
             else {
                 continue;
             };
-            // Probes that come one after the other are in the same module.
+            // Consecutive probes are usually in the same module.
             if !found.iter().rev().any(|known| Arc::ptr_eq(known, module)) {
                 found.push(Arc::clone(module));
             }
@@ -25,7 +25,7 @@ impl UserModules {
         Self(found)
     }
 
-    /// The number of a module, which is one of them.
+    /// The number of one of the modules.
     pub fn number(&self, module: &Arc<UserModule>) -> u32 {
         self.0.iter().position(|known| Arc::ptr_eq(known, module)).map_or(u32::MAX, |number| number as u32)
     }

@@ -32,7 +32,7 @@ fn too_many(watch: &Watch) -> InsertErrorKind {
 pub(crate) struct WatchRules {
     /// Any range and any number.
     pub unlimited: bool,
-    /// Whether the number of watches is counted only later.
+    /// Whether the watches are counted only when the selection ends.
     pub selecting: bool,
 }
 

@@ -1,17 +1,17 @@
-//! Words in the writable data of user programs that say whether somebody listens: semaphores of `<sys/sdt.h>`, and the
-//! pointers of macro-declared probes.
+//! Words in the writable data of user programs that say whether a probe is enabled: semaphores of `<sys/sdt.h>`, and
+//! the pointers of macro-declared probes.
 //!
-//! Every process has words of its own, and the page that one is on is at first the file's, shared by all who have it
-//! mapped: it must not be written. So a word is raised when the process is about to run code of the module: the page of
-//! code, known by its content, tells where the module is mapped. If the page of the word is the process's own by then,
-//! which its page table says by allowing stores, it is written as a store of the program would. If it is not, the
-//! guest's kernel is given the page fault that such a store would raise, makes the copy, and comes back to the same
-//! instruction; then it is written. That fault needs a profile to say that the mapping is private and writable, since a
-//! program would else be killed by it. No instruction of the module sees its word as it was before.
+//! Every process has its own words, but their page is at first the file's and shared by all processes that map it: it
+//! must not be written. So a word is raised when the process is about to run code of the module: the page of code,
+//! recognised by its content, shows where the module is mapped. If the page of the word is private to the process by
+//! then, which its page table shows by allowing stores, it is written as a store of the program would. If it is not,
+//! the guest's kernel is given the page fault that such a store would raise, makes the copy, and returns to the same
+//! instruction; then it is written. That fault needs a profile to say that the mapping is private and writable, since
+//! it would kill the program otherwise. No instruction of the module sees the old value of the word.
 //!
-//! A forked child inherits raised words with the page. Words are lowered when the last probe that needs them is disabled: at
-//! once where a profile names the processes that have the module mapped, in others when they next run code of it. What
-//! is found decides: a word that the program itself has changed is left alone.
+//! A forked child inherits raised words with the page. Words are lowered when the last probe that needs them is
+//! disabled: at once if a profile names the processes that have the module mapped, otherwise when they next run code of
+//! it. A word that the program itself has changed is left alone.
 //!
 //! Words are visible to the guest, by design (docs/providers.md).
 
@@ -33,12 +33,12 @@ const MOST_SEGMENTS: usize = 256;
 /// Page faults that a process is given for one word, before it is left alone.
 const MOST_FAULTS: u8 = 3;
 
-/// What a word is.
+/// The kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
-    /// A u16 that counts who listens; what the file has there.
+    /// A u16 that counts enabled probes; its value in the file.
     Semaphore(u16),
-    /// A pointer that is 0 while nobody listens.
+    /// A pointer that is 0 while no probe is enabled.
     Pointer(Stub),
 }
 
@@ -57,11 +57,11 @@ struct Word {
     awaited: BTreeMap<u64, Awaited>,
 }
 
-/// A process's word that waits for a page of its own.
+/// A process's word that waits for a private page.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Awaited {
     linear: u64,
-    /// Page faults that were given for it.
+    /// Page faults raised for it.
     faults: u8,
     /// Whether it was counted as one that cannot be raised.
     left: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Words {
     texts: Vec<Arc<Text>>,
 }
 
-/// How a module's pages of code are recognised.
+/// The pages by which a module's code is recognised.
 #[derive(Debug, Clone)]
 struct Text {
     module: Arc<UserModule>,
@@ -109,7 +109,7 @@ impl Text {
             |number: &u32| self.module.page(*number as usize).map_or(Ordering::Less, |p| p.cmp(here));
         let found = self.pages.binary_search_by(compare).ok()?;
         let offset = u64::from(*self.pages.get(found)?) * PAGE;
-        // The start of a page need not lie in the segment that its end belongs to.
+        // The start of a page need not lie in the same segment as its end.
         let code = self.module.segments().iter().filter(|segment| segment.executable);
         let end = |start: u64, size: u64| start.saturating_add(size);
         let mut holding = code.filter(|s| s.offset < offset + PAGE && offset < end(s.offset, s.file_size));
@@ -118,15 +118,15 @@ impl Text {
     }
 }
 
-/// What became of a word that is to be raised.
+/// The result of raising a word.
 enum Raised {
-    /// It was already.
+    /// It was raised already.
     Before,
-    /// It has been.
+    /// It has been raised.
     Now,
-    /// It can be after a page fault with this error code.
+    /// It can be raised after a page fault with this error code.
     Faults(u32),
-    /// It cannot be.
+    /// It cannot be raised.
     Never,
 }
 
@@ -153,14 +153,14 @@ impl Word {
         }
     }
 
-    /// What a process's word is to hold instead of `found`; `None` if it is right.
+    /// The new value of a process's word instead of `found`; `None` if it is correct.
     fn wanted(&self, found: u64, at: Spot) -> Option<u64> {
         let known = self.raised.get(&at.paging.cr3) == Some(&at.linear);
         match (self.kind, self.probes.is_empty()) {
             (Kind::Pointer(stub), false) => (found == 0).then_some(stub.address),
             (Kind::Pointer(stub), true) => (found == stub.address).then_some(0),
             (Kind::Semaphore(rest), false) => {
-                // Raised by somebody in the guest, if we have raised none that a child could have inherited.
+                // Raised within the guest, if the interposer has raised none that a child could have inherited.
                 let not_ours = !known && self.raised.is_empty();
                 let up = found == u64::from(rest) || not_ours;
                 up.then_some(found + 1).filter(|up| *up <= u16::MAX.into())
@@ -213,7 +213,7 @@ impl Word {
         let new = Awaited { linear: at.linear, faults: 0, left: false };
         let awaited = self.awaited.entry(at.paging.cr3).or_insert(new);
         if awaited.linear != at.linear {
-            // The page table is another process's by now.
+            // The page table belongs to another process by now.
             *awaited = new;
         }
         awaited
@@ -227,8 +227,8 @@ impl Word {
         may
     }
 
-    /// Lowers the word of a process, if it is raised. Such a word is on a page of the process's own, or of its children
-    /// too, who have it raised with it.
+    /// Lowers the word of a process, if it is raised. Such a word is on a page private to the process, or shared with
+    /// its children, for which it is raised too.
     fn lower(&mut self, core: &mut Core, at: Spot) {
         let wanted = self.read(core, at).and_then(|found| self.wanted(found, at));
         if let Some((wanted, paddr)) = wanted.zip(at.paddr(core, Access::Read)) {
@@ -248,7 +248,7 @@ impl Word {
     }
 }
 
-/// Whether the current process may write at `linear` what nobody else sees; `None` where nobody knows.
+/// Whether the current process has a private writable mapping at `linear`; `None` if unknown.
 fn is_private(core: &Core, profile: Option<&dyn OsProfile>, linear: u64) -> Option<bool> {
     let mappings = profile.map(|profile| profile.mappings(core, profile.current_task(core)));
     let mappings = mappings.filter(|mappings| !mappings.is_empty())?;
@@ -354,7 +354,8 @@ impl Words {
         core.announce_user_code_again();
     }
 
-    /// User code of a page runs: sees to the words of the module that it is of. The fault that the guest is to see first.
+    /// Raises or lowers the words of the module whose code is about to run on a page. Returns the fault to deliver to
+    /// the guest first.
     pub fn settle(
         &mut self,
         core: &mut Core,
@@ -377,7 +378,7 @@ impl Words {
                     Raised::Now => {
                         stats.words_raised += 1;
                         let left = word.awaited.remove(&paging.cr3).is_some_and(|awaited| awaited.left);
-                        // Statistics go on where a script goes back to a snapshot.
+                        // Statistics are kept when a script restores a snapshot.
                         stats.words_left = stats.words_left.saturating_sub(u64::from(left));
                     }
                     Raised::Faults(code) => return Some(Fault::page(code, at.linear)),
@@ -409,7 +410,7 @@ impl Words {
         self.list.iter().map(of).collect()
     }
 
-    /// Words as they were stored; `None` if they can never have been so.
+    /// Restores words; `None` if the stored form is impossible.
     pub fn from_stored(stored: Vec<StoredWord>, modules: &UserModules) -> Option<Self> {
         let mut words = Self::default();
         for StoredWord { module, address, kind, probes, raised, awaited } in stored {

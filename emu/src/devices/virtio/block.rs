@@ -45,7 +45,7 @@ impl Block {
         &self.disk
     }
 
-    /// Has the image of `machine` below what was written.
+    /// Attaches the written blocks to the image of `machine`.
     pub(super) fn lie_over(&mut self, machine: &Block) {
         self.disk.lie_over(&machine.disk);
     }
@@ -63,7 +63,7 @@ impl Block {
         usize::try_from(offset).ok().and_then(|n| space.get(n).copied()).unwrap_or(0)
     }
 
-    /// Does one request, if one waits; virtual ns that it takes, and whether the driver is to be interrupted.
+    /// Does one request, if one waits; returns the virtual ns that it takes, and whether to interrupt the driver.
     pub(super) fn serve(
         &mut self,
         queue: &mut Queue,
@@ -82,7 +82,7 @@ impl Block {
         Ok(Some((REQUEST_NS + moved * BYTE_NS, interrupt)))
     }
 
-    /// Carries a request out; its status, and the bytes that were moved.
+    /// Carries out a request; returns its status and the number of bytes moved.
     fn request(&mut self, chain: &Chain, memory: &mut dyn Memory) -> Result<(Status, u64), Broken> {
         let mut header = Vec::with_capacity(HEADER_BYTES as usize);
         read_spans(memory, &part(&chain.readable, 0, HEADER_BYTES), |piece| {

@@ -21,7 +21,7 @@ impl crate::devices::Stored for Console {
 }
 
 impl Console {
-    /// What waits for the driver to make room.
+    /// Queues input until the driver provides buffers.
     pub(super) fn type_in(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
     }
@@ -31,8 +31,8 @@ impl Console {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes a buffer of output, or else fills one with input; virtual ns that it takes, and whether the driver is to be
-    /// interrupted.
+    /// Takes a buffer of output, or else fills one with input; returns the virtual ns that it takes, and whether to
+    /// interrupt the driver.
     pub(super) fn serve(
         &mut self,
         [receive, transmit]: &mut [Queue; 2],

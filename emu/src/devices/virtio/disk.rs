@@ -12,13 +12,13 @@ use std::sync::Arc;
 pub(super) const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
 
-/// A disk image cannot be used.
+/// Why a disk image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// It cannot be opened or measured.
     #[error("it cannot be read: {0}")]
     Unreadable(std::io::Error),
-    /// It is no whole number of sectors.
+    /// Its size is not a multiple of the sector size.
     #[error("a disk of {0} bytes is not possible: the size must be a multiple of 512, and not 0")]
     Size(u64),
 }
@@ -29,14 +29,15 @@ enum Base {
     Bytes(Arc<[u8]>),
 }
 
-/// What has been written over an image, and the image's size: a disk's state without what it is attached to.
+/// The blocks written over an image, and the image's size: a disk's state without the image itself.
 #[derive(Serialize, Deserialize)]
 struct DiskState {
     size: u64,
     written: BTreeMap<u64, Vec<u8>>,
 }
 
-/// A raw image and what has been written over it. Its stored form is the latter alone. A clone shares the image and has writes of its own.
+/// A raw image and what has been written over it. Only the written blocks are stored. A clone shares the image and has
+/// its own writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "DiskState", try_from = "DiskState")]
 pub struct DiskImage {
@@ -49,9 +50,9 @@ impl DiskImage {
     /// Opens a raw image for reading. It must not change while a machine uses it.
     ///
     /// # Errors
-    /// It cannot be read, or its size is not one of a disk.
+    /// It cannot be read, or its size is not a multiple of the sector size.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
-        // Before it is opened: to open a pipe would wait for its other end.
+        // Checked before it is opened: opening a pipe would block until its other end is opened.
         let found = std::fs::metadata(path).map_err(DiskError::Unreadable)?;
         if !found.is_file() {
             return Err(DiskError::Unreadable(std::io::Error::other("not a regular file")));
@@ -64,7 +65,7 @@ impl DiskImage {
     /// A disk of these bytes.
     ///
     /// # Errors
-    /// When they are no whole number of sectors.
+    /// When their number is not a multiple of the sector size.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DiskError> {
         Self::new(Base::Bytes(bytes.into()), bytes.len() as u64)
     }
@@ -94,7 +95,7 @@ impl DiskImage {
         h.digest()
     }
 
-    /// Has the image of `machine` below what was written: of a state, which has none.
+    /// Attaches a restored state, which has no image, to the image of `machine`.
     pub(crate) fn lie_over(&mut self, machine: &DiskImage) {
         self.base = machine.base.clone();
     }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_stay_in_memory_and_clones_part() {
+    fn writes_stay_in_memory_and_clones_diverge() {
         let path = std::env::temp_dir().join(format!("trapline-disk-{}", std::process::id()));
         let content: Vec<u8> = (0..9 * 512u32).map(|n| (n / 512) as u8 + 1).collect();
         std::fs::write(&path, &content).unwrap();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_refused_with_its_size() {
+    fn a_disk_of_an_invalid_size_is_refused_with_that_size() {
         assert!(matches!(DiskImage::from_bytes(&[0; 513]), Err(DiskError::Size(513))));
         assert!(matches!(DiskImage::from_bytes(&[]), Err(DiskError::Size(0))));
         let missing = DiskImage::open(Path::new("/nowhere/disk.img"));

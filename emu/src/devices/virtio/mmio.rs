@@ -21,7 +21,7 @@ const USED: u32 = 1;
 /// A configuration change notification.
 const CHANGED: u32 = 2;
 
-/// What a device does.
+/// The kind of a device, with its state.
 #[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub enum Function {
     /// A disk.
@@ -96,14 +96,14 @@ impl VirtioMmio {
         }
     }
 
-    /// Attaches a device that is only a state to what `machine`, the same device, is attached to.
+    /// Attaches a restored device to the host resources of `machine`, the same device before.
     pub(crate) fn attach_as(&mut self, machine: &Self) {
         if let (Function::Block(ours), Function::Block(theirs)) = (&mut self.function, &machine.function) {
             ours.lie_over(theirs);
         }
     }
 
-    /// What it does.
+    /// The device behind the registers.
     pub fn function(&self) -> &Function {
         &self.function
     }
@@ -145,7 +145,7 @@ impl VirtioMmio {
         }
     }
 
-    /// Does what is due at `now_ns`: at most one request.
+    /// Serves at most one request that is due at `now_ns`.
     pub fn serve(&mut self, now_ns: u64, memory: &mut dyn Memory) {
         if self.due.take_if(|at| *at <= now_ns).is_none() || !self.running() {
             return;

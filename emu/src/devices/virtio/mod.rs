@@ -1,8 +1,8 @@
 //! Virtio devices (Virtual I/O Device specification 1.2): split queues, the memory-mapped transport, a disk, a console.
 //!
-//! The devices own no memory. What they do to the guest's they do in [`VirtioMmio::serve`], which the machine calls at
-//! the virtual time that [`VirtioMmio::next_event`] names: one chain of descriptors a call, so that each request takes
-//! time in proportion to its bytes and none can keep the host busy. A driver that breaks the rules (a chain that runs in a
+//! The devices own no memory. They access guest memory only in [`VirtioMmio::serve`], which the machine calls at the
+//! virtual time that [`VirtioMmio::next_event`] names: one chain of descriptors a call, so that each request takes time
+//! in proportion to its bytes and cannot keep the host busy. A driver that breaks the rules (a chain that runs in a
 //! circle, a buffer outside memory) gets DEVICE_NEEDS_RESET and nothing more.
 
 mod block;

@@ -89,7 +89,7 @@ impl Queue {
         self.size.is_power_of_two() && self.size <= MAX_SIZE
     }
 
-    /// Place of ring element `n`, counted through, with elements of `bytes`; each ring begins with two words.
+    /// Address of ring element `n`, taken modulo the size, with elements of `bytes`; each ring begins with two words.
     fn element(&self, ring: u64, n: u16, bytes: u64) -> Option<u64> {
         ring.checked_add(4 + bytes * u64::from(n & (self.size - 1)))
     }
@@ -135,7 +135,7 @@ impl Queue {
             match (flags & INDIRECT != 0, flags & WRITE != 0) {
                 (true, _) => return Err(Broken),
                 (_, true) => chain.writable.push(span),
-                // What is read comes first (2.7.4.2).
+                // Readable buffers come first (2.7.4.2).
                 (_, false) if chain.writable.is_empty() => chain.readable.push(span),
                 _ => return Err(Broken),
             }
@@ -147,7 +147,7 @@ impl Queue {
         Err(Broken)
     }
 
-    /// Gives a chain back with the number of bytes written into it; whether the driver wants an interrupt.
+    /// Gives a chain back with the number of bytes written into it; returns whether the driver wants an interrupt.
     pub fn push(&mut self, memory: &mut dyn Memory, head: u16, written: u32) -> Result<bool, Broken> {
         let mut element = [0; 8];
         let (id, len) = element.split_at_mut(4);

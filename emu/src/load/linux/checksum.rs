@@ -1,21 +1,21 @@
 //! The checksum at the end of a bzImage (boot.rst section 1.3, "The image checksum").
 //!
-//! Until Linux 6.14 the build appends the CRC-32 of the whole file, so that the CRC over file and checksum is always the same.
-//! A signature for Secure Boot comes after that: it changes two fields of the PE header and appends certificates, all of
-//! which the build had left empty, so that the file that was summed can be had back. Later kernels have no checksum, nor
-//! has what only speaks their boot protocol; of those nothing is said.
+//! Until Linux 6.14 the build appends the CRC-32 of the whole file, so that the CRC over file and checksum is always
+//! the same. A signature for Secure Boot comes after that: it changes two fields of the PE header and appends
+//! certificates, all of which the build had left empty, so that the original file can be reconstructed. Later kernels
+//! have no checksum, and neither do other programs that use the boot protocol; those are accepted unchecked.
 
 use super::{LinuxError, SetupHeader};
 
 /// The first release without a checksum.
 const DROPPED: (u32, u32) = (6, 15);
-/// What the CRC-32 of a file that ends in its own comes to. boot.rst says 0: it counts without the last complement.
+/// The CRC-32 of a file that ends with its own CRC-32. boot.rst says 0, since it leaves out the final complement.
 const RESIDUE: u32 = 0xffff_ffff;
 
-/// The file is as it was built, as far as its checksum tells; a file that has none is.
+/// Checks that the file is as it was built; a file without a checksum passes.
 ///
 /// # Errors
-/// The checksum is another, or cut off.
+/// The checksum does not match, or is cut off.
 pub(in crate::load) fn check(file: &[u8], header: &SetupHeader) -> Result<(), LinuxError> {
     if header.version() < 0x208 || release(file).is_none_or(|release| release >= DROPPED) {
         return Ok(());
@@ -54,8 +54,8 @@ fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     Some((number.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')), rest))
 }
 
-/// Offset and size of what a signature fills in, if the file is a PE executable too: the optional header's CheckSum, and
-/// the certificate table in its data directories (PE format, "Optional Header").
+/// Offset and size of the fields that a signature fills in, if the file is a PE executable too: the optional header's
+/// CheckSum, and the certificate table in its data directories (PE format, "Optional Header").
 fn signed_fields(file: &[u8]) -> Option<[(usize, usize); 2]> {
     let word = |at: usize| Some(u32::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let pe = usize::try_from(word(0x3c)?).ok().filter(|_| file.starts_with(b"MZ"))?;

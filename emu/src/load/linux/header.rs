@@ -37,7 +37,7 @@ macro_rules! fields {
 
 impl SetupHeader {
     fields! {
-        /// Sectors of 512 bytes of real-mode code behind the first.
+        /// Sectors of 512 bytes of real-mode code after the first.
         setup_sects: u8 = 0x1f1, since 0x200, else 4;
         /// Size of the protected-mode code in units of 16 bytes.
         syssize: u32 = 0x1f4, since 0x204, else 0;
@@ -74,7 +74,7 @@ impl SetupHeader {
         if version < 0x200 {
             return Err(LinuxError::Protocol { version });
         }
-        // The jump at 0x200 leads over the header, so its second byte says where that ends.
+        // The jump at 0x200 skips the header, so its second byte gives the header's end.
         let displacement = file.get(0x201).copied().unwrap_or(0);
         let end = (0x202 + usize::from(displacement)).clamp(0x218, HEADER_END);
         let bytes = file.get(HEADER_AT..end).ok_or(truncated("setup header", end))?.to_vec();
@@ -86,7 +86,7 @@ impl SetupHeader {
         Ok(header)
     }
 
-    /// What a loader that has only the ELF file says: protocol 2.12.
+    /// The header that a loader makes up for a bare ELF file: protocol 2.12.
     pub(in crate::load) fn for_vmlinux(wide: bool) -> Self {
         let mut bytes = vec![0; 0x268 - HEADER_AT];
         let mut put = |at: usize, value: &[u8]| {
@@ -120,7 +120,7 @@ impl SetupHeader {
         (sectors + 1) * SECTOR
     }
 
-    /// Where the file ends that the header was built with: what comes later was appended to it.
+    /// The end of the file as built; anything after it was appended later.
     pub(in crate::load) fn built_end(&self) -> u64 {
         self.protected_mode_start() + u64::from(self.syssize()) * 16
     }

@@ -1,10 +1,10 @@
 //! Files that speak the Linux x86 boot protocol: bzImage, and a bare `vmlinux`. Their plans are made in `planning.rs`, and what
 //! the kernel is given at entry in `linux_params.rs`.
 //!
-//! A bzImage is not run from its own decompressor: the kernel inside it is unpacked here and loaded where it was linked
-//! to run, which is what the decompressor would do when KASLR is off, only some hundred million instructions sooner. An
-//! image without such a payload (memtest86+) is entered at its protected-mode code. Source: the kernel's
-//! Documentation/x86/boot.rst, of which section numbers are given below.
+//! A bzImage's own decompressor is not run. The kernel inside is unpacked here and loaded where it was linked to run,
+//! as the decompressor would do with KASLR off; this saves a few hundred million instructions. An image without such a
+//! payload (memtest86+) is entered at its protected-mode code. Section numbers below refer to the kernel's
+//! Documentation/x86/boot.rst.
 
 mod checksum;
 mod header;
@@ -28,7 +28,7 @@ pub enum LinuxError {
         /// Length of the file.
         len: u64,
     },
-    /// Older than anything that is entered in protected mode.
+    /// Too old to be entered in protected mode.
     #[error("the bzImage speaks boot protocol {}.{:02}; it must be 2.00 or newer", .version >> 8, .version & 0xff)]
     Protocol {
         /// The header's version.
@@ -55,7 +55,7 @@ pub enum LinuxError {
         /// What the decompressor says.
         reason: String,
     },
-    /// It unpacks to another size than the image says.
+    /// Its unpacked size differs from the size in the image.
     #[error(
         "the bzImage's {format} payload unpacks to {found:#x} bytes, but its last four bytes say {said:#x}"
     )]
@@ -67,7 +67,7 @@ pub enum LinuxError {
         /// Bytes that the image says.
         said: u32,
     },
-    /// What the payload unpacks to is larger than anything that is loaded.
+    /// The unpacked payload is larger than any image that is loaded.
     #[error(
         "the bzImage's {format} payload unpacks to more than {} bytes, the most that is accepted",
         super::MAX_IMAGE
@@ -76,13 +76,13 @@ pub enum LinuxError {
         /// Its compression.
         format: &'static str,
     },
-    /// The unpacked payload is no ELF file.
+    /// The unpacked payload is not an ELF file.
     #[error("the bzImage's payload unpacks to something that is no ELF kernel: it begins with {first}")]
     PayloadNotElf {
         /// The first bytes in hexadecimal.
         first: String,
     },
-    /// The file is not the one that was built.
+    /// The file's checksum does not match.
     #[error(
         "the bzImage is damaged: the CRC-32 of its {end:#x} bytes with the checksum at their end is {found:#010x}; \
          it must be 0xffffffff (an extracted vmlinux is loaded without this check)"
@@ -134,17 +134,17 @@ pub enum LinuxError {
 /// What the boot protocol adds to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxPlan {
-    /// The image's setup header, or for a bare `vmlinux` one that says what it needs.
+    /// The image's setup header, or one made up for a bare `vmlinux`.
     pub header: SetupHeader,
     /// Compression of the payload that the kernel came from: "xz", ...; `None` for a bare kernel or none inside.
     pub payload: Option<&'static str>,
 }
 
-/// What a kernel is told when nothing else is given: its console on COM1 from the first line on, its text where it was
-/// linked, so that symbols hold, and no detour for defects that this CPU does not have.
+/// The default command line: the console on COM1 from the first line on, the text where it was linked, so that symbols
+/// are valid, and no mitigations of defects that this CPU does not have.
 pub const DEFAULT_CMDLINE: &str =
     "console=ttyS0 earlyprintk=serial,ttyS0 nokaslr tsc=reliable no_timer_check mitigations=off";
-/// And on a platform that has neither APIC nor ACPI nor PCI.
+/// Added on a platform that has neither APIC nor ACPI nor PCI.
 pub const CMDLINE_ON_MINIMAL: &str = "nolapic noapic acpi=off nosmp pci=off";
 
 /// True if the file has a setup header.

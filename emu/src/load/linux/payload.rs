@@ -34,7 +34,7 @@ const FORMATS: [Format; 4] = [
     },
 ];
 
-/// Unpacks a payload; tells which format it had.
+/// Unpacks a payload; returns its format too.
 pub(in crate::load) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>), LinuxError> {
     if payload.starts_with(b"\x7fELF") {
         return Ok(("plain", payload.to_vec()));
@@ -42,7 +42,7 @@ pub(in crate::load) fn unpack(payload: &[u8]) -> Result<(&'static str, Vec<u8>),
     let format = FORMATS.iter().find(|format| payload.starts_with(format.magic));
     let format = format.ok_or_else(|| LinuxError::PayloadFormat { first: first_bytes(payload) })?;
     let name = format.name;
-    // The appended size is no part of the stream; gzip's own trailer is.
+    // The appended size is not part of the stream, but gzip's own trailer is.
     let (stream, size) = payload.split_last_chunk::<4>().map_or((payload, 0), |(stream, size)| {
         (if name == "gzip" { payload } else { stream }, u32::from_le_bytes(*size))
     });

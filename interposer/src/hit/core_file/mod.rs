@@ -1,8 +1,8 @@
 //! `exit 3`: an ELF core file of the current process, as Linux writes them and gdb reads them.
 //!
-//! What is in it: a note with the user registers, one with the floating-point registers, one with the process's name,
-//! and every page that ring 3 can read now, as loads and stores see it. Pages that the guest has not brought in are not
-//! there. The same machine gives the same bytes. Not here: when one is taken, where the file goes.
+//! It contains a note with the user registers, one with the floating-point registers, one with the process's name, and
+//! every page that ring 3 can read now, as loads and stores see it. Pages that the guest has not brought in are not
+//! there. The same machine gives the same bytes. The caller decides when one is taken, and where the file goes.
 //!
 //! Source of the layouts: Linux `include/uapi/linux/elfcore.h`, `arch/x86/include/asm/user_32.h` and `user_64.h`.
 
@@ -32,7 +32,7 @@ pub struct CoreFile {
     pub ip: u64,
     /// Pages of 4 KiB in it.
     pub pages: usize,
-    /// The process has more than fit.
+    /// The process has more pages than fit.
     pub cut: bool,
 }
 

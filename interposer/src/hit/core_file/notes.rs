@@ -31,7 +31,7 @@ pub(super) struct Registers {
     flags: u64,
     /// ES, CS, SS, DS, FS, GS.
     selectors: [u64; 6],
-    /// Of FS and GS.
+    /// Bases of FS and GS.
     bases: [u64; 2],
 }
 

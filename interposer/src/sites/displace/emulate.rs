@@ -1,8 +1,8 @@
 //! Emulation of displaced instructions on the CPU's state.
 //!
 //! Only cheap instructions and those that cannot move. Each accesses memory with the guest's rights: a fault is
-//! returned, with nothing changed, and delivered with EIP at the site. A branch to a non-canonical address is not
-//! refused: as in the engine, the fetch there faults. Source: Intel SDM volume 2, the operation of each.
+//! returned, with nothing changed, and delivered with EIP at the site. A branch to a non-canonical address does not
+//! fault itself: as in the engine, the fetch there does. Source: Intel SDM volume 2, the operation of each.
 
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 use trapline_emu::{Core, Fault, StackShape};

@@ -2,7 +2,7 @@
 //!
 //! Three ways, in order of cost. *Emulated*: instructions that are cheap or cannot move (they use their own address, or
 //! change the flow of control). *Out of line*: a copy runs from a slot that the guest never sees. *Stepped*: the
-//! machine puts the guest's bytes back for one instruction; this always works, but costs some hundred times more.
+//! machine puts the guest's bytes back for one instruction; this always works, but costs a few hundred times more.
 //!
 //! [`classify`] decides; each arm says why.
 
@@ -97,7 +97,7 @@ fn crosses(linear: u64, length: usize) -> bool {
     linear % PAGE + length as u64 > PAGE
 }
 
-/// A RIP-relative instruction with the same address as a plain 32-bit one, sign-extended: that reaches the lowest and
+/// A RIP-relative instruction rewritten with an absolute, sign-extended 32-bit address, which reaches the lowest and
 /// the highest 2 GiB, where kernels and programs that are not position-independent lie.
 fn absolute(i: &Instruction) -> Option<Vec<u8>> {
     let address = i.ip_rel_memory_address();

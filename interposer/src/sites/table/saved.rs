@@ -1,8 +1,7 @@
 //! The table at one moment, in pieces that snapshots share.
 //!
-//! A piece that nobody has changed since it was saved is not saved again, and going back to it costs nothing: what has
-//! been found out about its sites meanwhile holds. Not saved is what follows from the rest: the maps, and how sites are
-//! displaced.
+//! A piece that has not changed since it was saved is not saved again, and restoring it costs nothing: the
+//! displacements of its sites stay valid. Derived data is not saved: the maps, and how sites are displaced.
 
 use super::SiteTable;
 use crate::sites::site::{Site, Stub};
@@ -57,7 +56,7 @@ impl SavedSites {
         self.pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Whether it can be the table of so many probes in so much memory.
+    /// Whether it is possible for `probes` probes and `ram` bytes of memory.
     pub fn is_sound(&self, probes: usize, ram: u64) -> bool {
         let mut places = BTreeSet::new();
         self.iter().all(|site| {
@@ -91,18 +90,18 @@ impl SavedSite {
         (self.paddr, self.watch, self.stub) == (site.paddr, site.watch, site.stub)
     }
 
-    /// Whether what is armed for a site is what is armed for this.
+    /// Whether a site is armed in the same way as this one.
     fn stays(&self, site: &Site) -> bool {
         site.armed && self.armed && self.is_at(site) && self.patch == site.patch
     }
 }
 
-/// What was saved of the sites, piece by piece; `None` where they have changed since.
+/// The saved form of the sites, piece by piece; `None` where a site has changed since.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Vec<Option<Arc<[SavedSite]>>>);
 
 impl Pieces {
-    /// A site has changed.
+    /// Drops the saved piece of a site that has changed.
     pub fn forget(&mut self, index: usize) {
         if let Some(piece) = self.0.get_mut(index / PIECE) {
             *piece = None;
@@ -128,7 +127,7 @@ impl SiteTable {
         SavedSites { pieces }
     }
 
-    /// Puts a saved table back, when guest memory has already been. What is armed is then what was.
+    /// Restores a saved table, after guest memory has been restored. The same sites are armed as when it was saved.
     pub fn restore(&mut self, core: &mut Core, saved: &SavedSites) {
         let same = |piece: usize| {
             let both = self.saved.0.get(piece).and_then(Option::as_ref).zip(saved.pieces.get(piece));
@@ -187,7 +186,7 @@ impl SiteTable {
     }
 }
 
-/// Makes a site what it was, and arms it if it was.
+/// Restores a site, and arms it if it was armed.
 fn put_back(core: &mut Core, site: &mut Site, index: usize, was: &SavedSite) {
     let armed = site.armed;
     *site = Site {
@@ -200,9 +199,9 @@ fn put_back(core: &mut Core, site: &mut Site, index: usize, was: &SavedSite) {
     };
     site.change(|probes| probes.clone_from(&was.probes));
     site.armed = match site.stub {
-        // The pointer is in guest memory, which has been put back.
+        // The pointer is in guest memory, which has been restored.
         Some(_) => was.armed,
-        // It was armed once: nothing else is there.
+        // It was armed before, so no other patch is there.
         None => was.armed && (armed || site.arm(core, index).is_ok()),
     };
 }
