@@ -18,7 +18,7 @@ use crate::provider::{Probe, Provider, ProviderError};
 use crate::sdt::{self, Static};
 use crate::target::{Abi, ProbeOptions, Programs, Target};
 
-/// Most near misses that are named when nothing matches.
+/// Most near misses that are suggested when nothing matches.
 const SUGGESTIONS: usize = 3;
 /// Most sites that one description may match.
 const MOST_SITES: usize = 4_000_000;

@@ -3,7 +3,7 @@
 //! A provider turns a symbol, an offset in a module or a probe description into a [`Place`] that the
 //! interposer can arm, or refuses it with the reason. The interposer handles the traps.
 //!
-//! | Room | Holds |
+//! | Module | Content |
 //! |---|---|
 //! | `object` | relocations, symbol entries and instructions of files |
 //! | `target` | [`Target`], the files to probe; [`ProbeOptions`], the user's choices; where a probe point can be |
@@ -13,7 +13,7 @@
 //! | `catalog` | [`Catalog`]: all providers of a target, and one numbering |
 //! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] are for listings |
 //!
-//! A room imports only from rooms above it in this table. Everything is decided by the files, before the guest runs:
+//! A module imports only from modules above it in this table. The files determine every result, before the guest runs:
 //! the same program on the same files gives the same places.
 //!
 //! [`Place`]: trapline_interposer::Place

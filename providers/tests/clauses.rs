@@ -1,4 +1,4 @@
-//! Descriptions of probes, and what `-n` takes.
+//! Descriptions of probes, and the clauses of `-n`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -34,7 +34,7 @@ fn globs_are_those_of_dtrace() {
 }
 
 #[test]
-fn what_is_no_description_is_told_in_a_sentence() {
+fn an_invalid_description_is_refused_in_a_sentence() {
     let sentence = |text: &str| Description::parse(text).unwrap_err().to_string();
     insta::assert_snapshot!(
         ["a:b:c:d:e", "", "fbt::[a:entry", "fbt:: do", r"fbt::do\", "fbt::\u{1b}:"].map(sentence).join("\n")
@@ -59,7 +59,7 @@ fn a_clause_has_descriptions_a_predicate_and_a_handler() {
 }
 
 #[test]
-fn what_is_no_clause_is_told_in_a_sentence() {
+fn an_invalid_clause_is_refused_in_a_sentence() {
     let sentence = |text: &str| Clause::parse(text).unwrap_err().to_string();
     let wrong = [
         "",

@@ -1,5 +1,5 @@
-//! What a guest finds wrong with a probe program: every code that is given when probe points are armed has a case
-//! here, most of them the wrong example of the table of codes, against the embedded guest.
+//! Findings that need a guest: every code that is reported when probe points are armed has a case here, against the
+//! embedded guest; most cases are the wrong example of the table of codes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -35,10 +35,10 @@ fn without_text() -> Target {
     Target::new(image, Symbols::default(), Vec::new())
 }
 
-/// What the case of a code gives.
+/// The findings of a code's case.
 fn findings(code: &str, wrong: &str) -> Diagnostics {
     match code {
-        // A compiled file may say what the compiler refuses.
+        // A compiled file may contain what the compiler refuses.
         "address-in-user" => {
             let mut made = program("name = appln\nmodtype = kernel\naddress = 0x1000\nopcode = 0x55\nexit");
             made.header.modtype = ModType::User;

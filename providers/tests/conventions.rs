@@ -1,4 +1,4 @@
-//! Which calling convention a kernel has, by its code; and what a function's site knows of its arguments and value.
+//! The calling convention of a kernel, derived from its code, and the arguments and return value at a function's sites.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -35,7 +35,7 @@ fn guest_a_linux_kernel_with_names_of_functions_only_has_regparm_but_for_variadi
     let target = linux("linux-686");
     assert!(target.symbols().lookup("linux_banner").is_none(), "kallsyms names functions only");
     assert_eq!(Abi::of(&target), Abi::Regparm);
-    // The last two have a frame that is aligned by the address of the arguments.
+    // The last two align their frame by the address of the arguments.
     for function in
         ["getname", "vfs_read", "do_exit", "kfree", "__kmalloc", "aa_create_aafs", "timekeeping_resume"]
     {

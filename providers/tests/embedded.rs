@@ -1,4 +1,4 @@
-//! Names of the embedded guest to places and to errors. No guest runs here.
+//! Resolving names of the embedded guest to places or errors. No guest runs here.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -72,7 +72,7 @@ fn a_user_symbol_and_a_user_number_are_file_offsets() {
 }
 
 #[test]
-fn what_cannot_be_a_probe_point_is_said_with_the_source_line() {
+fn an_impossible_probe_point_is_reported_with_its_source_line() {
     let cases = [
         kernel("offset = do_frok", "0x55"),
         kernel("offset = do_fork", "0x83"),

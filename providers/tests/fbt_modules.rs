@@ -1,4 +1,4 @@
-//! fbt of kernel modules by their files: what is listed, where it is left, and files that are damaged.
+//! fbt of kernel modules by their files: the listed functions, their returns, and damaged files.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -8,8 +8,7 @@ use trapline_emu::symbols::Symbols;
 use trapline_interposer::Place;
 use trapline_providers::{Probe, ProbeOptions, Rules, Target, find};
 
-/// A function that ends in each way that one of a module can; one of the start, an alias of it that is weak, one that is
-/// not, and a part that is not kept.
+/// A function with every kind of exit, an init function, a weak and a global alias, and a section that is not loaded.
 const SOURCE: &str = r#"
 .macro function name, section
 .section \section, "ax", @progbits
@@ -103,7 +102,7 @@ fn the_functions_of_a_module_are_listed_with_the_ways_in_which_they_are_left() {
             let Place::Module { module, offset } = &site.place else { panic!("{:?}", site.place) };
             assert_eq!(module.file().bytes_at(*offset, 1), Some(&[site.opcode][..]), "the byte of the file");
         }
-        // Numbers count the module before the kernel, whose name comes later.
+        // The module's probes are numbered before the kernel's, because of the order of their names.
         let all = find(&target, "fbt:::").unwrap();
         assert!(all.is_sorted_by_key(|probe| probe.id) && all[0].id == listed[0].id);
         assert!(all.iter().any(|probe| &*probe.name.module == "vmlinux"));

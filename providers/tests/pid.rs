@@ -1,4 +1,4 @@
-//! pid by the files of an embedded guest: which probes there are, of whom, and what is refused.
+//! pid by the files of an embedded guest: the probes, their processes, and refusals.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -77,7 +77,7 @@ fn every_instruction_is_a_name_and_returns_are_one_probe() {
     let code = target.module("appln").unwrap();
     let symbol = code.symbols().lookup("syscall").unwrap();
     let start = code.symbol_offset("syscall").unwrap();
-    // What an independent reading of the bytes finds.
+    // Decoded independently from the bytes.
     let bytes = code.bytes_at(start, symbol.size as usize).unwrap();
     let mut decoder = iced_x86::Decoder::new(32, bytes, iced_x86::DecoderOptions::NONE);
     let mut offsets = Vec::new();
@@ -145,7 +145,7 @@ fn a_description_that_cannot_be_is_refused() {
     }
 }
 
-/// A program of gcc's without unwind tables, and the same stripped: where its functions begin and its instructions are.
+/// A program without unwind tables, and the same stripped: starts of functions, and instructions.
 #[test]
 fn a_stripped_program_has_its_functions_and_every_instruction() {
     let folder = common::folder("pid-stripped");
@@ -165,7 +165,7 @@ fn a_stripped_program_has_its_functions_and_every_instruction() {
         found.iter().map(place).collect()
     };
     let entries = starts("pid*:stripped:*:entry");
-    // Those that something calls; the others are only pointed to.
+    // Functions that are called; the others are only pointed to.
     for name in ["_start", "main", "ten", "ret_plain", "ret_if", "again", "floats", "forked", "in_child"] {
         let start = whole.symbol_offset(name).unwrap_or_else(|| panic!("{name}"));
         assert!(entries.contains(&start), "{name} at {start:#x}");
@@ -182,7 +182,7 @@ fn a_stripped_program_has_its_functions_and_every_instruction() {
     });
     let missing: Vec<_> =
         addresses.filter(|(at, _)| !all.contains(&whole.vaddr_to_offset(*at).unwrap())).collect();
-    // Behind the two bytes that are no instruction nothing is decoded until the next function.
+    // After the two undefined bytes nothing is decoded until the next function.
     assert!(missing.len() <= 2, "{missing:x?}");
 }
 

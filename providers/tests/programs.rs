@@ -41,7 +41,7 @@ fn a_handler_pushes_the_addresses_of_its_programs_symbols() {
     let found = resolved(&fixed, "fixed", &probe).unwrap();
     let pushed = found.program.probes[0].handler.code().iter().map(|insn| insn.arg).max();
     assert_eq!(pushed, Some(counter.addr));
-    // The kernel's are still there, where the program has none of the name.
+    // The kernel's symbols are still found if the program has none of that name.
     let kernel = fixed.symbols().lookup("nr_free_pages").unwrap().addr;
     let found = resolved(&fixed, "fixed", &probe.replace("push counter", "push nr_free_pages")).unwrap();
     assert_eq!(found.program.probes[0].handler.code().iter().map(|insn| insn.arg).max(), Some(kernel));

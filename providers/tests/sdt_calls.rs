@@ -105,7 +105,7 @@ fn every_site_is_where_objdump_shows_its_call() {
             "objdump",
             &["-dr", "--no-show-raw-insn", &format!("image{bits}")],
         );
-        // A relocation stands below its instruction, at the address of its field.
+        // A relocation is listed below its instruction, with the address of its field.
         let mut addresses: Vec<u64> = shown
             .lines()
             .filter(|line| line.contains("R_") && !line.contains("_real") && !line.contains("_conditional"))
@@ -144,7 +144,7 @@ fn a_loaded_file_has_nops_for_calls_and_asks_for_no_symbol() {
 }
 
 #[test]
-fn a_users_calls_have_a_provider_and_may_be_questions() {
+fn calls_in_programs_have_a_provider_and_may_be_is_enabled_sites() {
     for bits in [32, 64] {
         for mut bytes in both("calls-usdt", bits, USER) {
             let found = read(&bytes, Domain::User);

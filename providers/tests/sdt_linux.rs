@@ -10,7 +10,7 @@ use trapline_emu::load::{ElfView, Width};
 use trapline_emu::symbols::Symbols;
 use trapline_providers::sdt::{Format, KernelFile, LinuxSites, Standing, tracepoint_arguments};
 
-/// A module with two of each kind, and entries that are none.
+/// A module with two entries of each kind, and invalid entries.
 fn source(bits: u32) -> String {
     let (word, size) = if bits == 64 { (".8byte", 8) } else { (".4byte", 4) };
     let nop = if bits == 64 { "0x0f,0x1f,0x44,0,0" } else { "0x3e,0x8d,0x74,0x26,0" };
@@ -117,7 +117,7 @@ fn the_tables_of_modules_and_images_are_read_alike() {
         let image = program("linux", &format!("image{bits}"), bits, &source(bits), &flags);
         let view = ElfView::parse(&image).unwrap();
         check(&KernelFile::image(&view, &Symbols::new("image")).unwrap(), "image");
-        // As distributions have it: the file has no symbols, they come from elsewhere.
+        // As in distributions: the file has no symbols, which come from elsewhere.
         let symbols = Symbols::from_elf(&image, "image").unwrap();
         let folder = common::folder("linux");
         tool(&folder, "strip", &["-s", "-o", &format!("stripped{bits}"), &format!("image{bits}")]);

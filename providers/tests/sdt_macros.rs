@@ -134,7 +134,7 @@ fn a_dormant_probe_is_one_load_one_test_and_one_branch() {
             let loads: Vec<usize> = (0..lines.len()).filter(|n| uses(probe.pointer, lines[*n].1)).collect();
             assert_eq!(loads.len(), probe.points.len(), "{name}{bits} {}: {shown}", probe.name);
             for load in loads {
-                // Instructions of the program itself may stand between.
+                // Instructions of the program itself may lie between.
                 let next = |n: usize, what: &str| (n + 1..n + 4).find(|n| lines[*n].1.starts_with(what));
                 let test = next(load, "test ").unwrap_or_else(|| panic!("{name}{bits}: {shown}"));
                 let branch = next(test, "j").unwrap_or_else(|| panic!("{name}{bits}: {shown}"));
@@ -145,7 +145,7 @@ fn a_dormant_probe_is_one_load_one_test_and_one_branch() {
                 assert!(lines[branch].1.starts_with("jne") || lines[branch].1.starts_with("je"));
             }
         }
-        // In assembly load and test are one instruction.
+        // In assembly, load and test are one instruction.
         let own = found.probes.iter().find(|probe| probe.name == "assembled").unwrap();
         let at = lines.iter().position(|(at, _)| *at == own.points[0].address).unwrap();
         assert!(lines[at].1.starts_with("cmp") && lines[at + 1].1.starts_with("jne"), "{}", lines[at].1);
@@ -208,7 +208,7 @@ fn a_stripped_program_keeps_its_probes_by_their_notes() {
 }
 
 #[test]
-fn pointers_declared_otherwise_are_found_and_what_is_none_is_refused() {
+fn pointers_declared_otherwise_are_found_and_other_symbols_are_refused() {
     let text = "
 .globl _start, dtrace_probe_create
 .text

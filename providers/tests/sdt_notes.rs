@@ -62,7 +62,7 @@ fn a_note_gives_provider_name_site_semaphore_and_arguments() {
 #[test]
 fn a_file_that_was_moved_has_its_sites_moved_with_its_base() {
     for bits in [32, 64] {
-        // As prelink leaves it: what the notes say is 0x1000 below where everything is now.
+        // As prelink leaves it: the addresses in the notes are 0x1000 too low.
         let text = ".asciz \"p\", \"n\", \"\"";
         let notes =
             [("site1 - 0x1000", "base - 0x1000", "sem2 - 0x1000", text), ("site2", "0", "sem2", text)];
@@ -98,7 +98,7 @@ fn a_bad_note_is_refused_with_its_reason_and_the_others_stand() {
     ];
     for bits in [32, 64] {
         let mut text = source(bits, &notes);
-        // Content too short for its addresses; then one that says it goes on for 4 GiB.
+        // Content too short for its addresses; then a note that claims 4 GiB of content.
         text += ".4byte 8, 3, 3\n.asciz \"stapsdt\"\n.byte 1,2,3,0\n";
         text += ".4byte 8, 0xfffffff0, 3\n.asciz \"stapsdt\"\n.byte 1\n";
         text += ".section .probes\n.balign 4096\n.skip 4095\nedge: .2byte 0\n";

@@ -93,12 +93,12 @@ impl Default for FileHeader {
     }
 }
 
-/// A sum of numbers and symbols; arithmetic is that of the guest's word.
+/// A sum of numbers and symbols; arithmetic is modulo the guest's word.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expr {
     /// The terms in the order written.
     pub terms: Vec<Term>,
-    /// Where it stands.
+    /// Its place in the source.
     pub span: Span,
 }
 
@@ -107,13 +107,13 @@ pub struct Expr {
 pub struct Term {
     /// Whether it is subtracted.
     pub negative: bool,
-    /// What is added or subtracted.
+    /// The added or subtracted value.
     pub atom: Atom,
-    /// Where it stands.
+    /// Its place in the source.
     pub span: Span,
 }
 
-/// What a term is.
+/// The value of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Atom {
     /// A number.
@@ -160,7 +160,7 @@ impl Expr {
     }
 }
 
-/// Where a probe point is.
+/// The location of a probe point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// `offset =`: within the module, or a symbol of it.
@@ -260,7 +260,7 @@ pub struct Instr {
     pub op: Op,
     /// Its operand.
     pub operand: Operand,
-    /// Where it stands.
+    /// Its place in the source.
     pub span: Span,
 }
 

@@ -21,12 +21,12 @@ pub struct Insn {
 /// What can be wrong with encoded code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CodeError {
-    /// A byte that is no opcode.
+    /// A byte that is not an opcode.
     #[error("byte {offset} is {code:#04x}, which is not an opcode")]
     Opcode {
         /// Where.
         offset: usize,
-        /// What.
+        /// The byte.
         code: u8,
     },
     /// The code ends inside an operand.
@@ -49,10 +49,10 @@ pub fn encode(code: &[Insn]) -> Vec<u8> {
     out
 }
 
-/// Decodes the instruction at byte `at`; answers it and where the next one begins, or nothing at the end.
+/// Decodes the instruction at byte `at`; returns it and where the next one begins, or `None` at the end.
 ///
 /// # Errors
-/// A byte that is no opcode, or a truncated operand.
+/// A byte that is not an opcode, or a truncated operand.
 pub fn decode_one(bytes: &[u8], at: usize) -> Result<Option<(Insn, usize)>, CodeError> {
     let Some(&code) = bytes.get(at) else { return Ok(None) };
     let op = Op::from_code(code).ok_or(CodeError::Opcode { offset: at, code })?;
@@ -71,7 +71,7 @@ pub fn decode_one(bytes: &[u8], at: usize) -> Result<Option<(Insn, usize)>, Code
 /// Decodes bytes.
 ///
 /// # Errors
-/// The first byte that is no opcode, or a truncated operand.
+/// The first byte that is not an opcode, or a truncated operand.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Insn>, CodeError> {
     let mut out = Vec::new();
     let mut at = 0;

@@ -11,7 +11,7 @@ use crate::regs::Reg;
 pub enum Context {
     /// `r`: the CPU at the hit.
     Current,
-    /// `u`: the current task's user context. A host without one answers 0 and counts it.
+    /// `u`: the current task's user context. A host without one returns 0 and counts the access.
     User,
 }
 
@@ -70,14 +70,14 @@ pub trait Host {
     /// in bits 0..64 and the limit in bits 64..80.
     fn read_wide(&mut self, context: Context, reg: Reg) -> u128;
 
-    /// Sets a general register (already zero-extended for IA32 names) or `Ds`, `Es`, `Fs`, `Gs`. Answers whether it
-    /// could: a segment register takes only a selector that the CPU would load.
+    /// Sets a general register (already zero-extended for IA32 names) or `Ds`, `Es`, `Fs`, `Gs`. Returns false if it
+    /// could not: a segment register takes only a selector that the CPU would load.
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool;
 
     /// The guest's CPUID for a leaf, subleaf 0: eax, ebx, ecx, edx.
     fn cpuid(&mut self, leaf: u32) -> [u32; 4];
 
-    /// A model-specific register; `None` when the guest's CPU has none of that number.
+    /// A model-specific register; `None` when the guest's CPU has no such register.
     fn rdmsr(&mut self, index: u32) -> Option<u64>;
 
     /// Reads guest memory at a linear address; all of `buf` or nothing.

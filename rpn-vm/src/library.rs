@@ -17,7 +17,7 @@ pub const LIBRARY: &[(&str, &str)] = &[
     ("memory.rpn", include_str!("../library/memory.rpn")),
 ];
 
-/// The text of a file. `Err`: why there is none, and the file that was probably meant.
+/// The text of a file. `Err`: why there is no such file, and the file that was probably meant.
 pub(crate) fn find(name: &str) -> Result<&'static str, (String, Option<String>)> {
     if let Some((_, text)) = LIBRARY.iter().find(|(own, _)| *own == name) {
         return Ok(text);

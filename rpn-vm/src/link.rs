@@ -100,7 +100,7 @@ pub struct LinkedLocation {
 /// A probe point ready to be armed.
 #[derive(Debug, Clone)]
 pub struct LinkedProbe {
-    /// Where.
+    /// The location.
     pub location: LinkedLocation,
     /// The access that hits a watchpoint.
     pub watch: Option<Watch>,
@@ -133,15 +133,15 @@ pub struct LinkedProbe {
 /// The source lines of a handler's instructions.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// Of its own.
+    /// Lines of its own instructions.
     own: Arc<[u32]>,
-    /// Of all instructions of the program, for those of its procedures.
+    /// Lines of all instructions of the program, for those of its procedures.
     program: Arc<[u32]>,
     handler: Arc<Verified>,
 }
 
 impl Lines {
-    /// Of a handler without procedures.
+    /// The lines of a handler without procedures.
     #[must_use]
     pub fn of_handler(own: &[u32], handler: &Arc<Verified>) -> Self {
         Self { own: own.into(), program: Arc::from([]), handler: Arc::clone(handler) }
@@ -243,9 +243,9 @@ impl LinkedProgram {
     }
 }
 
-/// What [`Linker::point`] has put into the program for a probe point.
+/// The code that [`Linker::point`] has added to the program for a probe point.
 struct OwnCode {
-    /// Which of the handlers is its.
+    /// The index of its handler.
     handler: usize,
     /// The lines of the handler's own instructions.
     lines: Arc<[u32]>,
@@ -257,19 +257,19 @@ struct Linker<'a> {
     resolver: &'a dyn SymbolResolver,
     sink: Sink,
     procs: BTreeMap<String, usize>,
-    /// The code of the program so far: each handler, and each procedure behind the first handler that reaches it.
+    /// The code of the program so far: each handler, and each procedure after the first handler that reaches it.
     code: Vec<Insn>,
     spans: Vec<Span>,
     /// Where each routine begins.
     starts: Vec<u32>,
-    /// Where each procedure begins that is in the code.
+    /// Where each procedure in the code begins.
     placed: BTreeMap<usize, u32>,
     /// The routines that are handlers, with their exception masks.
     handlers: BTreeMap<usize, u32>,
     /// The handlers by their own code, as if it began at 0, and mask. Probes in their thousands often share one, and a hit
     /// then finds it in the cache.
     known: HashMap<(Vec<Insn>, u32), usize>,
-    /// Whether a handler or procedure could not be linked, so that others may call what is not there.
+    /// Whether a handler or procedure could not be linked, so that others may call a missing procedure.
     incomplete: bool,
 }
 
@@ -358,7 +358,7 @@ impl<'a> Linker<'a> {
             Location::Address(e, high) => (LocationForm::Address, e, high.as_ref(), None),
         };
         let (value, symbol) = match expr.description().filter(|_| form == LocationForm::Offset) {
-            // What it names is the caller's to find.
+            // The caller looks up the description.
             Some(text) => (0, Some((text.to_owned(), 0))),
             None => self.value(expr, module)?,
         };
@@ -387,7 +387,7 @@ impl<'a> Linker<'a> {
         Some((location?, own?))
     }
 
-    /// Puts a probe point's handler into the code, and the procedures that it is the first to reach.
+    /// Adds a probe point's handler to the code, and the procedures that it is the first to reach.
     fn handler(&mut self, point: &ProbePoint) -> Option<OwnCode> {
         let start = u32::try_from(self.code.len()).ok()?;
         let reached = self.reach(&point.handler, start)?;
@@ -413,7 +413,8 @@ impl<'a> Linker<'a> {
         Some(OwnCode { handler, lines })
     }
 
-    /// Gives each procedure that a handler at `start` is the first to reach its place, in this order, behind the handler.
+    /// Places each procedure that a handler at `start` is the first to reach after that handler, in the order of the
+    /// calls.
     fn reach(&mut self, handler: &Routine, start: u32) -> Option<Vec<usize>> {
         let mut end = start.checked_add(length(handler)?)?;
         let mut reached = Vec::new();
@@ -434,7 +435,7 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// The instructions of a routine that begins at `start`, and where each stands in the sources.
+    /// The instructions of a routine that begins at `start`, and the place of each in the sources.
     fn routine(&mut self, routine: &Routine, start: u32, last: Op) -> Option<(Vec<Insn>, Vec<Span>)> {
         let labels = label_indices(routine, start);
         let mut code = Vec::with_capacity(routine.body.len() + 1);
@@ -457,7 +458,7 @@ impl<'a> Linker<'a> {
         spans.iter().map(|span| self.program.sources.presumed(*span).1).collect()
     }
 
-    /// The handlers, all of which passed the verifier. What did not is an error.
+    /// The verified handlers. A handler that fails verification is reported as an error.
     fn verified(&mut self) -> Vec<Arc<Verified>> {
         if self.incomplete || self.handlers.is_empty() {
             return Vec::new();

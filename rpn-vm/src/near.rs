@@ -43,7 +43,7 @@ mod tests {
     use super::near_miss;
     use crate::instructions::{TABLE, mnemonic_of};
 
-    /// By definition: the nearest of all.
+    /// The definition, without short cuts: the nearest of all names.
     fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         let allowed = [1, 1, 1, 2, 2, 2].get(name.chars().count()).copied().unwrap_or(3);
         let far = |k: &str| strsim::damerau_levenshtein(&name.to_ascii_lowercase(), &k.to_ascii_lowercase());
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn no_near_miss_is_left_out_as_too_far() {
+    fn the_filter_drops_no_near_miss() {
         let known: Vec<&str> =
             TABLE.iter().map(|row| mnemonic_of(row.form)).chain(["größe", "gröse", "GRÖSSE", "π"]).collect();
         let mut found = 0;

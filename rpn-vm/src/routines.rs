@@ -1,8 +1,8 @@
-//! The routines of a program: which calls which, and what a handler may do by way of those that it calls.
+//! The routines of a program: which calls which, and what a handler may do through its calls.
 //!
-//! The handlers of a program share the procedures that they call: all code stands once, in one row. Seen from a handler,
-//! its own instructions come first, numbered from 0, then those of each procedure that it can reach, in the order of the
-//! calls ([`Routines::pieces`]). Exceptions, stack traces and disassemblies count in this way.
+//! The handlers of a program share the procedures that they call: all code is stored once, in one sequence. Seen from a
+//! handler, its own instructions come first, numbered from 0, then those of each procedure that it can reach, in the
+//! order of the calls ([`Routines::pieces`]). Exceptions, stack traces and disassemblies count in this way.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use std::ops::Range;
 use crate::code::Insn;
 use crate::instructions::{Op, OperandKind};
 
-/// What code may do, as far as anybody asks before it runs.
+/// The properties of code that are known before it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
     /// Whether it may change the guest.
     pub changes_guest: bool,
     /// Whether it may write to the stack before it throws.
     pub writes_stack: bool,
-    /// The arguments that it asks for: opcode and operand of the instructions.
+    /// The arguments that it uses: opcode and operand of the instructions.
     pub arguments: BTreeSet<(u8, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Traits {
         }
     }
 
-    /// Adds what a called procedure may do. Whether that is more.
+    /// Adds the properties of a called procedure; returns whether anything was added.
     fn join(&mut self, called: &Self) -> bool {
         let before = (self.changes_guest, self.writes_stack, self.arguments.len());
         self.changes_guest |= called.changes_guest;
@@ -68,7 +68,7 @@ pub(crate) struct Routines {
 }
 
 impl Routines {
-    /// Those of verified code.
+    /// The routines of verified code.
     pub fn new(code: &[Insn], starts: &[u32]) -> Self {
         let mut bounds = starts.to_vec();
         bounds.push(u32::try_from(code.len()).unwrap_or(u32::MAX));
@@ -108,7 +108,7 @@ impl Routines {
         self.callees.get(routine).into_iter().flatten().map(|callee| *callee as usize)
     }
 
-    /// What each routine may do with all that it can reach, from what each may do by itself.
+    /// Extends the properties of each routine by those of all routines that it can reach.
     pub fn spread(&self, traits: &mut [Traits]) {
         let mut callers = vec![Vec::new(); traits.len()];
         for caller in 0..traits.len() {

@@ -60,9 +60,9 @@ pub mod d {
     pub const CONSTANTS: u64 = 0x00d7_0100_0000_0000;
     /// First address of its variables that have an address.
     pub const VARIABLES: u64 = 0x00d7_0200_0000_0000;
-    /// First address of those that each firing of a probe has.
+    /// First address of the variables of one firing of a probe.
     pub const CLAUSE: u64 = 0x00d7_0300_0000_0000;
-    /// First address of what `alloca()` gives.
+    /// First address of memory from `alloca()`.
     pub const SCRATCH: u64 = 0x00d7_0400_0000_0000;
     /// First address of strings that functions have made.
     pub const STRINGS: u64 = 0x00d7_0500_0000_0000;
@@ -81,7 +81,7 @@ pub mod d {
             impl $name {
                 const ALL: &[Self] = &[$(Self::$variant,)*];
 
-                /// The one of a number.
+                /// The item with a number.
                 #[must_use]
                 pub fn from_number(number: u64) -> Option<Self> {
                     Self::ALL.get(usize::try_from(number).ok()?).copied()
@@ -101,7 +101,7 @@ pub mod d {
                     }
                 }
 
-                /// The one of a name.
+                /// The item with a name.
                 #[must_use]
                 pub fn from_name(name: &str) -> Option<Self> {
                     Self::ALL.iter().copied().find(|one| one.name() == name)
@@ -149,7 +149,7 @@ pub mod d {
         pub const DIVISION: u16 = 4;
         /// No scratch memory is left.
         pub const SCRATCH: u16 = 5;
-        /// An index that is outside of its array.
+        /// An index outside its array.
         pub const INDEX: u16 = 11;
     }
 }
@@ -278,7 +278,7 @@ pub const SERVICES: &[Service] = &[
     },
 ];
 
-/// The service of a number.
+/// The service with a number.
 #[must_use]
 pub fn service(number: u64) -> Option<&'static Service> {
     SERVICES.iter().find(|s| s.number == number)

@@ -68,14 +68,14 @@ fn small(n: usize) -> u32 {
 }
 
 impl Sources {
-    /// Adds a file and answers its index.
+    /// Adds a file and returns its index.
     pub fn add(&mut self, name: &str, text: &str) -> u32 {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = text.lines().map(str::to_owned).collect();
         self.push(SourceFile { name: name.to_owned(), lines, ..SourceFile::default() })
     }
 
-    /// Adds a file of which only the name and some lines are known, and answers its index.
+    /// Adds a file of which only the name and some lines are known, and returns its index.
     pub fn add_known(&mut self, name: &str, known: BTreeMap<u32, String>) -> u32 {
         self.push(SourceFile { name: name.to_owned(), known, ..SourceFile::default() })
     }
@@ -170,7 +170,7 @@ impl Sources {
         small(self.macros.len() - 1)
     }
 
-    /// Registers an expansion of a macro whose name comes from expansion `parent`; answers its number.
+    /// Registers an expansion of a macro whose name comes from expansion `parent`; returns its number.
     pub(crate) fn expand(&mut self, definition: u32, parent: u32) -> u32 {
         self.expansions.push((definition, parent));
         small(self.expansions.len())

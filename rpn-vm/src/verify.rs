@@ -102,7 +102,7 @@ pub(crate) struct UnverifiedProgram {
     pub routines: Vec<u32>,
     /// Which routines are handlers, and the exceptions that are generated in each ([`Limits::excpt_mask`]).
     pub handlers: BTreeMap<usize, u32>,
-    /// What else limits them.
+    /// Their other limits.
     pub limits: Limits,
 }
 
@@ -230,12 +230,12 @@ pub struct Verified {
     pub(crate) writes_stack: bool,
     observe_only: bool,
     limits: Limits,
-    /// The instructions that ask for an argument.
+    /// The instructions that use an argument.
     arguments: Box<[Insn]>,
     routines: Arc<Routines>,
-    /// Which routine the handler is.
+    /// The index of the handler's routine.
     routine: usize,
-    /// The code as the handler sees it, once somebody has asked.
+    /// The code as the handler sees it, computed on demand.
     pieces: OnceLock<Box<[Piece]>>,
 }
 
@@ -252,7 +252,7 @@ impl Verified {
         &self.limits
     }
 
-    /// The different instructions that ask for an argument or the value returned.
+    /// The distinct instructions that use an argument or the return value.
     #[must_use]
     pub fn arguments(&self) -> &[Insn] {
         &self.arguments
@@ -306,13 +306,13 @@ impl Verified {
         self.pieces().iter().find(within).map(|piece| own - piece.own + piece.start)
     }
 
-    /// How many instructions are stored for the program that it is of.
+    /// How many instructions are stored for its program.
     #[must_use]
     pub fn program_instructions(&self) -> usize {
         self.fast.len()
     }
 
-    /// Whether another handler is of the same program, so that their code is stored once.
+    /// Whether another handler belongs to the same program, so that their code is stored once.
     #[must_use]
     pub fn shares_code(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.fast, &other.fast)
@@ -347,7 +347,7 @@ fn fail(index: usize, reason: &str) -> VerifyError {
     VerifyError { index, reason: reason.to_owned() }
 }
 
-/// Checks the code of a whole program. The answer has a handler for each of [`UnverifiedProgram::handlers`].
+/// Checks the code of a whole program. The result has a handler for each of [`UnverifiedProgram::handlers`].
 ///
 /// # Errors
 /// The first instruction of each routine that may not run, and why; at least one.

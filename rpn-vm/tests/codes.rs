@@ -1,5 +1,5 @@
-//! The table of codes is the truth: its wrong examples give their code and look as the snapshot shows, its
-//! right ones give nothing, and no source file names a code that is not in it.
+//! The table of codes is authoritative: its wrong examples give their code and print as in the snapshot, its right ones
+//! give no finding, and no source file names a code outside it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -12,7 +12,7 @@ use trapline_rpn::{
     Vars, Vm, Width, code_by_name, near_code, parse_with,
 };
 
-/// The file itself under the name `self.rpn`, and files that include ever more.
+/// The file itself under the name `self.rpn`, and files that include more and more files.
 struct Files(String);
 
 impl Loader for Files {
@@ -25,7 +25,7 @@ impl Loader for Files {
     }
 }
 
-/// An example as a program: what is not a whole one is the body of a handler.
+/// An example as a program: an incomplete one becomes the body of a handler.
 fn program(text: &str) -> String {
     let whole = text.lines().any(|l| l.starts_with("name =") || l.starts_with("offset ="));
     if whole {
@@ -36,7 +36,7 @@ fn program(text: &str) -> String {
     )
 }
 
-/// What is found in a program, linking for a guest of 32 bits included.
+/// The findings of a program, including those of linking for a 32-bit guest.
 fn findings(text: &str, defines: &[(&str, &str)]) -> Diagnostics {
     let defines = defines.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let options = ParseOptions { defines };
@@ -49,7 +49,7 @@ fn findings(text: &str, defines: &[(&str, &str)]) -> Diagnostics {
     }
 }
 
-/// What a row's wrong example gives. Some cannot be written down in a table.
+/// The findings of a row's wrong example. Some examples cannot be written in a table.
 fn wrong(row: &CodeRow) -> Diagnostics {
     match row.name {
         "too-long" => findings(&program(&format!("// {}", "x".repeat(70_000))), &[]),
@@ -58,9 +58,9 @@ fn wrong(row: &CodeRow) -> Diagnostics {
     }
 }
 
-/// The cases of codes that are not made here, by the stage that makes them.
+/// The cases of codes from other stages are in those stages' tests.
 #[test]
-fn codes_of_other_stages_have_their_cases_where_they_are_made() {
+fn codes_of_other_stages_have_their_cases_in_those_stages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let (arming, script) = (
@@ -152,7 +152,7 @@ fn hyphenated(text: &str) -> Vec<String> {
     found
 }
 
-/// Literals of the sources that look like codes and are something else.
+/// Literals of the sources that look like codes but are not.
 const OTHERS: &[&str] = &["observe-only", "apply-ppdf", "divide-by-zero", "output-file", "tick-ms"];
 
 #[test]
@@ -215,7 +215,7 @@ fn careful_programs_give_no_warning() {
 }
 
 #[test]
-fn what_the_lints_say_is_what_the_machine_does() {
+fn lints_agree_with_the_interpreter() {
     let cases = [
         ("endless-loop", "push 300\nagain: loop again", 4u16),
         ("endless-loop", "again: push 1\nros 1\njmp again", 4),

@@ -1,7 +1,7 @@
 //! Runs the conformance tables: `conformance/*.txt` by subject, `conformance/forms/*.txt` by instruction form.
 //!
-//! The table of the instruction set says what must be there: each form has at least three cases, both widths, and one
-//! for each exception that it can raise.
+//! The instruction table defines the required cases: each form has at least three cases, both widths, and one for each
+//! exception that it can raise.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -113,7 +113,7 @@ fn every_form_holds_in_its_cases_and_has_enough_of_them() {
 fn no_case_ends_by_an_exception_that_its_form_is_not_known_to_raise() {
     for (form, cases) in cases_by_form() {
         let row = TABLE.iter().find(|row| row.form == form).unwrap();
-        // These show exceptions of other instructions, or any.
+        // These forms show exceptions of other instructions, or any exception.
         if matches!(row.op, Op::Sx | Op::Ux | Op::Remove | Op::Rx) {
             continue;
         }

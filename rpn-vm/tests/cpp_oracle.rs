@@ -1,7 +1,7 @@
 //! The preprocessor against the host's `cpp`: random macros, calls and conditions, compared word for word.
 //!
-//! The programs avoid what differs by design: names may contain dots here. Some findings that `cpp` does not have are
-//! expected, [`BY_DESIGN`].
+//! The programs avoid features that differ by design: names may contain dots here. Some findings that `cpp` does not
+//! report are expected, [`BY_DESIGN`].
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -13,11 +13,11 @@ use trapline_rpn::{NoFiles, ParseOptions, preprocess};
 
 /// Programs of a run; `TRAPLINE_FUZZ=N` for another number.
 const PROGRAMS: usize = 4000;
-/// Programs that one `cpp` gets.
+/// Programs per run of `cpp`.
 const BATCH: usize = 250;
 const NAMES: [&str; 6] = ["A", "B", "F", "G", "H", "V"];
 const REST: &str = "__VA_ARGS__";
-/// A number that conditions use.
+/// The name of a number that conditions use.
 const NUMBER: &str = "N";
 const PARAMETERS: [&str; 3] = ["p", "q", "r"];
 
@@ -31,7 +31,7 @@ const BY_DESIGN: [&str; 6] = [
     "`##` makes `##` of",
 ];
 
-/// A small generator, the same numbers each time.
+/// A small generator with a fixed sequence.
 struct Choices(u64);
 
 impl Choices {
@@ -65,7 +65,7 @@ struct Known {
     variadic: bool,
 }
 
-/// A word that is no call.
+/// A word that is not a call.
 fn word(c: &mut Choices) -> &'static str {
     c.pick(&["x", "y", "1", "23", "+", "-", "*", ",", "x1", "A", "B", "F", "G"])
 }
@@ -91,7 +91,7 @@ fn call(c: &mut Choices, known: &[Known], depth: usize, out: &mut String) {
 fn text(c: &mut Choices, known: &[Known], depth: usize, most: usize, out: &mut String) {
     for _ in 0..c.below(most + 1) {
         out.push_str(if c.chance(70) { " " } else { "" });
-        // Words must not run together with what is there.
+        // Words must not run together with the text before.
         if out.ends_with(|last: char| last.is_ascii_alphanumeric()) {
             out.push(' ');
         }
@@ -132,7 +132,7 @@ fn body(c: &mut Choices, made: Known, known: &[Known], out: &mut String) {
                 write!(out, "#{}{operand}", c.space()).unwrap();
             }
             1 | 2 => {
-                // Of arguments that end with a comma GNU C pastes a copy in its own way.
+                // GNU C pastes arguments that end with a comma in a way of its own.
                 let named = |name: &'static str, left: &str| if left == REST { "x" } else { name };
                 let left = name(c);
                 let right = named(name(c), left);
@@ -206,7 +206,7 @@ fn program(c: &mut Choices) -> String {
     for _ in 0..1 + c.below(4) {
         let mut line = String::new();
         text(c, &known, 0, 5, &mut line);
-        // The arguments of a call may go on over lines.
+        // The arguments of a call may span lines.
         if c.chance(20) {
             line = line.replacen(", ", ",\n ", 1).replacen("( ", "(\n ", 1);
         }
@@ -229,7 +229,7 @@ fn program(c: &mut Choices) -> String {
     out
 }
 
-/// The words of a text; a string is one word as it stands.
+/// The words of a text; a string is one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut chars = text.chars().peekable();
@@ -249,7 +249,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What `cpp` makes of each program; `None` where it has found an error.
+/// The output of `cpp` for each program; `None` where it has found an error.
 fn by_cpp(programs: &[String]) -> Vec<Option<Vec<String>>> {
     let mut input = String::new();
     let mut ends = Vec::new();
@@ -282,7 +282,7 @@ fn by_cpp(programs: &[String]) -> Vec<Option<Vec<String>>> {
     found
 }
 
-/// What this preprocessor makes of a program; `Err` with its findings. The counter begins with `counter`.
+/// The output of this preprocessor for a program; `Err` with its findings. The counter begins with `counter`.
 fn ours(program: &str) -> Result<Vec<String>, String> {
     let done = preprocess("t", program, &ParseOptions::default(), &mut NoFiles);
     let lines = done.text.lines().filter(|line| !line.starts_with("# "));

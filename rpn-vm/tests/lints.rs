@@ -1,4 +1,4 @@
-//! Runs the cases of `lints.txt`: what each lint says, and where it keeps quiet.
+//! Runs the cases of `lints.txt`: the findings of each lint, and where it must give none.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 

@@ -1,5 +1,5 @@
-//! Hostile input: bytes and words of every program in the repository, mutated. Nothing panics, nothing hangs,
-//! memory stays small. Deterministic; `TRAPLINE_MUTATIONS` sets how many texts.
+//! Hostile input: bytes and words of every program in the repository, mutated. Nothing panics, nothing hangs, memory
+//! stays small. Deterministic; `TRAPLINE_MUTATIONS` sets the number of texts.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -42,7 +42,7 @@ fn all_files(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Programs, the library, the tables of cases, the documents: whatever holds the language.
+/// Programs, the library, the tables of cases, the documents: all files that contain the language.
 fn corpus() -> Vec<Vec<u8>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
@@ -53,7 +53,7 @@ fn corpus() -> Vec<Vec<u8>> {
     let mut texts: Vec<Vec<u8>> = Vec::new();
     for path in paths {
         let text = std::fs::read(path).unwrap();
-        // Of a long file, pieces.
+        // A long file is split into pieces.
         texts.extend(text.chunks(3000).take(8).map(<[u8]>::to_vec));
     }
     texts.extend(LIBRARY.iter().map(|(_, text)| text.as_bytes().to_vec()));

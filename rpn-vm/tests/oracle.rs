@@ -1,7 +1,7 @@
 //! The interpreter against the oracle, on random programs and a hostile guest.
 //!
-//! `TRAPLINE_FUZZ=N` runs N programs at each width instead of 200,000; a failing program is made small and
-//! printed with its seed.
+//! `TRAPLINE_FUZZ=N` runs N programs at each width instead of 200,000; a failing program is reduced and printed with
+//! its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -18,7 +18,7 @@ fn programs() -> u64 {
     std::env::var("TRAPLINE_FUZZ").map_or(PROGRAMS, |n| n.parse().expect("TRAPLINE_FUZZ is a number"))
 }
 
-/// Takes out what is not needed for the difference.
+/// Reduces a program: removes everything that the difference does not need.
 fn small(vm: &mut Vm, mut generated: Generated, seed: u64) -> Generated {
     for routine in 0..generated.routines.len() {
         for at in (0..generated.routines[routine].len()).rev() {
@@ -36,7 +36,7 @@ fn small(vm: &mut Vm, mut generated: Generated, seed: u64) -> Generated {
     generated
 }
 
-/// Runs the programs of a width on both, and answers how often each instruction was in one.
+/// Runs the programs of a width on both; returns how many programs had each instruction.
 fn compare_all(width: Width) -> BTreeMap<Op, u64> {
     let mut vm = Vm::new();
     let mut seen = BTreeMap::new();
@@ -69,7 +69,7 @@ fn compare_all(width: Width) -> BTreeMap<Op, u64> {
 }
 
 /// Every row that the oracle knows was run, and often.
-fn all_rows_were_there(seen: &BTreeMap<Op, u64>) {
+fn all_rows_were_generated(seen: &BTreeMap<Op, u64>) {
     let least = programs() / 50;
     let seldom: Vec<&str> = TABLE
         .iter()
@@ -81,12 +81,12 @@ fn all_rows_were_there(seen: &BTreeMap<Op, u64>) {
 
 #[test]
 fn the_interpreter_does_as_the_oracle_at_32_bits() {
-    all_rows_were_there(&compare_all(Width::W32));
+    all_rows_were_generated(&compare_all(Width::W32));
 }
 
 #[test]
 fn the_interpreter_does_as_the_oracle_at_64_bits() {
-    all_rows_were_there(&compare_all(Width::W64));
+    all_rows_were_generated(&compare_all(Width::W64));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn any_bytes_make_a_program_and_none_an_empty_one() {
 }
 
 #[test]
-fn the_source_of_a_program_compiles_to_what_does_the_same() {
+fn the_source_of_a_program_compiles_to_the_same_behaviour() {
     let mut vm = Vm::new();
     for seed in 0..2_000 {
         for width in [Width::W32, Width::W64] {

@@ -1,4 +1,4 @@
-//! PPDF files: what they keep of a program, what is said of a bad one, how versions and signatures are taken.
+//! PPDF files: the parts of a program that they keep, errors, versions and signatures.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -51,7 +51,7 @@ fn programs_of_examples_and_documents_survive() {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.display().to_string();
-            // test.rpn is a piece that another one includes.
+            // test.rpn is included by another file.
             if path.extension().is_none_or(|e| e != "rpn") || name.ends_with("/test.rpn") {
                 continue;
             }
@@ -96,7 +96,7 @@ fn a_line_without_a_mark_counts_as_one_of_the_disassembly() {
     assert_eq!(places[1], ("edited.rpn", u32::try_from(number).unwrap()));
     assert_eq!(places[0].0, "everything.rpn");
     assert_eq!(places[2], ("everything.rpn", places[0].1 + 1));
-    // Without its first line it is a source like any other.
+    // Without its first line it is an ordinary source.
     let (_, rest) = shown.split_once('\n').unwrap();
     let plain = read(&write(&parse("plain.rpn", rest).unwrap(), None).unwrap());
     assert_eq!(plain.sources.name(plain.probes[0].span.file), "plain.rpn");
@@ -145,9 +145,9 @@ fn a_source_file_may_have_any_name() {
     }
 }
 
-/// One file for both widths: what fits is known when it is applied.
+/// One file serves both widths: whether values fit is checked when it is applied.
 #[test]
-fn a_file_is_for_no_width() {
+fn a_file_serves_both_widths() {
     let text = "name = t\noffset = 0\nopcode = 0x55\npush -1\npush 0x100000000\n";
     let program = read(&write(&parse("t", text).unwrap(), None).unwrap());
     let narrow = program.link(Width::W32, &NoSymbols).unwrap_err();
@@ -158,7 +158,7 @@ fn a_file_is_for_no_width() {
 }
 
 #[test]
-fn what_cannot_be_printed_cannot_be_written() {
+fn names_that_cannot_be_printed_cannot_be_written() {
     let bell = "name = \"a\u{7}\"\noffset = 0\nopcode = 0x55\n";
     let symbol = "name = t\noffset = 0\nopcode = 0x55\nexit\npush \"a\tb\"\n";
     let long = format!("name = t\noffset = 0\nopcode = 0x55\npush 1{}\n", "+1".repeat(30_000));
@@ -170,14 +170,14 @@ fn what_cannot_be_printed_cannot_be_written() {
     insta::assert_snapshot!(said.join("\n"));
 }
 
-/// A file with some bytes replaced, and its checksum made right.
+/// A file with some bytes replaced, and its checksum corrected.
 fn with(bytes: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + new.len()].copy_from_slice(new);
     fixed(bytes)
 }
 
-/// Where a text stands.
+/// The offset of a text.
 fn find(bytes: &[u8], text: &[u8]) -> usize {
     bytes.windows(text.len()).position(|window| window == text).unwrap()
 }
@@ -270,7 +270,7 @@ fn a_signature_follows_from_key_and_content() {
     // `major` is 8 instead of 7.
     let tampered = Ppdf::read(&with(&signed, head + 12, &[8])).unwrap_err();
     assert_eq!(tampered, PpdfError::Signature { offset: at + 36, key: key.verifying() });
-    // Another's key in its place.
+    // Another key in its place.
     let theirs = write(&everything(), Some(&other)).unwrap();
     assert!(Ppdf::read(&with(&signed, at, &theirs[at..at + 36])).is_err());
     // The signature of another program.
@@ -338,7 +338,7 @@ fn the_document_has_every_opcode_and_register() {
     assert_eq!(told, REGISTERS.iter().map(|row| (row.index, row.name)).collect::<Vec<_>>());
 }
 
-/// The instruction table as PPDF sees it: what each opcode byte means and how its operand is encoded.
+/// The instruction table as PPDF sees it: the form of each opcode byte and the encoding of its operand.
 fn encoding() -> u32 {
     let row = |row: &trapline_rpn::Row| format!("{:02x} {} {:?}\n", row.code, row.form, row.operand);
     crc32fast::hash(trapline_rpn::TABLE.iter().map(row).collect::<String>().as_bytes())

@@ -1,7 +1,7 @@
-//! Damaged and hostile PPDF files: each is refused with one sentence, or is a program that its own disassembly builds
-//! again and that linker and verifier take or refuse as any other. None costs more memory than its size allows.
+//! Damaged and hostile PPDF files: each is refused with one sentence, or yields a program whose disassembly builds to
+//! the same file, and which linker and verifier treat like any other. Memory is bounded by the file's size.
 //!
-//! What reading allocates is counted for the thread of the test alone, so other tests may run beside it.
+//! Allocations are counted for the test's thread alone, so other tests may run at the same time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -14,7 +14,7 @@ use crate::files::{everything_built, fixed};
 use trapline_rpn::ppdf::{MAGIC, Ppdf, SigningKey, disassemble, write};
 use trapline_rpn::{AnySymbol, FileLoader, ParseOptions, Vars, Vm, Width, parse, parse_with};
 
-/// Most that reading may allocate for each byte of a file, and beside that.
+/// The most bytes that reading may allocate for each byte of a file, and the constant part.
 const FACTOR: usize = 40;
 const BESIDE: usize = 64 << 10;
 
@@ -45,11 +45,11 @@ impl Seen {
         }
     }
 
-    /// What is taken is as good as source, and goes the same way.
+    /// Checks that an accepted file passes the same stages as source.
     fn taken(&mut self, file: &Ppdf, bytes: &[u8]) {
         self.taken += 1;
         let again = write(&file.program, None).unwrap();
-        // A signed file has its signature at its end, and another length.
+        // A signed file has its signature at its end, which changes its length.
         let end = if file.signer.is_some() { bytes.len() - 120 } else { bytes.len() - 4 };
         assert!(again[16..again.len() - 4][..end - 16] == bytes[16..end]);
         let mut vm = Vm::new();
@@ -105,7 +105,7 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
             seen.read(&base[..end]);
             assert_eq!(taken, seen.taken, "{end}");
             seen.read(&fixed(base[..end].to_vec()));
-            // The content cut short, with a checksum behind it.
+            // The content cut short, with a checksum after it.
             let mut cut = base[..end].to_vec();
             cut.extend_from_slice(b"CRC \x04\0\0\0\0\0\0\0");
             seen.read(&fixed(cut));
@@ -118,7 +118,7 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
                 assert_eq!(taken, seen.taken, "byte {at}, bit {bit}");
                 seen.read(&fixed(bytes));
             }
-            // Lengths and numbers at their ends, and texts gone bad.
+            // Extreme lengths and numbers, and damaged texts.
             for word in
                 [0u32, 1, 0x7fff_ffff, 0xffff_fffe, u32::MAX, 50_000, 500_000, 0x2222_2222, 0x0a0a_0a0a]
             {
@@ -156,7 +156,7 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
     assert!(seen.taken > 1000 && seen.unlinked > 10 && seen.ran > 1000, "{said}");
 }
 
-/// Files that are long, and say that they are longer.
+/// Long files that claim to be longer.
 fn huge(seen: &mut Seen) {
     let base = everything_built();
     for tag in ["HEAD", "PROB", "PROC", "CODE", "RELO", "LINE"] {

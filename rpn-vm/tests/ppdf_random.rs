@@ -1,7 +1,7 @@
-//! Random probe programs, as source with every liberty that the language takes: what a PPDF file keeps of them, and
-//! that its disassembly builds to the same bytes.
+//! Random probe programs, as source with all variations that the language allows: a PPDF file preserves them, and its
+//! disassembly builds to the same bytes.
 //!
-//! 100,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. The programs follow from their numbers alone.
+//! 100,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. A program depends on its number alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -34,7 +34,7 @@ fn compile(number: u64) -> (String, Program) {
     (text, program)
 }
 
-/// What linking gives, but for columns: everything that a run can see.
+/// The result of linking without columns: everything that affects a run.
 fn linked(program: &Program, width: Width) -> String {
     let linked = match program.link(width, &Hashed) {
         Ok(linked) => linked,
@@ -51,7 +51,7 @@ fn linked(program: &Program, width: Width) -> String {
     probes.collect::<String>() + &format!("{:?}", linked.header)
 }
 
-/// The parts of a program that linking does not look at, or may refuse.
+/// The parts of a program that linking ignores or may refuse.
 fn outline(program: &Program) -> String {
     let place = |file: u32, line: u32| format!("{}:{line}", program.sources.name(file));
     let routine = |routine: &Routine| {
@@ -92,7 +92,7 @@ fn count() -> u64 {
     std::env::var("TRAPLINE_PPDF_PROGRAMS").map_or(100_000, |n| n.parse().unwrap())
 }
 
-/// Checks one program and answers it.
+/// Checks one program and returns it.
 fn check(number: u64) -> Program {
     let (text, program) = compile(number);
     let built = write(&program, None).unwrap_or_else(|error| panic!("program {number}: {error}\n{text}"));
@@ -130,7 +130,7 @@ fn a_disassembly_builds_to_the_same_bytes() {
     tally.check(count);
 }
 
-/// That the programs are not all alike.
+/// Counts features, to show that the programs differ.
 #[derive(Default)]
 struct Tally {
     instructions: usize,

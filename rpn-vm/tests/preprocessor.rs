@@ -97,7 +97,7 @@ fn preprocessed_text_compiles_to_the_same_program_at_the_same_lines() {
         spans.map(|s| p.sources.presumed(s)).map(|(f, l)| (f.to_owned(), l)).collect()
     };
     assert_eq!(lines(&direct), lines(&again));
-    // What is preprocessed twice is what was preprocessed once.
+    // Preprocessing is idempotent.
     assert_eq!(preprocess("t.i", &done.text, &options, &mut NoFiles).text, done.text);
 }
 
@@ -121,7 +121,7 @@ fn a_finding_names_the_macros_and_includes_it_came_from() {
 }
 
 #[test]
-fn what_macros_and_includes_cost_is_bounded() {
+fn the_cost_of_macros_and_includes_is_bounded() {
     let mut chain = String::from("#define M0\n#define D0 1\n#define F0(x) x\n");
     for n in 1..200 {
         let m = n - 1;

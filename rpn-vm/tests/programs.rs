@@ -200,7 +200,7 @@ fn exceptions_and_traces_of_a_shared_procedure_count_from_their_own_handler() {
 }
 
 #[test]
-fn a_run_sees_nothing_of_the_run_before() {
+fn a_run_sees_no_state_of_the_previous_run() {
     let link = |code: &str| {
         let text = format!("name = t\noffset = 0\nopcode = 0x55\n{code}\n");
         parse("t", &text).unwrap().link(Width::W64, &AnySymbol).unwrap().probes[0].handler.clone()
@@ -217,13 +217,13 @@ fn a_run_sees_nothing_of_the_run_before() {
 }
 
 #[test]
-fn an_exception_for_want_of_variables_leaves_nothing_either() {
+fn an_exception_without_variables_leaves_no_state_either() {
     let link = |code: &str| {
         let text = format!("name = t\nvars = 1\noffset = 0\nopcode = 0x55\n{code}\n");
         parse("t", &text).unwrap().link(Width::W64, &AnySymbol).unwrap().probes[0].handler.clone()
     };
     let mut vm = Vm::new();
-    // The program has a variable, the machine keeps none for it: the fault is all that touches the stack.
+    // The program has a variable, but the machine has none: only the fault touches the stack.
     let out = vm.run(&link("inc lv, 0"), &mut TestHost::default(), Vars::default());
     assert_eq!((out.termination, vm.stack()), (Termination::Exception, vec![0x40, 1, 0]));
     vm.run(&link("push tsp, 2\npush tsp, 2\nlog 2"), &mut TestHost::default(), Vars::default());
@@ -320,7 +320,7 @@ fn the_statements_of_stack_traces_are_checked_kept_and_printed() {
 }
 
 #[test]
-fn a_run_that_traces_nothing_has_nothing_of_the_trace_before() {
+fn a_run_without_traces_has_none_of_the_previous_run() {
     let link = |code: &str| {
         let text = format!("name = t\noffset = 0\nopcode = 0x55\n{code}\n");
         parse("t", &text).unwrap().link(Width::W32, &AnySymbol).unwrap().probes[0].handler.clone()
@@ -438,7 +438,7 @@ proptest! {
         if width == Width::W32 {
             prop_assert!(vm.stack().iter().chain(&lv).chain(&gv).all(|v| v >> 32 == 0));
         }
-        // A second run from the same state gives the same: nothing of the first is left.
+        // A second run from the same state gives the same: no state of the first is left.
         let log = vm.log().to_vec();
         let (mut lv, mut gv) = ([0u64; 4], [0u64; 4]);
         let second = vm.run(&program, &mut host, Vars { lv: &mut lv, gv: &mut gv });

@@ -15,7 +15,7 @@ use trapline_rpn::{
     TABLE, parse, parse_with,
 };
 
-/// Everything of a program but where it stands.
+/// A program without its source places.
 fn meaning(program: &Program) -> String {
     let mut out = format!("{:?}\n", program.header);
     let routine = |out: &mut String, r: &Routine| {

@@ -35,7 +35,7 @@ pub enum DisassembleError {
     /// There is no such user module.
     #[error("there is no user module `{0}`")]
     UnknownModule(String),
-    /// The name is that of data.
+    /// The name belongs to data.
     #[error("`{0}` is not code")]
     NotCode(String),
     /// The function has no bytes in the file.

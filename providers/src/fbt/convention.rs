@@ -125,7 +125,7 @@ struct Walk<'a> {
     start: u64,
     decoder: Decoder<'a>,
     info: InstructionInfoFactory,
-    /// For each offset with which values of [`State::unwritten`] a path has come there, a bit each.
+    /// For each offset, the values of [`State::unwritten`] with which a path has reached it, one bit each.
     seen: Vec<u8>,
     /// Bits that are set in `seen`.
     looked_at: usize,
@@ -175,7 +175,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The instruction that a path has come to, unless one has come there before with the same registers unwritten.
+    /// The instruction that a path has reached, unless another path has reached it with the same registers unwritten.
     fn decode(&mut self, state: &State) -> Option<Instruction> {
         let offset = usize::try_from(state.ip.checked_sub(self.start)?).ok()?;
         let seen = self.seen.get_mut(offset)?;
@@ -200,7 +200,7 @@ impl Walk<'_> {
         }
         let above = above_return_address(i, next);
         let is_address = i.mnemonic() == Mnemonic::Lea;
-        // The address of the first argument is also that of a frame that the function aligns.
+        // A function that aligns its frame takes the address of the first argument too.
         let positive = i.memory_displacement32().cast_signed() > 0;
         uses.address = is_address && positive && above.is_some_and(|bytes| bytes > FIRST);
         uses.stack = !is_address && above.is_some();
@@ -211,7 +211,7 @@ impl Walk<'_> {
         uses
     }
 
-    /// Whether an instruction reads a register that nothing has written; those that it writes become written.
+    /// Whether an instruction reads an unwritten register; marks the registers that it writes.
     fn reads(&mut self, i: &Instruction, next: &mut State) -> bool {
         let used = self.info.info_options(i, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers();
         let constant = is_constant(i);
@@ -236,7 +236,7 @@ impl Walk<'_> {
     }
 }
 
-/// Where stack and frame pointer are behind an instruction.
+/// Follows stack and frame pointer through an instruction.
 fn follow_stack(i: &Instruction, next: &mut State) {
     let by = i64::from(i.stack_pointer_increment());
     match (i.mnemonic(), i.op0_register()) {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn guest_what_is_variadic_may_be_so_by_its_bytes() {
+    fn guest_every_variadic_function_passes_the_byte_filter() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.guests/linux-686");
         let file = std::fs::read(&path).expect("run `make guests`");
         let image = trapline_emu::load::Image::parse(&file, "linux-686").expect("a kernel");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_looked_at_in_bounded_time() {
+    fn any_bytes_are_examined_in_bounded_time() {
         // A conditional jump to itself and code that does not decode.
         assert_eq!(of(&[0x74, 0xfe, 0xff, 0xff]), Evidence::Nothing);
         assert_eq!(of(&[]), Evidence::Nothing);

@@ -18,7 +18,7 @@ use crate::target::Target;
 
 /// Longer functions are cut: no compiler makes them, but a damaged symbol table may contain them.
 const LONGEST: u64 = 1 << 24;
-/// The section of Linux that is executed until alternatives are applied: each `static_cpu_has` jumps there, and back.
+/// The section of Linux that is executed until alternatives are applied: each `static_cpu_has` jumps there and returns.
 const TESTS: &str = ".altinstr_aux";
 /// R_386_32 and R_X86_64_64: an address of the word's width.
 const ADDRESS: u32 = 1;
@@ -68,7 +68,7 @@ impl Home {
         section == Some(TESTS)
     }
 
-    /// The bytes of a function that the file has.
+    /// The bytes of a function in the file.
     pub fn bytes(&self, target: &Target, start: u64, size: u64) -> Option<Vec<u8>> {
         let size = usize::try_from(size.clamp(1, LONGEST)).ok()?;
         match self {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_ia32_takes_what_stands_before_the_ret() {
+    fn strict_ia32_takes_the_instruction_before_the_ret() {
         // push ebp; mov ebp,esp; leave; ret; pop ebp; ret 4; pop ebp; nop; ret
         let bytes = [0x55, 0x89, 0xe5, 0xc9, 0xc3, 0x5d, 0xc2, 4, 0, 0x5d, 0x90, 0xc3];
         assert_eq!(returns(&bytes, 32, Rules::Strict), [(3, 4, "leave; ret"), (5, 6, "pop ebp; ret")]);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_decode_ends_the_search() {
+    fn undecodable_bytes_end_the_search() {
         let bytes = [0x55, 0xc3, 0x0f, 0xff, 0xff, 0x0f, 0x04, 0xc3, 0xc3];
         assert_eq!(returns(&bytes, 64, Rules::Full).len(), 1);
         assert_eq!(entry(&[], 64, Rules::Full), None);

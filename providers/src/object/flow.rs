@@ -1,9 +1,9 @@
-//! The instructions of a function, also those behind data that lies in its code.
+//! The instructions of a function, including those after data in its code.
 //!
-//! Instructions are decoded one after the other from the first byte. Jump tables are passed over: a table is where a jump
-//! reads its target, or what position-independent code takes the address of, as long as its entries lead into the
-//! function. What does not decode is passed over up to the next place that a jump or a table leads to; without one it ends
-//! the function. A kernel's own `lock nop`, which never completes, is passed over too.
+//! Instructions are decoded one after the other from the first byte. Jump tables are skipped: a table is where a jump
+//! reads its target, or data whose address position-independent code takes, as long as its entries lead into the
+//! function. Bytes that do not decode are skipped up to the next target of a jump or a table; without one they end the
+//! function. A kernel's own `lock nop`, which never completes, is skipped too.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,13 +17,13 @@ const MOST_ENTRIES: usize = 4096;
 
 /// The instructions of the code `bytes` at the address `start`, with their offsets, ascending.
 pub fn instructions(bytes: &[u8], start: u64, bits: u32) -> Instructions<'_> {
-    // One decoder for all of them: making one costs more than decoding an instruction.
+    // One decoder is shared: constructing one costs more than decoding an instruction.
     let decoder = Decoder::with_ip(bits, bytes, start, DecoderOptions::NONE);
     let (targets, tables) = (Targets::default(), Vec::new());
     Instructions { bytes, start, bits, at: 0, decoder, instruction: Instruction::new(), targets, tables }
 }
 
-/// Where a direct jump or call leads to; 0 for other instructions. Of a far one the offset is taken, as in the flat segments
+/// Where a direct jump or call leads to; 0 for other instructions. A far target is its offset, as in the flat segments
 /// that kernels load.
 pub fn branch_target(i: &Instruction) -> u64 {
     match (i.op_count() > 0).then(|| i.op0_kind()) {
@@ -40,7 +40,7 @@ pub struct Instructions<'a> {
     start: u64,
     bits: u32,
     at: usize,
-    /// It stands at `at`.
+    /// Its position is `at`.
     decoder: Decoder<'a>,
     /// The last one.
     instruction: Instruction,
@@ -58,7 +58,8 @@ impl Iterator for Instructions<'_> {
 }
 
 impl Instructions<'_> {
-    /// The next instruction, as the iterator gives it, but not copied: copies are noticeable when whole kernels are read.
+    /// The next instruction, as the iterator returns it, but without a copy: copies cost noticeable time when whole
+    /// kernels are read.
     pub fn advance(&mut self) -> Option<(usize, &Instruction)> {
         loop {
             if let Some(table) = self.tables.iter().find(|table| table.contains(&self.at)) {
@@ -82,7 +83,7 @@ impl Instructions<'_> {
         }
     }
 
-    /// Goes on at an offset. `None` if it is outside of the code.
+    /// Continues at an offset. `None` if it is outside the code.
     fn go_to(&mut self, at: usize) -> Option<()> {
         self.decoder.set_position(at).ok()?;
         self.decoder.set_ip(self.start.wrapping_add(at as u64));
@@ -122,7 +123,7 @@ impl Instructions<'_> {
         }
     }
 
-    /// Notes the table at an address, if it is in the function and one.
+    /// Notes the jump table at an address, if there is one in the function.
     fn table(&mut self, address: u64, kind: Entry) {
         let Some(from) = self.offset(address).filter(|from| *from >= self.at) else { return };
         let size = if kind == Entry::Distance || self.bits == 32 { 4 } else { 8 };
@@ -147,8 +148,8 @@ impl Instructions<'_> {
     }
 }
 
-/// Offsets that jumps and tables lead to. Most code has no table and decodes without a gap, so that nobody asks for them:
-/// they are put in order when somebody does.
+/// Offsets that jumps and tables lead to. Most code has no table and decodes without a gap, so they are sorted only on
+/// the first query.
 #[derive(Debug, Default)]
 struct Targets {
     sorted: BTreeSet<usize>,
@@ -165,7 +166,7 @@ impl Targets {
         &self.sorted
     }
 
-    /// The first one behind an offset.
+    /// The first one after an offset.
     fn after(&mut self, at: usize) -> Option<usize> {
         self.sorted().range(at + 1..).next().copied()
     }
@@ -176,7 +177,7 @@ impl Targets {
     }
 }
 
-/// What a table holds.
+/// The kind of a table's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
     /// Addresses.

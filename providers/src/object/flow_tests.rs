@@ -1,4 +1,4 @@
-//! What is found in made-up code; and in real kernels the same as by a slow model.
+//! Results for synthetic code, and for real kernels compared with a slow model.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ use trapline_emu::symbols::Symbols;
 
 use super::*;
 
-/// The same analysis by the plainest means: a decoder for each instruction, and one set of all targets.
+/// The same analysis in the simplest form: a decoder for each instruction, and one set of all targets.
 struct Model<'a> {
     bytes: &'a [u8],
     start: u64,
@@ -79,7 +79,7 @@ impl Model<'_> {
         }
     }
 
-    /// Notes the table at an address, if it is in the function and one.
+    /// Notes the jump table at an address, if there is one in the function.
     fn table(&mut self, address: u64, kind: Entry) {
         let Some(from) = self.offset(address).filter(|from| *from >= self.at) else { return };
         let size = if kind == Entry::Distance || self.bits == 32 { 4 } else { 8 };
@@ -104,7 +104,7 @@ impl Model<'_> {
     }
 }
 
-/// Compares with the model. Returned is the number of instructions.
+/// Compares with the model; returns the number of instructions.
 fn compare(bytes: &[u8], start: u64, bits: u32) -> usize {
     let (targets, tables) = (BTreeSet::new(), Vec::new());
     let mut model = Model { bytes, start, bits, at: 0, targets, tables };
@@ -173,14 +173,14 @@ fn code_behind_a_table_of_distances_is_found() {
     }
     bytes.extend([0xc3, 0xc3]);
     assert_eq!(offsets(&bytes, 64), [0, 7, 11, 14, 24, 25]);
-    // Data that is no table is decoded: nobody knows what it is.
+    // Data that is not a table is decoded, because it cannot be told from code.
     bytes[16] = 0xff;
     assert_eq!(offsets(&bytes, 64)[..4], [0, 7, 11, 14]);
 }
 
 #[test]
-fn what_does_not_decode_is_passed_over_where_a_jump_leads_behind_it() {
-    // jmp +2; two bytes that are nothing; ret; one that is nothing; ret
+fn undecodable_bytes_are_skipped_if_a_jump_leads_past_them() {
+    // jmp +2; two undefined bytes; ret; one undefined byte; ret
     assert_eq!(offsets(&[0xeb, 2, 0xff, 0xff, 0xc3, 0x06, 0xc3], 64), [0, 4]);
     // lock nop; ret
     assert_eq!(offsets(&[0x90, 0xf0, 0x90, 0xc3], 32), [0, 3]);

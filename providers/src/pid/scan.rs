@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_told_from_the_middle_of_instructions() {
-        // mov eax, imm32; ret; a byte that is nothing
+    fn offsets_are_distinguished_from_the_middle_of_instructions() {
+        // mov eax, imm32; ret; an undefined byte
         let code = Code { start: 0x1000, bytes: &[0xb8, 1, 2, 3, 4, 0xc3, 0x06, 0x90], bits: 64 };
         assert_eq!(code.around(0), Some((0, 5)));
         assert_eq!(code.around(3), Some((0, 5)));

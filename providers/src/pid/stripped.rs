@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_no_function_has() {
+    fn gaps_are_the_parts_outside_all_functions() {
         let sections = [0x1000..0x1100, 0x2000..0x2010];
         let functions = [(0x0ff0, 0x20), (0x1020, 0x10), (0x1024, 4), (0x10f0, 0x20)];
         assert_eq!(gaps(&sections, &functions), [0x1010..0x1020, 0x1030..0x10f0, 0x2000..0x2010]);

@@ -5,14 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder of its own for the test `name`.
+/// A separate folder for the test `name`.
 pub fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Runs a tool of the host in `folder`; what it printed.
+/// Runs a tool of the host in `folder`; returns its output.
 pub fn tool(folder: &Path, program: &str, arguments: &[&str]) -> String {
     let out = Command::new(program).args(arguments).current_dir(folder).env("LC_ALL", "C").output();
     let out = out.unwrap_or_else(|error| panic!("{program} is needed: {error}"));

@@ -40,7 +40,7 @@ pub struct CodeRow {
     pub severity: Severity,
     /// The stage that makes it.
     pub stage: Stage,
-    /// What it says, in one line.
+    /// Its title, in one line.
     pub title: &'static str,
     /// What it means and what to do, in a few sentences.
     pub explanation: &'static str,

@@ -223,7 +223,7 @@ impl Run {
         Next::On
     }
 
-    /// Counts what is logged.
+    /// Counts the logged bytes.
     fn log(&mut self, instr: &Instr) -> Option<Next> {
         let bytes = match instr.op {
             Op::LogN => number(instr)? * self.width.bytes() as u64,
@@ -267,7 +267,7 @@ impl Run {
         }
     }
 
-    /// Elements that are written in place are not known any more.
+    /// Elements that are written in place become unknown.
     fn cells(&mut self, instr: &Instr) {
         if matches!(
             instr.op,

@@ -62,7 +62,7 @@ impl<'a> Graph<'a> {
         self.routine.body.get(at).map_or(self.routine.span, |i| i.span)
     }
 
-    /// What is reached from some instructions.
+    /// The instructions reached from some instructions.
     fn from(&self, starts: &[usize], exceptions: bool) -> Vec<bool> {
         let mut reached = vec![false; self.len() + 1];
         let mut open: Vec<usize> = starts.to_vec();

@@ -63,7 +63,7 @@ impl Form {
 }
 
 impl Parser<'_> {
-    /// Parses one instruction; reports anything else and answers `None`.
+    /// Parses one instruction; reports anything else and returns `None`.
     pub(super) fn instruction(&mut self, tokens: &[Token]) -> Option<(Op, Operand)> {
         let (first, rest) = tokens.split_first()?;
         let Some(word) = first.ident() else {

@@ -211,7 +211,7 @@ impl Scanner {
         self.at = self.chars.len();
     }
 
-    /// Skips a comment, and reads lines until it ends. Answers whether it ended.
+    /// Skips a comment, and reads lines until it ends. Returns whether it ended.
     fn block_comment(&mut self, reader: &mut Reader) -> bool {
         let span = self.span(self.at, self.at + 2);
         self.at += 2;

@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
         body.push(instr);
     }
 
-    /// The number of a constant expression in a range; reports what is wrong otherwise.
+    /// The number of a constant expression in a range; otherwise reports the error.
     fn number(&mut self, tokens: &[Token], at: Span, what: &str, min: i128, max: i128) -> Option<i128> {
         let expr = self.expr(tokens, at, what)?;
         let Some(value) = expr.constant() else {
@@ -339,7 +339,7 @@ fn operand_name(instr: &Instr) -> Option<&str> {
     }
 }
 
-/// Whether a text is one name of the language, as a procedure has, and stays what it is.
+/// Whether a text is a single name of the language, as of a procedure, which preprocessing leaves unchanged.
 pub(crate) fn is_name(text: &str) -> bool {
     let one = matches!(lex::scan(text).as_slice(), [one] if one.ident() == Some(text));
     one && !preproc::BUILT_IN.contains(&text)

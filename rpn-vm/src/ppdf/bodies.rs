@@ -13,7 +13,7 @@ use crate::instructions::OperandKind;
 use crate::regs;
 use crate::source::Span;
 
-/// Operands with more to them than a number: instruction, expression and where it stands.
+/// Operands that are more than a number: instruction, expression and its place.
 pub(super) type Relocations = std::iter::Peekable<std::vec::IntoIter<(usize, Expr, usize)>>;
 
 pub(super) fn expressions(section: Section<'_>) -> Result<Relocations, PpdfError> {
@@ -39,7 +39,7 @@ pub(super) fn expressions(section: Section<'_>) -> Result<Relocations, PpdfError
     Ok(list.into_iter().peekable())
 }
 
-/// Section CODE and what it takes to read it.
+/// Section CODE, and the data needed to read it.
 pub(super) struct Code<'a> {
     pub code: Section<'a>,
     pub header: &'a FileHeader,

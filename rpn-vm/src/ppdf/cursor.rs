@@ -1,5 +1,5 @@
-//! Reading one section: bounded, with the place of everything that is wrong. No length in a file makes it allocate
-//! more than the file's own size allows.
+//! Reading one section: bounded, with the place of each error. No length in a file makes it allocate more than the
+//! file's own size allows.
 
 use super::error::PpdfError;
 use super::sections::Section;
@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
         Self { section, at: 0 }
     }
 
-    /// Where it stands in the file.
+    /// Its offset in the file.
     pub fn offset(&self) -> usize {
         self.section.offset + self.at
     }
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         if n > max { Err(wrong(offset, what, n, format!("it must be at most {max}"))) } else { Ok(n) }
     }
 
-    /// A count of things of at least `size` bytes each that follow.
+    /// A count of following items of at least `size` bytes each.
     pub fn count(&mut self, what: &str, max: usize, size: usize) -> Result<usize, PpdfError> {
         let offset = self.offset();
         let n = self.u32(what)?;
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A value that cannot be.
+/// The error for an invalid value.
 pub(super) fn wrong(offset: usize, what: &str, value: impl ToString, right: String) -> PpdfError {
     PpdfError::Value { offset, what: what.to_owned(), value: value.to_string(), right }
 }

@@ -1,5 +1,4 @@
-//! What can be wrong with a PPDF file, and with a program that is to become one. Offsets count from the start of the
-//! file.
+//! Errors of PPDF files, and of programs that cannot be written as one. Offsets count from the start of the file.
 
 use thiserror::Error;
 

@@ -50,7 +50,7 @@ fn section<'a>(bytes: &'a [u8], at: usize, name: &'static str) -> Result<(Sectio
     Ok((Section { name, offset, bytes: content }, end))
 }
 
-/// Checks header and checksum and answers the version.
+/// Checks header and checksum and returns the version.
 fn check_whole(bytes: &[u8]) -> Result<(u16, u16), PpdfError> {
     if !super::is_ppdf(bytes) {
         return Err(PpdfError::Magic);

@@ -40,7 +40,7 @@ pub enum KeyError {
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
 impl fmt::Debug for SigningKey {
-    /// The public half only.
+    /// Shows the public half only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SigningKey(of {})", self.verifying())
     }
@@ -56,7 +56,7 @@ impl SigningKey {
     /// The key in a PEM text.
     ///
     /// # Errors
-    /// It contains none.
+    /// It contains no valid key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(text) {
             return Ok(Self(key));
@@ -76,7 +76,7 @@ impl SigningKey {
         Ok(text.to_string())
     }
 
-    /// The key that checks what this one signs.
+    /// The key that checks the signatures of this one.
     #[must_use]
     pub fn verifying(&self) -> VerifyingKey {
         VerifyingKey(self.0.verifying_key().to_bytes())
@@ -105,7 +105,7 @@ impl VerifyingKey {
     /// The key in a PEM text.
     ///
     /// # Errors
-    /// It contains none.
+    /// It contains no valid key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if let Ok(key) = ed25519_dalek::VerifyingKey::from_public_key_pem(text) {
             return Ok(Self(key.to_bytes()));
@@ -123,8 +123,8 @@ impl VerifyingKey {
         key.to_public_key_pem(LineEnding::LF).map_err(|_| KeyError::Encode)
     }
 
-    /// Whether `signature` is a signature of `message` by this key, by the strict rules: nothing that RFC 8032 leaves
-    /// open.
+    /// Whether `signature` is a signature of `message` by this key, by the strict rules, without the freedoms that RFC
+    /// 8032 leaves.
     pub(super) fn checks(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0);
         key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())

@@ -229,7 +229,7 @@ pub(super) fn read_wrapping<H: Host, const W64: bool>(
     }
 }
 
-/// Reads up to the first unreadable byte; answers the number of bytes, and the address that failed.
+/// Reads up to the first unreadable byte; returns the number of bytes, and the address that failed.
 fn read_prefix<H: Host>(host: &mut H, addr: u64, buf: &mut [u8]) -> (usize, Option<u64>) {
     if host.read_mem(addr, buf).is_ok() {
         return (buf.len(), None);

@@ -154,7 +154,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         (self.vm.run.depth as usize).min(MAX_CALLS)
     }
 
-    /// The choice of the running scope, mutable.
+    /// The values chosen by the running scope, mutable.
     fn scope(&mut self) -> &mut Scope {
         let depth = self.depth();
         let scope = &mut self.vm.tracing.scopes[depth];
@@ -166,7 +166,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         scope
     }
 
-    /// The choice of a scope.
+    /// The values chosen by a scope.
     fn asked(&self, depth: usize) -> Scope {
         let frame = depth.checked_sub(1).and_then(|n| self.vm.frames.get(n));
         if frame.is_none_or(|frame| frame.traced) { self.vm.tracing.scopes[depth] } else { Scope::default() }

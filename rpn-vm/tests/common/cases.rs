@@ -1,10 +1,10 @@
-//! Conformance cases: how they are read, run and checked. Which there are is in `../conformance`.
+//! Reads, runs and checks conformance cases. The cases are in `../conformance`.
 //!
 //! A table of cases: each starts with `== name`; `key: value` lines follow, then `code` and the indented program.
 //! Keys before `code` are the initial state, keys after it the expected one; `key32:` and `key64:` hold for one width
 //! only. Without `end:` the handler must end by `exit`.
 //!
-//! A table of forms: `= form` begins the cases of a row of the instruction table, one a line:
+//! A table of forms: `= form` begins the cases of a row of the instruction table, one per line:
 //! `[key: value; .. ::] instruction; .. -> key: value; ..`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
@@ -62,7 +62,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
 }
 
-/// Addresses from this one on, over the end of memory.
+/// Addresses from this one on, wrapping at the end of memory.
 fn addresses(first: &str) -> impl Iterator<Item = u64> {
     let first = number(first);
     (0..).map(move |n| first.wrapping_add(n))
@@ -253,7 +253,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(';').map(str::trim).filter(|item| !item.is_empty()).map(pair).collect()
 }
 
-/// Runs a case at each of its widths and checks it; answers the widths, and the instructions of its handler.
+/// Runs a case at each of its widths and checks it; returns the widths, and the instructions of its handler.
 pub fn run(vm: &mut Vm, case: &Case) -> (Vec<Width>, Vec<Op>) {
     let (mut widths, mut ops) = (Vec::new(), Vec::new());
     for width in [Width::W32, Width::W64] {

@@ -25,7 +25,7 @@ pub fn variables(program: &Verified, seed: u64) -> (Vec<u64>, Vec<u64>) {
     (some(limits.vars, 1), some(limits.gvars, 2))
 }
 
-/// What one interpreter left: its end and its guest.
+/// The result of one interpreter: its end and its guest.
 pub type Left = (Ended, Hostile);
 
 pub fn of_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64) -> Left {

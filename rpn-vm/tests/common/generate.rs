@@ -1,9 +1,9 @@
 //! Random valid programs, made from the instruction table.
 //!
-//! A [`Generated`] program keeps its routines apart, with targets as indices in the routine, and has two
-//! views: code for the verifier, and source text for the parser. Choices come from a seed or from the bytes of
-//! a coverage-guided fuzzer; when the bytes run out every choice is the first, which ends the program. An
-//! instruction mostly gets operands that suit it: wholly random ones would nearly all end by an exception.
+//! A [`Generated`] program keeps its routines apart, with targets as indices in the routine, and has two views: code
+//! for the verifier, and source text for the parser. Choices come from a seed or from the bytes of a coverage-guided
+//! fuzzer; when the bytes run out every choice is the first, which ends the program. An instruction usually gets
+//! suitable operands: with random ones, nearly all runs would end by an exception.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use trapline_rpn::{Group, Insn, Limits, Op, OperandKind, REGISTERS, Row, TABLE, Unverified, Width};
 
-/// Where choices come from.
+/// The source of choices.
 #[derive(Debug, Clone)]
 pub enum Choices<'a> {
     /// A plain generator (SplitMix64) and its state.
@@ -55,13 +55,13 @@ impl Choices<'_> {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Whether this happens, once in `n`; never when there is nothing left to choose by.
+    /// True once in `n` times; never when the choices are used up.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == n - 1
     }
 }
 
-/// A number that looks like no other.
+/// A scrambled number.
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -71,10 +71,10 @@ pub fn mix(n: u64) -> u64 {
 /// A valid program.
 #[derive(Debug, Clone)]
 pub struct Generated {
-    /// The handler, then the procedures. A label's operand is an index in its routine, at most its length
-    /// (the `exit` or `ret` behind it); a procedure's is its index here.
+    /// The handler, then the procedures. A label's operand is an index in its routine, at most its length (the `exit`
+    /// or `ret` after it); a procedure's is its index here.
     pub routines: Vec<Vec<Insn>>,
-    /// What the headers say.
+    /// The limits from the headers.
     pub limits: Limits,
 }
 
@@ -141,14 +141,14 @@ fn body(out: &mut String, routine: &[Insn], end: &str) {
     let _ = writeln!(out, "l{}: {end}", routine.len());
 }
 
-/// What a program may be made of.
+/// The constraints on a generated program.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// The guest's word.
     pub width: Width,
     /// Whether stack tracing is among it.
     pub tracing: bool,
-    /// Most items of a routine; an item is an instruction with what prepares it, or a loop.
+    /// Most items of a routine; an item is an instruction with its preparation, or a loop.
     pub items: u64,
 }
 
@@ -190,7 +190,7 @@ pub fn generate(choices: &mut Choices<'_>, shape: Shape) -> Generated {
     Generated { routines, limits }
 }
 
-/// What an element on the stack is for.
+/// The purpose of an element on the stack.
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
     Any,
@@ -212,7 +212,7 @@ enum Wanted {
     TracePointer,
 }
 
-/// What the elements that an instruction pops are for, the top first.
+/// The purposes of the elements that an instruction pops, the top first.
 fn wanted(op: Op) -> &'static [Wanted] {
     use Wanted as W;
     match op {
@@ -270,7 +270,7 @@ impl Maker<'_, '_> {
         let length = code.len() as u64;
         for (at, insn) in code.iter_mut().enumerate() {
             if insn.op.row().operand == OperandKind::Label && insn.arg == UNKNOWN {
-                // Mostly forwards and near: far back costs the run its jumps for little.
+                // Mostly forwards and near: long backward jumps use up the jump budget for little.
                 let near = at as u64 + 1 + self.choices.below(6);
                 insn.arg =
                     if self.choices.once_in(4) { self.choices.below(length + 1) } else { near.min(length) };
@@ -297,10 +297,10 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Any row of the table, mostly with operands that suit it.
+    /// Any row of the table, mostly with suitable operands.
     fn instruction(&mut self) {
         let mut row = &TABLE[self.choices.below(TABLE.len() as u64) as usize];
-        // What ends the run is as likely as all else, and too likely for long runs.
+        // Instructions that end the run would be too frequent for long runs.
         let ends = matches!(row.op, Op::Exit | Op::Abort | Op::ExitN | Op::Ret);
         if !self.shape.takes(row) || ends && !self.choices.once_in(6) {
             row = Op::Push.row();
@@ -330,7 +330,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Puts what else would not show on the stack: the registers and the last exception, for what runs to its end.
+    /// Pushes state that would not show otherwise, the registers and the last exception, for runs that reach the end.
     fn witness(&mut self) {
         if self.choices.once_in(2) {
             [Op::PushPlp, Op::SaveSbp, Op::PushX].into_iter().for_each(|op| self.emit(op, 0));
@@ -379,7 +379,7 @@ impl Maker<'_, '_> {
         self.emit(op, count);
     }
 
-    /// An operand that the verifier accepts; `None` where there is none, as for variables that do not exist.
+    /// An operand that the verifier accepts; `None` where there is no valid operand, as without variables.
     fn operand(&mut self, kind: OperandKind) -> Option<u64> {
         let below = |choices: &mut Choices<'_>, n: u32| (n > 0).then(|| choices.below(u64::from(n)));
         Some(match kind {
@@ -467,7 +467,7 @@ impl Maker<'_, '_> {
 /// The operand of a label that is not yet chosen.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Regions that a test's guest has, by their first address and length; the last is the end of memory.
+/// Regions of a test's guest, by their first address and length; the last is the end of memory.
 pub const REGIONS: [(u64, u64); 3] = [(0x1000, 0x400), (0x2000, 0x40), (0, 0x80)];
 /// Bytes at the end of the address space.
 pub const TOP: u64 = 0x80;
@@ -484,7 +484,7 @@ fn address(c: &mut Choices<'_>, mask: u64) -> u64 {
     match c.below(4) {
         0 => start,
         1 => start + c.below(length),
-        // Over the edges; behind the last one addresses begin again.
+        // Across the edges; after the last address they wrap.
         2 => start.wrapping_add(length).wrapping_sub(c.below(9)),
         _ => start.wrapping_sub(c.below(9)),
     }

@@ -1,7 +1,7 @@
 //! A guest that answers oddly: values wider than its word, memory with holes, ports that remember being read.
 //!
-//! Everything follows from a seed, and everything done to it is kept, so that two interpreters can be compared
-//! by their guests.
+//! A seed determines everything, and all effects are recorded, so that two interpreters can be compared by their
+//! guests.
 
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg, Width};
 
@@ -12,7 +12,7 @@ struct Region {
     start: u64,
     length: u64,
     writable: bool,
-    /// Where its bytes begin among all.
+    /// The offset of its bytes among those of all regions.
     at: usize,
 }
 
@@ -93,7 +93,7 @@ impl Host for Hostile {
         (index & 1 == 0).then(|| self.odd(u64::from(index) + 7))
     }
     fn read_mem(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        // What was read before the hole is there too: a buffer after a fault holds anything.
+        // Bytes before the hole are written too: after a fault the buffer's content is undefined.
         for (n, byte) in buf.iter_mut().enumerate() {
             let at = addr.wrapping_add(n as u64);
             *byte = *self.byte(at, false).ok_or(Fault(at))?;

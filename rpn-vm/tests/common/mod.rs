@@ -1,4 +1,4 @@
-//! A host for tests: registers in a map, memory in a map of bytes, everything written is kept.
+//! A host for tests: registers in a map, memory in a map of bytes, all writes recorded.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

@@ -1,6 +1,6 @@
 //! The oracle: a second interpreter, slow and obvious, written from dprobes.lang(8) and `docs/probe-language.md` alone.
 //!
-//! It runs the instruction list, one function a rule, on vectors; memory goes byte by byte. It shares no code
+//! It runs the instruction list on vectors, one function per rule; memory is accessed byte by byte. It shares no code
 //! with the interpreter, not even constants.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
@@ -13,7 +13,7 @@ mod tracing;
 use tracing::{Buffer, Wishes};
 use trapline_rpn::{CallkStack, Host, Insn, Limits, Op, Termination, Width};
 
-/// What a program did, besides to its guest and its variables.
+/// The result of a program, besides its effects on guest and variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub termination: Termination,
@@ -33,7 +33,7 @@ pub struct Ended {
     pub trace: Option<(Vec<u8>, u16, u32)>,
 }
 
-/// Where the flow goes after an instruction.
+/// The control flow after an instruction.
 pub enum Flow {
     Next,
     To(usize),
@@ -44,8 +44,8 @@ pub enum Flow {
     Maskable(u64, u64, u64),
 }
 
-/// A call: what was called and where it returns to, SBP, TSP and elements of the caller, its exception handler; what the
-/// called one wants to have traced.
+/// A call: what was called and where it returns to, SBP, TSP and elements of the caller, its exception handler; the
+/// values that the callee chose for its trace.
 pub struct Call {
     pub called: usize,
     pub back: usize,
@@ -62,7 +62,7 @@ pub struct Ring {
     elements: Vec<u64>,
     /// Index of the top element.
     pub tsp: usize,
-    /// Elements that TSP stands on.
+    /// Elements from the bottom to TSP.
     held: u64,
     wraps: u64,
     width: Width,
@@ -82,7 +82,7 @@ impl Ring {
         self.elements[Self::place(from, n)] = value;
     }
 
-    /// Popping a number of elements that nobody looks at. Popping never faults; of an empty stack it counts.
+    /// Pops elements without using them. Popping never faults; popping an empty stack is counted.
     pub fn discard(&mut self, count: u64) {
         self.tsp = Self::place(self.tsp, -((count % 1024) as i64));
         let there = count.min(self.held);
@@ -132,7 +132,7 @@ pub struct Naive<'a> {
     /// Where it went.
     pub last_handler: Option<usize>,
     pub trace: Buffer,
-    /// What the handler itself wants to have traced.
+    /// The values that the handler itself chose for its trace.
     pub wishes: Wishes,
     jumps: u64,
     steps: u32,
@@ -226,7 +226,7 @@ impl Naive<'_> {
         (0..16).find(|bit| code >> bit & 1 == 1).is_some_and(|bit| self.limits.excpt_mask >> bit & 1 == 1)
     }
 
-    /// The rules 1 to 5 of exception handling. Answers the handler.
+    /// The rules 1 to 5 of exception handling. Returns the handler.
     fn throw(&mut self, code: u64, parm1: u64, parm2: u64) -> Option<usize> {
         // A masked exception ends the handler where it occurs.
         if !self.generated(code) {
@@ -356,7 +356,7 @@ impl Naive<'_> {
         }
     }
 
-    /// What an instruction does.
+    /// Executes an instruction.
     fn execute(&mut self, insn: Insn, at: usize) -> Flow {
         let arg = insn.arg;
         let tos = self.signed(self.tos());

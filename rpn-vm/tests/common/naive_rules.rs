@@ -9,7 +9,7 @@ use trapline_rpn::{
 use super::{Flow, Naive};
 
 impl Naive<'_> {
-    /// An instruction that is no control flow.
+    /// An instruction other than control flow.
     pub fn rule(&mut self, insn: Insn) -> Flow {
         let n = insn.arg;
         match insn.op {
@@ -60,7 +60,7 @@ impl Naive<'_> {
         Flow::Next
     }
 
-    /// Divisor on top; remainder first, quotient next. The least number by -1 gives itself, remainder 0.
+    /// Divisor on top; remainder first, quotient next. The least number divided by -1 gives itself, remainder 0.
     fn divide(&mut self, signed: bool) -> Flow {
         let (divisor, dividend) = (self.pop(), self.pop());
         if divisor == 0 {
@@ -128,7 +128,7 @@ impl Naive<'_> {
                     }
                 }
             }),
-            // TSP as it is after what is popped.
+            // TSP after the pops.
             PushSbp | PushTsp => self.then(|m| {
                 let n = m.signed_pop();
                 m.push(m.element(if insn.op == PushSbp { m.sbp } else { m.stack.tsp }, n));
@@ -162,7 +162,8 @@ impl Naive<'_> {
         if matches!(insn.op, LogLv | LogGv) {
             return self.log_variables(global);
         }
-        // `pop` takes its value first, then all but the immediate forms their index; TOS is what is left.
+        // `pop` takes its value first; then all forms but the immediate ones take their index; TOS is the element
+        // below.
         let popped = if matches!(insn.op, PopLv | PopLvN | PopGv | PopGvN) { Some(self.pop()) } else { None };
         let immediate = insn.op.row().form.contains('%');
         let index = if immediate { insn.arg } else { self.pop() };
@@ -314,7 +315,7 @@ impl Naive<'_> {
         if self.host.write_reg(context, row.reg, value) { Flow::Next } else { Flow::Throw(0x0002, value, 0) }
     }
 
-    /// Addresses are words: behind the last comes 0.
+    /// Addresses are words: after the last comes 0.
     fn read_byte(&mut self, addr: u64) -> Result<u8, Fault> {
         let mut byte = [0];
         self.host.read_mem(self.word(addr), &mut byte)?;
@@ -373,7 +374,7 @@ impl Naive<'_> {
         }
     }
 
-    /// The service sees the stack. What it throws is an exception of the user: not generated when masked.
+    /// The service sees the stack. Its exception is a user exception: not generated when masked.
     pub fn callk(&mut self) -> Flow {
         let number = self.pop();
         match self.host.callk(number, &mut self.stack) {
@@ -384,7 +385,7 @@ impl Naive<'_> {
             }
         }
     }
-    /// Whether so many more bytes fit `logmax`.
+    /// Whether `bytes` more bytes fit `logmax`.
     fn fits(&self, bytes: u64) -> bool {
         bytes <= u64::from(self.limits.logmax) - self.log.len() as u64
     }
@@ -404,8 +405,8 @@ impl Naive<'_> {
         Flow::Throw(0x1000, self.limits.logmax.into(), 0)
     }
 
-    /// As many words as fit, behind a prefix that counts them. Where not all fit the instruction has not
-    /// succeeded: PLP stays, and the exception is generated or, when masked, the handler goes on.
+    /// Logs as many words as fit, after a prefix with their number. If not all fit, the instruction has failed: PLP is
+    /// unchanged, and the exception is generated or, when masked, the handler continues.
     fn log_words(&mut self, token: Option<u8>, words: impl Iterator<Item = u64>, count: u64) -> Flow {
         let word = self.bytes() as u64;
         let prefix = if token.is_some() { 3 } else { 0 };

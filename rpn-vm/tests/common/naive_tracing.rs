@@ -6,7 +6,7 @@ use trapline_rpn::{Insn, Op};
 
 use super::{Flow, Naive};
 
-/// What a call scope wants to have logged: index and count.
+/// The values that a call scope chose for logging: index and count.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes {
     pv: (u64, u64),
@@ -27,7 +27,7 @@ impl Buffer {
         self.records.iter().map(|record| record.len() as u64).sum()
     }
 
-    /// Records with their number, and how many did not fit; `None` when nothing was traced.
+    /// Records with their number, and how many did not fit; `None` without traces.
     pub fn left(self) -> Option<(Vec<u8>, u16, u32)> {
         let nothing = self.records.is_empty() && self.dropped == 0;
         let count = self.records.len() as u16;
@@ -76,7 +76,7 @@ impl Naive<'_> {
         Flow::Next
     }
 
-    /// Of the innermost scope.
+    /// The choice of the innermost scope.
     fn wishes(&mut self) -> &mut Wishes {
         match self.calls.last_mut() {
             Some(call) => &mut call.wishes,

@@ -1,4 +1,4 @@
-//! PPDF files for tests: a program that has everything, and files with something changed in them.
+//! PPDF files for tests: a program with every feature, and files with changes.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its part")]
 
@@ -62,7 +62,7 @@ group = \"two words\"
 push 18446744073709551615
 ";
 
-/// The program that has everything.
+/// The program with every feature.
 pub fn everything() -> Program {
     parse("everything.rpn", EVERYTHING).unwrap()
 }
@@ -72,7 +72,7 @@ pub fn everything_built() -> Vec<u8> {
     write(&everything(), None).unwrap()
 }
 
-/// What a byte becomes in CRC-32 as zlib has it, by its definition.
+/// The table of zlib's CRC-32, by definition.
 const CRC: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -92,7 +92,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| crc >> 8 ^ CRC[usize::from(crc as u8 ^ byte)])
 }
 
-/// Makes length and checksum right again, where there is room for them.
+/// Corrects length and checksum, if there is room for them.
 pub fn fixed(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.len() < 20 {
         return bytes;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use trapline_rpn::{ALIASES, Loader, OperandKind, REGISTERS, Row, TABLE, parse};
 
-/// A stream of numbers that follows from its seed (xorshift64*).
+/// A stream of numbers determined by its seed (xorshift64*).
 pub struct Random(u64);
 
 impl Random {
@@ -128,7 +128,7 @@ pub fn source(random: &mut Random, files: &mut Files) -> String {
     if writer.random.one_in(2) {
         writer.include(files);
     }
-    // Procedures stand before the first probe point or between two.
+    // Procedures come before the first probe point or between two.
     let early = writer.random.below(writer.procs.len() + 1);
     writer.procedures(0..early);
     for _ in 0..1 + writer.random.below(3) {
@@ -316,7 +316,7 @@ impl Writer<'_> {
     fn body(&mut self) {
         let mut labels: Vec<&str> = LABELS.to_vec();
         let count = self.random.below(12);
-        // Every label is there before it is known which are named.
+        // All labels are placed before it is known which are used.
         let first = self.random.below(labels.len());
         labels.truncate(if count == 0 { 0 } else { first });
         let mut open = labels.clone();

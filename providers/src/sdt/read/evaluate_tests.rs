@@ -1,11 +1,11 @@
-//! Arguments and their values, one a line, at a made-up scene.
+//! Arguments and their values, one per line, in a synthetic scene.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::super::grammar::argument;
 use super::*;
 
-/// Memory at 0x1000; general register n holds `0x1000 + 0x10 * n`, but AX, which is all signs.
+/// Memory at 0x1000; general register n holds `0x1000 + 0x10 * n`, except AX, where all bits are set.
 struct Scenery {
     width: Width,
     memory: [u8; 0x200],
@@ -122,7 +122,7 @@ fn memory_is_found_by_base_index_scale_displacement_and_symbol() {
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error_of_that_argument() {
+fn an_unreadable_value_is_an_error_of_that_argument_alone() {
     for (text, error) in [
         ("8@(%rax)", "invalid address (0x8899aabbccdd80ff)"),
         ("8@0x11fc", "invalid address (0x11fc)"),

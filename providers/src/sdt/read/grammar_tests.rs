@@ -1,10 +1,10 @@
-//! Arguments that are read and arguments that are refused, one a line.
+//! Arguments that are accepted and arguments that are refused, one per line.
 
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 
-/// What an argument of 64-bit code prints as.
+/// The printed form of an argument of 64-bit code.
 fn shown(text: &str) -> String {
     argument(text, Width::Bits64).map_or_else(|e| e.kind.to_string(), |a| a.to_string())
 }
@@ -70,7 +70,7 @@ fn every_form_of_the_grammar_is_read() {
 }
 
 #[test]
-fn what_is_not_of_the_grammar_is_refused_with_its_reason() {
+fn arguments_outside_the_grammar_are_refused_with_the_reason() {
     for (text, reason) in [
         ("-8@%eax", "%eax has 4 bytes, fewer than the size 8"),
         ("2@%ah", "%ah has 1 bytes, fewer than the size 2"),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_64_bit_code_can_name_is_known() {
+    fn registers_of_64_bit_code_alone_are_known() {
         let wide = |name: &str| Register::named(name).unwrap().is_wide_only();
         for name in ["rax", "r8", "r8d", "r15b", "sil", "dil", "spl", "bpl", "xmm8"] {
             assert!(wide(name), "{name}");

@@ -4,7 +4,7 @@ use std::io::Read;
 
 /// Gives the preprocessor the text of included files.
 pub trait Loader {
-    /// Finds `path` as written in an `#include` of the file `from`; answers its name and text.
+    /// Finds `path` as written in an `#include` of the file `from`; returns its name and text.
     ///
     /// # Errors
     /// Why it cannot be read, as the user should see it.

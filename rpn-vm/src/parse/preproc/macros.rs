@@ -178,9 +178,9 @@ fn is_paste(body: &[Token], at: usize) -> bool {
 struct List {
     tokens: Rc<[Token]>,
     at: usize,
-    /// The macro that it is the text of.
+    /// The macro whose text it is.
     of: Option<u32>,
-    /// Whether white space stands before what follows the list: that of arguments that vanished at its end.
+    /// Whether white space precedes the token after the list, left over from empty arguments at its end.
     trail: bool,
 }
 
@@ -507,8 +507,8 @@ impl Building {
         !self.begun
     }
 
-    /// Adds a piece with white space before it or without; `paste` says whether `##` stands before it, `pastes` whether
-    /// behind it.
+    /// Adds a piece with white space before it or without; `paste` says whether `##` precedes it, `pastes` whether `##`
+    /// follows it.
     fn piece(&mut self, mut piece: Vec<Token>, space: bool, paste: bool, pastes: bool) -> Result<(), Stop> {
         let empty_before = self.begun && self.tokens.is_empty();
         self.begun = true;
