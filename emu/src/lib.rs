@@ -37,7 +37,7 @@ pub use crate::cpu::{
     WatchKind,
 };
 pub use crate::isa::is_sensitive;
-pub use crate::run::{Core, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, WatchAccess, WatchHit};
+pub use crate::run::{Core, Reader, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, WatchAccess, WatchHit};
 pub use crate::views::{PatchError, SLOT_BYTES, Slot};
 pub use clock::{Clock, Moment};
 pub use digest::{Digest, StagedDigest};

@@ -15,6 +15,7 @@ mod interrupts;
 mod modes;
 mod moments;
 mod paging;
+mod pauses;
 mod self_modifying;
 mod snapshots;
 mod soundness;

@@ -305,6 +305,11 @@ impl Channel {
         self.ring.iter().all(|b| b.index.is_empty())
     }
 
+    /// Whether a record may be held; at once, however many sub-buffers there are.
+    fn may_hold_records(&self) -> bool {
+        self.write != 0 || self.ring.first().is_some_and(|buffer| !buffer.index.is_empty())
+    }
+
     /// Shows each record held, oldest first, and empties the channel.
     pub fn drain(&mut self, mut each: impl FnMut(RecordView<'_>)) {
         for record in self.iter() {
@@ -419,6 +424,12 @@ impl Channels {
     #[must_use]
     pub fn cpu(&self, cpu: usize) -> Option<&Channel> {
         self.cpus.get(cpu)
+    }
+
+    /// Whether a record may be held: true where one is, and false where no channel was written since it was emptied.
+    #[must_use]
+    pub fn may_hold_records(&self) -> bool {
+        self.cpus.iter().any(Channel::may_hold_records)
     }
 
     /// Shows the records of all CPUs in the order of their sequence numbers, and empties the channels.

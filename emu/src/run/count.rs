@@ -149,7 +149,8 @@ impl Core {
             return Some(Halt::Interrupt);
         }
         let count = self.count_of(b).max(u32::from(b.is(BlockCell::JUMP)));
-        if self.cpu.hot.clock.icount + u64::from(count) > self.cpu.hot.clock.deadline {
+        let after = self.cpu.hot.clock.icount + u64::from(count);
+        if after > self.cpu.hot.clock.deadline && !self.passes_pause(b, after) {
             return Some(Halt::Deadline);
         }
         if let Some(fault) = self.announce_user_code(b.pc()) {
@@ -177,6 +178,7 @@ impl Core {
 
     /// Sets the hook's limit: 0, for every block, while something is pending.
     pub(crate) fn set_limit(&mut self) {
+        self.set_deadline();
         let watch = self.cpu.irq
             || self.cpu.nmi_pending
             || self.cpu.nmi_blocked

@@ -95,6 +95,13 @@ pub trait TrapInterposer {
     /// The machine stopped between instructions: any displaced instruction has completed.
     fn settled(&mut self, core: &mut Core);
 
+    /// Whether something waits for the reader of what the interposer leaves, or is due before the instruction count `until`. The
+    /// run pauses then ([`Core::pause_for`]). [`TrapInterposer::settled`] follows.
+    fn waits(&self, until: u64) -> bool {
+        let _ = until;
+        false
+    }
+
     /// The guest rewrote bytes of an armed physical page; patches have been re-applied over the new content.
     fn page_rewritten(&mut self, core: &mut Core, paddr: u64);
 

@@ -18,6 +18,7 @@ pub(crate) mod interpose;
 mod mmio;
 mod own;
 mod patching;
+mod pause;
 pub(crate) mod publish;
 mod snapshot;
 mod step;
@@ -28,6 +29,7 @@ pub(crate) mod watch;
 mod watch_hit;
 
 pub use interpose::{Trap, TrapInterposer, Verdict};
+pub use pause::Reader;
 pub use turns::Stop;
 pub use watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 
@@ -135,6 +137,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) until: Option<Moment>,
     /// Exceptions and interrupts that were delivered since the last instruction retired, with the instruction count there.
     pub(crate) delivered: (u64, u32),
+    pub(crate) pauses: pause::Pauses,
     pub(crate) verdict: Option<Stop>,
     /// The stop that ends the next run: it arose while the machine settled after the last one.
     pub(crate) postponed: Option<Stop>,
@@ -206,6 +209,7 @@ impl Core {
             alarm: None,
             until: None,
             delivered: (0, 0),
+            pauses: pause::Pauses::default(),
             verdict: None,
             postponed: None,
             steps: 0,

@@ -60,6 +60,7 @@ impl Core {
             self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
             // SAFETY: it is dropped below, while the exclusive borrow is still held.
             self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
+            self.begin_pauses();
             self.turns(limit)
         });
         self.interposer = None;
@@ -148,7 +149,8 @@ impl Core {
         }
         let here = self.moment();
         let there = self.until.is_some_and(|until| here >= until);
-        if here.icount >= limit || self.alarm.is_some_and(|at| now >= at) || there {
+        let there = there || self.alarm.is_some_and(|at| now >= at);
+        if here.icount >= limit || there || self.pauses_here() {
             return Some(Stop::Limit);
         }
         let limit = self.until.map_or(limit, |until| limit.min(until.icount.max(here.icount + 1)));
@@ -161,7 +163,7 @@ impl Core {
         }
         let event = self.cpu.platform.next_event(now).into_iter().chain(self.alarm).min();
         let event = event.map(|t| t.saturating_sub(self.cpu.hot.clock.skipped));
-        self.cpu.hot.clock.deadline = event.map_or(limit, |e| e.min(limit));
+        self.set_due(event.map_or(limit, |e| e.min(limit)));
         self.halt = None;
         if self.cpu.hot.clock.icount < self.single_step_until.min(self.cpu.hot.clock.deadline) {
             self.advance_one();

@@ -197,6 +197,16 @@ impl TrapInterposer for Interposer {
         self.forget_emptied(core);
     }
 
+    fn waits(&self, until: u64) -> bool {
+        // What `settled` would do is done at the same counts as ever.
+        let unsettled = self.hit.rare || self.sites.any_emptied();
+        let left = self.recorder.channels.may_hold_records()
+            || !self.runner.errors.is_empty()
+            || !self.runner.asked.cores.is_empty()
+            || self.noted.as_ref().is_some_and(|noted| !noted.is_empty());
+        unsettled || left || self.next_tick().is_some_and(|tick| tick < until)
+    }
+
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
         let mut of_modules = false;
         for index in self.sites.on_page(page) {

@@ -90,6 +90,11 @@ impl SiteTable {
         std::mem::take(&mut self.emptied)
     }
 
+    /// Whether there are any.
+    pub fn any_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
     /// Armed sites: physical address, the displaced instruction's bytes as last seen, how it is displaced.
     pub fn armed(&self) -> impl Iterator<Item = (u64, &[u8; 15], Option<Way>)> {
         let patched = self.list.iter().filter(|s| s.armed && s.watch.is_none() && s.stub.is_none());

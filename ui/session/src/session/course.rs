@@ -7,6 +7,7 @@ use trapline_emu::{Machine, Moment, Stop, TrapInterposer};
 use trapline_trace::RecordView;
 
 use super::Session;
+use super::run::ends_slice;
 use crate::ending::Ending;
 use crate::recording::{Checkpoint, Divergence, Event, Recorder, RecordsHasher, Verifier};
 
@@ -117,8 +118,10 @@ impl Course {
                 self.checkpoint(machine);
                 self.moved(machine.icount());
             }
-            let there = until.is_some_and(|until| machine.moment() >= until);
-            if !due || stop != Stop::Limit || machine.icount() >= limit || there || self.broken().is_some() {
+            let there = machine.icount() >= limit
+                || ends_slice(machine.icount())
+                || until.is_some_and(|until| machine.moment() >= until);
+            if !due || stop != Stop::Limit || there || self.broken().is_some() {
                 return stop;
             }
         }

@@ -1,11 +1,12 @@
 //! The run loop: slices of the run, the records and console output of each, and a script that acts between them.
 //!
 //! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record is
-//! lost only if a channel overflows within one slice.
+//! lost only if a channel overflows within one slice. The machine does not stop at the end of a slice that has left nothing.
 
 use std::convert::Infallible;
+use std::num::NonZeroU64;
 
-use trapline_emu::{Moment, SentByte, Stop, TrapInterposer};
+use trapline_emu::{Moment, Reader, SentByte, Stop, TrapInterposer};
 use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
@@ -18,9 +19,14 @@ use crate::script::{DueHit, Script};
 
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one; where there are more it grows.
-const SLICE: u64 = 20_000;
-/// Instructions from one look at the console and the limits to the next, when there are no records.
-const UNPROBED_SLICE: u64 = 5_000_000;
+const SLICE: NonZeroU64 = NonZeroU64::new(20_000).unwrap();
+/// Instructions from one look at the console and the limits to the next, when there are no records. A multiple of [`SLICE`].
+const EMPTY_SLICES: u64 = 5_000_000;
+
+/// Whether the machine may have stopped at this count because a slice ends here.
+pub(super) fn ends_slice(icount: u64) -> bool {
+    icount.is_multiple_of(SLICE.get())
+}
 
 /// An observer of a running session. Every method does nothing by default.
 pub trait Observer {
@@ -279,8 +285,10 @@ impl Session {
         until: Option<Moment>,
         search: Option<&mut Search>,
     ) -> (Stop, bool) {
-        let size = if self.interposer.is_some() { SLICE } else { UNPROBED_SLICE };
-        let next = (self.icount() / size + 1).saturating_mul(size);
+        let reader = Reader { every: SLICE, shown: self.shown };
+        self.machine.core_mut().pause_for(self.interposer.is_some().then_some(reader));
+        let began = self.icount();
+        let next = (began / EMPTY_SLICES + 1).saturating_mul(EMPTY_SLICES);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
         let stop = match search {
@@ -293,7 +301,8 @@ impl Session {
                 self.course.run(&mut self.machine, Some(&mut scout), next.min(limit), until)
             }
         };
-        let whole = self.machine.icount() >= next;
+        let now = self.machine.icount();
+        let whole = now >= next || self.interposer.is_some() && now > began && ends_slice(now);
         let Some(interposer) = &mut self.interposer else { return (stop, whole) };
         let ticked = interposer.tick(self.machine.core_mut());
         let ends = stop == Stop::Limit && interposer.stopped_by_handler();

@@ -201,6 +201,10 @@ impl TrapInterposer for Scout<'_> {
         self.pass(|i| i.settled(core));
     }
 
+    fn waits(&self, until: u64) -> bool {
+        self.interposer.as_ref().is_some_and(|i| i.waits(until))
+    }
+
     fn page_rewritten(&mut self, core: &mut Core, paddr: u64) {
         self.pass(|i| i.page_rewritten(core, paddr));
     }
