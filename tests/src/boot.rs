@@ -10,7 +10,7 @@ use trapline_emu::load::{Image, Width};
 use trapline_providers::Target;
 use trapline_session::{Command, Guest, GuestBuilder, Probing, Session, SourceOptions, compile};
 
-/// Bytes of guest RAM, which is also what `trapline run` gives.
+/// Bytes of guest RAM, as in `trapline run`.
 pub const MEM: u64 = 256 << 20;
 /// An instruction limit far beyond every boot.
 pub const LINUX_LIMIT: u64 = 200_000_000_000;
@@ -77,7 +77,7 @@ impl LinuxBoot {
         self.guest
     }
 
-    /// What the kernel is told.
+    /// The kernel's command line.
     pub fn cmdline(&self) -> String {
         self.guest.cmdline()
     }
@@ -128,16 +128,16 @@ impl LinuxBoot {
     /// An observing probe, which logs two registers, at each function.
     ///
     /// # Errors
-    /// The program is bad.
+    /// The program is invalid.
     pub fn probes(&self, functions: &[Function]) -> Result<Command, Box<dyn Error>> {
         self.observer(functions, "")
     }
 
-    /// Counts the executions of each function by a watch, which puts no byte into the guest. The session must allow any
-    /// number of watches: [`LinuxBoot::session`] does.
+    /// Counts the executions of each function by a watch, which changes no byte of the guest. The session must allow
+    /// any number of watches: [`LinuxBoot::session`] does.
     ///
     /// # Errors
-    /// The program is bad.
+    /// The program is invalid.
     pub fn watches(&self, functions: &[Function]) -> Result<Command, Box<dyn Error>> {
         self.observer(functions, "watchpoint = x\n")
     }

@@ -1,7 +1,7 @@
 //! The `trapline` program that belongs to this build of the tests.
 //!
-//! Cargo puts it beside the tests, but builds it only when asked to. A program older than one of the sources that it was
-//! made of is therefore built again before it is used, so that no test judges yesterday's program.
+//! Cargo puts it beside the tests, but builds it only when asked to. A program older than one of the sources that it
+//! was made of is therefore built again before it is used, so that no test uses an outdated program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

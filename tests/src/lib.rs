@@ -1,4 +1,4 @@
-//! Whole-system tests of Trapline: what the tests share.
+//! Shared code of Trapline's whole-system tests.
 
 pub mod boot;
 pub mod built;
@@ -26,7 +26,7 @@ pub fn cpu_seconds() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }
 
-/// The middle value; of an even number, the upper of the two.
+/// The middle value; for an even count, the upper of the two.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -62,8 +62,8 @@ impl Linux {
         fetched(&format!("modules-{}/{name}.ko", self.flavour))
     }
 
-    /// Makes an initramfs in `folder`: busybox, these modules of the kernel and these files of the folder, all of them at
-    /// the top, and a shell script as `/init`, which finds busybox's names in `/bin`.
+    /// Makes an initramfs in `folder`: busybox, these modules of the kernel and these files of the folder, all in the
+    /// root, and a shell script as `/init`, which finds busybox's names in `/bin`.
     ///
     /// # Errors
     /// A file is missing.
@@ -100,7 +100,7 @@ impl Linux {
     }
 }
 
-/// The ELF file inside a bzImage: what `xz` or `lz4` makes of the payload (Documentation/x86/boot.rst, `payload_offset`),
+/// The ELF file inside a bzImage: the payload unpacked by `xz` or `lz4` (Documentation/x86/boot.rst, `payload_offset`),
 /// whose last four bytes are the length unpacked.
 ///
 /// # Errors

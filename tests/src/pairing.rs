@@ -127,7 +127,7 @@ impl Pairing {
         }
     }
 
-    /// None of the open functions on this stack will return.
+    /// Ends a task: none of the open functions on its stack will return.
     fn end_task(&mut self, sp: u64, top: u64) {
         while let Some((&gone, _)) = self.open.range(sp..top).next() {
             for (ended, _) in self.open.remove(&gone).unwrap_or_default() {
@@ -157,7 +157,7 @@ impl Pairing {
 pub struct PairedRun {
     /// Why it ended.
     pub ending: Ending,
-    /// Hits; each left a record that was looked at.
+    /// Hits; each left a record that was checked.
     pub hits: u64,
     /// The matched entries and returns.
     pub pairing: Pairing,
@@ -199,7 +199,7 @@ pub fn run(
 
 #[cfg(test)]
 mod tests {
-    //! What pairs and what does not.
+    //! Cases that pair and cases that do not.
     use super::*;
 
     /// Probes of these functions: entry 2n, return 2n + 1.
@@ -212,7 +212,7 @@ mod tests {
         Pairing::new(&names, "vmlinux", 0x4000)
     }
 
-    /// Hits by probe and stack pointer, each at an address of its own.
+    /// Hits by probe and stack pointer, each at a different address.
     fn after(functions: &[&str], hits: &[(u32, u64)]) -> (u64, BTreeMap<String, Unpaired>) {
         let mut pairing = pairing(functions);
         hits.iter().for_each(|(probe, sp)| pairing.hit(*probe, u64::from(*probe), *sp));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_above_has_left_behind_is_told_from_what_still_runs() {
+    fn frames_left_behind_are_distinguished_from_running_ones() {
         // f calls g, which calls h; then f enters h itself, where g was.
         let hits = [(0, 0x8ff0), (2, 0x8fe0), (4, 0x8fd0), (4, 0x8fe0), (5, 0x8fe0), (3, 0xcff0)];
         let (pairs, unpaired) = after(&["f", "g", "h"], &hits);

@@ -1,7 +1,7 @@
-//! Sessions that run to their end in one go, and in two processes with a snapshot's file between them.
+//! Runs sessions to their end in one go, and in two processes connected by a snapshot's file.
 //!
-//! A course is a guest and what is done to it at which instruction counts: probes of every kind come, go and are
-//! switched, and the channel is so small that it loses records.
+//! A course is a guest and a list of commands with their instruction counts: probes of every kind are inserted, removed
+//! and switched, and the channel is so small that it loses records.
 
 use crate::boot::{LinuxBoot, PROMPT};
 use crate::linux::{KERNELS, STRESS_LINES};
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub icount: u64,
     /// The digest.
     pub digest: String,
-    /// Statistics, what the channel counted, and how many records there are; then a hash of the records.
+    /// Statistics, the channel's counts, and the number of records; then a hash of the records.
     pub probes: String,
     /// Programs with their probe points, and variables.
     pub programs: String,
@@ -47,7 +47,7 @@ impl fmt::Display for Outcome {
 /// A guest that is probed.
 pub struct Course {
     guest: Guest,
-    /// What is done, by instruction count, ascending.
+    /// The commands, by instruction count, ascending.
     commands: Vec<(u64, Command)>,
     end: Condition,
     /// Whether nothing of interest happens before the last instructions: the kernel boots first.
@@ -171,7 +171,7 @@ impl Course {
     /// stress script, `shop:cloud-amd64` through a program with static probes and the coming and going of a module.
     ///
     /// # Errors
-    /// When there is none of that name, or it cannot be loaded.
+    /// When there is no guest of that name, or it cannot be loaded.
     pub fn new(name: &str) -> Result<Self, Box<dyn Error>> {
         let (kind, which) = name.split_once(':').ok_or_else(|| format!("{name}: KIND:NAME names a guest"))?;
         if kind == "embedded" {
@@ -196,7 +196,7 @@ impl Course {
         Ok(Self { guest: boot.into_guest(), commands, end: Condition::console(end), late: kind == "shop" })
     }
 
-    /// From which instruction count on snapshots are worth taking, of so many in all.
+    /// The instruction count from which on snapshots are useful, given the count at the end.
     pub fn from(&self, end: u64) -> u64 {
         if self.late { end / 1000 * 988 } else { 0 }
     }
@@ -219,7 +219,7 @@ impl Course {
         Ok(self.guest.start(probing)?)
     }
 
-    /// Runs to an instruction count, with what is done on the way; why it ended.
+    /// Runs to an instruction count, with the commands on the way; returns why it ended.
     ///
     /// # Errors
     /// When a command is refused.
@@ -267,7 +267,7 @@ impl Course {
         })
     }
 
-    /// Runs a session to an instruction count, and writes its snapshot to a file. The session is where it would be without.
+    /// Runs a session to an instruction count, and writes its snapshot to a file. The session's state is not affected.
     ///
     /// # Errors
     /// When it ends before, or the file cannot be written.
@@ -279,10 +279,10 @@ impl Course {
         Ok(std::fs::write(file, session.snapshot().to_bytes()?)?)
     }
 
-    /// Goes on from a snapshot's file to the guest's end.
+    /// Runs from a snapshot's file to the guest's end.
     ///
     /// # Errors
-    /// When the file cannot be read, or is of another guest.
+    /// When the file cannot be read, or belongs to another guest.
     pub fn resume(&self, file: &Path) -> Result<Outcome, Box<dyn Error>> {
         let mut session = self.start()?;
         let saved = session.read_snapshot(&std::fs::read(file)?)?;

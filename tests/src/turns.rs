@@ -1,7 +1,7 @@
-//! How many guests run at a time: as many as the machine's memory has room for.
+//! Limits the number of guests that run at a time to what the host's memory holds.
 //!
 //! A test takes a turn before its first guest and keeps it to its end, so a test never waits while it holds one. Turns
-//! are locks on files: they count across processes too, whichever runner starts the tests.
+//! are locks on files, so they count across processes too, whichever runner starts the tests.
 
 use std::cell::RefCell;
 use std::fs::{File, TryLockError};
@@ -17,7 +17,7 @@ pub const EACH: u64 = 1 << 30;
 const PAUSE: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// The turn of this thread's test. Its end gives the turn back.
+    /// The turn of this thread's test, released when the thread ends.
     static TURN: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 

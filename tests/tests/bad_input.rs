@@ -75,7 +75,7 @@ fn image_of_the_wrong_class() {
     bad_image(&image, "the ELF class is 9; it must be 1 (32-bit) or 2 (64-bit)");
 }
 
-/// One sentence, whatever it is.
+/// One sentence, whatever its content.
 fn one_sentence(ran: &Ran, what: &str) {
     assert_eq!((ran.code, ran.out.as_str()), (7, ""), "{what}: {}", ran.err);
     assert!(ran.err.starts_with("trapline: error: cannot load cut: "), "{what}: {}", ran.err);
@@ -414,7 +414,7 @@ fn nothing_to_do() {
 }
 
 #[test]
-fn disks_that_are_none() {
+fn invalid_disks() {
     let folder = folder(&[("odd.img", &[0; 700]), ("empty.img", &[])]);
     let refuse = |more: &[&str], code| refused(folder.path(), &[&["run", GUEST], more].concat(), code);
     let pc = |image| refuse(&["--platform", "pc", "--disk", image], 7);

@@ -49,7 +49,7 @@ const DESCRIPTIONS: &[(&str, i32, &str)] = &[
     ),
 ];
 
-/// What only `-n` takes, and its sentence.
+/// Errors of clauses, which only `-n` takes, and their sentences.
 const CLAUSES: &[(&str, i32, &str)] = &[
     ("", 2, "\"\" has no probe description; write -n 'provider:module:function:name'"),
     ("{ log 1 }", 2, "\"{ log 1 }\" has no probe description"),
@@ -93,7 +93,7 @@ fn unharmed(ran: &Ran, what: &[&str]) {
 }
 
 #[test]
-fn what_is_no_description_or_names_nothing_is_refused_alike_by_list_and_run() {
+fn invalid_and_unmatched_descriptions_are_refused_alike_by_list_and_run() {
     for (text, code, sentence) in DESCRIPTIONS {
         let wanted = format!("trapline: error: {sentence}");
         let listed = refused(&root(), &["list", "embedded:ia32", text], *code);
@@ -114,7 +114,7 @@ fn what_is_no_description_or_names_nothing_is_refused_alike_by_list_and_run() {
 }
 
 #[test]
-fn what_is_no_clause_is_refused() {
+fn invalid_clauses_are_refused() {
     for (text, code, sentence) in CLAUSES {
         let said = refused(&root(), &["run", "embedded:ia32", "-q", "-n", text], *code);
         if sentence.is_empty() {
@@ -150,7 +150,7 @@ fn program(folder: &Path, notes: &[[&str; 6]]) -> Vec<u8> {
     std::fs::read(folder.join("notes")).unwrap()
 }
 
-/// Provider, name and whether something is unreadable, of each probe listed with its sites.
+/// Provider, name and whether an argument is unreadable, for each probe listed with its sites.
 fn listed(text: &str) -> Vec<String> {
     let lines = text.lines().skip(1).filter(|line| !line.starts_with("      "));
     lines
@@ -160,7 +160,7 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn notes_that_cannot_be_are_left_out_and_bad_operands_are_named_and_the_others_work() {
+fn invalid_notes_are_left_out_and_bad_operands_are_named_and_the_others_work() {
     let folder = TempDir::new().unwrap();
     let good = ["site", "base", "sem", "p"];
     let with = |name, arguments| [good[0], good[1], good[2], good[3], name, arguments];
@@ -198,7 +198,7 @@ fn notes_that_cannot_be_are_left_out_and_bad_operands_are_named_and_the_others_w
         "{operands}"
     );
 
-    // As a program of a guest: its own probes and the kernel's are there, and a bad argument is refused by name.
+    // As a program of a guest: its own probes and the kernel's are found, and an invalid argument is refused by name.
     let guest = ["run", "embedded:x86_64", "--module", "notes", "--limit-insns", "2000000", "-q"];
     let run = |clause: &str| trapline(folder.path(), &[&guest[..], &["-n", clause]].concat());
     let bad = run("p:::operands { push arg, 0; log 1 }");

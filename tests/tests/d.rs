@@ -1,4 +1,4 @@
-//! D programs, from the command line to their output; and the published tests of the language, where they are there.
+//! D programs, from the command line to their output; and the published tests of the language, if they are present.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn aggregations_count_what_the_guest_does() {
     assert_eq!(counts, 29, "{text}");
 }
 
-/// Keeps nothing.
+/// An observer that drops everything.
 struct Nobody;
 
 impl Observer for Nobody {
@@ -119,7 +119,7 @@ fn d_programs_leave_the_guest_as_it_is() {
 }
 
 #[test]
-fn what_is_dropped_is_counted_and_said() {
+fn drops_are_counted_and_reported() {
     let program = "int i; tick-1ms { a[i] = 1; @[i] = count(); i++; } tick-1ms /i == 100/ { exit(0); }";
     let output = dtrace(&["-q", "-x", "dynvarsize=40", "-x", "aggsize=500", "-n", program]);
     assert!(output.status.success());
@@ -148,7 +148,7 @@ fn errors_have_the_tags_of_dtrace() {
     }
 }
 
-/// The names of the tests that do not pass, as the runner tells them.
+/// The names of the failing tests, from the runner's output.
 fn failing(suite: &Path) -> BTreeSet<String> {
     let command = format!("{} dtrace", crate::cli::binary().display());
     let output = Command::new("python3")
@@ -162,7 +162,7 @@ fn failing(suite: &Path) -> BTreeSet<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The filters of some tests need it.
+/// Whether gawk is installed: the filters of some tests need it.
 fn has_gawk() -> bool {
     Command::new("gawk").arg("--version").output().is_ok_and(|output| output.status.success())
 }

@@ -57,7 +57,7 @@ fn probe(guest: &mut Guest, bits: u32, more: &str) -> Interposer {
 }
 
 #[test]
-fn what_the_originals_got_wrong_is_right() {
+fn defects_of_the_original_tools_are_absent() {
     for &(what, bits, code, cx, see, expected) in DEFECTS {
         let mut seen = Vec::new();
         for probed in [false, true] {
@@ -83,12 +83,12 @@ fn what_the_originals_got_wrong_is_right() {
     }
 }
 
-/// A page that is not there until the handler of #PF, which counts in EDI, puts it there.
+/// A page that is absent until the handler of #PF, which counts in EDI, maps it.
 const ABSENT: u64 = DATA + 0x1000;
 /// That handler.
 const REPAIR: u64 = CODE + 0x800;
 
-/// A guest that runs `code` into a #PF at ABSENT, once, and halts behind it.
+/// A guest that runs `code` into a #PF at ABSENT, once, and halts after it.
 fn faulting(code: &[u8]) -> Guest {
     let setup = Setup::bits32();
     let pte = setup.pte_at(ABSENT);
@@ -202,7 +202,7 @@ fn a_probe_that_leaves_runs_no_other_probes_handler() {
 }
 
 #[test]
-fn what_a_handler_writes_over_its_instruction_is_what_runs() {
+fn bytes_that_a_handler_writes_over_its_instruction_are_executed() {
     // The handler writes 41, 42, 43: inc ecx, inc edx, inc ebx.
     let code = [0xbf, 3, 0, 0, 0, 0x90, 0x4f, 0x75, 0xfc, 0xf4];
     let site = CODE + 5;
@@ -251,7 +251,7 @@ fn a_record_that_is_dropped_is_not_lost() {
 }
 
 #[test]
-fn a_watch_of_what_a_repeated_instruction_writes_keeps_its_records_when_that_faults() {
+fn a_watch_on_a_repeated_instructions_target_keeps_its_records_when_that_faults() {
     // rep stosd of four words, the last two of them on the page that is absent at first.
     let setup = Setup::bits32();
     let pte = setup.pte_at(ABSENT);

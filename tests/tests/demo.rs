@@ -34,7 +34,7 @@ fn summary(ran: &Ran, file: &str) -> Vec<u64> {
     numbers
 }
 
-/// The number behind `word` on a line of the guest's console.
+/// The number after `word` on a line of the guest's console.
 fn after(line: &str, word: &str) -> u32 {
     let rest = line.split(word).nth(1).unwrap();
     let text = rest.trim_start().split([' ', ',']).next().unwrap();
@@ -60,7 +60,7 @@ fn runs_the_same_examples_on_the_x86_64_guest() {
             "{file}"
         );
     }
-    // The wide guest takes one page fault more: it forbids code in data.
+    // The 64-bit guest takes one more page fault, because it forbids code in data.
     assert_eq!(summary(&wide, "6-groups.rpn")[0], summary(&narrow, "6-groups.rpn")[0] + 1);
     let unknown = trapline(&root(), &["demo", "pdp11"]);
     assert_eq!(unknown.code, 2, "{}{}", unknown.out, unknown.err);

@@ -20,7 +20,7 @@ fn lines() -> Vec<Line> {
     let names: Vec<String> = symbols.functions().map(|function| function.name.to_string()).collect();
     let target = Target::new(image, symbols, Vec::new());
     let listed = names.iter().map(|name| disassemble(&target, name).unwrap());
-    // A name that several functions have is listed once for each.
+    // A name shared by several functions is listed once for each.
     let by_address: BTreeMap<u64, Line> =
         listed.flat_map(|listing| listing.lines).map(|line| (line.address, line)).collect();
     by_address.into_values().collect()

@@ -21,7 +21,7 @@ use trapline_tests::interposer;
 const AT: u64 = CODE + 0x100;
 /// `jmp $+2`.
 const JUMP_ON: [u8; 2] = [0xeb, 0];
-/// Instructions run: the displaced one, and what its shadow, flags or target show in the next two.
+/// Instructions run: the displaced one, and two more that show its interrupt shadow, flags or target.
 const RUN: u64 = 3;
 
 /// A machine in the state from which every case starts.
@@ -57,7 +57,7 @@ impl Start {
         self.run_for(code, RUN, if probed { &[0] } else { &[] })
     }
 
-    /// Runs code for a number of instructions, with probes at these offsets. Answers how the first was displaced.
+    /// Runs code for a number of instructions, with probes at these offsets. Returns how the first was displaced.
     fn run_for(&mut self, code: &[u8], length: u64, sites: &[usize]) -> (Outcome, Option<Way>) {
         self.guest.m.restore(&self.snapshot).unwrap();
         self.guest.m.write_physical(AT, code);
@@ -102,14 +102,14 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What to say when the probed run of a case differs from this one.
+    /// The message if the probed run of a case differs from this one.
     fn difference(&self, probed: &Outcome, case: &str) -> Option<String> {
         let said = |o: &Outcome| format!("{:?} {}\n{}", o.stop, o.icount, o.registers);
         (self != probed).then(|| format!("{case}\n{}\n{}", said(self), said(probed)))
     }
 }
 
-/// Every form in one mode, ring and state of TF. Answers how many cases went each way.
+/// Every form in one mode, ring and state of TF. Returns how many cases were displaced in each way.
 fn check(bits: u32, ring: u8, flags: u64) -> BTreeMap<Way, usize> {
     let mut start = Start::new(bits, ring, flags);
     let (mut ways, mut bad) = (BTreeMap::new(), Vec::new());
@@ -220,13 +220,13 @@ fn spoils(i: &Instruction) -> bool {
         let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         writes && pointers.contains(&used.register().full_register())
     });
-    // The flags that BT and its kin leave undefined the engine computes from what it knows of the flags in its block.
+    // For the flags that BT and similar instructions leave undefined, the engine's result depends on the block.
     let undefined = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
     let faults_by_value = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Bound);
     written || undefined || faults_by_value || i.is_stack_instruction() || i.is_string_instruction()
 }
 
-/// At least `total` random instructions in a mode and ring, each of them probed. A failure is told by its seed.
+/// At least `total` random instructions in a mode and ring, each of them probed. A failure names its seed.
 fn random_streams(bits: u32, ring: u8, total: u64) {
     let mut start = Start::new(bits, ring, 0);
     let known = harmless(&mut start, bits);
@@ -282,7 +282,7 @@ fn patches_inside_instructions_change_nothing() {
             let (plain, _) = start.run_for(&code, 300, &[]);
             let (probed, _) = start.run_for(&code, 300, &inside);
             assert!(plain == probed, "{bits} bits, ring {ring}, seed {seed}: {code:02x?}");
-            // Some on instructions, some inside: any byte at all.
+            // Some on instructions, some inside: on arbitrary bytes.
             let any: Vec<usize> =
                 (0..code.len()).filter(|at| !(at * 7 + seed as usize).is_multiple_of(3)).collect();
             let (probed, _) = start.run_for(&code, 300, &any);

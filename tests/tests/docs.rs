@@ -1,9 +1,9 @@
 //! The documents are correct: their commands run and print the shown output, their probe programs compile, and their
 //! links lead to existing files.
 //!
-//! A block ```` ```console runnable ```` holds commands behind `$ ` and, if it shows any, their output, standard
-//! error included. `...` stands for any lines, or in a line for any text. `make` is not run: its target must exist.
-//! A block ```` ```rpn ```` is a probe program, or instructions of one.
+//! A block ```` ```console runnable ```` holds commands after `$
+//! ` and, if shown, their output, standard error included. `...` matches any lines, or within a line any text. `make` is not run: its target must exist. A block ```` ```rpn ````
+//! is a probe program, or instructions of one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

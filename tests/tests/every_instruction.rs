@@ -1,4 +1,4 @@
-//! A probe on every instruction that a guest executes, and the guest does not notice.
+//! A probe on every instruction that a guest executes, without any effect on the guest.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn outcome(stop: Stop, machine: &Machine) -> Run {
     }
 }
 
-/// Runs unprobed, and answers where instructions lie.
+/// Runs unprobed, and returns where instructions lie.
 fn plain(mut machine: Machine, limit: u64) -> (Run, Vec<u64>) {
     machine.core_mut().collect_coverage();
     let stop = machine.run(None, limit);

@@ -79,7 +79,7 @@ fn a_core_file_that_cannot_be_written_is_one_sentence() {
 }
 
 #[test]
-fn exit_1_and_2_say_that_nobody_is_there_yet() {
+fn exit_1_and_2_say_that_there_is_no_debugger_and_no_dump() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(folder.path(), "ia32", &probe("kernel", "do_fork", "push 7\nlog 1\nexit 1"), &[]);
     assert!(ran.err.contains("`exit 1` requested a debugger, which Trapline does not have"), "{}", ran.err);
@@ -118,7 +118,7 @@ fn stop_ends_the_run_when_the_instruction_has_completed() {
 #[test]
 fn a_frozen_channel_keeps_what_it_has_until_it_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    // Of the hits 1 to 6: after the second the channel is frozen, with the fifth it goes on.
+    // Of the hits 1 to 6: after the second the channel is frozen, and with the fifth it resumes.
     let body = format!(
         "inc lv, 0\npush lv, 0\nlog 1\npush lv, 0\npush 2\nsub\njnz five\npush {}\ncallk\nexit\n\
          five: push lv, 0\npush 5\nsub\njnz on\npush {}\ncallk\non: exit",
@@ -136,7 +136,7 @@ fn a_frozen_channel_keeps_what_it_has_until_it_is_resumed() {
     );
 }
 
-/// The elements that `log` wrote behind its prefix, little-endian.
+/// The elements that `log` wrote after its prefix, little-endian.
 fn elements(line: &str, word: usize) -> Vec<u64> {
     let bytes: Vec<u8> =
         (0..line.len() / 2).map(|n| u8::from_str_radix(&line[2 * n..2 * n + 2], 16).unwrap()).collect();

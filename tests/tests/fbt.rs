@@ -51,8 +51,8 @@ fn set(names: &str) -> BTreeSet<String> {
 
 #[test]
 fn no_embedded_guest_notices_a_probe_on_every_entry_and_return_and_they_pair() {
-    // trap_entry and syscall_entry are left by IRET or SYSRET, switch_to goes on with another stack, the others end
-    // the task or never return.
+    // trap_entry and syscall_entry are left by IRET or SYSRET, switch_to continues on another stack, the others end the
+    // task or never return.
     let guests = [
         (
             "embedded:ia32",
@@ -168,7 +168,7 @@ fn guest_strict_sites_of_gnumach_are_those_that_objdump_shows() {
 #[test]
 fn guest_every_function_of_gnumach_is_listed() {
     let all = functions(&root().join(".guests/gnumach").display().to_string());
-    // A table in .data that its source calls a function.
+    // A table in .data that its source declares as a function.
     let mut symbols: Vec<String> =
         all.into_iter().map(|(.., name)| name).filter(|name| name != "idt_inittab").collect();
     symbols.sort();
@@ -189,11 +189,11 @@ fn guest_gnumach_boots_as_before_with_every_entry_and_return_probed_and_they_pai
     assert_eq!(end["digest"], digest(&plain), "GNU Mach noticed its probes");
     assert!(end["hits"].as_u64().unwrap() > 600_000, "{end}");
     let (returns, entries) = unpaired(&probed.out);
-    // call_continuation is entered with the stack of one thread and
-    // left with another's; t_int3 begins where the CPU pushes a frame and is left by way of alltraps.
+    // call_continuation is entered on one thread's stack and left on another's; t_int3 begins where the CPU pushes a
+    // frame and is left through alltraps.
     assert_eq!(returns, set("call_continuation t_int3"));
     // splx ends by a conditional jump to the next routine; all_intrs and t_int3 by IRET; _setjmp by an indirect jump;
-    // the rest is what is running at the debugger's prompt, or what starts it all and never returns.
+    // the rest are functions active at the debugger's prompt, and the start-up code, which never returns.
     for name in ["splx", "all_intrs", "_setjmp", "c_boot_entry", "Panic", "kdb_trap", "cnputc"] {
         assert!(entries.contains(name), "{name} has a return");
     }
@@ -218,7 +218,7 @@ fn two_names_of_one_address_both_fire_and_a_weak_one_does_not() {
 }
 
 #[test]
-fn a_handler_that_fails_is_told_and_the_others_go_on() {
+fn a_failing_handler_is_reported_and_the_others_continue() {
     let args = ["run", "embedded:ia32", "-n", "fbt::do_fork:entry { push 0x10; push mem, u8; log 1 }"];
     let ran = run(&[
         &args[..],
@@ -234,7 +234,7 @@ fn a_handler_that_fails_is_told_and_the_others_go_on() {
 }
 
 #[test]
-fn ticks_come_at_exact_times_and_nobody_notices() {
+fn ticks_come_at_exact_times_and_leave_the_guest_unaffected() {
     for guest in ["embedded:ia32", "embedded:x86_64"] {
         let plain = run(&["run", guest, "--digest", "-q", "--console", "none"]);
         let clauses = ["-n", "profile:::tick-50us { exit }", "-n", "profile:::profile-77777insn { exit }"];
@@ -270,7 +270,7 @@ fn guest_a_function_that_jumps_to_another_has_no_value_there() {
     assert!(listed.contains("+0x4  tail jmp"), "{listed}");
     let listed = run(&["list", "embedded:ia32", "fbt::arch_init:return", "-v", "-q"]).out;
     assert!(listed.contains("+0xe1  ret") && !listed.contains("jmp"), "{listed}");
-    // Without a handler the value is logged where there is one.
+    // Without a handler, the value is logged where it exists.
     assert_eq!(data(&run_mach("fbt::t_int3:return")), ["04000000"]);
     assert_eq!(data(&run_embedded("fbt::arch_init:return")), ["e100000000000000"]);
     let why = "no return value: the function jumps to another function here, which returns later";

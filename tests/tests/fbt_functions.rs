@@ -1,4 +1,5 @@
-//! fbt on functions of every shape: the behaviours of DTrace's provider, one by one, in a small kernel of our own.
+//! fbt on functions of every shape: the behaviours of DTrace's provider, one by one, in a small kernel made for this
+//! test.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -55,7 +56,7 @@ impl Kernel {
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// What the kernel's own handlers said.
+    /// The output of the kernel's own handlers.
     fn console(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("console")).unwrap()
     }
@@ -159,7 +160,7 @@ fn a_recursion_is_left_as_often_as_it_is_entered_and_in_the_reverse_order() {
 fn the_kernels_own_breakpoint_and_undefined_instruction_reach_it_with_their_exact_addresses() {
     let kernel = Kernel::new();
     let plain = kernel.run(&[]);
-    // #BP is a trap, so its address is the next one; #UD a fault. Each stands on the byte of its function's entry.
+    // #BP is a trap, so its address is the next one; #UD a fault. Each is on the first byte of its function's entry.
     let said = format!("{:08x}\n{:08x}\n", kernel.symbol("breakpoint") + 1, kernel.symbol("invalid"));
     assert_eq!(kernel.console(), said);
     let probed = kernel.run(&["-n", "fbt::: { exit }"]);
@@ -188,7 +189,7 @@ fn two_probes_at_one_address_are_disabled_one_by_one_and_then_nothing_is_patched
     let plain = kernel.run(&[]);
     let all = of(&kernel.run(&["-p", "two.rpn"]), "hit");
     assert_eq!(all.len(), 20);
-    // Between two calls: behind the fourth, and behind the seventh.
+    // Between two calls: after the fourth, and after the seventh.
     let behind = |call: usize| all[2 * call - 1]["icount"].as_u64().unwrap() + 1;
     let script = format!(
         "at insns={} disable group=a\nat insns={0} query\nat insns={} disable group=b\nat insns={1} query\n",

@@ -27,13 +27,13 @@ fn run(guest: &str, more: &[&str]) -> Ran {
     ran
 }
 
-/// The console without what depends on when the timer interrupts.
+/// The console without the parts that depend on the timer's timing.
 fn console(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("halted after"));
     lines.fold(String::new(), |all, line| all + line.trim_end_matches('\r') + "\n")
 }
 
-/// What qemu showed, as stored.
+/// The stored output of qemu.
 fn oracle(guest: &str) -> String {
     std::fs::read_to_string(root().join(format!("guest-images/oracle/console-{guest}.txt"))).unwrap()
 }
@@ -253,7 +253,7 @@ fn observe_only_probes_leave_the_digest_as_it_was() {
     }
 }
 
-/// Writes a probe program that logs nothing but its header's items.
+/// Writes a probe program that logs only its header's items.
 fn program(folder: &std::path::Path, header: &str, points: &[(String, &str)]) -> String {
     let mut text = header.to_owned();
     for (minor, (symbol, opcode)) in points.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The stacks of GNU Mach, by its own `.eh_frame`, against what gdb finds in the same kernel under qemu.
+//! The stacks of GNU Mach, by its own `.eh_frame`, compared with those that gdb finds in the same kernel under qemu.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -22,7 +22,7 @@ fn payload(image: &[u8]) -> std::ops::Range<usize> {
     start..start + word(0x24c)
 }
 
-/// What a run that is refused says behind `trapline: error: `.
+/// The message of a refused run after `trapline: error: `.
 fn refused(folder: &Path, args: &[&str], code: i32) -> String {
     let ran = trapline(folder, &[&["run"], args].concat());
     assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{}", ran.err);
@@ -101,7 +101,7 @@ fn guest_linux_image_with_a_flipped_byte_anywhere() {
             assert!(Image::parse(&with(&image, at, &[!image[at]]), "k").is_err(), "{flavour} at {at:#x}");
         }
     }
-    // The decompressor that is not run, and the last byte that is unpacked: of the relocations, which are not used.
+    // In the decompressor, which is not run, and in the last unpacked byte, which belongs to the unused relocations.
     let image = kernel("cloud-amd64");
     let packed = payload(&image);
     for at in [0x1000, packed.start - 1, packed.end - 5, packed.end + 1] {
@@ -176,7 +176,7 @@ fn guest_linux_with_what_does_not_fit() {
     assert_eq!(said, "the kernel command line has 2048 bytes, but this kernel takes at most 2047");
 }
 
-/// The kernel inside a bzImage, changed, and what is said beside what was asked for.
+/// Runs the changed kernel of a bzImage; returns the messages besides the requested output.
 fn damaged(change: impl Fn(&mut [u8]), args: &[&str]) -> Ran {
     let image = Image::parse(&kernel("cloud-amd64"), "k").unwrap();
     let mut vmlinux = image.bytes().to_vec();
@@ -190,7 +190,7 @@ fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// Where kallsyms has its 256 tokens: behind them, strings that end in NUL, comes the index of where each begins.
+/// Where kallsyms has its 256 tokens: they are strings that end with NUL, followed by the index of where each begins.
 fn tokens(vmlinux: &[u8]) -> std::ops::Range<usize> {
     let found =
         (0..vmlinux.len() - 512).step_by(4).filter(|at| vmlinux[*at..*at + 2] == [0, 0]).find_map(|at| {
@@ -211,7 +211,7 @@ fn tokens(vmlinux: &[u8]) -> std::ops::Range<usize> {
 
 const BOOTS: [&str; 6] = ["run", "vmlinux", "--until", "Linux version", "--console", "none"];
 
-/// The kernel boots, and one note says what of it cannot be read.
+/// The kernel boots, and one note names the part that cannot be read.
 fn boots_with_a_note(change: impl Fn(&mut [u8])) -> String {
     let ran = damaged(change, &BOOTS);
     assert_eq!(ran.code, 0, "{}", ran.err);
@@ -238,7 +238,7 @@ fn guest_linux_with_damaged_kallsyms() {
         said.starts_with("vmlinux has no symbols: kallsyms is damaged: before its token table at "),
         "{said}"
     );
-    // A probe by name is refused then.
+    // Probes by name are then refused.
     let ran = damaged(cut, &[&BOOTS[..], &["-n", "fbt::kernel_clone:entry"]].concat());
     assert_ne!(ran.code, 0);
     assert!(
@@ -280,7 +280,7 @@ fn guest_linux_with_programs_of_another_architecture() {
     assert!(ran.err.contains("Failed to execute /init (error -8)"), "{}", ran.err);
 }
 
-/// What the guest says of its modules is overwritten while one of them is probed.
+/// The guest's list of modules is overwritten while one of them is probed.
 #[test]
 fn guest_linux_with_a_damaged_list_of_modules() {
     const INIT: &str =

@@ -27,7 +27,7 @@ fn typing(lines: &[&str]) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// Boots a kernel with an initrd under a script. What the console showed is the output.
+/// Boots a kernel with an initrd under a script. The console's text is the output.
 fn boot(folder: &Path, linux: &Linux, initrd: &str, script: &str, more: &[&str]) -> Ran {
     std::fs::write(folder.join("s.script"), script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
@@ -195,7 +195,7 @@ fn guest_linux_boots_with_little_and_with_much_memory() {
     assert!(ran.out.contains("[mem 0x0000000000100000-0x000000007fffffff] usable"), "{}", ran.out);
 }
 
-/// The loader unpacks it there; the decompressor, which would choose another place, is not run.
+/// The loader unpacks it there; the decompressor, which would choose another address, is not run.
 #[test]
 fn guest_linux_lies_where_it_was_linked_whatever_its_command_line_says() {
     for linux in &KERNELS[..2] {

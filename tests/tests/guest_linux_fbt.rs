@@ -41,7 +41,7 @@ fn lines(text: &str, kind: &str) -> Vec<Value> {
     all.filter(|line| line["type"] == kind).collect()
 }
 
-/// Boots to the shell with every entry and return probed: the guest does not notice, and entries match returns.
+/// Boots to the shell with every entry and return probed: the guest is unaffected, and entries match returns.
 fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
     let boot = LinuxBoot::shell(linux).unwrap();
@@ -60,7 +60,7 @@ fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     let mut unexplained = Vec::new();
     for (function, unpaired) in run.pairing.unpaired() {
         let explained = |side: &str| rows.iter().any(|(of, glob)| of == side && glob.matches(&function));
-        // What runs at the prompt and what the tasks that have ended left open is in its place.
+        // Functions that run at the prompt, or that ended tasks left open, are in the table.
         if unpaired.left > 0 && !explained("entry") || unpaired.returns > 0 && !explained("return") {
             unexplained.push((function, unpaired));
         }
@@ -68,7 +68,7 @@ fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     assert!(unexplained.is_empty(), "no row of tests/oracle/linux-unpaired.txt explains {unexplained:?}");
 }
 
-/// Which of an entry and a return may have no counterpart in which functions.
+/// The functions whose entries or returns may have no counterpart.
 fn unpaired_rows() -> Vec<(String, FunctionGlob)> {
     let text = std::fs::read_to_string(root().join("tests/oracle/linux-unpaired.txt")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with(['e', 'r']));
@@ -95,7 +95,7 @@ fn guest_linux_686_boots_as_before_with_every_entry_and_return_probed() {
 }
 
 #[test]
-fn guest_a_tracepoint_is_passed_and_nobody_notices() {
+fn guest_a_tracepoint_fires_while_off_and_leaves_the_guest_unaffected() {
     let plain = boot(CLOUD, &[]);
     let probed = boot(CLOUD, &["-n", "sdt::sched:sched_switch, tracepoint::sched:sched_switch"]);
     assert_eq!(digest(&probed), digest(&plain), "the kernel noticed its probes");
@@ -103,7 +103,7 @@ fn guest_a_tracepoint_is_passed_and_nobody_notices() {
     for (_, probe) in probed.out.lines().filter_map(|line| line.split_once("probe=")) {
         *counts.entry(probe.split(':').next().unwrap().to_owned()).or_default() += 1;
     }
-    // Off, it runs no iterator.
+    // While it is off, it runs no iterator.
     assert!(counts["sdt"] > 100 && !counts.contains_key("tracepoint"), "{counts:?}");
     let listed = run(&["list", CLOUD[0], "tracepoint::sched:sched_switch", "-f", "json", "-q"]).out;
     let arguments = lines(&listed, "probe")[0]["sites"][0]["arguments"].clone();
@@ -112,7 +112,7 @@ fn guest_a_tracepoint_is_passed_and_nobody_notices() {
     assert_eq!(arguments, serde_json::json!(wanted));
 }
 
-/// Arguments without `--abi`, by the convention that the kernel's code shows, which is said.
+/// Arguments without `--abi`, by the convention derived from the kernel's code, which a message names.
 #[test]
 fn guest_arguments_of_ia32_kernels_are_found_without_being_told_how() {
     let text = |handler: &str, args: &[&str]| {
@@ -159,7 +159,7 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
     assert_eq!(counted.trim(), "7", "{text}");
 }
 
-/// A module's tracepoints have the hits that ftrace counts; as static probes they have those too while ftrace is off.
+/// A module's tracepoints have the hits that ftrace counts; as static probes they also have hits while ftrace is off.
 #[test]
 fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
     const EVENTS: [&str; 3] = ["ext4_unlink_enter", "ext4_evict_inode", "ext4_request_inode"];

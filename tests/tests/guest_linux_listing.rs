@@ -1,4 +1,4 @@
-//! `list` of a Linux guest that has run, against what the guest's own files in /proc say at that time.
+//! `list` of a Linux guest that has run, compared with the guest's own files in /proc at that time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -39,7 +39,7 @@ echo section tasks; for p in /proc/[0-9]*; do read -r stat < $p/stat; echo $stat
 echo section end
 ";
 
-/// What is asked when the guest has said its last line.
+/// The commands after the guest's last line.
 const ASKED: [&str; 6] = [
     "list --modules",
     "list --processes",
@@ -132,7 +132,7 @@ fn guest_linux_has_the_modules_processes_and_functions_that_it_says_it_has() {
     assert!(own.len() > 20, "{own:?}");
     assert_eq!(ours, own);
 
-    // /proc/N/stat: pid, name. Of a kernel thread it gives a longer one than the task has.
+    // /proc/N/stat: pid, name. For a kernel thread it gives a longer name than the task has.
     let stat = |line: &String| {
         let (pid, rest) = line.split_once(" (").unwrap();
         (pid.to_owned(), rest.rsplit_once(") ").unwrap().0.to_owned())
@@ -147,14 +147,14 @@ fn guest_linux_has_the_modules_processes_and_functions_that_it_says_it_has() {
     assert!(listed.keys().eq(told.keys()), "{listed:?} {told:?}");
     assert!(listed.iter().all(|(pid, name)| told[pid].starts_with(name)), "{listed:?} {told:?}");
 
-    // The map of the sleeping process has its program where we have it.
+    // The sleeping process's maps have its program at the listed address.
     let sleeping = tasks.iter().find(|task| text(task, "name") == "sleep").unwrap();
     assert_eq!(text(sleeping, "program"), "/bin/busybox");
     let first = said["maps"].iter().find(|line| line.ends_with("/bin/busybox")).unwrap();
     let base = first.split('-').next().unwrap().trim_start_matches('0');
     assert_eq!(text(&sleeping["modules"][0], "address"), format!("0x{base}"));
 
-    // A static key that is off has the NOP of its file; what `__fentry__` was is a NOP now; what is armed is not seen.
+    // A static key that is off has the NOP of its file; calls of `__fentry__` are NOPs now; patches are not visible.
     let now = |list: &Value| list["probes"][0]["sites"][0]["now"][0].clone();
     assert_eq!(text(&now(tracepoint), "bytes"), text(&now(tracepoint), "fetched"));
     assert_eq!(text(&now(armed), "bytes"), "0f1f440000");

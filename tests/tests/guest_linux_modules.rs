@@ -1,5 +1,5 @@
-//! fbt of Linux's modules: their functions and where they are left, against readelf and objdump; and in a guest that
-//! loads one again and again.
+//! fbt of Linux's modules: their functions and returns, compared with readelf and objdump; and in a guest that loads
+//! one repeatedly.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use trapline_tests::root;
 
-/// A function and how far into it.
+/// A function and an offset in it.
 type Site = (String, u64);
 
 /// A function of a module: its section's number, where it begins there, and its size.
@@ -131,7 +131,7 @@ impl Module {
     }
 }
 
-/// What `trapline list` says of the functions of a module.
+/// The functions of a module in `trapline list`.
 fn listed(flavour: &str, name: &str, file: &str, end: &str) -> BTreeSet<Site> {
     let kernel = format!(".guests/linux-{flavour}");
     let given = format!("/lib/modules/{name}.ko={file}");
@@ -197,7 +197,7 @@ fn sites_of_loop() -> u64 {
     lines(&listed, "probe").iter().map(|probe| probe["sites"].as_array().unwrap().len() as u64).sum()
 }
 
-/// What a shell in the initramfs is told: a module comes, is asked where it is, goes, and comes again.
+/// The commands for a shell in the initramfs: load a module, print its address, unload it, and load it again.
 const MODULES: [&str; 5] = [
     "/bin/busybox mount -t proc proc /proc; alias load='/bin/busybox insmod /lib/modules/6*/loop.ko max_loop=1'",
     "load; /bin/busybox grep '.loop.$' /proc/kallsyms",
@@ -206,7 +206,7 @@ const MODULES: [&str; 5] = [
     "/bin/busybox rmmod loop; /bin/busybox uname",
 ];
 
-/// Boots to a shell, types [`MODULES`], and answers with what the console showed.
+/// Boots to a shell, types [`MODULES`], and returns the console's text.
 fn with_modules(more: &[&str]) -> (Ran, String) {
     let folder = tempfile::TempDir::new().unwrap();
     let mut script = String::new();
@@ -223,7 +223,7 @@ fn with_modules(more: &[&str]) -> (Ran, String) {
     (ran, String::from_utf8_lossy(&std::fs::read(path("console")).unwrap()).into_owned())
 }
 
-/// Where the guest itself says that a function of the module was, each time it was asked.
+/// The addresses of a function of the module, as the guest printed them.
 fn in_kallsyms(console: &str, function: &str) -> Vec<u64> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -234,7 +234,7 @@ fn in_kallsyms(console: &str, function: &str) -> Vec<u64> {
 }
 
 #[test]
-fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time_and_nobody_notices() {
+fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time() {
     let (plain, _) = with_modules(&[]);
     let (probed, console) = with_modules(&["-n", "fbt:loop:: { exit }", "--header", "esp"]);
     let end = |ran: &Ran| lines(&ran.out, "end")[0]["digest"].clone();
@@ -244,7 +244,7 @@ fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time_and_nobody_noti
         let name = format!("fbt:loop:{probe}");
         hits.iter().filter(|hit| hit["probe"] == name.as_str()).collect()
     };
-    // Three times in and out. What the module does at its start is in .init.text, and has two names.
+    // Loaded and unloaded three times. The module's init function is in .init.text and has two names.
     for name in ["init_module", "loop_init", "loop_add", "lo_free_disk", "loop_exit", "cleanup_module"] {
         let sps =
             |end: &str| of(&format!("{name}:{end}")).iter().map(|hit| hit["sp"].clone()).collect::<Vec<_>>();
@@ -256,7 +256,7 @@ fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time_and_nobody_noti
         let said = in_kallsyms(&console, name);
         assert_eq!([hit[0], hit[2]], said[..], "where {name} is");
     }
-    // Armed while it is there, and nowhere when it has gone.
+    // Armed while it is loaded, and not armed after it was unloaded.
     let sites = lines(&probed.out, "query").iter().map(armed).collect::<Vec<u64>>();
     let all = sites_of_loop();
     assert!(sites[2] > 100 && sites[2] < all, "all but those of .init.text: {sites:?} of {all}");

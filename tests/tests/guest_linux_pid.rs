@@ -1,5 +1,5 @@
-//! pid on Linux: programs that were stripped, a position-independent one of our own with its library, a `sha256sum`
-//! with a probe on every instruction.
+//! pid on Linux: programs that were stripped, a position-independent test program with its library, a `sha256sum` with
+//! a probe on every instruction.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -99,7 +99,7 @@ fn digest(ran: &Ran) -> &str {
     ran.err.lines().find_map(|line| line.strip_prefix("digest ")).unwrap()
 }
 
-/// What the guest printed itself.
+/// The output of the guest itself.
 fn said(text: &str) -> String {
     let from = text.find("pid: begin").unwrap_or_else(|| panic!("{text}"));
     text[from..]
@@ -112,7 +112,7 @@ fn said(text: &str) -> String {
 /// The guest without probes.
 static PLAIN: LazyLock<Ran> = LazyLock::new(|| run(&["--console", "stdio"]));
 
-/// The hits of clauses: probe, words logged; and the guest has not noticed.
+/// The hits of clauses: probe and logged words; asserts that the guest is unaffected.
 fn hits(clauses: &[&str], more: &[&str]) -> Vec<(String, Vec<u64>)> {
     let with: Vec<&str> = clauses.iter().flat_map(|clause| ["-n", clause]).collect();
     let ran = run(&[&with[..], more, &["-f", "json"]].concat());
@@ -176,19 +176,19 @@ fn guest_pid_entry_return_and_ten_arguments() {
     assert!(found.iter().any(|(probe, _)| *probe == named("main:0")), "every instruction");
 }
 
-/// All forms of leaving a function: where it is left, with which value, and with the stack pointer behind that.
+/// All forms of leaving a function: the place, the value, and the stack pointer afterwards.
 #[test]
 fn guest_pid_every_form_of_return() {
     let entry = "pid$target:a.out:{ret_*,outer,inner,again}:entry { push r, rsp; log 1 }";
     let leave = "pid$target:a.out:{ret_plain,ret_rep,ret_bnd,ret_zero,ret_popping,outer,inner,again}:return \
                  { push r, rip; push r, rsp; push ret; push arg, 0; log 4 }";
     let jump = "pid$target:a.out:{ret_jump,ret_if,ret_through}:return { push r, rsp; push arg, 0; log 2 }";
-    // Where it is left by a jump there is no value yet: the handler ends by an exception, and logs nothing.
+    // At an exit by a jump there is no value yet: the handler ends by an exception, and logs nothing.
     let value = "pid$target:a.out:ret_if:return { push ret; log 1 }";
     let found = of_program(&[entry, leave, jump, value], &[]);
     let function = |probe: &str| split(probe).1.split(':').nth(1).unwrap().to_owned();
     let of = |name: &str| found.iter().filter(|(probe, _)| function(probe) == name).collect::<Vec<_>>();
-    // What a function pops beyond its return address, if it is left by a return.
+    // The bytes that a function pops beyond its return address, if it exits by a return.
     for (name, value, popped, at) in [
         ("ret_rep", 2, 8, 3),
         ("ret_bnd", 3, 8, 3),
@@ -258,7 +258,7 @@ fn guest_pid_children_threads_exec_and_dlopen() {
     assert_eq!(followed["pid:in_child:entry"].len(), 1);
     assert_ne!(followed["pid:in_child:entry"][0], process, "it has its own number");
 
-    // By number: neither the child nor what is executed.
+    // By number: neither the child nor executed programs.
     let numbered: Vec<String> = clauses.iter().map(|c| c.replace("$target", &process.to_string())).collect();
     let by_number: Vec<&str> = numbered.iter().map(String::as_str).collect();
     let counts = count(&hits(&by_number, &[]));
@@ -306,7 +306,7 @@ fn guest_pid_on_every_instruction() {
 
 #[test]
 fn guest_pid_finds_main_of_stripped_programs() {
-    // What _start hands to the C library, as objdump shows it.
+    // The argument that _start passes to the C library, from objdump.
     for (file, name) in [(".guests/busybox-amd64", "busybox"), (".guests/bash-amd64", "bash")] {
         let mut command = patient("sh");
         let script = format!(
@@ -454,7 +454,7 @@ fn guest_pid_needs_a_system_whose_tasks_are_known() {
     assert_eq!((ran.code, ran.out.as_str()), (124, ""), "{}", ran.err);
 }
 
-/// A program that the guest has copied or linked is the file that is known, and its process's own program.
+/// A program that the guest has copied or linked counts as the known file and as its process's program.
 #[test]
 fn guest_pid_a_out_of_copies_and_hard_links() {
     let script = "mount -t tmpfs none /sys\ncp /bin/busybox /sys/copy\nln /bin/busybox /link\n\

@@ -1,5 +1,5 @@
-//! Probes of every kind in one boot of Debian's Linux: what the guest says itself is what they record, and it does not
-//! notice them.
+//! Probes of every kind in one boot of Debian's Linux: the records agree with the guest's own output, and the guest is
+//! unaffected.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux};
 use trapline_tests::root;
 
-/// What the guest runs. `ran`, `forker` and the kernel's report of the crash name process ids.
+/// The guest's script. `ran`, `forker` and the kernel's report of the crash name process ids.
 const SCRIPT: &str = "\
 export PATH=/bin
 mount -t proc proc /proc
@@ -131,13 +131,13 @@ fn changed(wide: bool) -> Vec<u8> {
     file
 }
 
-/// Loads from where nothing is.
+/// Loads from an unmapped address.
 fn crash(wide: bool) -> Vec<u8> {
     let code: &[u8] = if wide { &[0x8b, 0x04, 0x25] } else { &[0xa1] };
     Page::new(wide).put(code).put(&BAD.to_le_bytes()).exit().elf()
 }
 
-/// A boot: what the console showed, and its records.
+/// A boot: the console's text, and its records.
 struct Boot {
     console: String,
     hits: Vec<Value>,
@@ -176,7 +176,7 @@ impl Boot {
         self.hits.iter().filter(|hit| hit["major"] == major && hit["minor"] == minor).map(hit).collect()
     }
 
-    /// The numbers that the console has behind a word at the start of a line.
+    /// The numbers after a word at the start of a console line.
     fn numbers(&self, word: &str) -> Vec<u64> {
         let lines = self.console.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
         lines.map(|number| number.trim().parse().unwrap()).collect()
@@ -190,7 +190,7 @@ impl Boot {
     }
 }
 
-/// The man page's `do_fork`: pid, task and name of who forks.
+/// The man page's `do_fork`: pid, task and name of the forking process.
 fn forks(linux: &Linux, boot: &Boot) {
     let hits = boot.of(linux, 2, 1);
     let named: BTreeSet<(u64, &str)> = hits.iter().map(|(pid, name, _)| (*pid, name.as_str())).collect();
@@ -253,7 +253,7 @@ fn records_what_the_guest_says(linux: &Linux) {
     let mut more = vec!["--header", "pid,name", "-p", "changed.rpn"];
     more.extend(examples.iter().flat_map(|path| ["-p", path.as_str()]));
     if wide {
-        // What is known of the guest's file is of another build, the same where the probe is.
+        // The known copy of the guest's file is another build, equal at the probe.
         let mut other = changed(wide);
         other[0x3f0] ^= 1;
         std::fs::write(folder.path().join("other"), other).unwrap();

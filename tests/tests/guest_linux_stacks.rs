@@ -1,4 +1,4 @@
-//! Stacks of Debian's kernels and of programs on them, against what Linux, glibc and gdb find.
+//! Stacks of Debian's kernels and of programs on them, compared with those that Linux, glibc and gdb find.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -100,12 +100,12 @@ fn as_ours(line: &str) -> String {
     format!("{}`{place}", module.map_or("vmlinux", |module| module.trim_matches(['[', ']'])))
 }
 
-/// What `cat /proc/self/stack` has printed.
+/// The output of `cat /proc/self/stack`.
 fn proc_stack(console: &str) -> Vec<String> {
     console.lines().filter_map(|line| line.strip_prefix("[<0>] ")).map(as_ours).collect()
 }
 
-/// The stacks that ftrace has printed, from the callers of these functions on: their frames as we write them, and where.
+/// The stacks that ftrace has printed, from the callers of these functions on: their frames in our notation, and where.
 fn ftrace_stacks(console: &str, traced: &[&str]) -> Vec<Vec<(String, u64)>> {
     let mut found: Vec<Vec<(String, u64)>> = Vec::new();
     for line in console.lines() {
@@ -158,7 +158,7 @@ fn guest_linux_kernel_stacks_are_those_of_linux_in_interrupts_and_modules_too() 
         |frame: &str| said.iter().filter(|stack| stack.iter().any(|(f, _)| f.starts_with(frame))).count();
     assert!(with("vmlinux`asm_sysvec_apic_timer_interrupt+") > 5, "{console}");
     assert!(with("loop`loop_configure+") >= 1 && with("loop`loop_add+") >= 8, "{console}");
-    // A function that only serves the module's start; its other name is init_module.
+    // The module's init function; its other name is init_module.
     assert!(with("loop`loop_init+") >= 8, "{console}");
     let named = |frame: &str| found.iter().filter(|s| s.frames.iter().any(|f| f.starts_with(frame))).count();
     assert!(named("loop`loop_add+") >= 8 && named("loop`init_module+") >= 8, "{found:?}");
@@ -184,7 +184,7 @@ fn program(folder: &Path) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// The addresses behind a word on the console.
+/// The addresses after a word on the console.
 fn addresses(console: &str, word: &str) -> Vec<u64> {
     let line = console.lines().find_map(|line| line.strip_prefix(word)).unwrap();
     line.split_whitespace().map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).unwrap()).collect()
@@ -231,7 +231,8 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
     let (console, records) = (guest.console(), user_records(&ran.out));
     let name = |record: &Value| record["probe"].as_str().unwrap_or_default().to_owned();
 
-    // In the kernel: the system call's wrapper, then the frames that the program has found, but for the place in `leaf`.
+    // In the kernel: the system call's wrapper, then the frames that the program has found, except the address in
+    // `leaf`.
     let kernel: Vec<&Value> = records.iter().filter(|r| name(r).contains("getpgid")).collect();
     // At the entry of `leaf`: itself, then the same.
     let user: Vec<&Value> = records.iter().filter(|r| name(r).is_empty()).collect();
@@ -261,7 +262,7 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
         records.iter().find(|r| frames(r).get(1).is_some_and(|frame| frame.starts_with("bash32`"))).unwrap();
     assert_eq!(rows(write, 8)[1..], gdb_frames("bash-i386", bash)[1..]);
 
-    // The guest has not noticed, and a trace file prints the same.
+    // The guest is unaffected, and a trace file prints the same.
     let digest = |err: &str| err.lines().find_map(|l| l.strip_prefix("digest ")).map(str::to_owned);
     let json_digest =
         serde_json::from_str::<Value>(ran.out.lines().last().unwrap()).unwrap()["digest"].clone();
@@ -345,7 +346,7 @@ fn every_stack_is_whole(flavour: &str, arch: &str, ends: &[&str]) {
     let cut: Vec<&Stack> = found.iter().filter(|stack| !whole(stack)).collect();
     println!("{flavour}: {} stacks, {} cut short", found.len(), cut.len());
     assert!(found.len() > 500, "{}", found.len());
-    // A retpoline jumps by a `ret`: what it returns to is a function's start, and Linux too is lost there.
+    // A retpoline jumps by a `ret` to the start of a function; Linux's unwinder fails there too.
     assert!(cut.len() <= found.len() / 200, "{cut:#?}");
 }
 

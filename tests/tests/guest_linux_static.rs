@@ -37,7 +37,7 @@ fn compile(folder: &Path, compiler: &str, file: &str, flags: &[&str]) -> PathBuf
     to
 }
 
-/// The shop, as a loader that knows USDT leaves it.
+/// The shop, as prepared by a loader that supports USDT.
 fn shop(folder: &Path) -> PathBuf {
     let path = compile(folder, "gcc", "shop.c", &SHOP);
     let mut file = std::fs::read(&path).unwrap();
@@ -247,7 +247,7 @@ fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
     }));
 }
 
-/// Boots a kernel whose first process is `small.c`, until that has said what it sees.
+/// Boots a kernel whose first process is `small.c`, until it has printed its observations.
 fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, String) {
     let flags =
         ["-m32", "-ffreestanding", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-fno-stack-protector"];
@@ -302,7 +302,7 @@ fn guest_a_sleeping_process_has_its_semaphore_lowered_at_once() {
     let (ran, seen) = guest.run(&["-p", &program, "--script", &script]);
     let values: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("00000000  ")).collect();
     let values: Vec<&str> = values.iter().map(|line| &line[..5]).collect();
-    // Enabled anew it is raised when the process runs again.
+    // When enabled again, it is raised when the process next runs.
     assert_eq!(values, ["01 00", "00 00", "00 00"], "{seen:?} {}", ran.err);
 }
 
@@ -365,7 +365,7 @@ fn guest_python_enters_functions_and_libstdcxx_throws() {
 fn guest_python_is_probed_by_pid_too() {
     let folder = TempDir::new().unwrap();
     let guest = Guest::new(folder, &[source("visit.py")], "python3.11 -S -E -I /visit.py\n");
-    // Its main was stripped: what `_start` hands to the C library.
+    // Its main was stripped: found as the argument that `_start` passes to the C library.
     let probes = [
         "pid$target:a.out:{main,Py_BytesMain}:entry { push arg, 0; log 1 }",
         "pid$target:a.out:Py_RunMain:return { push ret; log 1 }",

@@ -1,4 +1,4 @@
-//! Debian's kernels run the stress script: what it says of each check is what it said under qemu.
+//! Debian's kernels run the stress script: each check prints the same as under qemu.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,7 +1,7 @@
 //! The functions of Linux and DTrace's sites in them, against kallsyms, readelf and objdump.
 //!
-//! Of Trapline's code only the kernel's symbol table is used. The functions, their beginnings and their instructions are
-//! computed here independently.
+//! The only code of Trapline used here reads the kernel's symbol table. The functions, their beginnings and their
+//! instructions are computed here independently.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -28,7 +28,7 @@ struct Section {
     bytes: Vec<u8>,
 }
 
-/// An instruction: its address, first byte and length; what objdump calls bad has none.
+/// An instruction: its address, first byte and length; one that objdump calls bad has no bytes.
 struct Instruction {
     at: u64,
     first: u8,
@@ -69,7 +69,7 @@ impl Function<'_> {
         let Some(from) = entry else { return (None, Vec::new()) };
         let is_return = |n: usize, i: &Instruction| match word {
             8 => i.first == 0xc3 && i.at >= from,
-            // The byte behind, not the instruction: DTrace does not decode it.
+            // The next byte, not the next instruction: DTrace does not decode it.
             _ => {
                 let behind = self.bytes(i.at + 1, 1).map(|bytes| bytes[0]);
                 i.len == 1 && matches!(i.first, 0xc9 | 0x5d) && matches!(behind, Some(0xc3 | 0xc2)) && n > 0
@@ -97,7 +97,7 @@ fn sections(vmlinux: &Path) -> Vec<Section> {
     finish(readelf).out.lines().filter_map(row).collect()
 }
 
-/// What objdump makes of a section that has a function at each of `starts`.
+/// The output of objdump for a section with a function at each of `starts`.
 fn disassemble(section: &Section, starts: &[u64], bits: u32, folder: &Path) -> Vec<Instruction> {
     std::fs::write(folder.join("code"), &section.bytes).unwrap();
     let mut source = ".text\n.incbin \"code\"\n".to_owned();
@@ -153,8 +153,8 @@ fn count(vmlinux: &Path, folder: &Path) -> Counted {
             let index = |at: u64| code.partition_point(|i| i.at < at);
             let own = &code[index(start)..index(start + size)];
             let whole = own.iter().take_while(|i| i.len > 0 && i.at + i.len as u64 <= start + size).count();
-            // A label that kallsyms lists as data is not a function, whatever is there. Of the names of an address weak ones do not
-            // count if there is another.
+            // A label that kallsyms lists as data is not a function, whatever its content. Of the names of an address
+            // weak ones do not count if there is another.
             let named = named[&start].iter().filter(|symbol| symbol.is_function());
             let strong = named.clone().any(|symbol| symbol.binding != Binding::Weak);
             let names = named.filter(|symbol| symbol.binding != Binding::Weak || !strong);
@@ -173,7 +173,7 @@ fn count(vmlinux: &Path, folder: &Path) -> Counted {
     counted
 }
 
-/// What `trapline list` says: name and address of each site.
+/// Name and address of each site in `trapline list`.
 fn listed(kernel: &str, spec: &str, rules: &str) -> BTreeSet<Site> {
     let ran = trapline(&root(), &["list", kernel, spec, "--fbt", rules, "-f", "json", "-q"]);
     assert_eq!(ran.code, 0, "{}", ran.err);

@@ -30,7 +30,7 @@ fn oracle(release: &str) -> Option<(usize, u32)> {
     Some((count.parse().unwrap(), u32::from_str_radix(crc, 16).unwrap()))
 }
 
-/// Symbols, types and layout; what BTF says must be what the initial data shows.
+/// Symbols, types and layout; the layout in BTF must agree with the initial data.
 fn check(name: &str, has_btf: bool) {
     let image = kernel(name);
     let release = release(image.bytes());

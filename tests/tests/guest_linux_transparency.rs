@@ -12,8 +12,9 @@ use trapline_tests::root;
 /// Functions that are probed in each kernel.
 const PROBED: usize = 10_000;
 
-/// Functions whose hits are counted without patches too, beside others: what boots, forks, opens, faults, schedules and
-/// interrupts, what runs before the kernel patches itself and what patches it. Those that a kernel has not inlined.
+/// Functions whose hits are also counted without patches: functions that boot, fork, open, fault, schedule and
+/// interrupt, and functions that run before the kernel patches itself or do the patching. Inlined functions are
+/// skipped.
 const COUNTED: [&str; 26] = [
     "kernel_clone",
     "do_sys_openat2",
@@ -64,7 +65,7 @@ impl Run {
     }
 }
 
-/// Drops the records as they come.
+/// An observer that drops all records.
 struct Nobody;
 
 impl Observer for Nobody {
@@ -89,7 +90,7 @@ fn kernel(flavour: &str) -> &'static Linux {
     KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap()
 }
 
-/// Numbers that look random and are the same in every run of the test: xorshift64.
+/// Pseudo-random numbers, the same in every run of the test: xorshift64.
 struct Numbers(u64);
 
 impl Numbers {
@@ -120,7 +121,7 @@ fn run_in_slices(session: &mut Session) -> Run {
     Run::of(session)
 }
 
-/// Those that are counted, and as many others as are missing, spread evenly over the kernel.
+/// The counted functions, filled up with others spread evenly over the kernel.
 fn chosen(boot: &LinuxBoot) -> Vec<Function> {
     let all = boot.functions();
     assert!(all.len() > 2 * PROBED, "{} functions", all.len());
@@ -245,7 +246,7 @@ fn guest_linux_amd64_does_not_notice_10_000_probes() {
     does_not_notice("amd64");
 }
 
-/// The guest's own function tracer, kprobes, jump labels and loaded modules work where we have probes.
+/// The guest's own function tracer, kprobes, jump labels and loaded modules work at probed functions.
 #[test]
 fn guest_linux_stress_script_does_not_notice_10_000_probes() {
     let boot = LinuxBoot::stress(kernel("cloud-amd64")).unwrap();

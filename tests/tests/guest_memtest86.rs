@@ -5,20 +5,20 @@
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::{fetched, root};
 
-/// No pause, no benchmark, nothing looked for that is not there; the terminal too, for its text ends the run.
+/// No pause, no benchmark, no detection of absent devices; output to the terminal too, because its text ends the run.
 const CMDLINE: &str = "console=ttyS0,115200 nosmp nobench nosm nopause keyboard=legacy";
 const MEM: u64 = 64 << 20;
 /// A virtual second is a billion instructions; the test is reached after 52 million.
 const LIMIT: u64 = 1_000_000_000;
 
-/// The screen as qemu showed it (`scripts/qemu-oracle memtest`); `?` for what depends on machine or time.
+/// The screen as qemu showed it (`scripts/qemu-oracle memtest`); `?` where it depends on machine or time.
 fn oracle(width: &str) -> String {
     let text = std::fs::read_to_string(root().join("tests/oracle/memtest86.txt")).unwrap();
     let (_, rest) = text.split_once(&format!("== {width}\n")).unwrap();
     rest.split("== ").next().unwrap().to_owned()
 }
 
-/// Runs to the half of the first test.
+/// Runs to the middle of the first test.
 fn screen(width: &str) -> String {
     let bytes = fetched(&format!("memtest86+{width}.bin")).unwrap();
     let guest =

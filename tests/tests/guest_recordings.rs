@@ -1,4 +1,4 @@
-//! Recordings of fetched guests: GNU Mach and Linux, replayed and asked.
+//! Recordings of fetched guests: GNU Mach and Linux, replayed and queried with new probes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -36,7 +36,7 @@ fn guest_a_function_is_found_by_its_source_line() {
         let short = line.file.rsplit('/').next().unwrap();
         let quoted = format!("\"{short}:{}\"", line.line);
         assert_eq!(place(&target, &quoted, 0x55), Ok(symbol.addr), "{name} is {quoted}");
-        // The location is an expression: the byte behind the `push ebp` of the line.
+        // The location is an expression: the byte after the `push ebp` of the line.
         assert_eq!(place(&target, &format!("{quoted} + 1"), 0x89), Ok(symbol.addr + 1), "{name}");
         found += 1;
     }
@@ -44,14 +44,14 @@ fn guest_a_function_is_found_by_its_source_line() {
 }
 
 #[test]
-fn guest_a_line_that_is_no_place_is_refused() {
+fn guest_a_line_without_a_unique_place_is_refused() {
     let target = target();
     let refused = |offset: &str| place(&target, offset, 0x55).unwrap_err();
     let error = refused("\"kern/thread.c:1\"");
     assert!(error.contains("`kern/thread.c:1` has no code"), "{error}");
     assert!(error.contains("the next line with code is kern/thread.c:"), "{error}");
     assert!(refused("\"threads.c:1\"").contains("no source file `threads.c` has code in the kernel"));
-    // What has no line number is the description of a probe.
+    // A name without a line number is the description of a probe.
     assert!(refused("\"thread.c:x\"").contains("probe description ::thread.c:x does not match any probes"));
     // A function that the compiler inlined into others is at several places.
     let header =
@@ -65,7 +65,7 @@ fn refused_or_empty(target: &Target, line: u32) -> String {
 }
 
 #[test]
-fn guest_what_a_function_takes_is_shown_at_its_entry() {
+fn guest_the_parameters_of_a_function_are_shown_at_its_entry() {
     let target = target();
     let shown = |description: &str| {
         let mut found = find(&target, description).unwrap();
@@ -79,7 +79,7 @@ fn guest_what_a_function_takes_is_shown_at_its_entry() {
 }
 
 #[test]
-fn guest_what_a_function_of_linux_takes_is_shown_at_its_entry() {
+fn guest_the_parameters_of_a_function_of_linux_are_shown_at_its_entry() {
     let file = std::fs::read(root().join(".guests/linux-cloud-amd64")).expect("run `make guests`");
     let image = Image::parse(&file, "vmlinux").unwrap();
     let symbols = Symbols::from_kallsyms(image.bytes(), "vmlinux").unwrap();

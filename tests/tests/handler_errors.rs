@@ -6,7 +6,7 @@
 use crate::cli::{Ran, trapline};
 use trapline_tests::root;
 
-/// Handlers that fail: the clause, and what is said of it behind the probe's name.
+/// Handlers that fail: the clause, and the message after the probe's name.
 const FAILING: [(&str, &str); 4] = [
     ("{ push 0x10; push mem, u8; log 1 }", "invalid address (0x10) in action #2 at RPN offset 9"),
     ("{ push 1; push 0; div; log 1 }", "divide-by-zero in action #3 at RPN offset 18"),
@@ -37,7 +37,7 @@ fn each_kind_of_fault_has_its_sentence_each_probe_its_count_and_the_others_go_on
     let alone = run(std::slice::from_ref(&good), &[]);
     let (forks, exits) = (6, alone.out.lines().count() - 6);
     for (failing, sentence) in FAILING {
-        // Before the good one and behind it, at its site and elsewhere.
+        // Before and after the working one, at its site and elsewhere.
         let both = format!("fbt::do_fork:entry,fbt::do_exit:entry {failing}");
         let clauses = [both.clone(), good.clone(), both];
         let ran = run(&clauses, &["--stats"]);
@@ -54,7 +54,7 @@ fn each_kind_of_fault_has_its_sentence_each_probe_its_count_and_the_others_go_on
         }
         let all = format!("{:20} {}", "exceptions", 2 * (forks + exits));
         assert!(ran.err.lines().any(|line| line == all), "{all}\n{}", ran.err);
-        // What a failing handler leaves is a record without data.
+        // A failing handler leaves a record without data.
         let whole: Vec<&str> = ran.out.lines().filter(|line| line.len() > 80).collect();
         assert_eq!(whole, alone.out.lines().collect::<Vec<_>>(), "{failing}");
         assert_eq!(digest(&ran), digest(&plain), "{failing}: the guest noticed");
@@ -62,7 +62,7 @@ fn each_kind_of_fault_has_its_sentence_each_probe_its_count_and_the_others_go_on
 }
 
 #[test]
-fn a_probe_that_failed_once_is_not_counted_and_one_that_never_failed_not_told_of() {
+fn a_probe_that_failed_once_is_not_counted_and_one_that_never_failed_not_mentioned() {
     let clause = "fbt::do_fork:entry { inc lv, 0; push lv, 0; push 2; sub; jz bad; exit; bad: push 0x10; push mem, u8 }";
     let ran = run(&[clause.replace("bad: ", "bad:; "), "fbt::do_exit:entry".to_owned()], &[]);
     let errors: Vec<&str> = ran.err.lines().filter(|line| line.contains("error")).collect();
@@ -74,7 +74,7 @@ fn a_probe_that_failed_once_is_not_counted_and_one_that_never_failed_not_told_of
 }
 
 #[test]
-fn a_fault_in_a_programs_handler_is_told_with_file_and_line_and_counted() {
+fn a_fault_in_a_programs_handler_is_reported_with_file_and_line_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let program = crate::cli::kernel_probe("offset = do_fork", "0x55").replace("log 1", "push 0\ndiv\nlog 1");
     std::fs::write(folder.path().join("fails.rpn"), &program).unwrap();
@@ -88,7 +88,7 @@ fn a_fault_in_a_programs_handler_is_told_with_file_and_line_and_counted() {
 }
 
 #[test]
-fn the_name_of_a_file_does_not_steer_the_terminal() {
+fn the_name_of_a_file_does_not_control_the_terminal() {
     let ran = trapline(&root(), &["check", "no\u{1b}[31m\u{7}such.rpn"]);
     assert_eq!(ran.err, "trapline: error: cannot read no?[31m?such.rpn: No such file or directory\n");
 }

@@ -135,7 +135,7 @@ fn a_dash_is_standard_input() {
     assert_eq!(run(&["run", "-"], image), run(&["run", "kernel"], b""));
 }
 
-/// An ELF kernel that loops for ever.
+/// An ELF kernel with an endless loop.
 fn endless() -> Vec<u8> {
     const AT: u32 = 0x10_0000;
     let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0".to_vec();
@@ -193,7 +193,7 @@ fn digest_and_counters_are_printed_beside_a_trace_file() {
 }
 
 #[test]
-fn lost_records_are_told_also_when_quiet() {
+fn lost_records_are_reported_even_when_quiet() {
     let folder = folder(&[]);
     let clause = "fbt::do_fork:entry { push 200; push r, esp; log mrf }";
     let args = ["run", GUEST, "-q", "-n", clause, "--channel", "64x2"];

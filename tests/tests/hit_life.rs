@@ -2,8 +2,8 @@
 //! with instructions that fault and repeated ones, random probes on it, and commands, preemption and stops of the host in
 //! between.
 //!
-//! Every case is run twice: once stepped and unprobed, which tells what each task did, and once probed. Equal must be the
-//! machine, and what the model says of that run: records, counts and what is enabled.
+//! Every case is run twice: once stepped and unprobed, which shows what each task did, and once probed. The machine
+//! must be equal in both, and the probed run must agree with the model: records, counts and enabled probes.
 //!
 //! `TRAPLINE_HIT_LIFE=N` runs N cases, `TRAPLINE_HIT_LIFE_FROM=SEED` begins elsewhere.
 
@@ -23,10 +23,10 @@ use trapline_tests::interposer;
 
 /// Cases in CI.
 const CASES: u64 = 4_000;
-/// Memory that is always there.
+/// Memory that is always present.
 const PRESENT: u64 = 0x3_2000;
 
-/// Code that goes round, and the offsets of its instructions that may be probed.
+/// A loop, and the offsets of its instructions that may be probed.
 fn code(random: &mut Rng, ring: u8) -> (Vec<u8>, Vec<u64>) {
     let (mut code, mut sites) = (Vec::new(), Vec::new());
     let mut pushed = 0;
@@ -165,7 +165,7 @@ fn change(ids: &mut Vec<ProgramId>, probes: &mut Interposer, core: &mut Core, ev
     }
 }
 
-/// Runs a case. What differs, if anything does.
+/// Runs a case; returns the difference, if any.
 fn differs(world: &mut World, case: &Case, first: &[Event], in_line_after: u16) -> Option<String> {
     world.prepare(case);
     let (plain, events) = world.run(case, None, |_, _, _| {});

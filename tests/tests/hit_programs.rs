@@ -1,4 +1,4 @@
-//! Programs that count hits, run on the embedded guest: each leaves the records that the manual says.
+//! Programs that count hits, run on the embedded guest: each leaves the records that the manual defines.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

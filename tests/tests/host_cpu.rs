@@ -2,8 +2,8 @@
 //!
 //! Every legacy form and operand shape that ring 3 can execute runs once on the host's CPU, as one instruction of a
 //! Linux process made for it (`host_cpu/program.rs`), and in the guest from the same registers, flags, FPU state and
-//! memory, without a probe and with one. Equal must be: registers, defined flags, x87 and SSE registers, memory, and the
-//! exception with its error code and address. What is left out is in `host_cpu/limits.rs`, each with its reason.
+//! memory, without a probe and with one. These must be equal: registers, defined flags, x87 and SSE registers, memory,
+//! and the exception with its error code and address. Exceptions are in `host_cpu/limits.rs`, each with its reason.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -76,7 +76,7 @@ fn on_host(bits: u32, flags: u64, cases: &[Vec<u8>]) -> Option<Vec<State>> {
     Some(output.stdout.chunks(size).map(|record| State::of_host(bits, record)).collect())
 }
 
-/// The guest in the state from which every case starts, with just the pages that the host's process has.
+/// The guest in the state from which every case starts, with exactly the pages of the host's process.
 struct Oracle {
     guest: Guest,
     snapshot: Snapshot,
@@ -143,13 +143,13 @@ impl Oracle {
 const ARITHMETIC: u64 = 0x8d5;
 /// A jump to the next instruction: the engine ends its block there.
 const CUT: &[u8] = &[0xeb, 0];
-/// Instructions that set the flags and nothing else, and what they set with the registers of each start: `cmp ecx, edx`,
+/// Instructions that set the flags and nothing else, and their result for the initial registers: `cmp ecx, edx`,
 /// `cmp dl, cl`, `test ecx, ecx`.
 const SETTERS: [(&[u8], u64); 3] = [(&[0x39, 0xd1], 0x283), (&[0x38, 0xca], 0xa16), (&[0x85, 0xc9], 0x206)];
 
 impl Oracle {
-    /// The flags behind `code`, with `setter` before it and PUSHF behind it: all of one block, unless it is cut. Those of the
-    /// frame where it faults.
+    /// The flags after `code`, with `setter` before it and PUSHF after it, all in one block unless it is cut; the flags
+    /// in the frame if it faults.
     fn flags(&mut self, setter: &[u8], code: &[u8], before: bool, behind: bool) -> u64 {
         let m = &mut self.guest.m;
         m.restore(&self.snapshot).unwrap();
@@ -169,7 +169,8 @@ impl Oracle {
     }
 }
 
-/// Compares the flags behind every form, with the block cut before and behind it or not, among each other and with the host's.
+/// Compares the flags after every form, with the block cut before or after it or not at all, with each other and with
+/// the host's.
 fn check_flags(bits: u32, floor: usize) {
     let mut cases = Vec::new();
     for form in Form::all(bits) {
@@ -215,7 +216,7 @@ fn flags_do_not_depend_on_where_the_block_is_cut_in_32_bit_code() {
     check_flags(32, 4000);
 }
 
-/// Compares every case; at least `floor` must be compared, and whatever is left out is told.
+/// Compares every case; at least `floor` must be compared, and omitted cases are printed.
 fn check(bits: u32, floor: usize) {
     let (mut cases, mut left_out) = (Vec::new(), BTreeMap::<&str, usize>::new());
     for form in Form::all(bits) {

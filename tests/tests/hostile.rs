@@ -23,11 +23,11 @@ fn handler(width: Width) -> LinkedProgram {
     parse("v.rpn", text).unwrap().link(width, &NoSymbols).unwrap()
 }
 
-/// Where the handlers of a guest that survives its exceptions go on, and the word that they take their numbers from.
+/// Where the handlers of a guest that survives its exceptions continue, and the word that seeds their choices.
 const RESUME: u64 = 0x6000;
 const NUMBER: u64 = 0x6800;
 
-/// Handlers that go back to some byte of the code, so that a guest outlives what it does.
+/// Handlers that return to some byte of the code, so that a guest survives its exceptions.
 fn surviving(mut setup: Setup) -> Setup {
     let wide = setup.wide();
     for vector in 0..=255u64 {
@@ -82,7 +82,7 @@ fn guest(seed: u64) -> Guest {
         let value = if random.below(2) == 0 { near + random.below(0x1000) } else { random.next() };
         guest.set(n, if bits == 32 { value & 0xffff_ffff } else { value });
     }
-    // Some of what the CPU itself reads is broken.
+    // Some structures that the CPU itself reads are broken.
     for _ in 0..random.below(6) {
         let place = [TABLES, TABLES + 0x1000, TABLES + 0x3000, IDT, GDT, TSS, STACK0 - 0x40]
             [random.below(7) as usize];
@@ -93,7 +93,7 @@ fn guest(seed: u64) -> Guest {
     guest
 }
 
-/// Probes on random bytes of the code, as many as it has room for at one go.
+/// Probes on random bytes of the code, as many as fit at once.
 fn probes(guest: &mut Guest, seed: u64, program: &LinkedProgram) -> Interposer {
     let mut random = Rng(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
     let mut at: Vec<u64> = (0..random.below(200)).map(|_| CODE + random.below(LENGTH)).collect();
@@ -105,7 +105,7 @@ fn probes(guest: &mut Guest, seed: u64, program: &LinkedProgram) -> Interposer {
     program.probes = at.iter().map(|&a| LinkedProbe { opcode: byte(a), ..first.clone() }).collect();
     let places = at.iter().map(|&a| Place::Kernel { linear: a, paddr: a }).collect();
     let mut probes = interposer();
-    // Whatever their stacks are.
+    // With any kind of stack.
     probes.set_stack_depth(16);
     probes.set_user_stack_depth(16);
     probes.insert(guest.m.core_mut(), "v", program, places).unwrap();
@@ -121,7 +121,7 @@ struct End {
     console: Vec<u8>,
 }
 
-/// Runs a guest for so many instructions, with its probes or without.
+/// Runs a guest for `length` instructions, with its probes or without.
 fn run(seed: u64, program: Option<&LinkedProgram>, length: u64) -> (End, Stats, Guest) {
     let mut guest = guest(seed);
     let limit = guest.m.icount() + length;
@@ -138,14 +138,14 @@ fn run(seed: u64, program: Option<&LinkedProgram>, length: u64) -> (End, Stats, 
     (end, probes.map_or_else(Stats::default, |p| p.stats()), guest)
 }
 
-/// What a guest is about to execute.
+/// The instruction that a guest is about to execute.
 fn next(g: &Guest) -> String {
     let at = g.core().linear_ip();
     let instruction = g.core().decode_original(at);
     format!("{at:#x} {}", instruction.map_or_else(|| "nothing".to_owned(), |i| i.to_string()))
 }
 
-/// Where a guest that is not alike with and without probes begins to differ.
+/// Where a guest begins to differ with and without probes.
 fn difference(seed: u64, program: &LinkedProgram) -> String {
     let (mut same, mut differs) = (0, LIMIT);
     while differs - same > 1 {
@@ -214,7 +214,7 @@ fn random_guests_end_alike_probed_or_not() {
     assert!(hits > guests / 2 && crashed > guests / 200, "{hits} hits, {crashed} triple faults: too tame");
 }
 
-/// A guest that such a run once told apart: what its seed found is at its place in `emu/`.
+/// Guests whose runs once differed; the code in `emu/` explains what each seed found.
 #[test]
 fn seeds_that_found_something_end_alike() {
     for seed in

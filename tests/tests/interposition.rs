@@ -44,7 +44,7 @@ fn every_exception_is_seen_once_and_declining_them_changes_nothing() {
     assert_eq!(watched.run(Some(&mut counting), u64::MAX), Stop::Halted);
     assert_eq!(watched.digest(), plain.digest());
     assert_eq!(console(&watched), console(&plain));
-    // What the guest counted for itself.
+    // The guest's own counts.
     let summary = "47 page faults, 12 general protections, 1 int3, 1 invalid opcodes";
     assert!(console(&plain).contains(summary), "{}", console(&plain));
     assert_eq!(

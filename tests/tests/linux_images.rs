@@ -111,7 +111,7 @@ fn a_list_with_a_mistake_is_refused_with_one_sentence_and_no_archive() {
     }
 }
 
-/// What the stress script checks, in its order: the program's checks, then the script's.
+/// The checks of the stress script, in order: the program's, then the script's.
 fn checks() -> Vec<String> {
     let images = root().join("guest-images");
     let mut names = Vec::new();
@@ -127,7 +127,7 @@ fn checks() -> Vec<String> {
 }
 
 #[test]
-fn what_is_stored_of_the_stress_script_says_ok_to_each_of_its_checks() {
+fn the_stored_output_of_the_stress_script_has_ok_for_each_check() {
     let (first, last) = STRESS_LINES;
     let mut expected = vec![first.to_owned()];
     expected.extend(checks().iter().map(|name| format!("{name}: ok")));
@@ -139,7 +139,7 @@ fn what_is_stored_of_the_stress_script_says_ok_to_each_of_its_checks() {
 }
 
 #[test]
-fn a_guest_that_is_not_there_is_named_with_the_command_that_fetches_it() {
+fn a_missing_guest_is_named_with_the_command_that_fetches_it() {
     let sentence = KERNELS[0].module("no_such_module").unwrap_err();
     assert!(sentence.contains("modules-686/no_such_module.ko"), "{sentence}");
     assert!(sentence.ends_with("run `make guests` first"), "{sentence}");
@@ -171,7 +171,7 @@ fn guest_linux_files_are_what_their_names_say() {
     }
 }
 
-/// What busybox's `cpio -t` lists of an image.
+/// The output of busybox's `cpio -t` for an image.
 fn list(image: &str) -> Vec<String> {
     let guests = root().join(".guests");
     let busybox = |applet: [&str; 2], input: Stdio| {

@@ -1,4 +1,4 @@
-//! `list` of a guest that has run: what is there then, where, and with which bytes.
+//! `list` of a guest that has run: which probes and modules are present, where, and with which bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -27,7 +27,7 @@ fn scripted(script: &str, more: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn what_a_guest_has_not_loaded_yet_is_not_there() {
+fn modules_that_are_not_loaded_yet_are_not_listed() {
     for guest in ["embedded:ia32", "embedded:x86_64"] {
         let names = |at: &str, more: &[&str]| -> Vec<(String, String)> {
             let all = run(&[&["list", guest, "--at", at, "-f", "json", "-q"][..], more].concat());
@@ -48,7 +48,7 @@ fn what_a_guest_has_not_loaded_yet_is_not_there() {
 }
 
 #[test]
-fn a_run_before_a_listing_ends_where_it_was_told_to_and_says_how() {
+fn a_run_before_a_listing_ends_at_its_limit_and_says_how() {
     let until = run(&["list", "embedded:ia32", "do_fork", "--until", "Trapline"]);
     assert!(until.err.starts_with("trapline: the console showed \"Trapline\" after "), "{}", until.err);
     let at = run(&["list", "embedded:ia32", "do_fork", "--at", "insns=1_234K"]);

@@ -1,5 +1,5 @@
-//! The same output on other hosts: `trapline` on CPUs that qemu's user mode emulates. They give the
-//! engine other instructions to translate to, and the C library other ways to copy and compare; they are slower, too.
+//! The same output on other hosts: `trapline` on CPUs that qemu's user mode emulates. On them, the engine generates
+//! other instructions, and the C library copies and compares in other ways.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

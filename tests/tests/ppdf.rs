@@ -1,5 +1,5 @@
-//! PPDF files as a user has them: what `dis` says of one is what a decoder written from the document says, a run of one
-//! records what a run of its source does, and signatures are asked for.
+//! PPDF files as users have them: `dis` agrees with a decoder written from the document, a run of one gives the same
+//! records as a run of its source, and signatures can be required.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -65,7 +65,7 @@ fn a_decoder_written_from_the_document_agrees() {
         assert_eq!(decoded.code, 0, "{}: {}", file.display(), decoded.err);
         let mut shown = json_lines(&good(&["dis", text(file), "-f", "json"]).out);
         for line in &mut shown {
-            // What the decoder does not know: where the file is, and how an instruction is printed.
+            // Fields unknown to the decoder: the file's path, and the text of instructions.
             let fields = line.as_object_mut().unwrap();
             fields.remove("file");
             fields.remove("text");
@@ -136,7 +136,7 @@ fn openssl_reads_keys_and_checks_signatures() {
     let theirs = folder.path().join("theirs");
     let file = build(&folder, "examples/man/3-count.rpn", &["--sign", text(&theirs)]);
     good(&["check", text(&file), "--require-signed", text(&folder.path().join("theirs.pub"))]);
-    // The signature is over all before its section, which is followed by that of the checksum.
+    // The signature covers everything before its section, which is followed by the checksum's.
     let bytes = std::fs::read(&file).unwrap();
     let section = bytes.len() - 12 - 108;
     std::fs::write(folder.path().join("message"), &bytes[..section]).unwrap();
@@ -269,7 +269,7 @@ fn scripts_insert_files() {
 }
 
 #[test]
-fn only_files_signed_by_the_key_are_taken_where_that_is_asked_for() {
+fn only_files_signed_by_the_required_key_are_accepted() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     for key in ["mine", "other"] {
@@ -330,7 +330,7 @@ fn only_files_signed_by_the_key_are_taken_where_that_is_asked_for() {
         let (code, err) = ask(&program);
         assert!(code == 7 && err.contains(said) && !err.contains('\n'), "{program}: {code} {err}");
     }
-    // A file that was changed behind its signature is refused by everyone, whether they ask or not.
+    // A file that was changed after it was signed is always refused, whether a signature is required or not.
     let at = signed.windows(7).position(|window| window == b"vmlinux").unwrap();
     let mut tampered = signed.clone();
     tampered[at] = b'w';
@@ -348,7 +348,7 @@ fn only_files_signed_by_the_key_are_taken_where_that_is_asked_for() {
     }
 }
 
-/// The file with its checksum made right by the decoder's library.
+/// The file with its checksum corrected by the decoder's library.
 fn with_checksum(bytes: Vec<u8>) -> Vec<u8> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("file");
@@ -361,7 +361,7 @@ fn with_checksum(bytes: Vec<u8>) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-/// A compiled program passes the verifier as any other: what it refuses of source it refuses of a file.
+/// A compiled program passes the verifier as any other: it refuses the same in source and in a file.
 #[test]
 fn the_verifier_is_not_passed_by() {
     let folder = TempDir::new().unwrap();

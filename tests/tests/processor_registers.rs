@@ -9,7 +9,7 @@ use trapline_interposer::Place;
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::interposer;
 
-/// Where the kernel goes on at INT 40h.
+/// The kernel's entry for INT 40h.
 const ENTRY: u64 = CODE + 0x1000;
 
 /// A program that loads FS and GS, loads a number through FS into the FPU, and calls a kernel that loads FS for itself.
@@ -42,7 +42,7 @@ fn guest(bits: u32) -> (Setup, u64, u64, u64) {
     (setup, fld, user, kernel)
 }
 
-/// What a handler at `site` pushes of these registers.
+/// The values of these registers that a handler at `site` pushes.
 fn pushed(g: &mut Guest, site: u64, registers: &[&str]) -> Vec<u64> {
     let (width, bytes) = if g.wide { (Width::W64, 8) } else { (Width::W32, 4) };
     let pushes: String = registers.iter().rev().map(|r| format!("push {r}\n")).collect();

@@ -15,7 +15,7 @@ use trapline_session::Recording;
 /// Instructions from one checkpoint to the next.
 const EVERY: &str = "200K";
 
-/// How many cases, by this variable of the environment.
+/// The number of cases, from this environment variable.
 pub fn cases(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
@@ -31,7 +31,7 @@ fn folder() -> TempDir {
 const SCRIPT: &str = "at insns=300K snapshot a\nat insns=500K type \"hello\\r\"\non hit 2 of fork.rpn query\n\
     at insns=1M insert late.rpn\nat insns=1200K restore a\nevery insns=900K getvars\nat insns=3M list do_*\n";
 
-/// Records with these arguments into `r.tlr`; what the recorder wrote.
+/// Records with these arguments into `r.tlr`; returns the recorder's output.
 pub fn record(folder: &Path, args: &[&str]) -> Ran {
     let ran = trapline(folder, &[&["record", "-o", "r.tlr", "--checkpoint-insns", EVERY], args].concat());
     assert!([0, 4, 124].contains(&ran.code), "{args:?}: {}", ran.err);
@@ -86,7 +86,7 @@ fn a_digest_is_that_of_the_run() {
     );
 }
 
-/// Probes that only observe, of every source, with what they record.
+/// Probes that only observe, of every kind, with the options for their records.
 pub const ASKED: [&[&str]; 20] = [
     &["-n", "fbt::do_exit:entry"],
     &["-n", "fbt::do_fork:return"],
@@ -126,7 +126,7 @@ pub fn asked_later_is_as_asked_live(folder: &Path, run: &[&str], asked: &[&str],
 fn twenty_sets_of_probes_give_in_a_finished_recording_what_they_give_live() {
     let folder = folder();
     let folder = folder.path();
-    // The recording has probes of its own, which only observe.
+    // The recording has its own probes, which only observe.
     let run = ["embedded:ia32", "--platform", "pc"];
     record(folder, &[&run[..], &["-n", "fbt::do_fork:entry", "-n", "profile:::tick-1ms"]].concat());
     for asked in ASKED {
@@ -251,7 +251,7 @@ fn a_recorder_that_is_killed_at_any_moment_leaves_a_recording_that_replays() {
     let mut random = Rng(0x9e37_79b9_7f4a_7c15);
     let cut = std::cell::Cell::new(0u64);
     let (rounds, most) = (cases("TRAPLINE_KILLS", 6), 500);
-    // A quick machine ends some runs before they are killed.
+    // On a fast host some runs end before they are killed.
     for _ in (0..most.max(rounds)).take_while(|round| *round < rounds || cut.get() == 0) {
         let mut command = Command::new(binary());
         command.args([

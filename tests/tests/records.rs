@@ -1,4 +1,4 @@
-//! Records from the hit to the line: what is in them, their order, what is lost, and when a probe counts a hit.
+//! Records from the hit to the line: their content and order, losses, and when a probe counts a hit.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -106,7 +106,7 @@ fn a_full_channel_loses_the_oldest_and_counts_exactly_what_it_lost() {
         to_the_end(&mut machine, &mut small);
         let kept: Vec<Record> = small.channels().records();
         let counts = small.channels().counts();
-        // The last sub-buffer is as full as it is, the others are full.
+        // All sub-buffers are full except the last one.
         let each = size / Channel::record_size(0, 4);
         let expected = (all.len() - 1) % each + 1 + (sub_buffers - 1) * each;
         assert_eq!(kept.len(), expected, "{size}x{sub_buffers}");
@@ -181,7 +181,7 @@ fn header_items_are_the_guests_own_pids_uids_names_and_time() {
     for fork in &forks {
         assert_eq!((number(fork, "pid"), number(fork, "uid"), &fork["name"]), (1, 0, &Value::from("appln")));
     }
-    // No HLT comes before the first fork, so that time is the instruction count; later it is ahead.
+    // There is no HLT before the first fork, so time equals the instruction count; later it is ahead.
     assert_eq!(number(&forks[0], "tsc"), number(&forks[0], "icount"));
     assert!(forks.iter().all(|fork| number(fork, "tsc") >= number(fork, "icount")));
 
@@ -247,7 +247,7 @@ fn a_handler_that_ends_by_an_exception_is_recorded_and_fails_the_run_when_asked(
     let (_, hits, end) = json(&ran);
     assert_eq!((hits.len(), number(&end, "hits")), (6, 6));
     for hit in &hits {
-        // DIVIDE_BY_ZERO, at the `div`; what was logged before it stays.
+        // DIVIDE_BY_ZERO, at the `div`; the data logged before it is kept.
         assert_eq!((number(hit, "termination"), number(&hit["exception"], "line")), (0x20, 11));
         assert_eq!(
             (hit["exception"]["code"].as_str(), hit["data"].as_str()),

@@ -89,7 +89,7 @@ fn icount(line: &Value) -> u64 {
     line["icount"].as_u64().unwrap()
 }
 
-/// The hits without their numbers, which go on counting whatever happens.
+/// The hits without their sequence numbers, which never go back.
 fn hits(lines: &[Value]) -> Vec<Value> {
     let mut hits: Vec<Value> = of(lines, "hit").into_iter().cloned().collect();
     for hit in &mut hits {
@@ -134,7 +134,7 @@ fn a_program_removed_at_a_hit_has_exactly_that_many() {
             assert_eq!(hits(&lines), all[..n], "{program}");
             let query = of(&lines, "query")[0];
             assert_eq!(query["programs"][0]["hits"], n);
-            // The displaced instruction has completed, and nothing behind it.
+            // The displaced instruction has completed, and nothing after it.
             let retired = icount(query) - icount(&all[n - 1]);
             assert!(if program == "repeat.rpn" { retired > 1 } else { retired == 1 }, "{program}: {retired}");
             same_end(&scripted_end, &end);
@@ -158,7 +158,7 @@ fn hits_are_counted_over_all_probe_points_of_a_program() {
 #[test]
 fn a_hit_whose_instruction_faults_is_waited_for_until_one_completes() {
     let folder = folder();
-    // HLT in ring 3: each hit faults and none is tried again.
+    // HLT in ring 3: each hit faults and none is retried.
     let ran = run(folder.path(), "on hit 1 of refused.rpn stop\n", &["-p", "refused.rpn", "--digest"]);
     assert!(ran.err.contains("s.script:1 was never reached"), "{}", ran.err);
     let (_, end) = plain(folder.path(), &["--console", "none"]);
@@ -190,7 +190,7 @@ fn asking_changes_nothing() {
     for n in (0..400).map(|n| 9_001 * n + n % 7) {
         assert!(counts.contains(&n), "{n}");
     }
-    // Answers stand between the records where they were asked for.
+    // Replies are between the records where they were requested.
     let mut last = 0;
     for line in lines.iter().filter(|line| line["type"] != "hit") {
         let at = icount(line);
@@ -246,7 +246,7 @@ fn ten_levels_of_snapshots_repeat_the_same_records() {
 }
 
 #[test]
-fn a_snapshot_brings_back_the_probes_that_there_were() {
+fn a_snapshot_restores_the_probes_of_its_time() {
     let folder = folder();
     let script = "at insns=900K snapshot s\nat insns=1M remove hot.rpn\nat insns=1100K insert fork.rpn\n\
                   at insns=1200K insert counter.rpn\nat insns=1950K query\nat insns=1950K restore s\n\
@@ -264,7 +264,7 @@ fn a_snapshot_brings_back_the_probes_that_there_were() {
     let queries = of(&lines, "query");
     assert_eq!(names(queries[0]), ["work.rpn", "fork.rpn", "counter.rpn"]);
     assert_eq!(names(queries[1]), ["hot.rpn", "work.rpn"]);
-    // The line behind `restore` is due when the run comes to that count again.
+    // The line after `restore` is due when the run reaches that count again.
     assert_eq!(icount(queries[1]), 1_950_000);
 }
 
@@ -361,12 +361,12 @@ fn a_line_that_cannot_be_carried_out_ends_the_run_with_what_was_recorded() {
     }
 }
 
-/// A script of `at` lines, by its meaning in docs/script.md: what a run under it must record.
+/// A script of `at` lines, as defined in docs/script.md: a model of the records of its run.
 mod model {
     use super::{Value, icount};
     use std::collections::BTreeMap;
 
-    /// What a line does.
+    /// The action of a line.
     #[derive(Debug, Clone)]
     pub enum Action {
         Switch(usize, bool),
@@ -439,11 +439,11 @@ fn any_script_records_what_its_meaning_says() {
                 (at, action)
             })
             .collect();
-        // Most go back only to snapshots that exist.
+        // Most scripts restore only existing snapshots.
         if seed % 4 != 0 {
             script.extend((0..3).map(|label| (label * 20_001, Action::Snapshot(label))));
         }
-        // So that every label is known, at a count that is never reached.
+        // Defines every label, at a count that is never reached.
         let never = icount_of_end + 1;
         let mut text: String = (0..3).map(|n| format!("at insns={never} snapshot {n}\n")).collect();
         for (at, action) in &script {

@@ -1,5 +1,6 @@
-//! The bytes of each kind of site before a probe is armed there, while it is, and after: what loads see and what
-//! instruction fetches see. The bytes of each row come from the descriptions of the original tools, not from Trapline's code.
+//! The bytes of each kind of site before a probe is armed there, while it is, and after: as seen by loads and by
+//! instruction fetches. The bytes of each row come from the descriptions of the original tools, not from Trapline's
+//! code.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -18,11 +19,11 @@ use trapline_tests::{embedded_guest, interposer};
 
 /// Physical and linear address of the page that is the whole file.
 const AT: u64 = 0x1_0000;
-/// Where a function begins in it that is called again and again.
+/// The offset of a function in it that is called repeatedly.
 const FUNCTION: usize = 0x110;
-/// What the instruction pointer was.
+/// Logs the instruction pointer.
 const LOG: &str = "push r, eip\nlog 1\nexit\n";
-/// AX is 1, and nothing is recorded.
+/// Sets AX to 1 and leaves no record.
 const ANSWER: &str = "push 1\npop r, eax\nabort\n";
 
 /// How a site is armed.
@@ -36,7 +37,7 @@ enum How {
     IsEnabled,
     /// `lock` before a NOP.
     LockNop,
-    /// A watch, which no byte is for.
+    /// A watch, which patches no byte.
     Watch,
 }
 
@@ -77,7 +78,7 @@ const SITES: &[Row] = &[
     ("a watch of execution", 32, &[0x55, 0x5d, 0xc3], 0, &[0x55, 0x5d, 0xc3], How::Watch),
 ];
 
-/// An ELF program of one page that calls the function for ever.
+/// An ELF program of one page that calls the function forever.
 fn file(bits: u32, function: &[u8]) -> Vec<u8> {
     let word = |value: u64| value.to_le_bytes()[..bits as usize / 8].to_vec();
     let mut elf = vec![0x7f, b'E', b'L', b'F', (bits / 32) as u8, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -121,7 +122,7 @@ fn program(bits: u32, opcode: u8, how: How) -> LinkedProgram {
     parse("site.rpn", &text).unwrap().link(width, &NoSymbols).unwrap()
 }
 
-/// What loads and what fetches see, by linear and by physical address; they agree.
+/// The bytes that loads and that fetches see; asserts that linear and physical addresses agree.
 fn views(machine: &Machine, at: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
     let core = machine.core();
     let [mut data, mut code, mut ram, mut patched] = [const { Vec::new() }; 4].map(|_: Vec<u8>| vec![0; len]);
@@ -275,7 +276,7 @@ fn two_probes_at_one_site_are_disabled_one_by_one() {
     }
 }
 
-/// What is seen of a place of an embedded guest: kernel, or a page of its user program in whatever process has it.
+/// The present state of a place of an embedded guest: in the kernel, or on a page of its user program in any process.
 fn spot(machine: &Machine, profile: &TrapOs, place: &Place) -> Spot {
     let found = Present::new(machine.core(), Some(profile)).spots(place);
     let [spot] = found.as_slice() else { panic!("{place:?}: {found:?}") };

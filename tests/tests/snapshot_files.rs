@@ -1,7 +1,7 @@
-//! Sessions in files: a new process that goes on from one ends as the run that was never left, with the same digest,
-//! records, statistics and console. The guests are probed in every way (`src/resume.rs`).
+//! Sessions in files: a new process that resumes one ends like an uninterrupted run, with the same digest, records,
+//! statistics and console. The guests are probed in every way (`src/resume.rs`).
 //!
-//! `TRAPLINE_SNAPSHOTS=1000` takes so many of each guest instead of a few.
+//! `TRAPLINE_SNAPSHOTS=1000` takes that many of each guest instead of a few.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -31,6 +31,6 @@ fn an_embedded_guest_goes_on_from_a_file_in_a_new_process() {
 fn guest_linux_goes_on_from_a_file_in_a_new_process() {
     resumes("linux:cloud-amd64", 3);
     resumes("linux:686", 1);
-    // Semaphores and pointers of a program, and a kernel module that comes and goes.
+    // Semaphores and pointers of a program, and a kernel module that is loaded and unloaded.
     resumes("shop:cloud-amd64", 2);
 }

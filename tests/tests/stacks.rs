@@ -1,4 +1,4 @@
-//! Stacks of the embedded guests: their frames, how they are recorded, and that the guest does not notice.
+//! Stacks of the embedded guests: their frames and records, and that the guest is unaffected.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn a_system_call_has_a_stack_in_the_kernel_and_one_in_the_program() {
         let user = ["syscall", "main", "_start"].map(|f| format!("appln`{f}"));
         let wanted = [("kernel-stack", kernel), ("user-stack", user)];
         assert_eq!(found, wanted.map(|(kind, frames)| (kind.to_owned(), frames.to_vec())));
-        // As deep as was asked for, and one without the other.
+        // With the requested depth, and each kind without the other.
         let found = functions(&run(folder.path(), guest, &["--stack=2", "-f", "json"]).out);
         assert!(found.len() >= 6 && found.iter().all(|(kind, f)| kind == "kernel-stack" && f.len() == 2));
         let found = functions(&run(folder.path(), guest, &["--ustack=1", "-f", "json"]).out);
@@ -73,7 +73,7 @@ fn no_guest_notices_its_stacks() {
     }
 }
 
-/// A record as the decoder in Python has to show it.
+/// A record as the Python decoder must show it.
 fn as_python(record: &Record) -> Value {
     let stack = GuestStack::decode(&record.data, record.header.width).unwrap();
     let modules = stack.modules.iter().map(|m| json!({"base": m.base, "name": m.name}));

@@ -39,7 +39,7 @@ void begin(void)
 __asm__(".globl _start\n_start: mov $stack + 4096, %esp\ncall begin\n");
 "#;
 
-/// The kernel as the linker leaves it.
+/// The kernel as linked.
 fn kernel(folder: &Path) -> PathBuf {
     std::fs::write(folder.join("kernel.c"), SOURCE).unwrap();
     let path = folder.join("kernel");
@@ -57,7 +57,7 @@ fn kernel(folder: &Path) -> PathBuf {
     path
 }
 
-/// The same as a loader that knows such probes leaves it.
+/// The same, prepared by a loader that supports such probes.
 fn load(path: &Path) {
     let mut file = std::fs::read(path).unwrap();
     CallSites::read(&ElfView::parse(&file).unwrap(), Domain::Kernel).unwrap().load_into(&mut file);
@@ -70,7 +70,7 @@ pub fn loaded_kernel(folder: &Path) {
 }
 
 #[test]
-fn static_probes_of_a_kernel_are_listed_with_their_sites_and_what_is_none_with_the_reason() {
+fn static_probes_of_a_kernel_are_listed_with_their_sites_and_refusals_with_the_reason() {
     let folder = TempDir::new().unwrap();
     let path = kernel(folder.path());
     let list = |spec: &str| trapline(folder.path(), &["list", "kernel", spec, "-v", "-q"]);

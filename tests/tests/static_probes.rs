@@ -43,7 +43,7 @@ void _start(void)
 }
 "#;
 
-/// A guest with everything known of it.
+/// A guest with its symbols and probes.
 struct Guest {
     file: Vec<u8>,
     symbols: Symbols,
@@ -311,7 +311,7 @@ fn the_arguments_of_a_macro_probe_have_the_types_of_its_letters() {
 }
 
 #[test]
-fn a_pointer_in_use_or_out_of_memory_or_crooked_is_refused() {
+fn a_pointer_in_use_or_unmapped_or_unaligned_is_refused() {
     let guest = Guest::compile("macro-refused", 64);
     let probe = guest.probe("begin");
     let (mut machine, mut probes) = (guest.boot(), interposer());
@@ -330,7 +330,7 @@ fn a_pointer_in_use_or_out_of_memory_or_crooked_is_refused() {
 }
 
 #[test]
-fn a_stub_that_was_never_given_is_a_fault_of_the_guests_own() {
+fn a_stub_that_was_never_issued_faults_in_the_guest() {
     for bits in [32, 64] {
         let guest = Guest::compile("macro-stray", bits);
         let probe = guest.probe("begin");
@@ -399,7 +399,7 @@ fn an_is_enabled_site_answers_1_while_its_probe_is_enabled() {
 }
 
 #[test]
-fn words_of_a_program_are_raised_in_a_guest_of_which_nobody_knows_the_mappings() {
+fn words_of_a_program_are_raised_in_a_guest_without_known_mappings() {
     for guest in trapline_guests::ALL {
         let (name, bytes) = guest.modules[0];
         let module = Arc::new(UserModule::parse(bytes, name).unwrap());

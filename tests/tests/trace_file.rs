@@ -1,5 +1,5 @@
-//! Trace files and log destinations through the command line: what a trace file prints is what the run would have
-//! printed, damaged ones are read as far as they are whole, and records on a serial port leave the guest as it is.
+//! Trace files and log destinations through the command line: a trace file prints the same as the run, damaged files
+//! are read up to the damage, and records on a serial port leave the guest unaffected.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -35,7 +35,7 @@ fn folder(word: u32) -> TempDir {
     folder
 }
 
-/// Runs the program, a guest with no more memory than it needs.
+/// Runs `trapline` on a guest with little memory.
 fn trapline(folder: &Path, args: &[&str]) -> Ran {
     let small = if args[0] == "run" { &["--mem", "32M"][..] } else { &[] };
     cli::trapline(folder, &[args, small].concat())
@@ -181,7 +181,7 @@ fn a_damaged_trace_file_is_read_as_far_as_it_is_whole() {
         let ran = trapline(folder.path(), &["trace", "cat", "cut"]);
         assert_eq!((ran.code, ran.err.lines().count()), (7, 1), "{}", ran.err);
         assert!(ran.err.starts_with("trapline: error: cannot read cut: "), "{}", ran.err);
-        // Not one byte is printed of what is damaged or comes after it.
+        // Nothing is printed of the damaged part or after it.
         assert!(text.starts_with(&ran.out), "{}", ran.out);
         ran
     };
@@ -203,7 +203,7 @@ fn a_damaged_trace_file_is_read_as_far_as_it_is_whole() {
         let mut changed = whole.clone();
         changed[at] ^= 1;
         let ran = cat(&changed);
-        // As much is printed as of a file that ends before the damaged record.
+        // At least as much is printed as for a file that ends before the damaged record.
         assert!(ran.out.len() >= cat(&whole[..at]).out.len(), "byte {at}: {}", ran.out);
     }
     assert!(cat(b"ELF").err.contains("it begins with 45 4c 46 instead of 89 54 52 43"));
@@ -327,7 +327,7 @@ fn the_second_serial_port_carries_records_without_the_console() {
     let both = [&args[..], &["--log-to", "com2", "--com2", "two.txt", "--console", "stdio"]].concat();
     assert_eq!(ok(&folder, &both), console);
     assert_eq!(std::fs::read_to_string(folder.path().join("two.txt")).unwrap(), records);
-    // Standard output is the port's that has the records; the console goes to standard error.
+    // Standard output belongs to the port with the records; the console goes to standard error.
     let ran = trapline(folder.path(), &[&args[..], &["--log-to", "com2", "--console", "stdio"]].concat());
     assert_eq!((ran.code, ran.out.as_str(), said_as_data(&ran.err)), (0, records.as_str(), console));
 }

@@ -22,8 +22,8 @@ fn target(guest: &Guest) -> Arc<Target> {
     Arc::clone(GuestBuilder::embedded(guest.name).open().unwrap().target())
 }
 
-/// Runs a guest with a program at `do_fork`, whose opcode is filled in; answers what it recorded, encoded with all
-/// header items.
+/// Runs a guest with a program at `do_fork`, whose opcode is filled in; returns the records, encoded with all header
+/// items.
 fn run_guest(guest: &Guest, head: &str, handler: &str) -> (Vec<u8>, Vec<Record>, Stats) {
     let header = HeaderItems::all();
     let probing = Probing { header, ..Probing::default() };
@@ -49,7 +49,7 @@ fn run_guest(guest: &Guest, head: &str, handler: &str) -> (Vec<u8>, Vec<Record>,
     (bytes, records, stats)
 }
 
-/// What the Python decoder says of a stream.
+/// The output of the Python decoder for a stream.
 fn python(bytes: &[u8]) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.bin");
@@ -59,7 +59,7 @@ fn python(bytes: &[u8]) -> Ran {
     finish(command)
 }
 
-/// What our own decoder says, in the form of the other.
+/// The output of Trapline's decoder, in the form of the Python one.
 fn ours(record: &Record) -> Value {
     let h = &record.header;
     let mut line = json!({
@@ -89,7 +89,8 @@ fn ours(record: &Record) -> Value {
     line
 }
 
-/// Everything that has a prefix, a caught exception in a procedure, a trace of one's own and one that ends the handler.
+/// Every kind of prefixed data, a caught exception in a procedure, an explicit trace, and an exception that ends the
+/// handler.
 const EVERYTHING: (&str, &str) = (
     "id = 0x12345678\nmajor = 5\nvars = 3\ngvars = 2\nautostacktrace = yes\n",
     "inc lv, 1
@@ -256,7 +257,7 @@ fn handlers_at_one_site_have_traces_of_their_own() {
         records[..5].iter().map(|r| (r.header.kind, r.header.major, r.header.minor)).collect();
     let (data, trace) = (Kind::Data, Kind::StackTrace);
     assert_eq!(codes, [(data, 9, 6), (trace, 0, 0), (data, 2, 7), (data, 2, 8), (trace, 0, 0)]);
-    // The second trace is of the third handler, and begins empty.
+    // The second trace belongs to the third handler, and begins empty.
     assert_eq!(records[3].data, [0; 4]);
     let minor = |n: usize| StackTrace::decode(&records[n].data, 32).unwrap().minor;
     assert_eq!((minor(1), minor(4)), (6, 8));
@@ -360,11 +361,11 @@ fn log_str_as_the_man_page_shows_it_logs_the_string_or_the_fault() {
 
 #[test]
 fn a_partial_log_is_backed_out_with_the_log_pointer() {
-    // LOG_OVERFLOW unmasked; LP is kept, since PLP is of the last log that succeeded.
+    // LOG_OVERFLOW unmasked; LP is kept, since PLP belongs to the last successful log.
     let handler = "push lp\npop lv, 0\nsx full\npush 1\ndup 4\nlog 5\nexit\nfull: ros 3\npush lv, 0\npop lp\npush 9\nlog 1\nexit\n";
     let head = "vars = 1\nlogmax = 12\nexcpt_mask = 0x1fff\n";
     assert_eq!(lines(head, handler), ["DProbes(1,2) 09000000"; 6]);
-    // The same masked, as by default: what fits stays, and the handler goes on.
+    // The same masked, as by default: the part that fits is kept, and the handler continues.
     let masked = lines("vars = 1\nlogmax = 12\n", handler);
     assert_eq!(masked, ["DProbes(1,2) 010000000100000001000000"; 6]);
 }

@@ -38,7 +38,7 @@ fn a_task_finds_what_a_handler_put_into_its_context() {
         let all = ran.out + &ran.err;
         assert!(all.contains("appln: main at ") && all.contains(", pid 4242, "), "{guest}\n{all}");
         assert!(all.contains("appln: child is pid 4242"), "{guest}\n{all}");
-        // The kernel's own idea of who it is stays.
+        // The kernel's own record of the pid is unchanged.
         assert!(all.contains("general protection: pid 2 "), "{guest}\n{all}");
         let none = all.lines().find(|l| l.starts_with("no_user_context")).unwrap();
         assert!(none.ends_with(" 0"), "{none}");

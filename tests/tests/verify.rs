@@ -1,4 +1,4 @@
-//! `trapline verify`: the recordings of `tests/recordings` give what they must, and what does not is said.
+//! `trapline verify`: the recordings of `tests/recordings` give the expected results, and differences are reported.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ use crate::cli::trapline;
 use tempfile::TempDir;
 use trapline_tests::root;
 
-/// A folder with these recordings, and what is kept beside them.
+/// A folder with these recordings and their companion files.
 fn copy(names: &[&str]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for name in names {
@@ -28,7 +28,7 @@ fn write(folder: &Path, name: &str, text: &str) {
 }
 
 #[test]
-fn the_recordings_of_the_tests_give_what_they_must() {
+fn the_recordings_of_the_tests_give_the_expected_results() {
     let ran = trapline(&root(), &["verify", "tests/recordings", "--jobs", "2"]);
     assert_eq!(ran.code, 0, "{}", ran.out);
     assert!(
@@ -41,7 +41,7 @@ fn the_recordings_of_the_tests_give_what_they_must() {
 }
 
 #[test]
-fn an_assertion_that_does_not_hold_is_said_with_what_was_found() {
+fn a_failed_assertion_is_reported_with_the_actual_value() {
     let folder = copy(&["ia32-forks"]);
     let folder = folder.path();
     write(
@@ -101,7 +101,7 @@ fn a_changed_guest_is_an_error_and_an_update_records_it_anew() {
     let recorded = trapline(folder, &["record", "kernel", "-q", "-o", "k.tlr", "--checkpoint-insns", "200K"]);
     assert_eq!(recorded.code, 0, "{}", recorded.err);
     assert_eq!(trapline(folder, &["verify", "k.tlr"]).code, 0);
-    // Its text says another name from now on.
+    // Its text contains another name from now on.
     let mut changed = image.to_vec();
     let at = changed.windows(7).position(|window| window == b"vmlinux").unwrap();
     changed[at] = b'V';
@@ -119,7 +119,7 @@ fn a_changed_guest_is_an_error_and_an_update_records_it_anew() {
 }
 
 #[test]
-fn what_cannot_be_tested_is_an_error() {
+fn an_impossible_test_is_an_error() {
     let folder = copy(&["ia32-plain"]);
     let folder = folder.path();
     write(folder, "ia32-plain.expect", "speed > 5\n");

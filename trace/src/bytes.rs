@@ -1,6 +1,6 @@
-//! Reading little-endian fields out of bytes that anyone may have made.
+//! Reads little-endian fields from untrusted bytes.
 //!
-//! Every read is checked against the bytes that are there; nothing here knows what a field means.
+//! Every read is checked against the length; the meaning of fields is not known here.
 
 use thiserror::Error;
 
@@ -15,12 +15,12 @@ pub enum DecodeError {
         /// Bytes there.
         have: usize,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("the record's {field} is {value}, which is not a valid value")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u32,
     },
 }

@@ -47,7 +47,7 @@ impl Default for ChannelConfig {
     }
 }
 
-/// What a channel counted since it was made.
+/// The counts of a channel since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Records committed, lost ones included.
@@ -192,8 +192,8 @@ impl Channel {
         ENTRY + name + data
     }
 
-    /// Commits a record under the sequence number that its header has. Answers false when it is larger
-    /// than a sub-buffer and was counted as lost.
+    /// Commits a record under the sequence number that its header has. Returns false when it is larger than a
+    /// sub-buffer and was counted as lost.
     #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> bool {
         self.commit_from(record, u64::MAX)
@@ -326,7 +326,7 @@ impl Channel {
         self.write = 0;
     }
 
-    /// What was counted since the channel was made.
+    /// The counts since the channel was made.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
@@ -349,8 +349,8 @@ impl Channels {
         Self { cpus: (0..cpus.max(1)).map(|_| Channel::new(config)).collect(), next: 1, mark: u64::MAX }
     }
 
-    /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is
-    /// answered. A lost record also takes a number, so that readers see the gap.
+    /// Commits a record to the channel of `record.header.cpu` under the next sequence number, which is returned. A lost
+    /// record also takes a number, so that readers see the gap.
     #[inline]
     pub fn commit(&mut self, record: &RecordView<'_>) -> u64 {
         let seq = self.next;
@@ -374,7 +374,7 @@ impl Channels {
     }
 
     /// Takes the records of the hit in progress out; no reader may have seen them. Their numbers are free again, and
-    /// those of them that were lost are not counted.
+    /// lost records among them are no longer counted.
     pub fn take_out(&mut self) -> TakenOut {
         self.take_from(self.mark)
     }
@@ -387,8 +387,7 @@ impl Channels {
         TakenOut(taken)
     }
 
-    /// Of records that were taken out, commits those that `keep` names under new sequence numbers, and answers how many
-    /// it dropped.
+    /// Commits the taken-out records that `keep` selects under new sequence numbers; returns how many it dropped.
     pub fn put_back(&mut self, taken: TakenOut, keep: impl Fn(&Header) -> bool) -> u64 {
         let all = taken.len();
         let kept: Vec<Taken> = taken.0.into_iter().filter(|taken| keep(taken.header())).collect();
@@ -413,8 +412,8 @@ impl Channels {
         self.next += 1;
     }
 
-    /// Takes back the records from sequence number `seq` on, except those that `keep` names, and answers how many
-    /// it removed. No reader may have seen them.
+    /// Takes back the records from sequence number `seq` on, except those that `keep` selects; returns how many it
+    /// removed. No reader may have seen them.
     pub fn take_back(&mut self, seq: u64, keep: impl Fn(&Header) -> bool) -> u64 {
         let taken = self.take_from(seq);
         self.put_back(taken, keep)

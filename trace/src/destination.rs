@@ -15,10 +15,10 @@ use crate::names::Symbolize;
 use crate::record::RecordView;
 use crate::sink::{End, Reply, RunInfo, Sink};
 
-/// What a destination is told of what will be logged: the paper's `trace_create_event(name, format, desc)`.
+/// The description of an event for a destination: the paper's `trace_create_event(name, format, desc)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The image that runs.
+    /// The running image.
     pub name: String,
     /// The form of the data: `text`, `json` or `raw`.
     pub format: &'static str,

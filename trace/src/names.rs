@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::record::Kind;
 
-/// Gives the names of addresses and probes; each method answers `None` for one without a name.
+/// Gives the names of addresses and probes; each method returns `None` if there is no name.
 pub trait Symbolize {
-    /// The symbol of an address, such as `do_fork` or `do_fork+0x10`. The answer stays the same during a run.
+    /// The symbol of an address, such as `do_fork` or `do_fork+0x10`. The result stays the same during a run.
     fn symbol(&self, ip: u64) -> Option<String>;
 
     /// The symbol that holds an address in a module, and the offset of the address in it, for stack records of this
-    /// kind. [`StackModule`](crate::StackModule) defines such addresses. The answer may change when modules are loaded.
+    /// kind. [`StackModule`](crate::StackModule) defines such addresses. The result may change when modules are loaded.
     fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         let _ = (kind, module, address);
         None

@@ -1,4 +1,4 @@
-//! Guest bytes and foreign text without the control characters that steer a terminal.
+//! Makes guest bytes and foreign text harmless for a terminal: no control characters.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -19,7 +19,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Text from a file that anyone may have made: control characters become `?`.
+/// Untrusted text: control characters become `?`.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
         Cow::Owned(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())

@@ -100,7 +100,7 @@ impl FromStr for HeaderItems {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
-    /// What a probe handler logged.
+    /// The data that a probe handler logged.
     #[default]
     Data = 0,
     /// A stack trace of the RPN program.
@@ -197,7 +197,7 @@ pub struct RecordView<'a> {
     pub name: &'a [u8],
     /// What a watch hit saw; `None` for all other records.
     pub watch: Option<&'a WatchItem>,
-    /// What was logged.
+    /// The logged data.
     pub data: &'a [u8],
 }
 
@@ -210,7 +210,7 @@ pub struct Record {
     pub name: Vec<u8>,
     /// What a watch hit saw; `None` for all other records.
     pub watch: Option<WatchItem>,
-    /// What was logged.
+    /// The logged data.
     pub data: Vec<u8>,
 }
 
@@ -231,8 +231,8 @@ impl Record {
         RecordView { header: self.header, name: &self.name, watch: self.watch.as_ref(), data: &self.data }
     }
 
-    /// Decodes the first record of `bytes`; answers it, its items, and the bytes it took. Items that are
-    /// not in the encoded form are 0 or empty.
+    /// Decodes the first record of `bytes`; returns it, its items, and its size. Items that are not in the encoded form
+    /// are 0 or empty.
     ///
     /// # Errors
     /// The bytes are cut short, or hold an impossible value.
@@ -309,8 +309,7 @@ impl RecordView<'_> {
         self.encode_with(items, 0, out);
     }
 
-    /// Appends the record in the form of a trace file: with everything that a printed form can show beyond the chosen
-    /// items.
+    /// Appends the record in the form of a trace file: with everything that printed forms show beyond the chosen items.
     pub fn encode_whole(&self, items: HeaderItems, out: &mut Vec<u8>) {
         let exception = if self.header.exception.is_some() { EXCEPTION } else { 0 };
         let items = items | HeaderItems::CPU | HeaderItems::EIP;

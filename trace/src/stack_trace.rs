@@ -9,12 +9,12 @@ use crate::bytes::{DecodeError, Reader};
 use crate::log_prefix::Token;
 use crate::printable::Printable;
 
-/// What the header says of the probe point whose handler was traced.
+/// The header: the probe point whose handler was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceHead<'a> {
     /// `name =` of the program.
     pub module: &'a [u8],
-    /// How far the probe point is from the start of its module.
+    /// The probe point's offset from the start of its module.
     pub offset: u64,
     /// `id =` of the program.
     pub id: u32,
@@ -46,7 +46,7 @@ impl TraceHead<'_> {
 pub struct StackTrace {
     /// `name =` of the program.
     pub module: Vec<u8>,
-    /// How far the probe point is from the start of its module.
+    /// The probe point's offset from the start of its module.
     pub offset: u64,
     /// `id =` of the program.
     pub id: u32,

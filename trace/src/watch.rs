@@ -1,6 +1,6 @@
-//! The item that the record of a watch hit has beyond the paper's: what was accessed, and what it was before and after.
+//! The extra item in the record of a watch hit: the accessed range, and its values before and after.
 //!
-//! It is in every such record, whatever items were chosen. Bit 0x0800 of the header's flags, behind the name: access
+//! It is in every such record, whatever items were chosen. Bit 0x0800 of the header's flags, after the name: access
 //! (u8), length of the values (u8), bytes accessed (u16), address (of the guest's word), old value, new value.
 
 use crate::bytes::DecodeError;
@@ -55,16 +55,16 @@ impl Accessed {
     }
 }
 
-/// What a watch hit saw.
+/// The access of a watch hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WatchItem {
-    /// How.
+    /// The kind of access.
     pub access: Accessed,
     /// Linear address of the first byte accessed, or port.
     pub address: u64,
     /// Bytes accessed.
     pub size: u16,
-    /// The watched range before the instruction, little-endian; for a port the value that was moved.
+    /// The watched range before the instruction, little-endian; for a port, the value that was moved.
     pub old: [u8; WATCH_VALUE],
     /// The same after it.
     pub new: [u8; WATCH_VALUE],
@@ -99,7 +99,7 @@ impl WatchItem {
         out.extend(self.new.iter().take(self.length()));
     }
 
-    /// Decodes the item at the start of `bytes`, and answers the bytes it took.
+    /// Decodes the item at the start of `bytes`; returns it and its size.
     pub(crate) fn decode(bytes: &[u8], word: usize) -> Result<(Self, usize), DecodeError> {
         let fixed = 4 + word;
         let short = |needed| DecodeError::Truncated { needed, have: bytes.len() };

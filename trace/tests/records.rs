@@ -162,11 +162,11 @@ fn of_a_hit_that_is_taken_back_nothing_is_lost_either() {
             assert_eq!(channels.take_back(first, |_| false), own, "{before} {own}");
             let after = channels.counts();
             assert_eq!((after.committed, after.oversized), (counts.committed, counts.oversized));
-            // What the hit has pushed out of the ring is lost all the same.
+            // Records that the hit has overwritten in the ring are still lost.
             assert!(after.overwritten - counts.overwritten <= overwritten_before.min(before));
             assert_eq!(after.lost() + channels.records().len() as u64, after.committed);
             assert_eq!(channels.next_seq(), first);
-            // Those that are kept are counted as they would have been.
+            // Kept records are counted as usual.
             (100..100 + own).for_each(|n| commit(&mut channels, n));
             let kept = channels.counts();
             assert_eq!(channels.take_back(first, |_| true), 0);
@@ -189,7 +189,7 @@ fn a_ring_that_may_grow_loses_nothing_until_it_has_grown() {
         channels.drain(|record| seen.push(record.header.seq));
         seen
     };
-    // Of two sub-buffers one is never full when the ring begins again.
+    // With two sub-buffers, one is not full when the ring wraps.
     for burst in [15, 4, 15] {
         let seqs: Vec<u64> = (0..burst).map(|n| commit(&mut channels, n)).collect();
         assert_eq!(drained(&mut channels), seqs);

@@ -1,4 +1,4 @@
-//! Stack trace records: their bytes, what is no stack trace, and how sinks show them.
+//! Stack trace records: their bytes, invalid data, and how sinks show them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -121,7 +121,7 @@ fn sinks_say_what_a_stack_trace_says() {
     let out = String::from_utf8(json.into_inner()).unwrap();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines[0], expected.replace("DATA", &digits));
-    // What is no stack trace is shown as bytes alone.
+    // Data that is not a stack trace is shown as bytes alone.
     assert!(!lines[1].contains("\"trace\":") && lines[1].contains(&digits[2..]), "{}", lines[1]);
 }
 

@@ -1,5 +1,5 @@
-//! The template formatter: the paper's examples byte for byte, every control at both widths, what does not fit, bad
-//! template files, and anything at all.
+//! The template formatter: the paper's examples byte for byte, every control at both widths, data that does not fit,
+//! invalid template files, and random input.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -44,7 +44,7 @@ fn both(fmt: &str, data: &[u8]) -> String {
     narrow
 }
 
-/// A prefix and what it counts.
+/// A prefix and its data.
 fn prefixed(token: u8, count: u16, data: &[u8]) -> Vec<u8> {
     [&[token], count.to_le_bytes().as_slice(), data].concat()
 }
@@ -360,7 +360,7 @@ fn errors_are_counted_beyond_the_limit() {
 
 #[test]
 fn every_change_of_one_byte_is_read_or_refused() {
-    // Deterministic mutation: each byte of each file becomes each of these, goes, or comes twice.
+    // Deterministic mutation: each byte of each file is replaced by each of these, removed, or doubled.
     let values =
         [0, b'\n', b'"', b'%', b'(', b')', b'\\', b'=', b'/', b'*', b'r', b'p', b'9', 0x7f, 0xc3, 0xff];
     let mut refused = 0;
@@ -448,7 +448,7 @@ fn the_examples_of_the_document_are_true() {
         for row in table.lines().take_while(|line| line.starts_with('|')) {
             let [fmt, data, expected] = cells(row).try_into().unwrap();
             let data: Vec<u8> = data.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-            // A template that ends in a space shows it: the line's end is not looked at.
+            // A template that ends in a space shows it: line ends are not compared.
             let trim = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
             assert_eq!(trim(&at(32, &fmt, &data)), trim(&expected), "{row}");
             shown.push_str(&fmt);

@@ -1,5 +1,4 @@
-//! Trace files: what is written comes back, prints as the run would have, and nothing that is wrong with one goes
-//! unsaid.
+//! Trace files: reading returns what was written, prints it as the run would have, and reports all damage.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -110,7 +109,7 @@ fn file(width: u8) -> Vec<u8> {
     sink.into_inner()
 }
 
-/// What is whole, the bytes of it, and what is wrong.
+/// The complete pieces, their bytes, and the error.
 fn read(bytes: &[u8]) -> (Vec<Piece>, Vec<u8>, Option<TraceFileError>) {
     let (mut pieces, mut raw) = (Vec::new(), Vec::new());
     let mut reader = match TraceReader::open(bytes) {
@@ -141,7 +140,7 @@ fn replay(pieces: &[Piece], sink: &mut dyn Sink) {
     }
 }
 
-/// What a sink of form `form` makes of a run.
+/// The output of a sink of form `form` for a run.
 fn printed(form: u8, run: &dyn Fn(&mut dyn Sink)) -> Vec<u8> {
     let mut json = JsonSink::new(Vec::new(), items());
     let mut text = TextSink::new(Vec::new(), items());
@@ -227,7 +226,7 @@ fn prints_as_it_did(bytes: &[u8], wanted: &str) {
 
 #[test]
 fn names_that_change_during_a_run_are_those_of_each_record() {
-    /// What is loaded now.
+    /// The loaded module.
     struct Now(Option<&'static str>, ProbeName);
     impl Symbolize for Now {
         fn symbol(&self, _: u64) -> Option<String> {
@@ -314,7 +313,8 @@ fn the_bytes_are_those_of_the_document() {
         control("85000000", &("04".to_owned() + "0100000000000000" + &"00".repeat(48) + "06000000")),
         text("{\"digest\":null,\"extra\":{},\"counters\":{}}"),
     ];
-    // Behind each record its checksum, with the one before as seed; in the last record the hash of what is before it.
+    // Each record is followed by its checksum, seeded with the previous one; the last record ends with the hash of all
+    // bytes before it.
     let (mut at, mut pieces, mut check) =
         (16, 0, xxhash_rust::xxh3::xxh3_64_with_seed(&bytes[..16], 0) as u32);
     let mut without = hex[..32].to_owned();
@@ -372,8 +372,8 @@ fn every_change_of_one_byte_leaves_what_was_before_it() {
                 assert_eq!(pieces, all);
                 continue;
             }
-            // A change of the head is noticed at the first record, any other in its own one. As a file of an old version,
-            // it is one that has a bad length where the first checksum is.
+            // A change of the head is noticed at the first record, any other in its own record. If the version became
+            // an old one, the first checksum is read as an invalid length.
             let before =
                 ends.iter().filter(|end| **end <= n).count().max(usize::from(n == 8 && pieces.len() == 1));
             assert_eq!(pieces, all[..before], "byte {n} as {value:02x}");
@@ -406,11 +406,11 @@ fn what_is_wrong_is_said_with_offset_and_value() {
         changed[at..at + bytes.len()].copy_from_slice(bytes);
         changed
     };
-    // The same with checksums that match, as a program with another mistake would write it.
+    // The same with matching checksums, as a faulty program would write it.
     let written = |at: usize, bytes: &[u8]| sealed(change(at, bytes));
     let (_, begin, _) = read(&whole);
     assert_eq!(begin.len(), whole.len());
-    // The first control record begins behind the head, with its length.
+    // The first control record begins after the head, with its length.
     let second = 16 + 8 + u32::from_le_bytes(whole[16..20].try_into().unwrap()) as usize;
     let last_length = {
         let mut reader = TraceReader::open(whole.as_slice()).unwrap();
@@ -457,7 +457,7 @@ fn what_is_wrong_is_said_with_offset_and_value() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
-/// A destination of a test's own.
+/// A destination for tests.
 struct Notes(Rc<RefCell<Vec<String>>>);
 
 impl Destination for Notes {

@@ -1,8 +1,8 @@
 //! Fuzz targets: code that must neither panic, nor hang, nor disagree with its model, for any input.
 //!
-//! A target takes bytes and panics when a promise is broken, which the fuzzer detects. `make fuzz TARGET=NAME` runs
-//! one under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps what reached new code in `corpus/NAME/`; the tests of
-//! this crate run every file that was kept. Not here: guests, which `tests/tests/hostile.rs` makes up.
+//! A target takes bytes and panics when a promise is broken, which the fuzzer detects. `make fuzz TARGET=NAME` runs one
+//! under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps inputs that reached new
+//! code in `corpus/NAME/`; the tests of this crate run every kept file. Random guests are in `tests/tests/hostile.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
 
@@ -26,7 +26,7 @@ mod snapshots;
 
 use generate::mix;
 
-/// Parts of a promise that cost more than the rest together.
+/// Parts of a promise that are expensive to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Printing the findings of a refused input.
@@ -49,8 +49,8 @@ impl Checks {
     /// Every part.
     pub const ALL: Self = Self(0);
 
-    /// Each part for one input in eight, selected by a hash of the input: many more inputs a second, and an input that
-    /// broke a promise breaks it again.
+    /// Each part for one input in eight, selected by a hash of the input: this allows many more inputs per second, and
+    /// an input that broke a promise breaks it again.
     #[must_use]
     pub fn sampled(input: &[u8]) -> Self {
         let (eights, rest) = input.as_chunks::<8>();

@@ -26,7 +26,7 @@ fn framed(mut bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Reads a file; whatever is in it, that ends in a recording or a sentence.
+/// Reads a file; whatever its content, the result is a recording or a one-sentence error.
 fn read(file: &[u8]) {
     match Recording::from_bytes(file) {
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -36,7 +36,7 @@ fn read(file: &[u8]) {
             assert!(!names.is_empty());
             assert!(recording.commands().count() <= recording.log().len());
             let _ = (recording.end(), recording.ending(), recording.brought());
-            // What is cut off is read as far as it goes, or refused in a sentence.
+            // A truncated file is read up to its end, or refused in a sentence.
             for cut in [file.len() / 2, file.len().saturating_sub(1)] {
                 match Recording::from_bytes(&file[..cut]) {
                     Ok(cut) => assert!(!cut.is_whole() && cut.log().len() <= recording.log().len()),

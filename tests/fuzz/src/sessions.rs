@@ -1,4 +1,4 @@
-//! The target of sessions' files: what they hold beside the machine.
+//! The target of sessions' files: their content besides the machine.
 
 use crate::snapshots::changed;
 use crate::{Checks, Part};
@@ -11,7 +11,7 @@ use trapline_session::{
 /// The part of a file that is not the machine's, and its version.
 const PART: &str = "session";
 const VERSION: u16 = 1;
-/// Where the session is that inputs change, and how far one goes on from what was read.
+/// The instruction count of the session that inputs modify, and how far a restored one runs.
 const AT: u64 = 300_000;
 const STEPS: u64 = 2_000;
 
@@ -28,7 +28,7 @@ const CLAUSES: [&str; 4] = [
 
 struct Guest {
     session: Session,
-    /// Where it is when an input comes.
+    /// Its state when an input arrives.
     start: SavedSession,
     file: Archive,
 }
@@ -66,7 +66,7 @@ pub fn session(bytes: &[u8], checks: Checks) {
             let ending = session.run_until(&Condition::end(), &Limits::insns(AT + STEPS));
             assert!(!matches!(ending, Ending::CannotGoOn(_)), "{ending:?}");
         }
-        // Whatever was read, a good snapshot leads back.
+        // Whatever was read, a valid snapshot can be restored.
         session.restore(start).unwrap();
     });
 }

@@ -10,9 +10,9 @@ const RAM: u64 = 1 << 20;
 const CODE: u64 = 0x1_0000;
 /// `l: inc ecx; mov [ecx + 0x20000], cl; mov al, cl; out 0xe9, al; jmp l`.
 const LOOP: [u8; 13] = [0x41, 0x88, 0x89, 0, 0, 2, 0, 0x88, 0xc8, 0xe6, 0xe9, 0xeb, 0xf3];
-/// The parts of a file, which an input begins with the number of.
+/// The parts of a file; an input begins with the number of one.
 const PARTS: [&str; 4] = ["machine", "pages", "identity", "versions"];
-/// Instructions that a machine runs which goes on from a snapshot.
+/// Instructions that a machine runs from a restored snapshot.
 const STEPS: u64 = 200;
 
 fn machine() -> Machine {
@@ -36,7 +36,8 @@ thread_local! {
     });
 }
 
-/// Changes a part: the bytes stand for it, or, by their second, each three are a place in it and what is added there.
+/// Changes a part: the input replaces it or, depending on its second byte, each three bytes are an offset and a number
+/// to add there.
 pub fn changed(part: &[u8], input: &[u8]) -> Vec<u8> {
     let (Some(how), Some(rest)) = (input.first(), input.get(1..)) else { return Vec::new() };
     if how % 2 == 0 {

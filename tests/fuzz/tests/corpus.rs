@@ -1,4 +1,4 @@
-//! Everything that fuzzing has found worth keeping, run again.
+//! Runs every input that fuzzing has kept.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn every_kept_input_keeps_its_targets_promise() {
     }
 }
 
-/// Changes of a session's file that no coverage has led to.
+/// Random changes of a session's file, not guided by coverage.
 #[test]
 fn random_changes_of_a_session_keep_its_promise() {
     let count = std::env::var("TRAPLINE_INPUTS").map_or(150, |count| count.parse().unwrap());

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::tree::{Crate, Reference};
 
-/// How many references of one tie are printed.
+/// The number of printed references per tie.
 const SHOWN: usize = 3;
 
 /// Modules of one parent that import each other in a circle.
@@ -73,7 +73,7 @@ pub fn circles(made: &Crate) -> Vec<Circle> {
     found
 }
 
-/// Everything that can be reached from `from`.
+/// All modules that can be reached from `from`.
 fn reached(from: usize, ties: &Ties) -> BTreeSet<usize> {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
@@ -87,7 +87,7 @@ fn reached(from: usize, ties: &Ties) -> BTreeSet<usize> {
     seen
 }
 
-/// The sets of modules in which each reaches each.
+/// The sets of modules in which every module reaches every other.
 fn knots(siblings: &BTreeSet<usize>, ties: &Ties) -> Vec<BTreeSet<usize>> {
     let reach: BTreeMap<usize, BTreeSet<usize>> =
         siblings.iter().map(|&at| (at, reached(at, ties))).collect();

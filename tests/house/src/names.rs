@@ -8,10 +8,10 @@ use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Meta, UseTree};
 /// A path, segment by segment, and its line.
 pub(crate) type Named = (Vec<String>, usize);
 
-/// What the code of one module, without its inner modules, names and defines.
+/// The names that one module's code, without its inner modules, uses and defines.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// `use` declarations: the name they bring and their path.
+    /// `use` declarations: the imported name and its path.
     pub imports: Vec<(String, Named)>,
     /// `use ..::*`.
     pub globs: Vec<Named>,

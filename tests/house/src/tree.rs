@@ -6,7 +6,7 @@ use syn::{Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
 use crate::names::{self, Named};
 
-/// A crate's sources cannot be read.
+/// Why a crate's sources cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file cannot be opened.
@@ -91,7 +91,7 @@ impl Found {
     }
 }
 
-/// How many re-exports are followed before a name is given up.
+/// The number of re-exports followed before a name is given up.
 const MOST_DETOURS: usize = 24;
 
 impl Crate {
@@ -185,7 +185,7 @@ impl Crate {
         found.into_iter().collect()
     }
 
-    /// What a path in module `from` names; nothing when it is of another crate, or a local name.
+    /// The module that a path in module `from` names; `None` for another crate's or a local name.
     fn leads_to(&self, from: usize, path: &[String], detours: usize) -> Option<Found> {
         let (first, rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -213,7 +213,7 @@ impl Crate {
         Some(at)
     }
 
-    /// What `name` is in a module: a child, an item, or what an import brings.
+    /// The meaning of `name` in a module: a child, an item, or an import.
     fn lookup(&self, module: usize, name: &str, detours: usize) -> Option<Found> {
         if detours > MOST_DETOURS {
             return None;

@@ -1,4 +1,4 @@
-//! The house rules that a program can check: which crate may know which, and where `unsafe` may stand.
+//! Checks the house rules on dependencies between crates and on the use of `unsafe`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -141,7 +141,7 @@ fn every_source_file_says_what_it_is() {
             }
         } else if path.extension().is_some_and(|e| e == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            // A file that others include stands in the middle of theirs, where `//!` is an error.
+            // An included file lies in the middle of another one, where `//!` is an error.
             let opens = if text.contains("offsets! {") { "//" } else { "//!" };
             assert!(text.starts_with(opens), "{} must open with {opens}", path.display());
             checked += 1;

@@ -1,4 +1,4 @@
-//! What the real fbt, pid and sdt do, behaviour by behaviour, and the test that checks it of ours.
+//! The behaviours of DTrace's fbt, pid and sdt, and for each the test that checks it in Trapline.
 //!
 //! This table is an index: the tests that it names check the behaviours. It holds only tests that run and can fail: each
 //! is a `#[test]`, is not ignored, and reaches an assertion.
@@ -10,7 +10,7 @@ use trapline_house::root;
 
 use crate::tests_can_fail::all_tests;
 
-/// Provider, behaviour, file, test. What several tests show has several rows.
+/// Provider, behaviour, file, test. A behaviour with several tests has several rows.
 const TABLE: &str = "
 fbt | both entry encodings | tests/tests/fbt_functions.rs | both_encodings_of_the_frame_are_entered_and_left_by_strict_rules
 fbt | both entry encodings | providers/src/fbt/scan.rs | both_encodings_of_the_frame_are_entries_of_ia32
@@ -48,15 +48,15 @@ sdt | stap arguments in their widths | providers/src/sdt/read/evaluate_tests.rs 
 sdt | semaphore 1 then 0 | tests/tests/guest_linux_static.rs | guest_programs_see_their_static_probes_while_they_are_enabled
 sdt | twelve stap arguments in eight widths | tests/tests/guest_linux_static.rs | guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other
 sdt | bad operand isolated | providers/src/sdt/read/grammar_tests.rs | one_bad_argument_leaves_the_others
-sdt | bad operand isolated | tests/tests/bad_probes.rs | notes_that_cannot_be_are_left_out_and_bad_operands_are_named_and_the_others_work
+sdt | bad operand isolated | tests/tests/bad_probes.rs | invalid_notes_are_left_out_and_bad_operands_are_named_and_the_others_work
 sdt | bad notes | providers/tests/sdt_notes.rs | a_bad_note_is_refused_with_its_reason_and_the_others_stand
 sdt | a pointer is 0 before and after | tests/tests/site_bytes.rs | the_pointer_of_a_macro_probe_is_the_guests_to_see_and_0_before_and_after
 all | two probes at one address, independent disable | tests/tests/site_bytes.rs | two_probes_at_one_site_are_disabled_one_by_one
 all | every instruction probed or none | tests/tests/every_instruction.rs | the_embedded_guest_does_not_notice
 all | every instruction probed or none | tests/tests/displacement.rs | random_streams_in_64_bit_code
 all | a rewritten site is armed anew | tests/tests/site_bytes.rs | a_site_that_the_guest_rewrites_while_it_is_armed_is_armed_anew_and_keeps_what_the_guest_wrote
-errors | descriptions and names that cannot be | tests/tests/bad_probes.rs | what_is_no_description_or_names_nothing_is_refused_alike_by_list_and_run
-errors | clauses that cannot be | tests/tests/bad_probes.rs | what_is_no_clause_is_refused
+errors | descriptions and names that cannot be | tests/tests/bad_probes.rs | invalid_and_unmatched_descriptions_are_refused_alike_by_list_and_run
+errors | clauses that cannot be | tests/tests/bad_probes.rs | invalid_clauses_are_refused
 errors | hostile files | tests/tests/bad_probes.rs | damaged_files_are_read_or_refused_and_the_rest_of_the_guest_is_probed
 faults | invalid address, illegal operation, divide-by-zero | tests/tests/handler_errors.rs | each_kind_of_fault_has_its_sentence_each_probe_its_count_and_the_others_go_on
 ";

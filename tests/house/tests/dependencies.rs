@@ -16,7 +16,7 @@ struct Package {
     licence: String,
 }
 
-/// What Cargo builds for this host, of these kinds of dependencies.
+/// The packages that Cargo builds for this host, for these kinds of dependencies.
 fn packages(kinds: &str, of: &[&str]) -> BTreeSet<Package> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut tree = Command::new(cargo);

@@ -1,4 +1,4 @@
-//! The house rules in one binary: a module a subject. A new file needs its `mod` line here.
+//! The house rules in one binary: one module per subject. A new file needs its `mod` line here.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
 

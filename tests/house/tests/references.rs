@@ -1,8 +1,8 @@
-//! Comments and documents refer only to files and headings that the repository holds.
+//! Comments and documents refer only to existing files and headings of the repository.
 //!
-//! Checked are the names of Markdown, Rust, TOML, TSV, Python and shell files, wherever they stand, and every path that
-//! begins with a folder of the repository. Names of C files and headers are left alone: they are the guests' and the
-//! engine's. A heading is checked where it is quoted behind its document: docs/records.md, "Text".
+//! Checked are the names of Markdown, Rust, TOML, TSV, Python and shell files, wherever they occur, and every path that
+//! begins with a folder of the repository. Names of C files and headers are not checked: they belong to guests and the
+//! engine. A heading is checked where it is quoted after its document: docs/records.md, "Text".
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -53,7 +53,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(move |c| !part(c)).map(|word| word.trim_end_matches('.')).filter(|word| !word.is_empty())
 }
 
-/// Whether a name of the file `from` is there: from the top, from a folder above `from`, or as the end of a path.
+/// Whether a name used in the file `from` exists: from the top, from a folder above `from`, or as the end of a path.
 fn is_there(name: &str, from: &str, all: &BTreeSet<String>) -> bool {
     let name = name.trim_end_matches('/');
     let plain = name.trim_start_matches("./").trim_start_matches("../");
@@ -62,7 +62,7 @@ fn is_there(name: &str, from: &str, all: &BTreeSet<String>) -> bool {
         || all.iter().any(|path| path.strip_suffix(plain).is_some_and(|rest| rest.ends_with('/')))
 }
 
-/// What a line refers to and the repository does not hold.
+/// The names in a line that do not exist in the repository.
 fn missing<'a>(from: &'a str, text: &'a str, all: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
     let tops: BTreeSet<&str> = all.iter().filter(|path| !path.contains('/')).map(String::as_str).collect();
     names(text).filter(move |name| {
@@ -101,7 +101,7 @@ fn comments_and_documents_refer_to_files_that_are_there() {
     assert!(wrong.is_empty(), "{} references lead nowhere:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The text with its comment marks and line breaks taken out, so that a reference may go over the end of a line.
+/// The text with its comment marks and line breaks taken out, so that a reference may continue on the next line.
 fn joined(text: &str) -> String {
     let lines = text.lines().map(|line| line.trim().trim_start_matches(['/', '!', '#']).trim());
     lines.collect::<Vec<_>>().join(" ")

@@ -1,13 +1,13 @@
-//! Phrases that make a reader guess do not come back: not into messages, comments, documents or expected output.
+//! Phrases that make a reader guess stay out of messages, comments, documents and expected output.
 //!
-//! Each phrase stands beside what to write. A match counts wherever it is, in upper or lower case.
+//! Each phrase is listed with its replacement. A match counts anywhere, in upper or lower case.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use trapline_house::root;
 
-/// A phrase, and what to write in its place.
+/// A phrase, and what to write instead.
 const RIDDLES: &[(&str, &str)] = &[
     ("would be right", "tell the user what to do: `use ..`, `write ..`, `it must be ..`"),
     ("what is none", "name the thing: `the refused entries`"),

@@ -1,4 +1,4 @@
-//! Every test file is compiled: with one binary a crate, a file without its `mod` line would never run.
+//! Every test file is compiled: with one binary per crate, a file without its `mod` line would never run.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

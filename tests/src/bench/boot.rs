@@ -144,8 +144,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// One boot of each. The bare engine's clock runs on bytes of code, of which `per` are an instruction; its time is
-    /// scaled to as many instructions as ours, which are answered.
+    /// One boot of each. The bare engine's clock counts bytes of code, `per` bytes for an instruction; its time is
+    /// scaled to Trapline's number of instructions, which is returned.
     fn round(&mut self, path: &Path, guest: &Guest, per: f64) -> Result<u64, Box<dyn Error>> {
         let (t, insns) = trapline(guest)?;
         let (b, code, _) = bare(guest.target().image(), Counting::Bytes(per))?;

@@ -28,10 +28,10 @@ const PASSES: u64 = 1000;
 /// A form with fewer hits than this breaks the loop.
 const ENOUGH: u64 = 300;
 
-/// Nanoseconds, and of a probed form its way and hits.
+/// Nanoseconds, and for a probed form its way and hits.
 type Timed = (f64, Option<(Way, u64)>);
 
-/// What was measured of one form in one mode.
+/// The measurements of one form in one mode.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     /// How it is displaced.
@@ -155,7 +155,7 @@ impl Bench {
         Ok((median(times), way.map(|way| (way, hits))))
     }
 
-    /// What a probe adds to the first pass after a snapshot's restore, the translation of its blocks included.
+    /// The cost of a probe in the first pass after a snapshot's restore, including the translation of its blocks.
     fn alone(&mut self, code: &[u8], rounds: usize) -> Result<f64, Box<dyn Error>> {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for _ in 0..5 * rounds {
@@ -211,7 +211,8 @@ pub fn lines(rounds: usize) -> Result<Vec<Line>, Box<dyn Error>> {
     Ok(lines.into_values().collect())
 }
 
-/// What the forms of one way cost in one mode: how many, and the median, 95th percentile and largest of those looped.
+/// The costs of the forms with one way in one mode: their number, and the median, 95th percentile and maximum of the
+/// looped ones.
 pub fn summary(lines: &[Line], mode: usize, way: Way) -> Option<(usize, [f64; 3])> {
     let of_way: Vec<Cost> = lines.iter().filter_map(|l| l.costs[mode]).filter(|c| c.way == way).collect();
     let mut ns: Vec<f64> = of_way.iter().filter(|c| c.looped).map(|c| c.ns).collect();

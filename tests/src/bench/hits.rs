@@ -27,7 +27,7 @@ struct Case {
     handler: &'static str,
     /// Whether they are fbt's, and so have arguments.
     provided: bool,
-    /// Whether its sites trap at each hit, as they do until they have been hit often.
+    /// Whether its sites trap at each hit, as sites do until they have been hit often.
     traps: bool,
     target: Target,
     paper: &'static str,
@@ -154,8 +154,8 @@ fn site_cases(scale: u32) -> Vec<Case> {
         target: Target::None,
         paper: "",
     };
-    // Probes lie on functions: that is the row with a target. Side by side, thousands of sites share the 64 entries that
-    // the engine's jump cache has for a page; out of line each takes two of its 4,096.
+    // Real probes lie on functions, so only that row has a target. Adjacent sites share, by the thousands, the 64
+    // entries that the engine's jump cache has for a page; out of line each takes two of its 4,096.
     vec![
         sites("4000 sites, nop side by side: emulated, each", many_nops as fn() -> Vec<u8>, every(1, NOP)),
         Case {
@@ -287,7 +287,7 @@ impl Bare {
     }
 }
 
-/// Nanoseconds of the bare engine's iteration, the yardstick of a hit.
+/// Nanoseconds of the bare engine's iteration, the baseline of a hit.
 ///
 /// # Errors
 /// When the engine cannot be built.

@@ -14,7 +14,7 @@ use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, MEM};
 use trapline_tests::linux::{Linux, STRESS_LINES};
 use trapline_tests::root;
 
-/// What the kernel says when it has booted.
+/// The kernel's message when it has booted.
 const BOOTED: &str = "Run /init";
 /// Functions that are armed and never run.
 const ARMED: usize = 10_000;
@@ -30,7 +30,7 @@ const BEYOND_RAM: u64 = 160 << 20;
 /// Upper bound for qemu's wall time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// The kernel's file, and what `--only` calls its sections.
+/// The kernel's file, and the name of its sections for `--only`.
 pub fn title(linux: &Linux) -> String {
     format!("linux-{}", linux.flavour)
 }
@@ -147,8 +147,8 @@ fn armed(boot: &LinuxBoot, rounds: usize) -> Result<Row, Box<dyn Error>> {
     Ok(row.against(median(ratios), "unprobed boot", Target::AtMost(ARMED_BOUND)))
 }
 
-/// CPU seconds of a session's run to the text, with a snapshot every `every` instructions of which the last [`KEPT`] are
-/// kept; and they.
+/// CPU seconds of a session's run to the text, with a snapshot every `every` instructions; also returns the last
+/// [`KEPT`] snapshots.
 fn laddered(session: &mut Session, every: u64) -> Result<(f64, VecDeque<SavedSession>), Box<dyn Error>> {
     let start = cpu_seconds();
     let mut ladder = VecDeque::new();
@@ -166,8 +166,8 @@ fn laddered(session: &mut Session, every: u64) -> Result<(f64, VecDeque<SavedSes
     }
 }
 
-/// A boot of a session with many snapshots against one without, in turn; with probes on every function that `clause` names.
-/// And going back from each of the snapshots to the one before.
+/// A boot of a session with many snapshots against one without, in turn; with probes on every function that `clause`
+/// names. Also measures restoring each snapshot from the one after it.
 fn snapshots(boot: &LinuxBoot, clause: Option<&str>, rounds: usize) -> Result<[Row; 2], Box<dyn Error>> {
     let session = || -> Result<Session, Box<dyn Error>> {
         let mut session = boot.session()?;

@@ -14,7 +14,7 @@ use trapline_tests::boot::MEM;
 use trapline_tests::linux::Linux;
 use trapline_tests::{interposer, root};
 
-/// What is resolved, listed and armed.
+/// The description that is resolved, listed and armed.
 const SPEC: &str = "fbt:::entry";
 /// Probes that the bounds are for.
 const PROBES: usize = 40_000;
@@ -102,7 +102,7 @@ const POINTER: u64 = 0x2_0000;
 /// A loop that never ends: `dec eax`, these instructions, `jmp` back.
 struct Loop {
     body: Vec<u8>,
-    /// Instructions of one turn.
+    /// Instructions of one iteration.
     length: u64,
 }
 
@@ -133,7 +133,7 @@ impl Loop {
         Ok((machine, probes))
     }
 
-    /// Nanoseconds a turn.
+    /// Nanoseconds per iteration.
     fn turns(
         &self,
         (machine, probes): &mut (Machine, Option<Interposer>),
@@ -155,7 +155,7 @@ fn point() -> Vec<u8> {
     code
 }
 
-/// Probes that are there and not enabled, against the same without them.
+/// Inserted probes that are not enabled, against the same code without them.
 ///
 /// # Errors
 /// A machine cannot be built, or does not run as expected.

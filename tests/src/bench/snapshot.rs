@@ -1,4 +1,4 @@
-//! Going back to a snapshot after the guest has dirtied some pages.
+//! Restoring a snapshot after the guest has dirtied some pages.
 
 use super::table::{Row, Target, median};
 use std::error::Error;

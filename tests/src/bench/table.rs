@@ -1,4 +1,4 @@
-//! The table: one row a measurement, with its target, for people or as JSON lines.
+//! The table: one row per measurement, with its target, for people or as JSON lines.
 
 use super::forms::{Cost, Line, name, summary};
 use std::fmt::Write as _;
@@ -38,15 +38,15 @@ impl Target {
 /// One line of the table.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What was measured.
+    /// The measurement.
     pub what: String,
     /// The measured quantity with its unit.
     pub value: f64,
     /// `ns`, `us` or `s`.
     pub unit: &'static str,
-    /// Median of the ratios to the row's own yardstick, taken within each round.
+    /// Median of the ratios to the row's own baseline, taken within each round.
     pub ratio: Option<f64>,
-    /// The yardstick of the ratio.
+    /// The baseline of the ratio.
     pub of: &'static str,
     /// The bound that the ratio must meet.
     pub target: Target,
@@ -60,7 +60,7 @@ impl Row {
         Row { what: what.into(), value, unit, ratio: None, of: "", target: Target::None, paper: "" }
     }
 
-    /// Adds the ratio, what it is to, and its target.
+    /// Adds the ratio, its baseline, and its target.
     pub fn against(mut self, ratio: f64, of: &'static str, target: Target) -> Self {
         (self.ratio, self.of, self.target) = (Some(ratio), of, target);
         self

@@ -13,7 +13,7 @@ const WORDS: usize = 4096;
 /// Bytes of memory in front of the copies that the eBPF program makes.
 const STRING: usize = 64;
 
-/// A program in both languages. The eBPF program has the memory's address in r1, and answers in r0.
+/// A program in both languages. The eBPF program has the memory's address in r1, and returns its result in r0.
 struct Case {
     what: &'static str,
     handler: &'static str,
@@ -58,7 +58,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// A guest that is memory and nothing else.
+/// A guest that consists of memory only.
 struct Memory<'a>(&'a [u8]);
 
 impl Host for Memory<'_> {
@@ -189,10 +189,10 @@ pub fn programs(rounds: usize, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
 
 /// Lines of the source that is compiled.
 const LINES: usize = 10_000;
-/// Most milliseconds that may take.
+/// Upper bound for compiling them, in milliseconds.
 const COMPILE_MS: f64 = 50.0;
 
-/// Source of just [`LINES`] lines: probe points whose handlers have labels, calls, registers and comments.
+/// Source of exactly [`LINES`] lines: probe points whose handlers have labels, calls, registers and comments.
 fn source() -> String {
     let mut text = "name = \"vmlinux\"\nmodtype = kernel\nvars = 8\n".to_owned();
     let mut lines = 3;

@@ -34,11 +34,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 use trapline_tests::linux::{KERNELS, Linux};
 
-/// What `--only` calls the section of opcode forms.
+/// The name of the section of opcode forms for `--only`.
 const FORMS: &str = "forms";
-/// What `--only` calls all of the probes by name.
+/// The name of the sections of probes by name for `--only`.
 const PROVIDERS: &str = "providers";
-/// What `--only` calls the boots of Linux.
+/// The name of the sections of Linux boots for `--only`.
 const LINUX: &str = "linux";
 
 /// Measures Trapline against bare Unicorn, qemu and rbpf.
@@ -91,7 +91,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
     Ok(())
 }
 
-/// What probes by name cost: to find, to list, to arm, and while they are not enabled.
+/// The cost of probes by name: finding, listing and arming them, and while they are not enabled.
 fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<dyn Error>> {
     let rounds = if options.quick { 3 } else { 9 };
     table.section("A kernel of 45,000 functions", &probes::rows(rounds)?);

@@ -1,8 +1,8 @@
-//! Goes on from snapshots in new processes.
+//! Resumes snapshots in new processes.
 //!
-//! `resume GUEST FILE` runs the guest from the snapshot in FILE to its end, and prints how it ended. `resume GUEST all N
-//! [SEED]` runs it to its end once, then takes snapshots at N random counts, goes on from each in a process of its own,
-//! and compares.
+//! `resume GUEST FILE` runs the guest from the snapshot in FILE to its end, and prints how it ended.
+//! `resume GUEST all N [SEED]` runs it to its end once, then takes snapshots at N random counts, resumes each in a
+//! separate process, and compares.
 
 use std::error::Error;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn all(name: &str, n: usize, seed: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a new process prints that goes on from a file.
+/// The output of a new process that resumes from a file.
 fn child(name: &str, file: &Path) -> Result<String, Box<dyn Error>> {
     let output = Command::new(std::env::current_exe()?).arg(name).arg(file).output()?;
     if !output.status.success() {

@@ -47,12 +47,12 @@ pub fn probes(guest: &mut Guest, sites: &[u64]) -> Interposer {
     probes
 }
 
-/// Runs a guest for so many instructions, with these probes, each of which is hit in line as soon as it has trapped.
+/// Runs a guest for `length` instructions, with these probes, each of which is hit in line as soon as it has trapped.
 pub fn run(boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
     run_after(1, boot, sites, length)
 }
 
-/// As [`run`], but hit in line after so many traps, or never.
+/// As [`run`], but hit in line after `traps` traps, or never.
 fn run_after(traps: u16, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
     let mut guest = boot();
     guest.m.core_mut().set_in_line_after(traps);
@@ -77,7 +77,7 @@ fn crept(boot: &dyn Fn() -> Guest, length: u64) -> End {
     end(&guest, &stop)
 }
 
-/// The guest ends alike in every way of running it; answers how, and how many hits the probes had.
+/// Asserts that the guest ends alike in every way of running it; returns how, and how many hits the probes had.
 pub fn alike(what: &str, boot: &dyn Fn() -> Guest, sites: &[u64], length: u64) -> (End, u64) {
     let (plain, _) = run(boot, &[], length);
     let (probed, hits) = run(boot, sites, length);

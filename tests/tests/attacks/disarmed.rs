@@ -1,5 +1,5 @@
-//! After the last disarm nothing is left: RAM, what fetches see, count, console and digest are those of a machine that
-//! was never armed, wherever the run was cut.
+//! The last disarm leaves no trace: RAM, fetch view, count, console and digest are those of a machine that was never
+//! armed, wherever the run was cut.
 
 use super::alike::{observer, run};
 use crate::common::{CODE, DATA, Guest, Setup};
@@ -15,7 +15,7 @@ fn shown(m: &Machine) -> (u64, String, Vec<u8>) {
     (m.icount(), m.digest().to_string(), m.console().to_vec())
 }
 
-/// What fetches see at these linear addresses is what loads see.
+/// Whether fetches and loads see the same at these linear addresses.
 fn views_agree(m: &Machine, at: impl Iterator<Item = u64>) {
     for at in at {
         let (mut code, mut data) = ([0u8; 16], [0u8; 16]);
@@ -96,7 +96,7 @@ fn disarming_anywhere_in_a_loop_leaves_a_machine_that_was_never_armed() {
             assert_eq!(probes.armed_sites().count(), 0);
             views_agree(&guest.m, sites.iter().copied());
             for later in [0, 1, 2, 30, 139] {
-                // With the interposer still there, and without.
+                // With the interposer still installed, and without.
                 let to = points[cut + later];
                 let stop = if later == 2 { guest.m.run(None, to) } else { on(&mut guest.m, &mut probes, to) };
                 assert_eq!(stop, Stop::Limit);

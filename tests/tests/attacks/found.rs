@@ -110,7 +110,7 @@ fn a_resume_flag_from_iret_is_gone_alike() {
 }
 
 #[test]
-fn a_branch_to_no_canonical_address_faults_where_it_goes() {
+fn a_branch_to_a_non_canonical_address_faults_at_its_target() {
     for code in [&[0x50u8, 0xc3][..], &[0xff, 0xe0], &[0xff, 0xd0], &[0x50, 0xc2, 0, 0x80]] {
         let setup = Setup::bits(64).ring(3).flags(0).code(code);
         alike_from("branch", &setup, &[(0, 0x8000_0000_0000_0000)], &every_byte(CODE, code.len()), 12);
@@ -150,7 +150,7 @@ fn the_same_bytes_in_32_and_64_bit_code_are_displaced_as_each() {
 
 #[test]
 fn a_slot_whose_address_cut_to_32_bits_is_its_sites_is_no_site() {
-    // The slots lie above 4 GiB: with so many taken, the next one's offset there is the address of the site.
+    // The slots lie above 4 GiB: with this many taken, the next one's low 32 bits equal the address of the site.
     // rstorssp [ebx], which the engine refuses with #UD in its slot.
     let setup = Setup::bits(32).code(&[0xf3, 0x0f, 0x01, 0x2b, 0x90, 0xf4]);
     let boot = || {
@@ -167,7 +167,7 @@ fn a_slot_whose_address_cut_to_32_bits_is_its_sites_is_no_site() {
 
 #[test]
 fn flags_survive_a_conditional_loop_that_ends() {
-    // clc; adc eax, 0f3f20699h; dec edx, or its like in 64-bit code; loopne and loope to themselves
+    // clc; adc eax, 0f3f20699h; dec edx, or its 64-bit form; loopne and loope to themselves
     for (bits, dec) in [(32, &[0x4a][..]), (64, &[0xff, 0xca])] {
         for op in [0xe0, 0xe1] {
             let code = [&[0xf8, 0x15, 0x99, 6, 0xf2, 0xf3][..], dec, &[op, 0xfe, 0x90, 0x90]].concat();
@@ -178,7 +178,7 @@ fn flags_survive_a_conditional_loop_that_ends() {
 }
 
 #[test]
-fn a_vector_prefix_is_refused_whatever_it_stands_before() {
+fn a_vector_prefix_is_refused_before_any_instruction() {
     // VEX before RDTSC, which the engine runs with the host's clock; before ADDPS and NOP; LDS keeps its meaning
     for code in [&[0xc5u8, 0xc8, 0x31, 0x90][..], &[0xc4, 0xe1, 0x78, 0x31], &[0xc5, 0xf8, 0x58, 0xc1]] {
         check("vex", BOTH, &[code, &[0x90]].concat(), &[], 8);
@@ -212,7 +212,8 @@ fn a_page_fault_forgets_the_page_that_was_cached() {
     for bits in [32, 64] {
         let setup = Setup::bits(bits).pte(DATA, DATA | 3);
         let entry = setup.pte_at(DATA);
-        // The read caches the page, clean; its entry goes; the write needs the dirty bit, looks, and faults.
+        // The read caches the page, clean; its entry is removed; the write needs the dirty bit, walks the tables, and
+        // faults.
         let setup = setup.asm(|a| {
             a.mov(ecx, dword_ptr(DATA)).unwrap();
             a.mov(dword_ptr(entry), 0).unwrap();

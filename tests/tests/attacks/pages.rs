@@ -139,7 +139,7 @@ fn a_write_that_bypasses_the_cpu_rearms_the_sites_over_the_new_text() {
             };
             let plain = run(&[]);
             assert_eq!(plain, run(&body_sites()), "{bits} bits, after {at}");
-            // Later the write is into the middle of what runs: a PUSH has run whose POP is no more.
+            // Later the write is into the middle of what runs: a PUSH has run whose POP is overwritten.
             assert!(plain.stop == "Halted" || at > 1, "{bits} bits, after {at}: {}", plain.stop);
         }
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 /// Seconds after which a run is killed.
 const PATIENCE: &str = "300";
 
-/// What a run left.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     /// Exit code; 137 when it was killed for taking too long.
@@ -60,7 +60,7 @@ pub const FORMS: [&[&str]; 5] =
     [&["-f", "text"], &["-f", "json"], &["-f", "dtrace"], &["--symbols"], &["-f", "json", "--stats"]];
 
 /// Runs `trapline ARGS` once for a trace file, and asserts that `trace cat` prints from it, byte for byte, what the run
-/// itself prints in each of these forms. Answers the text of the first form.
+/// itself prints in each of these forms. Returns the text of the first form.
 pub fn trace_file_prints_the_run(folder: &Path, args: &[&str], forms: &[&[&str]]) -> String {
     let trapline = |args: &[&str]| {
         let ran = trapline(folder, args);
@@ -70,7 +70,7 @@ pub fn trace_file_prints_the_run(folder: &Path, args: &[&str], forms: &[&[&str]]
     trapline(&[args, &["-q", "-f", "raw", "-o", "providers.trace"]].concat());
     let mut first = None;
     for form in forms {
-        // dtrace(1)'s columns are fixed: the run refuses --header with them, and the trace file's is passed over.
+        // dtrace(1)'s columns are fixed: the run refuses --header with them, and the trace file's is ignored.
         let header = args.iter().position(|arg| *arg == "--header" && form.contains(&"dtrace"));
         let args: Vec<&str> = match header {
             Some(at) => [&args[..at], &args[at + 2..]].concat(),

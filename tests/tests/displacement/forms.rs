@@ -40,9 +40,9 @@ pub enum Shape {
     Index,
     /// An address alone; relative to RIP in 64-bit code.
     Absolute,
-    /// Memory that is not there.
+    /// Unmapped memory.
     Absent,
-    /// Memory half of which is not there.
+    /// Memory whose second half is unmapped.
     Torn,
 }
 
@@ -55,15 +55,15 @@ pub const SHAPES: [Shape; 6] =
 pub struct Form(pub Code);
 
 impl Form {
-    /// Every form that can be encoded in code of `bits` without VEX and its like, which no model here has.
+    /// Every form that can be encoded in code of `bits` without VEX and other vector prefixes, which no model here has.
     pub fn all(bits: u32) -> impl Iterator<Item = Form> {
         Code::values().map(Form).filter(move |f| {
             let op = f.0.op_code();
             // Names that assemblers do not accept, and instructions of CPUs that are not modelled.
             let odd =
                 matches!(f.0, Code::Jmpe_disp16 | Code::Jmpe_disp32 | Code::Jmpe_rm16 | Code::Jmpe_rm32);
-            // A Cyrix form that is MOVMSKPS with a memory operand elsewhere: #UD, but the engine runs it as if the operand
-            // were a register, and the count of a block that goes on behind it cannot be told.
+            // A Cyrix form that is MOVMSKPS with a memory operand elsewhere: #UD, but the engine runs it as if the
+            // operand were a register, and the count of a block that continues after it is undefined.
             let odd = odd || f.0 == Code::Paveb_mm_mmm64;
             // Their memory operand is addressed with 16 bits, or with 32 in 64-bit code.
             let narrow = format!("{:?}", f.0).ends_with(if bits == 64 { "_r32_m512" } else { "_r16_m512" });

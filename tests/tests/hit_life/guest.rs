@@ -1,5 +1,5 @@
-//! A guest of three tasks whose kernel is played from outside: every exception and NMI ends the run at the first
-//! instruction of the one handler there is, which loads the address space and the registers of the task that is to go on.
+//! A guest of three tasks whose kernel is simulated from outside: every exception and NMI ends the run at the first
+//! instruction of the only handler, which loads the address space and the registers of the task that is to run next.
 
 use super::model::{End, Event};
 use crate::common::{CODE, CS0, DS0, Guest, P, RW, Rng, Setup, TABLES, US, USER_CS32, USER_DS, assemble};
@@ -13,7 +13,7 @@ pub const TASKS: usize = 3;
 const KERNEL: u64 = CODE + 0x1000;
 /// Instructions of the handler.
 const KERNEL_LENGTH: u64 = 5;
-/// Where the handler finds the address space and the stack pointer to go on with.
+/// Where the handler finds the next address space and stack pointer.
 const NEXT: u64 = 0x3_0000;
 /// Frames of tasks in ring 3.
 const FRAMES: u64 = 0x3_0800;
@@ -23,7 +23,7 @@ const DIRECTORY: u64 = 0x1_c000;
 pub const ABSENT: [u64; 2] = [0x4_0000, 0x4_1000];
 /// The page of two tasks' stacks: the same address in both address spaces.
 const SHARED_STACK: u64 = 0x1_6000;
-/// That of the other task of the first address space.
+/// The stack page of the other task of the first address space.
 const OWN_STACK: u64 = 0x1_8000;
 /// Where the second address space has the shared page in memory.
 const OTHER_STACK: u64 = 0x1_a000;
@@ -106,10 +106,10 @@ impl TrapInterposer for Stopping<'_> {
     }
 }
 
-/// What is done from outside at an instruction count.
+/// An action from outside at an instruction count.
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// Nothing: the host stops the machine and goes on.
+    /// Nothing: the host stops the machine and continues it.
     Slice,
     /// An NMI, at which the kernel switches tasks. In the kernel it is left out.
     Preempt,
@@ -124,13 +124,13 @@ pub struct World {
     ring: u8,
 }
 
-/// One case: what the tasks run, and what is done from outside at which count after the start.
+/// One case: the tasks' code, and actions from outside with their counts after the start.
 pub struct Case {
     pub code: Vec<u8>,
     pub script: Vec<(u64, Act)>,
     /// Instructions that run.
     pub length: u64,
-    /// What the kernel decides from.
+    /// The seed of the kernel's decisions.
     pub seed: u64,
 }
 
@@ -196,7 +196,7 @@ impl World {
         self.guest.m.core_mut()
     }
 
-    /// Runs a case that was prepared. Without an interposer it is stepped, and what happened is answered.
+    /// Runs a prepared case. Without an interposer it is stepped, and its events are returned.
     pub fn run(
         &mut self,
         case: &Case,
@@ -319,7 +319,7 @@ impl Running<'_> {
         self.note(Event::Attempt { task: self.current, ip, icount, end });
     }
 
-    /// An exception or interrupt has been delivered: decides what becomes of the task, and which goes on.
+    /// An exception or interrupt has been delivered: decides the fate of the task, and which runs next.
     fn kernel(&mut self, vector: u8) {
         self.save(vector);
         let fault = matches!(vector, 6 | 13 | 14);
@@ -363,7 +363,7 @@ impl Running<'_> {
         if shared { linear - SHARED_STACK + OTHER_STACK } else { linear }
     }
 
-    /// What becomes of a task that has faulted: it tries again, with the page present or not, or goes on behind the
+    /// The fate of a task that has faulted: it retries, with the page present or not, or continues after the
     /// instruction, or dies.
     fn answer(&mut self, vector: u8) {
         let (task, choice) = (self.tasks[self.current], self.random.below(16));
@@ -384,7 +384,7 @@ impl Running<'_> {
         }
     }
 
-    /// Leaves for the handler what it loads for the current task.
+    /// Stores the data that the handler loads for the current task.
     fn load(&mut self) {
         let task = self.tasks[self.current];
         let (at, cs, ss) = match self.ring {

@@ -1,19 +1,20 @@
-//! What probes do, written from the manual: a slow model of `ignore`, `maxhits`, `remove`, `logonfault`, retries and
-//! interrupted instructions. It is given what each task did, instruction by instruction, and knows nothing of traps,
-//! slots or stack pointers.
+//! The behaviour of probes, written from the manual: a slow model of `ignore`, `maxhits`, `remove`, `logonfault`,
+//! retries and interrupted instructions. It is given what each task did, instruction by instruction, and knows nothing
+//! of traps, slots or stack pointers.
 //!
 //! The rules (docs/records.md, docs/probe-language.md):
-//! - A hit is an instruction of a task. It goes on for as long as the task attempts that instruction and no other.
+//! - A hit is an instruction of a task. It lasts as long as the task attempts that instruction and no other.
 //! - At its first attempt the probes there take part, in order of insertion: the first `ignore` hits are passed over, all
 //!   others run the handler.
-//! - If the instruction faults, the records of the attempt go, but for those with `logonfault`. The next attempt runs the
-//!   same handlers again and counts nothing. If a repeated instruction is interrupted, the rest of it runs no handlers.
+//! - If the instruction faults, the records of the attempt are dropped, except those with `logonfault`. The next
+//!   attempt runs the same handlers again and counts nothing. If a repeated instruction is interrupted, the rest of it
+//!   runs no handlers.
 //! - When the instruction has completed, the records are committed, and probes that have had `maxhits` hits or said
-//!   `remove` are disabled. Until then they take part in no other hit. If the task goes elsewhere, the records go, and
-//!   those probes are disabled too.
+//!   `remove` are disabled. Until then they take part in no other hit. If the task goes elsewhere, the records are
+//!   dropped, and those probes are disabled too.
 //! - A disabled probe has no part in any hit. Where no enabled probe is left, hits are over and their records stay.
 
-/// What a handler does. Each run counts in the program's variable 0, and is given that count.
+/// The action of a handler. Each run counts in the program's variable 0, and is given that count.
 #[derive(Debug, Clone, Copy)]
 pub enum Handler {
     /// Logs the count.
@@ -253,7 +254,7 @@ impl Model {
         hit
     }
 
-    /// A task does not go on with the instruction of its hit.
+    /// Ends the hit of a task that does not continue with its instruction.
     fn give_up(&mut self, task: usize) {
         if let Some(open) = self.open[task].take() {
             open.leaving.into_iter().for_each(|probe| self.disable(probe));

@@ -1,4 +1,4 @@
-//! What is not compared with the host's CPU, and why.
+//! The cases that are not compared with the host's CPU, and why.
 
 use super::forms::{Form, Shape};
 use crate::common::model_has;
@@ -6,10 +6,10 @@ use iced_x86::{
     Code, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
 };
 
-/// What of a state is undefined behind an instruction.
+/// The parts of the state that are undefined after an instruction.
 pub struct Mask {
     pub flags: u64,
-    /// An MMX instruction: the engine does not set the exponents, and enters MMX state before it looks at its operand.
+    /// An MMX instruction: the engine does not set the exponents, and enters MMX state before it accesses its operand.
     pub mmx: bool,
 }
 
@@ -107,7 +107,7 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
     }
 }
 
-/// Whether the engine computes the flags that the manual calls undefined from what it knows of them in the block.
+/// Whether the flags that the manual calls undefined depend on the block in the engine.
 pub fn depends_on_its_block(i: &Instruction) -> bool {
     matches!(i.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc)
 }

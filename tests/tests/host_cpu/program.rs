@@ -1,8 +1,8 @@
 //! The program that runs every case on the host CPU: a static ELF file made of bytes alone, without a library.
 //!
-//! Each case is entered by `rt_sigreturn` with a frame that holds all registers, the FPU's state and TF; it ends with the
-//! signal of its own fault, or with the trace trap behind its one instruction. The handler writes what the kernel saved
-//! to stdout and enters the next. It is not an assembler test: everything that depends on the case is data.
+//! Each case is entered by `rt_sigreturn` with a frame that holds all registers, the FPU's state and TF; it ends with
+//! the signal of its own fault, or with the trace trap after its one instruction. The handler writes what the kernel
+//! saved to stdout and enters the next. Everything that depends on the case is data.
 
 use crate::common::{CODE, DATA, assemble};
 use iced_x86::code_asm::{
@@ -17,7 +17,7 @@ pub const CASE_BYTES: u64 = 16;
 pub const DATA_BYTES: u64 = 0x8000;
 pub const STACK_PAGES: u64 = 0x1_6000;
 pub const STACK_BYTES: u64 = 0x2000;
-/// What is written of memory after each case: address and length.
+/// The memory that is written after each case: address and length.
 pub const SHOWN: [(u64, u64); 3] = [(DATA, 0x800), (DATA + DATA_BYTES - 64, 64), (0x1_6f00, 0x200)];
 /// Bytes of the saved general registers in a record, by width.
 pub const fn saved_bytes(bits: u32) -> usize {

@@ -1,11 +1,11 @@
-//! The state behind a case, as the host's kernel saved it or as the guest has it, and how two of them differ.
+//! The state after a case, as the host's kernel saved it or as the guest has it, and how two states differ.
 
 use super::limits::Mask;
 use super::program::{AT, FX_BYTES, SHOWN, saved_bytes};
 use crate::common::Guest;
 use trapline_emu::Stop;
 
-/// What is compared.
+/// The compared state.
 #[derive(Debug)]
 pub struct State {
     /// In encoding order; RSP included.

@@ -5,7 +5,7 @@ use crate::record::Record;
 use crate::watch::WatchItem;
 use serde::{Deserialize, Serialize};
 
-/// No count and no sequence number comes so far.
+/// An upper bound of all counts and sequence numbers.
 const LAST: u64 = 1 << 62;
 
 /// The channels of all CPUs with the number of the next record.
@@ -17,7 +17,7 @@ pub struct SavedChannels {
     mark: u64,
 }
 
-/// Sub-buffers from the oldest to the one that is written: which records are given up together depends on it.
+/// Sub-buffers from the oldest to the one that is written: it determines which records are overwritten together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SavedChannel {
     buffers: Vec<Vec<Record>>,
@@ -52,10 +52,10 @@ impl Channel {
         self.lost.clone_from(&saved.lost);
     }
 
-    /// Whether a channel as this one can have been in such a state.
+    /// Whether a channel with this configuration can have been in such a state.
     fn could_be(&self, saved: &SavedChannel) -> bool {
         let buffers = saved.buffers.len();
-        // As `commit_from` counts.
+        // Counted as in `commit_from`.
         let commit = |used: usize, record: &Record| {
             let watch = if record.watch.is_some() { WatchItem::MAX } else { 0 };
             let size = Self::record_size(record.name.len(), record.data.len());
@@ -98,7 +98,7 @@ impl Channels {
             && pairs.all(|(channel, saved)| channel.could_be(saved))
     }
 
-    /// Puts back what was saved of channels with the same configuration.
+    /// Restores a state that was saved from channels with the same configuration.
     pub fn restore(&mut self, saved: &SavedChannels) {
         (self.next, self.mark) = (saved.next, saved.mark);
         for (channel, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
@@ -119,7 +119,7 @@ mod tests {
         channels.commit(&RecordView { header, name: b"task", watch: None, data: &data });
     }
 
-    /// What a reader will see, now and when more was written.
+    /// What a reader sees, now and after further writes.
     fn seen(channels: &Channels) -> (Vec<Record>, Counts, u64) {
         (channels.records(), channels.counts(), channels.next_seq())
     }

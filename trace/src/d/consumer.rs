@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// How a program's output is shown: dtrace(1)'s options.
+/// The options of dtrace(1) for a program's output.
 #[derive(Debug, Clone, Default)]
 pub struct ConsumerOptions {
     /// `quiet`: only what the program asks for.
     pub quiet: bool,
     /// `rawbytes`: strings as bytes.
     pub rawbytes: bool,
-    /// `strsize`: bytes of a string that is shown so, without its end.
+    /// `strsize`: bytes of a string shown as bytes, without its end.
     pub strsize: usize,
     /// `aggsortkey`.
     pub sort_key: bool,
@@ -58,18 +58,18 @@ impl Consumer {
         Self { tables, options, begun: false, status: None, shown, file: None, complaints: Vec::new() }
     }
 
-    /// What `exit()` gave, if it has been called.
+    /// The status of `exit()`, if it has been called.
     #[must_use]
     pub const fn status(&self) -> Option<i32> {
         self.status
     }
 
-    /// What could not be done since the last call, one sentence each.
+    /// Takes the errors since the last call, one sentence each.
     pub fn take_complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
     }
 
-    /// Prints what the firing of a probe has left.
+    /// Prints the record of a probe's firing.
     ///
     /// # Errors
     /// The output cannot be written.
@@ -226,7 +226,7 @@ impl Consumer {
             "aggsortkeypos" => self.options.sort_key_position = value.parse().unwrap_or(0),
             "aggsortpos" => self.options.sort_position = value.parse().unwrap_or(0),
             "stackindent" => self.options.stack_indent = value.parse().unwrap_or(14),
-            // The others change nothing here: records are read as they come, by virtual time.
+            // The other options have no effect here: records are read as they come, by virtual time.
             _ => {}
         }
     }
@@ -258,7 +258,7 @@ impl Consumer {
         }
     }
 
-    /// A key or a value as it stands in a line of an aggregation.
+    /// A key or a value in a line of an aggregation.
     fn datum(&self, field: Field, value: &Value, normal: u64, symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
         match (field, value) {
             (Field::Int { size, .. }, Value::Int(value)) => {
@@ -396,7 +396,7 @@ impl Consumer {
     ) {
         let sorting = self.sorting();
         let leading = if sorting.position < found.len() { sorting.position } else { 0 };
-        // A key that only some of them have counts as zero in the others.
+        // A key that only some aggregations have counts as zero in the others.
         let mut keys: BTreeMap<Vec<u8>, ()> = BTreeMap::new();
         for (_, snapshot) in &found {
             keys.extend(snapshot.entries.iter().map(|entry| (entry.key.clone(), ())));
@@ -489,7 +489,7 @@ impl Consumer {
         }
     }
 
-    /// The end of the run: prints the aggregations that `printa()` has not.
+    /// Prints, at the end of the run, the aggregations that `printa()` has not printed.
     ///
     /// # Errors
     /// The output cannot be written.

@@ -3,7 +3,7 @@
 /// One value of a record or a key, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// An integer of so many bytes; eight are written.
+    /// An integer of `size` bytes; eight are written.
     Int {
         /// 1, 2, 4 or 8.
         size: u8,
@@ -12,7 +12,7 @@ pub enum Field {
     },
     /// A string: its length in four bytes, then its bytes.
     Str,
-    /// So many bytes of memory: their number in four bytes, then the bytes.
+    /// This many bytes of memory: their number in four bytes, then the bytes.
     Bytes(u32),
     /// Return addresses: their number in four bytes, then eight bytes each.
     Stack,

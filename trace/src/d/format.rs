@@ -4,7 +4,7 @@ use super::field::Field;
 use super::record::Value;
 use std::fmt::Write as _;
 
-/// A format that is none.
+/// An invalid format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormatError(pub String);
@@ -19,7 +19,7 @@ pub struct Format {
 /// Text or a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Text as it stands.
+    /// Literal text.
     Text(Vec<u8>),
     /// A conversion.
     Conversion(Conversion),
@@ -62,9 +62,9 @@ pub struct Conversion {
     pub name: String,
 }
 
-/// The conversions that there are, without their prefixes.
+/// All conversions, without their prefixes.
 const NAMES: &[u8] = b"aAcCdDeEfgGikNopPsSTuxXYUk";
-/// Those that take a prefix.
+/// The conversions that take a prefix.
 const PREFIXED: &[u8] = b"diouxX";
 
 impl Conversion {
@@ -79,7 +79,7 @@ impl Format {
     /// Reads a format.
     ///
     /// # Errors
-    /// A conversion that is none, with its number.
+    /// An invalid conversion, with its number.
     pub fn parse(text: &[u8]) -> Result<Self, FormatError> {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -254,7 +254,7 @@ fn group(digits: &str) -> String {
     out
 }
 
-/// What a number looks like.
+/// Formats a number.
 pub(crate) fn number(
     out: &mut Vec<u8>,
     c: &Conversion,
@@ -324,7 +324,7 @@ pub(crate) fn number(
     pad_text(out, format!("{sign}{digits}").as_bytes(), c, width);
 }
 
-/// What a text looks like.
+/// Formats a text.
 pub(crate) fn text(out: &mut Vec<u8>, c: &Conversion, bytes: &[u8], width: i64, precision: Option<u32>) {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let shown = bytes.get(..end).unwrap_or_default();
@@ -341,7 +341,7 @@ pub(crate) fn int_of(value: Option<&Value>) -> u64 {
     }
 }
 
-/// The size that a width or precision has, taking an argument if it asks for one.
+/// The value of a width or precision; it uses an argument if it is `*`.
 pub(crate) fn size_of<'v>(
     size: Size,
     arguments: &mut impl Iterator<Item = (&'v Field, &'v Value)>,

@@ -143,7 +143,7 @@ pub(crate) fn edges(factor: u16, low: u16, high: u16, steps: u16) -> Vec<u64> {
 }
 
 impl AggKind {
-    /// Numbers that a value of it has.
+    /// The number of words in a value of this kind.
     #[must_use]
     pub fn width(self) -> usize {
         match self {
@@ -154,13 +154,13 @@ impl AggKind {
             Self::Lquantize { base, limit, step } => {
                 ((i64::from(limit) - i64::from(base)) / i64::from(step.max(1)) + 2) as usize
             }
-            // Below, in between and above, with both signs.
+            // Buckets below, between and above the bounds, with both signs.
             Self::Llquantize { factor, low, high, steps } => 2 * edges(factor, low, high, steps).len() + 1,
             _ => 1,
         }
     }
 
-    /// A value of it before anything was added.
+    /// A value of this kind before anything was added.
     #[must_use]
     pub fn initial(self, signed: bool) -> Vec<u64> {
         match (self, signed) {
@@ -171,7 +171,7 @@ impl AggKind {
         }
     }
 
-    /// Adds a value to one of it.
+    /// Adds a value to an aggregated value.
     pub fn add(self, to: &mut [u64], value: u64, weight: u64, signed: bool) {
         let less = |a: u64, b: u64| if signed { (a as i64) < (b as i64) } else { a < b };
         match (self, to) {
@@ -214,7 +214,7 @@ impl AggKind {
             Self::Llquantize { factor, low, high, steps } => {
                 let edges = edges(factor, low, high, steps);
                 let magnitude = value.unsigned_abs();
-                // How many edges it has reached; 0 lies in the middle.
+                // The number of edges that it has reached; 0 lies in the middle.
                 let reached = edges.partition_point(|edge| *edge <= magnitude);
                 if value >= 0 { edges.len() + reached } else { edges.len() - reached }
             }

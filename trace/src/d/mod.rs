@@ -1,8 +1,8 @@
-//! What a D program leaves, and how dtrace(1) shows it.
+//! The output of a D program, and how dtrace(1) shows it.
 //!
-//! [`Tables`] say what the records, aggregations and variables of a program look like: the compiler makes them, the
-//! interposer fills records and aggregations by them, and a [`Consumer`] prints them. Nothing here knows the language or
-//! the guest.
+//! [`Tables`] describe the records, aggregations and variables of a program: the compiler makes them, the interposer
+//! fills records and aggregations accordingly, and a [`Consumer`] prints them. This module knows neither the language
+//! nor the guest.
 
 mod consumer;
 mod field;

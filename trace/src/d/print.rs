@@ -1,4 +1,4 @@
-//! What `print()` shows, and memory as bytes.
+//! The output of `print()`, and memory as bytes.
 
 use super::record::Value;
 use super::tables::PrintType;
@@ -136,7 +136,7 @@ fn array<'b>(
     let _ = write!(out, "{:indent$}]", "", indent = INDENT + depth);
 }
 
-/// What `print()` shows of the value of a record.
+/// The output of `print()` for the value of a record.
 pub(crate) fn printed(ty: &PrintType, name: &str, address: Option<u64>, value: &Value) -> String {
     let bytes = match value {
         Value::Int(value) => value.to_le_bytes().to_vec(),

@@ -2,7 +2,8 @@
 
 use super::field::Field;
 
-/// The number of the part that tells of a fault: its kind, the address, the number of the clause, and that of the probe.
+/// The number of the part that describes a fault: its kind, the address, the number of the clause, and that of the
+/// probe.
 pub const ERROR_PART: u32 = u32::MAX;
 
 /// Writes parts of records, and keys.
@@ -44,13 +45,13 @@ impl Writer {
         }
     }
 
-    /// What was written.
+    /// The bytes written.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets what was written from this length on.
+    /// Drops what was written from this length on.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
     }
@@ -59,9 +60,9 @@ impl Writer {
 /// An aggregation at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What values are divided by when they are shown.
+    /// The divisor of values when they are shown.
     pub normal: u64,
-    /// Its entries, in the order in which their keys came.
+    /// Its entries, in the order in which their keys were first added.
     pub entries: Vec<SnapshotEntry>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) enum Value {
     Stack(Vec<u64>),
 }
 
-/// Reads what [`Writer`] has written.
+/// Reads the output of [`Writer`].
 pub(crate) struct Reader<'b> {
     bytes: &'b [u8],
 }

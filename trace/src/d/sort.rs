@@ -11,11 +11,11 @@ use std::cmp::Ordering;
 pub(crate) struct Sorting {
     /// By key instead of value.
     pub by_key: bool,
-    /// The other way round.
+    /// In reverse order.
     pub reverse: bool,
-    /// The key that is looked at first.
+    /// The key that is compared first.
     pub key_position: usize,
-    /// The aggregation that is looked at first, where several are shown together.
+    /// The aggregation that is compared first, where several are shown together.
     pub position: usize,
 }
 

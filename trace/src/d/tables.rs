@@ -23,7 +23,7 @@ pub enum PrintType {
     Array {
         /// Its elements.
         of: Box<PrintType>,
-        /// How many.
+        /// The number of elements.
         length: u64,
         /// Bytes of each.
         size: u64,
@@ -35,7 +35,7 @@ pub enum PrintType {
     },
     /// An enum: names and values.
     Enum(Vec<(String, i64)>),
-    /// What has no form of its own: so many bytes.
+    /// A type without a form of its own: this many bytes.
     Other(u32),
 }
 
@@ -54,12 +54,12 @@ pub struct PrintMember {
     pub bits: Option<(u8, u8)>,
 }
 
-/// What a part of a record means to the code that consumes it.
+/// The action of a record's part.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// `trace()`.
     Trace,
-    /// `tracemem()`: the bytes, raw; the last field is the number of bytes to show where the program computes it.
+    /// `tracemem()`: the bytes, raw; the last field is the number of bytes to show, if the program computes it.
     Tracemem {
         /// Whether there is such a field.
         dynamic: bool,
@@ -94,20 +94,20 @@ pub enum Action {
     Exit,
     /// `setopt()`: name and value.
     Setopt,
-    /// Nothing is to be shown, but the probe has fired: the default action.
+    /// The default action: the probe has fired, and nothing is shown.
     Default,
 }
 
-/// A part of a record: what it means, and its fields.
+/// A part of a record: its action and its fields.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// What it means.
+    /// Its action.
     pub action: Action,
     /// Its fields, in the order in which they are pushed and written.
     pub fields: Vec<Field>,
 }
 
-/// What an aggregation computes.
+/// The kind of an aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AggKind {
     /// `count()`.
@@ -175,7 +175,7 @@ impl AggKind {
 pub struct Aggregation {
     /// Its name without `@`; empty for the one without a name.
     pub name: String,
-    /// What it computes.
+    /// Its kind.
     pub kind: AggKind,
     /// Its keys.
     pub keys: Vec<Field>,
@@ -183,7 +183,7 @@ pub struct Aggregation {
     pub signed: bool,
 }
 
-/// A variable that is there once for each key or thread.
+/// A variable with one element for each key or thread.
 #[derive(Debug, Clone)]
 pub struct Dynamic {
     /// Its name, for messages.
@@ -202,14 +202,14 @@ pub struct Dynamic {
     pub string: bool,
 }
 
-/// What a D program needs to run and to be shown.
+/// The data that a D program needs to run and to be shown.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     /// Strings of the program, which it reads at fixed addresses.
     pub constants: Vec<u8>,
     /// Bytes of its structs, arrays and strings among the global variables.
     pub memory: u32,
-    /// Bytes of those that each firing of a probe has.
+    /// Bytes of the variables that each firing of a probe has.
     pub clause_memory: u32,
     /// The local variables of the virtual machine that each firing finds zeroed: the first, and how many.
     pub clause_slots: (u32, u32),

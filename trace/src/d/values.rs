@@ -1,4 +1,4 @@
-//! How single values are shown: numbers, dates, symbols, faults.
+//! Formats single values: numbers, dates, symbols, faults.
 
 use super::field::{Field, SymbolForm};
 use super::format::Conversion;
@@ -17,14 +17,14 @@ pub struct Firing<'a> {
     pub id: u32,
     /// The number of the clause.
     pub clause: u32,
-    /// Whose names addresses have.
+    /// The names of addresses.
     pub symbols: ShowSymbols<'a>,
 }
 
 /// Names the symbol of an address, such as `do_fork+0x10`.
 pub type ShowSymbols<'a> = &'a dyn Fn(u64) -> Option<String>;
 
-/// The sentence about a fault, if a record tells of one.
+/// The sentence about a fault, if a record contains one.
 pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
     let mut reader = Reader::new(data);
     reader.part().filter(|part| *part == ERROR_PART)?;
@@ -39,7 +39,7 @@ pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
     Some(format!("error in dt_clause_{clause} for probe ID {probe} ({}): {what} at BPF pc NNN", firing.name))
 }
 
-/// Digits that an integer is given at least.
+/// The least number of digits of an integer.
 pub(super) const fn int_width(size: u8) -> i64 {
     match size {
         1 => 3,
@@ -49,7 +49,7 @@ pub(super) const fn int_width(size: u8) -> i64 {
     }
 }
 
-/// Digits that `trace()` gives an integer at least: as many as the type may need, without a sign.
+/// The least number of digits of an integer in `trace()`: as many as the type may need, without a sign.
 pub(super) const fn trace_width(size: u8) -> i64 {
     match size {
         1 => 3,
@@ -59,7 +59,7 @@ pub(super) const fn trace_width(size: u8) -> i64 {
     }
 }
 
-/// What a value comes to, divided by its normal.
+/// A value divided by its normal.
 pub(super) fn shown_value(aggregation: &Aggregation, normal: u64, value: &[u64]) -> u64 {
     let normal = normal.max(1);
     let divided = |value: u64, by: u64| {
@@ -74,7 +74,7 @@ pub(super) fn shown_value(aggregation: &Aggregation, normal: u64, value: &[u64])
     }
 }
 
-/// A value as it stands at the end of a line.
+/// A value at the end of a line.
 pub(super) fn value_text(aggregation: &Aggregation, normal: u64, value: &[u64]) -> String {
     if aggregation.kind.is_histogram() {
         return histogram(aggregation.kind, value, normal);

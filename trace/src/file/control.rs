@@ -14,7 +14,7 @@ use crate::sink::{End, Reply, RunInfo};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Control {
-    /// What runs: a JSON object with `image` and the further fields of the JSON header line.
+    /// The start of the run: a JSON object with `image` and the further fields of the JSON header line.
     Begin = 1,
     /// The symbol of an address: the address (8 bytes), the symbol.
     Symbol = 2,
@@ -37,7 +37,7 @@ pub(super) enum Said {
     End { end: Box<End>, records: u64, hash: u64 },
 }
 
-/// The data of the record that says what runs.
+/// The data of the record that begins the run.
 pub(super) fn begin(run: &RunInfo) -> Vec<u8> {
     let mut fields = object(&[("image".to_owned(), json!(run.image))]);
     fields.extend(run.extra.iter().cloned());

@@ -1,4 +1,4 @@
-//! What can be wrong with a trace file. Every message gives the offset and the value.
+//! Errors of trace files. Every message gives the offset and the value.
 
 use std::io;
 
@@ -55,7 +55,7 @@ pub enum TraceFileError {
         /// Its length.
         length: u32,
     },
-    /// The bytes of a record, or of the head, are not those that were written.
+    /// The bytes of a record, or of the head, have changed since they were written.
     #[error("the record at byte {at} is damaged: its checksum is {found:08x}, and the file says {right:08x}")]
     Checksum {
         /// The record's offset.

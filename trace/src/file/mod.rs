@@ -1,8 +1,9 @@
 //! The trace file: records in binary, with everything that the printed forms of a run show.
 //!
-//! A head of 16 bytes, then only record envelopes, each with its checksum. Control records (kind 2) hold the rest: what runs, names of addresses
-//! and probes, answers to a script, the end with its counts. [`RawSink`] writes a file and [`TraceReader`] reads it back;
-//! every sink then prints what it would have printed of the run. docs/records.md has the layout.
+//! A head of 16 bytes, then only record envelopes, each with its checksum. Control records (kind 2) hold the rest: the
+//! image, names of addresses and probes, answers to a script, the end with its counts. [`RawSink`] writes a file and
+//! [`TraceReader`] reads it back; every sink then prints what it would have printed of the run. docs/records.md has the
+//! layout.
 
 mod control;
 mod error;
@@ -27,7 +28,7 @@ const MAGIC: [u8; 8] = *b"\x89TRC\r\n\x1a\n";
 const VERSION: u16 = 3;
 /// The first version with checksums. Version 2 already has the numbers of probe and process, and the names of probes.
 const CHECKED: u16 = 3;
-/// The oldest version that can be read. In it, records do not say which probe they are of.
+/// The oldest version that can be read. In it, records do not name their probe.
 const OLDEST: u16 = 1;
 /// Bytes of the head: magic, version (2), width (1), zero (1), items (4).
 const HEAD: usize = 16;
@@ -38,8 +39,8 @@ const CHECKSUM: usize = 4;
 /// Largest size of a record, without its length field.
 const MAX_RECORD: u32 = 1 << 30;
 
-/// The checksum of the head or of a record: the low half of XXH3-64, whose seed is the checksum before it. Thus a record
-/// that is gone, or out of order, is noticed too.
+/// The checksum of the head or of a record: the low half of XXH3-64, whose seed is the checksum before it. Thus a
+/// missing or reordered record is noticed too.
 fn checksum(bytes: &[u8], before: u32) -> u32 {
     xxh3_64_with_seed(bytes, before.into()) as u32
 }

@@ -1,4 +1,4 @@
-//! The names in a trace file: what a reader knows of addresses and probes.
+//! The names of addresses and probes in a trace file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Name {
     }
 }
 
-/// All names that a trace file has given so far.
+/// All names read from a trace file so far.
 #[derive(Debug, Clone, Default)]
 pub struct FileNames {
     symbols: BTreeMap<u64, String>,

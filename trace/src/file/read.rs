@@ -1,6 +1,6 @@
-//! Reading trace files: whole pieces in order, then the damage, if there is any.
+//! Reads trace files: complete pieces in order, then the damage, if there is any.
 //!
-//! No length in the file is trusted: memory grows only with bytes that are there.
+//! No length in the file is trusted: memory grows only with the bytes read.
 
 use std::io::{ErrorKind, Read};
 
@@ -19,7 +19,7 @@ const CHUNK: usize = 1 << 16;
 /// One piece of a trace file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
-    /// What runs: always the first piece.
+    /// The start of the run: always the first piece.
     Begin(RunInfo),
     /// A name that records from here on refer to.
     Name(Name),
@@ -31,7 +31,7 @@ pub enum Piece {
     End(End),
 }
 
-/// Where in the file the reader is.
+/// The reader's position in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
@@ -106,7 +106,7 @@ impl<R: Read> TraceReader<R> {
         &self.raw
     }
 
-    /// Reads the next piece; answers `None` after the end record of an undamaged file.
+    /// Reads the next piece; returns `None` after the end record of an undamaged file.
     ///
     /// # Errors
     /// The file is damaged here. Nothing more can be read.
@@ -142,7 +142,7 @@ impl<R: Read> TraceReader<R> {
         Ok(Some(piece))
     }
 
-    /// Reads so many bytes more of the piece, or as many as there are.
+    /// Reads `more` further bytes of the piece, or as many as the file has.
     fn fill(&mut self, more: u64) -> Result<(), TraceFileError> {
         let mut left = usize::try_from(more).unwrap_or(usize::MAX);
         while left > 0 {

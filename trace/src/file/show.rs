@@ -19,7 +19,7 @@ pub enum ShowError {
 }
 
 impl<R: Read> TraceReader<R> {
-    /// Shows all pieces to a sink. `at_end` may change what the sink is told of the run's end.
+    /// Shows all pieces to a sink. `at_end` may change the end record before the sink receives it.
     ///
     /// # Errors
     /// The file is damaged, or the sink cannot write.

@@ -10,7 +10,7 @@ use crate::names::Symbolize;
 use crate::printable::harmless;
 use crate::record::RecordView;
 
-/// Writes a heading and one line a hit.
+/// Writes a heading and one line per hit.
 #[derive(Debug)]
 pub struct DtraceSink<W> {
     out: W,

@@ -17,7 +17,7 @@ use crate::watch::WatchItem;
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// Writes one JSON object a line.
+/// Writes one JSON object per line.
 #[derive(Debug)]
 pub struct JsonSink<W> {
     out: W,

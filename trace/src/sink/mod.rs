@@ -1,7 +1,7 @@
 //! Sinks: the forms in which records are written to any [`std::io::Write`].
 //!
-//! A sink is told when a run starts, then each record in order, then how the run ended. It formats and writes; it
-//! neither buffers records nor drops any.
+//! A sink receives the start of a run, each record in order, and the end of the run. It formats and writes; it neither
+//! buffers records nor drops any.
 
 mod dtrace;
 mod json;
@@ -21,7 +21,7 @@ pub use text::TextSink;
 /// Facts about a run at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunInfo {
-    /// The image or guest that runs.
+    /// The running image or guest.
     pub image: String,
     /// Width of its word in bits, 32 or 64.
     pub width: u8,
@@ -38,7 +38,7 @@ pub struct End {
     pub hits: u64,
     /// Records lost.
     pub lost: u64,
-    /// What the channels counted.
+    /// The counts of the channels.
     pub counts: Counts,
     /// Digest of the machine, when it was asked for.
     pub digest: Option<String>,

@@ -14,7 +14,7 @@ use crate::watch::WatchItem;
 #[derive(Debug)]
 pub struct TextSink<W> {
     out: W,
-    /// The last record's text; its memory is used again.
+    /// The last record's text; its memory is reused.
     text: String,
     items: HeaderItems,
     templates: Option<Formatter>,

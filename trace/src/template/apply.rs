@@ -1,7 +1,7 @@
 //! A template applied to a record's data.
 //!
-//! Data that does not fit never ends formatting: what was formatted stays, a marked line says why, and the rest is
-//! dumped. So is what a template leaves over. Bytes of a guest become visible characters only.
+//! Data that does not fit never ends formatting: the text so far is kept, a marked line says why, and the rest is
+//! dumped. Bytes that a template leaves over are dumped too. A guest's bytes become visible characters only.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::dump::dump;
 use crate::log_prefix::{Prefix, Token};
 use crate::printable::visible;
 
-/// Most bytes of text that a record's data becomes, but for a marked dump behind it.
+/// Most bytes of text for a record's data, without a marked dump after it.
 pub const MAX_TEXT: usize = 1 << 20;
 
 /// Why data does not fit.
@@ -34,7 +34,7 @@ pub(super) fn apply(nodes: &[Node], data: &[u8], word: usize) -> String {
     out
 }
 
-/// A marked line of its own.
+/// Appends a marked line.
 fn mark(out: &mut String, text: &str) {
     if !out.is_empty() && !out.ends_with('\n') {
         out.push('\n');
@@ -127,7 +127,7 @@ impl<'d> Cursor<'d> {
         Ok(())
     }
 
-    /// Characters up to a NUL, which is used up too, or to the end.
+    /// Characters up to a NUL, which is consumed too, or to the end.
     fn text(&mut self, op: &Op, end: usize) -> Result<(), Misfit> {
         let rest = self.data.get(self.at..end).unwrap_or_default();
         if rest.is_empty() {
@@ -144,7 +144,7 @@ impl<'d> Cursor<'d> {
         self.at += length.map_or(rest.len(), |length| length + 1);
     }
 
-    /// The prefix at this offset. For a fault, prints it, skips its address and answers `None`: there is nothing to
+    /// The prefix at this offset. For a fault, prints it, skips its address and returns `None`: there is nothing to
     /// format.
     fn prefix(&mut self, op: &Op, end: usize) -> Result<Option<Prefix>, Misfit> {
         let start = self.at;
@@ -178,7 +178,7 @@ impl<'d> Cursor<'d> {
         Ok(None)
     }
 
-    /// Where the data behind a prefix ends; it must be before `end`.
+    /// Where the data after a prefix ends; it must be before `end`.
     fn region(&mut self, length: usize, op: &Op, end: usize) -> Result<usize, Misfit> {
         let left = end.saturating_sub(self.at);
         if length > left {
@@ -263,7 +263,7 @@ fn float(bytes: &[u8]) -> String {
     }
 }
 
-/// An 80-bit number as the nearest double; its hexadecimal digits where a double cannot come near.
+/// An 80-bit number as the nearest double; its hexadecimal digits where it exceeds the range of doubles.
 fn extended(raw: u128) -> String {
     let mantissa = raw as u64;
     let exponent = (raw >> 64) as i32 & 0x7fff;

@@ -1,5 +1,5 @@
-//! What is wrong with template files: a sentence each, with its place. All of a set of files come at once, up to a
-//! limit.
+//! Errors of template files: one sentence each, with its place. All errors of a set of files are reported at once, up
+//! to a limit.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(super) struct Place {
     pub col: u32,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", place(.file, *.line, *.col))]
 pub struct TemplateError {
@@ -32,12 +32,12 @@ fn place(file: &str, line: u32, col: u32) -> String {
     if line == 0 { format!("{file}: ") } else { format!("{file}:{line}:{col}: ") }
 }
 
-/// Everything that is wrong, in the order of the files.
+/// All errors, in the order of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateErrors {
     /// The first of them.
     pub list: Vec<TemplateError>,
-    /// Those beyond [`TemplateErrors::LIMIT`], only counted.
+    /// The number of errors beyond [`TemplateErrors::LIMIT`].
     pub more: usize,
 }
 

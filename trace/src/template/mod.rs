@@ -87,15 +87,15 @@ impl Formatter {
         errors.into_result(Self { directory: directory.to_owned(), majors })
     }
 
-    /// Frees the templates. Every record is then shown as a dump, until they are read again.
+    /// Drops the templates. Until they are read again, every record is shown as a dump.
     pub fn terminate(&mut self) {
         self.majors.clear();
     }
 
-    /// Terminates and initialises: templates as they are on disk now.
+    /// Reads the templates from disk again.
     ///
     /// # Errors
-    /// The errors in the files; the templates stay as they were.
+    /// The errors in the files; the templates are then unchanged.
     pub fn reread(&mut self) -> Result<(), TemplateErrors> {
         *self = Self::initialise(&self.directory)?;
         Ok(())

@@ -13,7 +13,7 @@ struct Statement {
     keyword: String,
     value_at: Place,
     value: Token,
-    /// Behind the value.
+    /// The place after the value.
     end: Place,
 }
 
@@ -75,7 +75,7 @@ fn shown(scanner: &mut Scanner<'_>, errors: &mut Errors) -> String {
     scanner.peek(errors).map_or_else(|| "the end".to_owned(), |(_, token)| token.shown())
 }
 
-/// Passes over what follows something wrong, up to where a statement may begin.
+/// After an error, skips to where a statement may begin.
 fn skip_to_word(scanner: &mut Scanner<'_>, errors: &mut Errors) {
     while scanner.peek(errors).is_some_and(|(_, token)| !matches!(token, Token::Word(_))) {
         scanner.next(errors);
@@ -143,9 +143,9 @@ pub(super) fn directory(scanner: &mut Scanner<'_>, errors: &mut Errors) -> Vec<E
 /// A template that is being read.
 struct Open {
     at: Place,
-    /// `None` when its number is wrong.
+    /// `None` when its number is invalid.
     minor: Option<u32>,
-    /// `None` inside when its string is wrong.
+    /// The inner `None` when its string is invalid.
     desc: Option<Option<String>>,
     fmt: Option<Vec<Letter>>,
     end: Place,
@@ -167,8 +167,7 @@ impl Open {
     }
 }
 
-/// A template file: `major`, which must be the one the directory says, then `minor`, `desc` and `fmt` for each
-/// template.
+/// A template file: `major`, which must equal the directory's, then `minor`, `desc` and `fmt` for each template.
 pub(super) fn templates(
     scanner: &mut Scanner<'_>,
     major: u32,

@@ -8,7 +8,7 @@ use super::error::{Errors, Place};
 /// A character of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Letter {
-    /// What it stands for.
+    /// The character itself.
     pub char: char,
     /// It was written after a backslash, so it is always text.
     pub escaped: bool,
@@ -24,7 +24,7 @@ pub(super) enum Token {
     Text(Vec<Letter>),
     Equals,
     Comma,
-    /// A value that was reported already.
+    /// An invalid value, already reported.
     Broken,
 }
 
@@ -45,7 +45,7 @@ impl Token {
     }
 }
 
-/// As much of a text as a message shows.
+/// A text shortened for a message.
 pub(super) fn short(text: &str) -> String {
     const SHOWN: usize = 40;
     let mut out: String = text.chars().take(SHOWN).collect();
@@ -69,7 +69,7 @@ impl<'t> Scanner<'t> {
         Self { file: file.to_owned(), rest: text.chars().peekable(), line: 1, col: 1, held: None }
     }
 
-    /// Where the next character stands.
+    /// The place of the next character.
     pub fn here(&self) -> Place {
         self.place(self.line, self.col)
     }
@@ -79,7 +79,7 @@ impl<'t> Scanner<'t> {
         Place { file: self.file.clone(), line, col }
     }
 
-    /// The next token, left where it is.
+    /// The next token, without consuming it.
     pub fn peek(&mut self, errors: &mut Errors) -> Option<&(Place, Token)> {
         if self.held.is_none() {
             self.held = Some(self.scan(errors));

@@ -1,7 +1,7 @@
 //! The text of a template, as `fmt` statements give it, to nodes.
 //!
-//! A control is `%`, optionally `r` or `p`, a count where one is allowed, and a letter. The parser refuses what cannot
-//! do anything sensible: unknown controls, counts where none is allowed, a repetition that consumes no data.
+//! A control is `%`, optionally `r` or `p`, a count where one is allowed, and a letter. The parser refuses meaningless
+//! templates: unknown controls, counts where none is allowed, a repetition that consumes no data.
 
 use std::fmt;
 
@@ -78,8 +78,7 @@ impl fmt::Display for Op {
 /// A sentence and where it belongs.
 type Wrong = (Place, String);
 
-/// Parses one template; of what is wrong with it, the first is reported. `end` is where it ends, for what is missing
-/// there.
+/// Parses one template and reports its first error. `end` is its end, for errors about missing text.
 pub(super) fn template(letters: &[Letter], end: &Place, errors: &mut Errors) -> Vec<Node> {
     let mut parser = Parser { letters, at: 0, end };
     parser.nodes(0, None).unwrap_or_else(|(place, message)| {
@@ -118,7 +117,7 @@ impl Parser<'_> {
         Err((self.place_of(start), message))
     }
 
-    /// Nodes up to the end, or in a group, whose `(` stands at `open`, up to its `)`.
+    /// Nodes up to the end, or up to the `)` of the group whose `(` is at `open`.
     fn nodes(&mut self, depth: usize, open: Option<usize>) -> Result<Vec<Node>, Wrong> {
         let mut nodes = Vec::new();
         let mut literal = String::new();
@@ -162,7 +161,7 @@ impl Parser<'_> {
         Ok(nodes)
     }
 
-    /// A control behind its `%`, which stands at `start`; `prefixed` behind `%p`.
+    /// A control after its `%`, which is at `start`; `prefixed` if it follows `%p`.
     fn op(&mut self, start: usize, depth: usize, prefixed: bool) -> Result<Op, Wrong> {
         let count = self.count(start)?;
         let Some(letter) = self.control_char() else {
@@ -237,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What a `%r` repeats.
+    /// The control or group that a `%r` repeats.
     fn behind_r(&mut self, start: usize, depth: usize) -> Result<Vec<Node>, Wrong> {
         if depth == MAX_DEPTH {
             return self.wrong(start, format!("`%r` is nested more than {MAX_DEPTH} deep; use fewer levels"));
