@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decodes a stream of Trapline's binary records to JSON, one object a line.
+"""Decodes a stream of Trapline's binary records to JSON, one object per line.
 
 It shares no code with Trapline: it is written from docs/records.md, so that a
 test can hold the one against the other. Standard library only.

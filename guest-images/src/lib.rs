@@ -1,9 +1,8 @@
 //! Trapline's own small guests, prebuilt and embedded.
 //!
-//! A guest is a kernel image with the Multiboot modules it wants. The sources are in `src-guest/`;
-//! `make -C guest-images install` rebuilds `prebuilt/`, and a test holds that the recorded toolchain
-//! gives the same bytes. What a host may read out of a running guest (tasks, modules) is described
-//! in `src-guest/include/trapos.h`.
+//! A guest is a kernel image with its Multiboot modules. The sources are in `src-guest/`;
+//! `make -C guest-images install` rebuilds `prebuilt/`, and a test holds that the recorded toolchain gives the same
+//! bytes. What a host may read out of a running guest (tasks, modules) is described in `src-guest/include/trapos.h`.
 //!
 //! This crate only holds bytes: it neither loads nor runs them.
 #![forbid(unsafe_code)]
@@ -11,7 +10,7 @@
 /// A guest that can be booted without any file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guest {
-    /// What the user calls it, e.g. `ia32`.
+    /// Its name for users, e.g. `ia32`.
     pub name: &'static str,
     /// The kernel: an ELF file with a Multiboot 1 header and its symbol table.
     pub image: &'static [u8],
@@ -37,14 +36,14 @@ pub static X86_64: Guest = Guest {
     cmdline: "vmlinux",
 };
 
-/// A kernel that takes its timer and halts for ever, without a program: what D scripts run on that probe no guest.
+/// A kernel that halts forever and serves only its timer, without a program: for D scripts that probe no guest.
 pub static IDLE: Guest =
     Guest { name: "idle", image: include_bytes!("../prebuilt/idle-x86_64"), modules: &[], cmdline: "idle" };
 
 /// The guests with a program, in the order they are listed to the user.
 pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 
-/// The guest of that name.
+/// The guest with that name.
 ///
 /// ```
 /// assert!(trapline_guests::find("ia32").is_some() && trapline_guests::find("idle").is_some());

@@ -1,4 +1,4 @@
-//! The prebuilt guests are what their sources give.
+//! The prebuilt guests match their sources.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for the library
 
@@ -28,7 +28,7 @@ fn build(name: &str) -> PathBuf {
         .arg("-C")
         .arg(here())
         .arg(format!("BUILD={}", out.display()))
-        // Cargo's job server is not make's.
+        // Cargo's job server must not be used by make.
         .env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("CARGO_MAKEFLAGS")

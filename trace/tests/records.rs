@@ -143,7 +143,7 @@ fn records_taken_back_leave_no_trace_but_what_was_lost() {
 }
 
 #[test]
-fn of_a_hit_that_is_taken_back_nothing_is_lost_either() {
+fn a_hit_that_is_taken_back_loses_nothing() {
     // Three records fill a sub-buffer; one in four is too large for any.
     let commit = |channels: &mut Channels, n: u64| {
         let header = Header { probe: n as u32, ..Header::default() };

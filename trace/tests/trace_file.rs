@@ -399,7 +399,7 @@ fn sealed(mut file: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_offset_and_value() {
+fn errors_are_reported_with_offset_and_value() {
     let whole = file(32);
     let change = |at: usize, bytes: &[u8]| {
         let mut changed = whole.clone();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Exit;
 
-/// Starts listening, and answers the flag that a signal raises. If the system refuses, a signal ends the program as it
-/// always does.
+/// Starts listening, and returns the flag that a signal raises. If the system refuses, a signal ends the program as
+/// usual.
 pub fn listen() -> Arc<AtomicBool> {
     let asked = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&asked);

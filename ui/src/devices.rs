@@ -44,7 +44,7 @@ impl DeviceArgs {
         if self.virtio_console { guest.virtio_console() } else { guest }
     }
 
-    /// Fields of a run's header line: only what was asked for.
+    /// Fields of a run's header line, for given options only.
     pub fn header_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
         let name = self.platform.map(|p| if p == PlatformName::Pc { "pc" } else { "minimal" });
         let disk = self.disk.as_ref().map(|path| path.display().to_string());

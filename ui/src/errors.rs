@@ -1,5 +1,4 @@
-//! What is said of handlers that an exception ended: the first failure of each probe, and at the end how many there
-//! were.
+//! Messages about handlers that an exception ended: the first failure of each probe, and at the end their number.
 
 use trapline_interposer::{HandlerError, Interposer, ProbeNames};
 use trapline_rpn::exception;
@@ -31,7 +30,7 @@ pub fn totals(interposer: &Interposer, talk: &Talk) {
     }
 }
 
-/// Whether the probe is where a function is left.
+/// Whether the probe is at a return of a function.
 fn is_return(error: &HandlerError, names: ProbeNames<'_>) -> bool {
     names.get(error.probe).is_some_and(|provided| *provided.name.name == *"return")
 }

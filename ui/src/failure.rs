@@ -27,17 +27,17 @@ pub enum Exit {
     Compile,
     /// The guest crashed or cannot go on.
     Crashed,
-    /// A replay is not the run that was recorded.
+    /// A replay differs from the recorded run.
     Diverged,
     /// Records were lost and `--fail-on-loss` was given.
     Lost,
-    /// A file cannot be read or written or is not what it should be.
+    /// A file cannot be read or written, or has the wrong content.
     BadFile,
     /// The instruction limit was reached.
     Limit,
     /// Ctrl-C.
     Interrupted,
-    /// What a D program has given to `exit()`, and 1 when it is refused.
+    /// The status that a D program gave to `exit()`; 1 when the program is refused.
     Status(u8),
 }
 
@@ -76,16 +76,16 @@ impl From<&Ending> for Exit {
     }
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command line does not make sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
     /// A probe program does not compile, or does not fit the guest.
     #[error("{0}")]
     Compile(Diagnostics),
-    /// Lines of a control script are wrong.
+    /// Lines of a control script are invalid.
     #[error("{0}")]
     Script(Diagnostics),
     /// A probe program cannot be armed, and no line of it is to blame.
@@ -93,7 +93,7 @@ pub enum Failure {
     Program {
         /// The program's file.
         file: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A file cannot be read.
@@ -132,7 +132,7 @@ pub enum Failure {
     /// There is no guest.
     #[error(transparent)]
     Guest(GuestError),
-    /// Templates are wrong.
+    /// Templates are invalid.
     #[error("{0}")]
     Templates(#[from] TemplateErrors),
     /// A file is not a trace file, or not a whole one.
@@ -146,7 +146,7 @@ pub enum Failure {
     /// A recording cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// A replay is not the run that was recorded.
+    /// A replay differs from the recorded run.
     #[error("{0}")]
     Diverged(String),
     /// A recording cannot be replayed here.
@@ -158,7 +158,7 @@ pub enum Failure {
     /// A description of probes is malformed, or names none.
     #[error(transparent)]
     Probes(#[from] MatchError),
-    /// A handler on the command line and its probes do not go together.
+    /// A handler on the command line does not fit its probes.
     #[error(transparent)]
     Argument(ArgumentRefused),
 }
@@ -226,7 +226,7 @@ impl From<CommandError> for Failure {
 }
 
 impl Failure {
-    /// The exit code that says the same.
+    /// The exit code of the failure.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Probes(MatchError::Nothing { .. } | MatchError::TooMany { .. }) | Self::Argument(_) => {
@@ -250,7 +250,7 @@ impl Failure {
     }
 }
 
-/// Parts that do not go together are the command line's fault; damaged ones are bad files.
+/// Incompatible parts are errors of the command line; damaged ones are bad files.
 fn exit_of(error: &GuestError) -> Exit {
     match error {
         GuestError::UnknownEmbedded { .. }

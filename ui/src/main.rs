@@ -1,6 +1,6 @@
 //! `trapline`: dynamic probes on a deterministic full-system emulator.
 //!
-//! This file maps results to exit codes and nothing else. Standard output is data, standard error is talk.
+//! This file maps results to exit codes and nothing else. Standard output is for data, standard error for messages.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ use crate::cli::{Cli, Command};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 
-/// The arguments with `-D KEY = VALUE`, as dprobes(8) has it, put together as `-D KEY=VALUE`.
+/// The arguments with `-D KEY = VALUE`, as dprobes(8) has it, joined to `-D KEY=VALUE`.
 fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut joined: Vec<OsString> = Vec::new();
     let mut args = args.peekable();
@@ -54,7 +54,7 @@ fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     joined
 }
 
-/// The arguments as the command line's parser takes them: those of `dtrace` are its own affair.
+/// The arguments in the form for the command line's parser; `dtrace` parses its own.
 fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.collect();
     match args.get(1).is_some_and(|command| command == "dtrace") {

@@ -9,7 +9,7 @@ use crate::cli::{
 };
 use crate::failure::Failure;
 
-/// What a description of probes calls the process of `--target`.
+/// The name of the process of `--target` in descriptions of probes.
 pub const TARGET: &str = "$target";
 
 fn refused(option: &str, why: &str) -> Failure {
@@ -197,7 +197,7 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// `--target` names a process, and nothing is said of `$target`.
+/// The error for `--target` without `$target`.
 pub fn unused_target() -> Failure {
     refused("--target", "unless a probe is named pid$target:module:function:name")
 }

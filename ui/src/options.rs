@@ -1,4 +1,4 @@
-//! From options to what the library takes: guests and the sources of probe programs.
+//! Converts options to the library's types: guests and the sources of probe programs.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::talk::Talk;
 /// How probe programs are read.
 ///
 /// # Errors
-/// The key file is bad.
+/// The key file is invalid.
 pub fn source(args: &SourceArgs) -> Result<SourceOptions, Failure> {
     // A KEY alone is defined as 1.
     let pair = |text: &String| match text.split_once('=') {
@@ -27,7 +27,7 @@ pub fn source(args: &SourceArgs) -> Result<SourceOptions, Failure> {
     })
 }
 
-/// What the guest is made of.
+/// The parts of the guest.
 ///
 /// # Errors
 /// An option is malformed.
@@ -69,10 +69,10 @@ pub fn guest(
     Ok(cmdline.append.iter().fold(guest, |guest, words| guest.append(words)))
 }
 
-/// Reads a guest, and says what could not be read of it.
+/// Reads a guest, and reports the parts that could not be read.
 ///
 /// # Errors
-/// Files are missing or bad.
+/// Files are missing or invalid.
 pub fn open(builder: &GuestBuilder, talk: &Talk) -> Result<Guest, Failure> {
     let guest = builder.open()?;
     guest.notes().iter().for_each(|note| talk.note(note));

@@ -1,4 +1,4 @@
-//! Where data goes: records in text or JSON, and the guest's console.
+//! The destinations of data: records in text or JSON, and the guest's console.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -38,7 +38,7 @@ impl Form {
     /// The form that options ask for.
     ///
     /// # Errors
-    /// The templates are wrong, or make no sense with this format.
+    /// The templates are invalid, or do not fit this format.
     pub fn new(
         format: RecordFormat,
         items: HeaderItems,
@@ -88,7 +88,7 @@ fn name_of(format: RecordFormat) -> &'static str {
     }
 }
 
-/// A writer that holds nothing back, for a person who watches.
+/// An unbuffered writer, for a person who watches.
 struct Live<W>(W);
 
 impl<W: Write> Write for Live<W> {
@@ -112,7 +112,7 @@ pub enum Console<'a> {
 }
 
 impl<'a> Console<'a> {
-    /// Writes what the guest wrote. Wires carry it by themselves, from what the ports sent.
+    /// Writes what the guest wrote. Wires get the bytes from the ports themselves.
     ///
     /// # Errors
     /// The destination cannot be written.
@@ -132,7 +132,7 @@ impl<'a> Console<'a> {
     }
 }
 
-/// Where everything of a run goes.
+/// The destinations of a run's outputs.
 pub struct Outputs<'a> {
     /// Records.
     pub sink: Box<dyn Sink + 'a>,
@@ -140,7 +140,7 @@ pub struct Outputs<'a> {
     pub records: Option<PathBuf>,
     /// The guest's console.
     pub console: Console<'a>,
-    /// What is said to a person.
+    /// Messages for a person.
     pub talk: Talk,
     /// Where core files go.
     pub core_dir: PathBuf,
@@ -149,7 +149,7 @@ pub struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// Records to this sink, and nothing anywhere else.
+    /// Writes records to this sink, and nothing else.
     pub fn only(sink: Box<dyn Sink + 'a>, talk: Talk) -> Self {
         let (console, core_dir) = (Console::Outlet(Outlet::None), PathBuf::from("."));
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
@@ -213,7 +213,7 @@ impl Observer for Outputs<'_> {
     }
 }
 
-/// Where records go by the options, with what cannot be said together refused.
+/// The destination of records by the options; refuses contradictory options.
 fn log_to(args: &OutputArgs) -> Result<&str, Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
     let name = args.log_to.as_deref().unwrap_or(if args.output.is_some() { "file" } else { "stdout" });
@@ -241,11 +241,11 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
     Ok(())
 }
 
-/// Chooses destinations by the options. Standard output carries either records or the console, never both, but for
-/// records that go out of the console's own port: the console takes it when it is wanted and no records go there.
+/// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
+/// records sent through the console's own port. The console gets it if it is wanted there and no records are.
 ///
 /// # Errors
-/// A file cannot be made or is wrong, or the options do not go together.
+/// A file cannot be made or is wrong, or the options contradict each other.
 pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
@@ -262,7 +262,7 @@ pub fn choose<'a>(
     let by_default = |port| if to == port { "stdio" } else { "none" };
     let wanted = args.console.as_deref().unwrap_or(if probed { by_default("com1") } else { "stdio" });
     let wanted2 = args.com2.as_deref().unwrap_or(by_default("com2"));
-    // The port that records go out of has the first claim to standard output.
+    // The port that carries the records has priority for standard output.
     let (com1, com2) = if to == "com2" {
         let com2 = console(wanted2, &mut out)?;
         (console(wanted, &mut out)?, com2)
@@ -308,7 +308,7 @@ pub fn to_stdout<'a>(out: &'a mut dyn Write) -> Box<dyn Destination + 'a> {
     }
 }
 
-/// Where a port leads. Standard output, if it is wanted and taken, becomes standard error.
+/// The destination of a port. Standard output, if wanted but taken, becomes standard error.
 fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Outlet<'a>, Failure> {
     Ok(match wanted {
         "none" => Outlet::None,

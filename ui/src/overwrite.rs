@@ -10,7 +10,7 @@ use crate::options;
 /// What a command writes to a file, as the beginning of a sentence, and the file.
 pub type Written<'a> = (&'static str, &'a Path);
 
-/// Which file it is, whatever its path.
+/// The identity of a file, whatever its path.
 #[derive(PartialEq, Eq)]
 enum Identity {
     /// Device and inode of one that exists.
@@ -19,7 +19,8 @@ enum Identity {
     New(PathBuf),
 }
 
-/// Checks that no file is both read and written, or written twice. Devices and pipes lose nothing by being written to.
+/// Checks that no file is both read and written, or written twice. Devices and pipes may be written twice, since they
+/// lose nothing.
 ///
 /// # Errors
 /// The first such file.

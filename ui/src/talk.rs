@@ -1,4 +1,4 @@
-//! Standard error: what is said to a person. Never data.
+//! Standard error: messages for a person, never data.
 
 use std::io::{IsTerminal, Write};
 
@@ -23,7 +23,7 @@ const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Text of one or more lines without what would steer a terminal: names of files and texts of guests are in it.
+/// Text of one or more lines without control characters, since it may contain file names and text of guests.
 fn safe(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
@@ -74,9 +74,9 @@ impl Talk {
         self.line(&format!("trapline: {}", safe(text)));
     }
 
-    /// A line that was asked for, or that must be seen.
+    /// A line that was requested, or that must be shown.
     pub fn line(&self, text: &str) {
-        // Nobody is left to be told that standard error is closed.
+        // If standard error is closed, there is nowhere to report that.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 
@@ -114,7 +114,7 @@ impl Talk {
         self.line(&format!("trapline: {} {}", self.paint(RED, "error:"), safe(sentence)));
     }
 
-    /// Diagnostics that are no failure; `-q` silences them.
+    /// Diagnostics that are not a failure; `-q` silences them.
     pub fn remarks(&self, found: &Diagnostics) {
         if !self.quiet {
             self.diagnostics(found);

@@ -1,9 +1,9 @@
-//! The host's side of the guest's serial ports, where records can be put between what the guest sends.
+//! The host's side of the guest's serial ports, where records can be inserted between the bytes that the guest sends.
 //!
-//! DProbes wrote its records to a port itself, from its trap handler. Here the guest does not send them: its port, its
-//! time and its state stay as they are. What comes out of the wire is the same: the record comes after every byte that
-//! the guest had sent when the record was committed, and before every byte that it sent later. Bytes are put out as they
-//! are, and line ends of records are `\n` alone.
+//! DProbes wrote its records to a port itself, from its trap handler. Here the guest does not send them, so its port,
+//! its time and its state are unaffected. The output is the same: a record comes after every byte that the guest had
+//! sent when the record was committed, and before every later byte. Bytes are put out as they are, and line ends of
+//! records are `\n` alone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,12 +20,12 @@ use crate::outlet::Outlet;
 pub struct Wire<'a> {
     /// Where it leads.
     out: Outlet<'a>,
-    /// What the guest has sent that is not out yet, with its instruction counts.
+    /// Bytes that the guest has sent and that are not written yet, with their instruction counts.
     pending: VecDeque<(u64, u8)>,
 }
 
 impl Wire<'_> {
-    /// Puts out what was sent up to this count.
+    /// Writes the bytes sent up to this count.
     fn up_to(&mut self, icount: u64) -> io::Result<()> {
         let due = self.pending.iter().take_while(|(at, _)| *at <= icount).count();
         let bytes: Vec<u8> = self.pending.drain(..due).map(|(_, byte)| byte).collect();
@@ -41,7 +41,7 @@ pub struct Wires<'a> {
 }
 
 impl<'a> Wires<'a> {
-    /// Wires that lead there.
+    /// Wires to these outlets.
     pub fn new(com1: Outlet<'a>, com2: Outlet<'a>) -> Self {
         let wire = |out| Rc::new(RefCell::new(Wire { out, pending: VecDeque::new() }));
         Self { com1: wire(com1), com2: wire(com2) }
@@ -54,14 +54,14 @@ impl<'a> Wires<'a> {
         }
     }
 
-    /// The guest has sent this.
+    /// Takes bytes that the guest has sent.
     pub fn sent(&self, bytes: &[SentByte]) {
         for sent in bytes {
             self.wire(sent.port).borrow_mut().pending.push_back((sent.icount, sent.byte));
         }
     }
 
-    /// Puts out all that was sent.
+    /// Writes all bytes sent so far.
     ///
     /// # Errors
     /// A destination cannot be written.
@@ -73,7 +73,7 @@ impl<'a> Wires<'a> {
         Ok(())
     }
 
-    /// A log destination that puts what is logged onto the wire of a port.
+    /// A log destination that inserts logged data into the output of a port.
     pub fn destination(&self, port: SerialPort) -> SerialDestination<'a> {
         SerialDestination(Rc::clone(self.wire(port)))
     }
@@ -89,7 +89,7 @@ impl Destination for SerialDestination<'_> {
 
     fn log(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         let mut wire = self.0.borrow_mut();
-        // What no record says is said now.
+        // An entry without an instruction count is written now.
         wire.up_to(entry.icount.unwrap_or(u64::MAX))?;
         wire.out.put(entry.data)
     }

@@ -1,4 +1,4 @@
-//! What a user sees of `list`, `check`, the help and every kind of bad input. No guest runs here.
+//! The output of `list`, `check`, the help and every kind of bad input. No guest runs here.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,9 +1,9 @@
-//! Commands: everything that anything outside can do to a run, and the errors of doing so.
+//! Commands: everything that can be done to a run from outside, and the errors.
 //!
-//! A line of a script, a probe program of the command line and whatever else steers a run becomes a [`Command`];
-//! [`Session::apply`](crate::Session::apply) carries it out between two instructions. A command holds all that it needs, so
-//! a list of commands with the instruction counts at which they were applied says everything that came in. Not here: when
-//! a command is due, and what it does.
+//! Script lines, probe programs of the command line and all other inputs that control a run become [`Command`]s;
+//! [`Session::apply`](crate::Session::apply) carries them out between two instructions. A command is self-contained, so
+//! a list of commands with the instruction counts at which they were applied describes all input of a run. Not here:
+//! when a command is due, and how it is carried out.
 
 pub(crate) mod program;
 
@@ -17,12 +17,12 @@ use crate::listing::{How, ListError, Wanted};
 use crate::plural::counted;
 use crate::snapshot_error::SnapshotError;
 
-/// What can be done to a run.
+/// A change to a run, or a query.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Command {
     /// Adds a probe program and arms it.
     Insert {
-        /// The name under which it is known: a path. Its last part suffices to name it if no other program has that too.
+        /// The name under which it is known: a path. Its last part suffices as a name if it is unique.
         name: String,
         /// The program; PPDF when it is serialized.
         #[serde(with = "program")]
@@ -38,14 +38,14 @@ pub enum Command {
         /// The probe points to enable, as of [`Command::Insert`].
         only: Selection,
     },
-    /// Takes a program out. What it recorded stays.
+    /// Removes a program. Its records are kept.
     Remove {
         /// Its name.
         name: String,
     },
     /// Enables or disables probe points.
     Switch {
-        /// Which.
+        /// The probe points.
         points: Selection,
         /// Enables them.
         on: bool,
@@ -57,11 +57,11 @@ pub enum Command {
         /// The program.
         name: Option<String>,
     },
-    /// Asks for what is there now: functions, probes, modules, processes.
+    /// Asks for what the guest has now: functions, probes, modules, processes.
     List {
-        /// Which.
+        /// The kind of listing.
         wanted: Wanted,
-        /// What is shown of them.
+        /// The details to show.
         how: How,
     },
     /// Saves machine and probe table.
@@ -69,19 +69,19 @@ pub enum Command {
         /// The name to restore it by; an older one of that name is forgotten.
         label: String,
     },
-    /// Goes back to what was saved.
+    /// Restores a snapshot.
     Restore {
         /// Its name.
         label: String,
     },
-    /// Types at the guest.
+    /// Types into the guest.
     Type {
-        /// Where.
+        /// The input line.
         line: InputLine,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Lowers the semaphores that probes have raised in the guest's programs, since nobody will listen any more.
+    /// Lowers the semaphores that probes have raised in the guest's programs, at the end of the run.
     Silence,
     /// Ends the run.
     Stop,
@@ -98,7 +98,7 @@ impl Command {
         matches!(self, Self::Stop)
     }
 
-    /// Whether the run goes on from somewhere else after it.
+    /// Whether the run continues from another state after it.
     pub fn goes_back(&self) -> bool {
         matches!(self, Self::Restore { .. })
     }
@@ -109,7 +109,7 @@ impl Command {
     }
 }
 
-/// What a program may be called instead of its whole name: the file name of its path, or a clause's descriptions.
+/// A program's short name: the file name of its path, or a clause's descriptions.
 pub fn short_name(name: &str) -> &str {
     name.strip_prefix("-n ").unwrap_or_else(|| file_name(name))
 }
@@ -146,7 +146,7 @@ impl Selection {
         among(&self.groups, point.group) && among(&self.kinds, point.kind)
     }
 
-    /// As a script has it.
+    /// In the notation of scripts.
     pub fn words(&self) -> String {
         let mut words: Vec<String> = self.name.iter().cloned().collect();
         words.extend(self.point.map(|point| point.to_string()));
@@ -172,10 +172,10 @@ pub enum CommandError {
     Ambiguous {
         /// The name.
         name: String,
-        /// How many.
+        /// The number of programs.
         count: usize,
     },
-    /// It is there already.
+    /// It is inserted already.
     #[error("`{0}` is already inserted")]
     Inserted(String),
     /// It does not fit the guest.
@@ -230,13 +230,13 @@ pub enum CommandError {
         /// Those that exist, as the end of a sentence.
         known: String,
     },
-    /// There is nothing to type at.
+    /// There is no virtio console to type into.
     #[error("the machine has no virtio console; --virtio-console adds one")]
     NoVirtioConsole,
     /// Nothing can be listed.
     #[error(transparent)]
     List(ListError),
-    /// The snapshot is of another machine.
+    /// The snapshot belongs to another machine.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 }

@@ -1,9 +1,9 @@
-//! How a Linux kernel says that it crashed: its panics and oopses, read off the console.
+//! How a Linux kernel reports a crash: its panics and oopses, read from the console.
 //!
-//! What is on the console may also come from a program, so the kernel's own record is asked where its symbols have it:
-//! `panic_cpu`, which is -1 until `panic` runs (kernel/panic.c), and the bit TAINT_DIE of `tainted_mask`, set by each
-//! oops (Documentation/admin-guide/tainted-kernels.rst). The kernel is given the time to say all that it has to say: a
-//! run ends at the end of the report, or, with `panic=` on the command line, when the machine is reset.
+//! Text on the console may also come from a program, so the kernel's own variables are checked if its symbols give
+//! them: `panic_cpu`, which is -1 until `panic` runs (kernel/panic.c), and the bit TAINT_DIE of `tainted_mask`, set by
+//! each oops (Documentation/admin-guide/tainted-kernels.rst). The kernel is given time to complete its report: a run
+//! ends at the end of the report, or, with `panic=` on the command line, when the machine is reset.
 
 use trapline_emu::Machine;
 use trapline_providers::Target;
@@ -16,7 +16,7 @@ const TAINT_DIE: u32 = 1 << 7;
 /// Lines of the console that are shown of a crash.
 const TAIL: usize = 25;
 
-/// What to look for. The default looks for nothing.
+/// The conditions of a crash. The default detects nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CrashWatch {
     is_linux: bool,
@@ -27,7 +27,7 @@ pub struct CrashWatch {
 }
 
 impl CrashWatch {
-    /// For this guest.
+    /// The conditions for this guest.
     pub fn new(target: &Target) -> Self {
         let plan = target.image().plan();
         let physical = |name: &str| plan.vaddr_to_paddr(target.symbols().lookup(name)?.addr);
@@ -38,7 +38,7 @@ impl CrashWatch {
         }
     }
 
-    /// The text at which to look.
+    /// The text at which to check.
     pub fn text(&self) -> Option<&'static [u8]> {
         self.is_linux.then_some(REPORT_END)
     }
@@ -74,8 +74,8 @@ impl CrashWatch {
     }
 }
 
-/// What a line says that begins an oops: `<what>: <error code> [#<number>] ..` (arch/x86/kernel/dumpstack.c), without its
-/// time.
+/// The message of a line that begins an oops: `<what>: <error code> [#<number>] ..` (arch/x86/kernel/dumpstack.c),
+/// without its time.
 fn oops(line: &str) -> Option<&str> {
     let (before, after) = line.split_once(" [#")?;
     let (number, _) = after.split_once(']')?;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_oops_is_told_by_its_first_line() {
+    fn an_oops_is_recognised_by_its_first_line() {
         let line = "[    1.234567] BUG: kernel NULL pointer dereference, address: 0000000000000000";
         assert_eq!(oops(line), None);
         assert_eq!(oops("[    1.2] Oops: 0002 [#1] PREEMPT SMP NOPTI"), Some("Oops: 0002"));

@@ -1,4 +1,4 @@
-//! Why a run ended, and what ends one.
+//! Why a run ended, and the conditions that end one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum Ending {
     PoweredOff,
     /// The guest asked for a reset.
     Reset(String),
-    /// The console showed a text that was waited for.
+    /// The console showed an awaited text.
     Until(String),
     /// The console showed a text that means a crash.
     CrashText(String),
@@ -78,7 +78,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What ends a run, beside the guest itself. The default waits for nothing.
+/// The conditions that end a run, besides the guest itself. The default has none.
 ///
 /// ```
 /// use trapline_session::Condition;
@@ -132,7 +132,7 @@ impl Condition {
     }
 }
 
-/// How far a run may go.
+/// The limits of a run.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -147,9 +147,9 @@ impl Condition {
 pub struct Limits {
     /// The instruction count at which it ends, counted from the machine's start.
     pub(crate) icount: u64,
-    /// Ends the run at the next look when it is true.
+    /// Ends the run at the next check when it is true.
     pub(crate) cancel: Option<Arc<AtomicBool>>,
-    /// Whether a stop at the instruction count leaves in the channel what is there.
+    /// Whether a stop at the instruction count leaves records in the channel.
     pub(crate) passes: bool,
 }
 
@@ -173,10 +173,10 @@ impl Limits {
         self
     }
 
-    /// Leaves records in the channel when the instruction count is reached in the middle of a slice. Then the run goes on
-    /// as if it had not been stopped there, also if the channel is so small that it loses records within a slice.
-    /// [`Session::waiting`](crate::Session::waiting) shows them. A run that is recorded or verified reads them at each stop
-    /// all the same.
+    /// Leaves records in the channel when the instruction count is reached in the middle of a slice. Then the run
+    /// continues as if it had not been stopped there, even if the channel is so small that it loses records within a
+    /// slice. [`Session::waiting`](crate::Session::waiting) shows them. A run that is recorded or verified still reads
+    /// them at each stop.
     #[must_use]
     pub fn in_passing(mut self) -> Self {
         self.passes = true;

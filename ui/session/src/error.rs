@@ -25,7 +25,7 @@ pub enum Error {
     /// A script cannot be used.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// A snapshot cannot be gone on from.
+    /// A snapshot cannot be restored.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 }

@@ -1,4 +1,4 @@
-//! Files of the host: how the library reads them, and what can be wrong with one.
+//! Files of the host: how the library reads them, and the errors.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -67,7 +67,7 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }
 
-/// What the system says of an error, without its error number.
+/// The system's message for an error, without the error number.
 pub fn io_sentence(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

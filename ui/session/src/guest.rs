@@ -1,6 +1,6 @@
 //! From files to a guest: image, modules, initial RAM disk, symbols, and the machine that they are loaded into.
 //!
-//! A [`GuestBuilder`] says what the guest is made of; [`GuestBuilder::open`] reads it all. Not here: probes, and the run.
+//! A [`GuestBuilder`] names the parts of a guest; [`GuestBuilder::open`] reads them. Not here: probes, and the run.
 
 mod parts;
 mod recorded;
@@ -24,7 +24,7 @@ use crate::files::{FileError, read_file};
 
 /// The word before the name of an embedded guest.
 const EMBEDDED: &str = "embedded:";
-/// Bytes of guest memory when nothing else is said.
+/// Default size of guest memory, in bytes.
 pub const DEFAULT_MEMORY: u64 = 256 << 20;
 
 /// Why there is no guest.
@@ -38,7 +38,7 @@ pub enum GuestError {
     UnknownEmbedded {
         /// The name.
         name: String,
-        /// Those that exist.
+        /// The names that exist.
         known: String,
     },
     /// The image is not a kernel that can be loaded.
@@ -124,7 +124,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -170,7 +170,7 @@ impl From<Vec<u8>> for Content {
 #[derive(Debug, Clone)]
 enum ImageSource {
     Embedded(String),
-    /// An embedded guest of another build, which a recording has brought along.
+    /// An embedded guest of another build, stored in a recording.
     Brought {
         name: String,
         image: Content,
@@ -183,7 +183,7 @@ enum ImageSource {
     },
 }
 
-/// What a guest is made of. Every part but the image has a default.
+/// The parts of a guest. Every part but the image has a default.
 ///
 /// ```
 /// use trapline_session::GuestBuilder;
@@ -203,7 +203,7 @@ pub struct GuestBuilder {
     hardware: Hardware,
 }
 
-/// What the guest runs on.
+/// The guest's hardware.
 #[derive(Debug, Clone)]
 struct Hardware {
     memory: u64,
@@ -283,15 +283,15 @@ impl GuestBuilder {
         self
     }
 
-    /// A Multiboot module. `string` is what the kernel reads of it: by custom its name and arguments. A program
-    /// among the modules can be probed.
+    /// A Multiboot module. `string` is passed to the kernel: by custom its name and arguments. A program among the
+    /// modules can be probed.
     #[must_use]
     pub fn module(mut self, content: impl Into<Content>, string: &str) -> Self {
         self.modules.push((content.into(), string.to_owned()));
         self
     }
 
-    /// A raw disk image, of the PC platform. It is read only: what the guest writes stays in memory.
+    /// A raw disk image, of the PC platform. It is only read: the guest's writes stay in memory.
     #[must_use]
     pub fn disk(mut self, disk: impl Into<Content>) -> Self {
         self.hardware.disk = Some(disk.into());
@@ -326,7 +326,7 @@ impl GuestBuilder {
         self
     }
 
-    /// How the kernel's functions get their arguments, in place of what is known of the kernel.
+    /// The calling convention of the kernel's functions, instead of the derived one.
     #[must_use]
     pub fn abi(mut self, abi: Abi) -> Self {
         self.options.abi = Some(abi);
@@ -347,10 +347,10 @@ impl GuestBuilder {
         self
     }
 
-    /// Reads everything that the guest is made of.
+    /// Reads all parts of the guest.
     ///
     /// # Errors
-    /// A file is missing or damaged, or the parts do not go together.
+    /// A file is missing or damaged, or the parts do not fit together.
     pub fn open(&self) -> Result<Guest, GuestError> {
         if let (true, Some(TargetProcess::Pid(pid))) = (self.options.follow_fork, &self.options.target) {
             return Err(GuestError::FollowsNumber(*pid));
@@ -365,9 +365,9 @@ pub struct Guest {
     target: Arc<Target>,
     modules: Vec<BootModule>,
     initrd: Vec<u8>,
-    /// Its own command line; of a Multiboot kernel what follows the image's name.
+    /// Its own command line; for a Multiboot kernel the part after the image's name.
     cmdline: String,
-    /// If it is Linux: what reads its tasks.
+    /// The reader of its tasks, if it is Linux.
     linux: Option<Linux>,
     hardware: Hardware,
     notes: Vec<String>,
@@ -384,7 +384,7 @@ impl Guest {
         &self.target
     }
 
-    /// What could not be read of it, and what that means; one sentence each.
+    /// The parts of it that could not be read, and the consequences; one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -424,7 +424,7 @@ impl Guest {
     /// A machine with this guest loaded, at its entry. For uses that [`crate::Session`] does not offer.
     ///
     /// # Errors
-    /// Memory is too small, a disk cannot be read, or the parts do not go together.
+    /// Memory is too small, a disk cannot be read, or the parts do not fit together.
     pub fn machine(&self) -> Result<Machine, GuestError> {
         let model = match self.target.image().plan().width {
             FileWidth::Bits32 => CpuModel::Ia32,
@@ -457,12 +457,12 @@ impl Guest {
         Ok(PlatformConfig { mem_size: *memory, kind, disk: disk.transpose()?, console: *virtio_console })
     }
 
-    /// What reads the tasks of its system, if that is known.
+    /// The reader of its system's tasks, if the system is known.
     pub fn profile(&self) -> Option<Box<dyn OsProfile>> {
         profile(self.linux.as_ref(), &self.target)
     }
 
-    /// Makes what [`Guest::profile`] gives, without the guest.
+    /// A maker of [`Guest::profile`] that does not borrow the guest.
     pub(crate) fn profiles(&self) -> Box<dyn Fn() -> Option<Box<dyn OsProfile>> + Send> {
         let (linux, target) = (self.linux.clone(), Arc::clone(&self.target));
         Box::new(move || profile(linux.as_ref(), &target))
@@ -481,7 +481,7 @@ fn profile(linux: Option<&Linux>, target: &Target) -> Option<Box<dyn OsProfile>>
     Some(Box::new(found))
 }
 
-/// The program or library that an image file is instead of a kernel.
+/// The image file as a program or library, if it is one instead of a kernel.
 pub fn user_module(path: &str) -> Option<UserModule> {
     parts::user_module(path)
 }

@@ -20,19 +20,19 @@
 //! }
 //! ```
 //!
-//! A [`GuestBuilder`] says what the guest is made of. It makes a [`Session`], which [`run_until`](Session::run_until) runs
-//! to a [`Condition`], [`step`](Session::step) by instructions, and [`run`](Session::run) with an [`Observer`] that is told of
-//! records and console output as they come. Everything that changes a run is a [`Command`] for
-//! [`apply`](Session::apply), which answers with a [`Reply`]; a [`Script`] applies commands at instruction counts, hits and
+//! A [`GuestBuilder`] names the parts of a guest. It makes a [`Session`], which [`run_until`](Session::run_until) runs
+//! to a [`Condition`], [`step`](Session::step) by instructions, and [`run`](Session::run) with an [`Observer`] that
+//! receives records and console output as they come. Everything that changes a run is a [`Command`] for
+//! [`apply`](Session::apply), which returns a [`Reply`]; a [`Script`] applies commands at instruction counts, hits and
 //! texts on the console.
 //!
 //! This crate prints nothing, never exits, and parses no command line. docs/embedding.md is the tutorial.
 //!
-//! The rooms, where each may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run ends),
-//! `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (what can be probed, what
-//! is loaded, what runs), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as a value in a file),
-//! `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a session that can be gone
-//! back and forth in).
+//! The modules, each of which may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run
+//! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
+//! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
+//! a value in a file), `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a
+//! session in which one can go back and forth).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]

@@ -9,7 +9,7 @@ use trapline_trace::ChannelConfig;
 /// The largest channel in bytes.
 const LARGEST_CHANNEL: u64 = 1 << 32;
 
-/// Why a text is not the number that is wanted.
+/// Why a text is not a valid number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NumberError {
     /// It is not a number at all.
@@ -18,7 +18,7 @@ pub enum NumberError {
     /// It needs more than 64 bits.
     #[error("`{0}` does not fit 64 bits; use a smaller number")]
     TooLarge(String),
-    /// It is outside the range that makes sense.
+    /// It is outside the valid range.
     #[error("{value} is out of range; use a number from {least} to {most}")]
     Range {
         /// The number.
@@ -136,7 +136,7 @@ pub fn memory(text: &str) -> Result<u64, NumberError> {
     if size < 1 << 20 || !size.is_multiple_of(4096) { Err(NumberError::Memory(size)) } else { Ok(size) }
 }
 
-/// `SIZE` or `SIZExCOUNT`: the bytes of a sub-buffer and how many sub-buffers there are.
+/// `SIZE` or `SIZExCOUNT`: the bytes of a sub-buffer and the number of sub-buffers.
 ///
 /// # Errors
 /// The text is not such a size, or the channel would have no room or more than 4 GiB.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn invalid_numbers_are_refused() {
         for text in ["", "M", "_1", "+1", "-1", "1T", "0x", "0xg", "1 000", "1.5M", "M5", "0x_1", "é", "1é"]
         {
             assert_eq!(count(text), Err(NumberError::NotANumber(text.to_owned())), "{text}");

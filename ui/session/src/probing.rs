@@ -1,4 +1,4 @@
-//! What the probes of a session record, and what they may use: set when the session begins, and for all of it.
+//! What the probes of a session record, and what they may use: set at the session's start, and fixed from then on.
 
 use serde::{Deserialize, Serialize};
 use trapline_trace::{ChannelConfig, HeaderItems};

@@ -56,13 +56,13 @@ pub enum ProgramError {
 }
 
 impl SourceOptions {
-    /// What a program's text needs to be compiled.
+    /// The options and the file loader for compiling a program's text.
     fn parts(&self) -> (ParseOptions, FileLoader) {
         (ParseOptions { defines: self.defines.clone() }, FileLoader { folders: self.folders.clone() })
     }
 }
 
-/// Reads a probe program: a PPDF file, which its first bytes tell, or source text. `-` is standard input.
+/// Reads a probe program: a PPDF file, recognised by its first bytes, or source text. `-` is standard input.
 ///
 /// # Errors
 /// See [`ProgramError`].
@@ -83,7 +83,7 @@ pub fn compile(name: &str, text: &str, options: &SourceOptions) -> Result<Progra
     parse_with(name, text, &parse, &mut loader).map_err(ProgramError::Compile)
 }
 
-/// The PPDF file that these bytes are, if they are one.
+/// Reads these bytes as a PPDF file, if they are one.
 ///
 /// # Errors
 /// The PPDF file is damaged, or the program is not signed as `options` require.

@@ -1,8 +1,8 @@
-//! A replay of a recording: the same run, the same run seen by other probes, or another run that leaves it.
+//! A replay of a recording: the same run, the same run with other probes, or a run that branches off.
 //!
-//! Programs that only observe leave no trace in a run. So a replay may leave out those of the recording and have others
-//! instead, and it is the same run: their records are those that they would have given then. If a program of the recording
-//! writes to the guest, all of the recording's programs stay, beside the others.
+//! Programs that only observe do not affect a run. So a replay may replace the recording's programs by others, and it
+//! is still the same run: the records are those that the others would have given originally. If a program of the
+//! recording writes to the guest, all of the recording's programs are kept, besides the others.
 
 use crate::commands::Command;
 use crate::guest::Guest;
@@ -13,19 +13,19 @@ use crate::session::{RecordedCourse, Way};
 /// What a replay does with the programs of the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnPrograms {
-    /// They are in it.
+    /// They are inserted.
     Stay,
-    /// They are left out: they have only observed.
+    /// They are left out, because they only observe.
     LeftOut,
 }
 
 impl Command {
-    /// Whether it puts a program in.
+    /// Whether it inserts a program.
     pub fn inserts(&self) -> bool {
         matches!(self, Self::Insert { .. } | Self::Clause { .. })
     }
 
-    /// Whether it is about programs, or asks for something: without the programs the run is the same without it.
+    /// Whether it concerns programs only, or is a query: if the programs are left out, it can be left out too.
     pub fn is_about_programs(&self) -> bool {
         let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. });
         let asks = matches!(self, Self::Query | Self::GetVars { .. } | Self::List { .. });
@@ -51,13 +51,13 @@ impl Recording {
         }
     }
 
-    /// The way along the recording for a replay.
+    /// The course of a replay along the recording.
     pub fn course(&self, way: Way, own: OwnPrograms) -> RecordedCourse<'_> {
         RecordedCourse::of(self, way, |command| own == OwnPrograms::Stay || !command.is_about_programs())
     }
 }
 
-/// Whether programs only observe: in a run with them the guest does what it does without them. What cannot be inserted
+/// Whether programs only observe, so that the guest runs as it does without them. A program that cannot be inserted
 /// does not count as observing.
 pub fn only_observe(guest: &Guest, probing: &Probing, programs: impl Iterator<Item = Command>) -> bool {
     let mut programs = programs.peekable();

@@ -1,4 +1,4 @@
-//! Replies: what a command answers, as typed values, as JSON, and as lines of text.
+//! Replies: the results of commands, as typed values, as JSON, and as lines of text.
 
 use serde::{Deserialize, Serialize};
 use trapline_providers::{Abi, Matched};
@@ -11,21 +11,22 @@ use crate::plural::counted;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Reply {
-    /// Something was done.
+    /// An action was carried out.
     Action {
         /// The instruction count at which it was done.
         icount: u64,
-        /// What was done: a script's word for it.
+        /// The action, in a script's word.
         action: String,
-        /// What it was done to.
+        /// The object of the action.
         name: String,
         /// A sentence for a person.
         #[serde(skip)]
         note: String,
-        /// What the descriptions of a clause matched.
+        /// The matches of a clause's descriptions.
         #[serde(skip)]
         matched: Vec<DescriptionMatch>,
-        /// The convention by which arguments of the kernel's functions are found, where the kernel's code had to tell.
+        /// The convention by which arguments of the kernel's functions are found, if it was derived from the kernel's
+        /// code.
         #[serde(skip)]
         convention: Option<Abi>,
     },
@@ -45,7 +46,7 @@ pub enum Reply {
         /// The global variables.
         gv: Vec<u64>,
     },
-    /// What is there now.
+    /// What the guest has now.
     List {
         /// The instruction count.
         icount: u64,
@@ -56,31 +57,31 @@ pub enum Reply {
         #[serde(skip)]
         lines: Vec<String>,
     },
-    /// Where a timeline is.
+    /// The position of a timeline.
     Place {
         /// The instruction count.
         icount: u64,
-        /// Linear address of the instruction that comes.
+        /// Linear address of the next instruction.
         ip: u64,
         /// Its symbol.
         symbol: Option<String>,
-        /// It, disassembled.
+        /// The next instruction, disassembled.
         instruction: Option<String>,
-        /// The task that runs.
+        /// The current task.
         pid: Option<u32>,
         /// Its name.
         task: Option<String>,
-        /// Whether it is the end of what is known.
+        /// Whether it is the end of the known run.
         end: bool,
         /// The same as lines of text.
         #[serde(skip)]
         lines: Vec<String>,
     },
-    /// What is shown as lines alone.
+    /// A reply that consists of lines only.
     Lines {
         /// The instruction count.
         icount: u64,
-        /// What was asked for: the command's word for it.
+        /// The query, in the command's word.
         action: String,
         /// The lines.
         lines: Vec<String>,
@@ -103,7 +104,7 @@ impl From<Matched> for DescriptionMatch {
 }
 
 impl DescriptionMatch {
-    /// As dtrace(1) says it.
+    /// The sentence in dtrace(1)'s words.
     pub fn sentence(&self) -> String {
         format!("description '{}' matched {}", self.description, counted(self.probes as u64, "probe"))
     }
@@ -123,7 +124,7 @@ pub struct ProgramState {
 /// A probe point of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointState {
-    /// Where it is: an address, or a module and an offset.
+    /// Its place: an address, or a module and an offset.
     pub place: String,
     /// Whether it is enabled.
     pub enabled: bool,
@@ -131,7 +132,7 @@ pub struct PointState {
     pub major: u32,
     /// Minor code.
     pub minor: u32,
-    /// Physical addresses that are armed for it; of a watch 1.
+    /// Physical addresses that are armed for it; 1 for a watch.
     pub sites: usize,
     /// Handlers run.
     pub hits: u64,
@@ -154,7 +155,7 @@ pub struct ProgramVariables {
 }
 
 impl Reply {
-    /// A sentence for a person; `None` for what was asked for as data.
+    /// A sentence for a person; `None` for replies with data.
     pub fn note(&self) -> Option<&str> {
         match self {
             Self::Action { note, .. } if !note.is_empty() => Some(note),
@@ -162,7 +163,7 @@ impl Reply {
         }
     }
 
-    /// The lines of a text output; none for an action.
+    /// The lines of a text output; empty for an action.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::Action { .. } => Vec::new(),
@@ -172,7 +173,7 @@ impl Reply {
         }
     }
 
-    /// As sinks take it.
+    /// In the form for sinks.
     pub fn for_sink(&self) -> trace::Reply {
         // These types have string keys only, so this cannot fail.
         let object = serde_json::to_value(self).unwrap_or_default();

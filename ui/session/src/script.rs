@@ -1,4 +1,4 @@
-//! A control script: what is done to a run, and when. Grammar and meaning: docs/script.md.
+//! A control script: commands for a run, with conditions. Grammar and meaning: docs/script.md.
 //!
 //! A script knows when each of its lines is due; a line holds a [`Command`]. Not here: the run loop.
 
@@ -30,22 +30,22 @@ enum When {
     Console { text: Vec<u8>, nth: u64, seen: Sightings },
 }
 
-/// How often a text is on the console, as far as that was looked at.
+/// How often a text is in the part of the console examined so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Sightings {
-    /// Bytes of the console that were looked at.
+    /// Bytes of the console examined so far.
     looked: usize,
-    /// Places at which the text ends in them.
+    /// Places in them at which the text ends.
     count: u64,
 }
 
 impl Sightings {
-    /// Looks at what is new of the console; all of it when that has become shorter.
+    /// Examines the new part of the console; all of it if the console has become shorter.
     fn look(&mut self, text: &[u8], console: &[u8]) {
         if console.len() < self.looked {
             *self = Self::default();
         }
-        // The text may have begun in what was looked at before.
+        // The text may begin in the part examined before.
         let from = (self.looked + 1).saturating_sub(text.len());
         let fresh = console.get(from..).unwrap_or_default();
         self.count += fresh.windows(text.len().max(1)).filter(|window| *window == text).count() as u64;
@@ -59,7 +59,7 @@ struct Rule {
     line: u32,
     when: When,
     command: Command,
-    /// It has been due. A line of `every` never is done.
+    /// It has been due. A line with `every` is never done.
     done: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Script {
     rules: Vec<Rule>,
 }
 
-/// A hit that a line waits for, when it has come: the program's name and the hit's number.
+/// A hit for which a line has waited: the program's name and the hit's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueHit {
     /// The program.
@@ -85,11 +85,11 @@ fn names(name: &str, program: &str) -> bool {
 }
 
 impl Command {
-    /// Reads an action as a line of a script has it behind its point of execution, such as `insert FILE` or `query`. A blank
-    /// line and a comment are none.
+    /// Reads an action as in a line of a script, after its condition, such as `insert FILE` or `query`; `None` for a
+    /// blank line or a comment.
     ///
     /// # Errors
-    /// The line is wrong, or the program that it inserts.
+    /// The line, or the program that it inserts, is invalid.
     pub fn parse(
         name: &str,
         line: u32,
@@ -102,7 +102,7 @@ impl Command {
 
 impl Script {
     /// Reads and checks a script, with the programs that its lines insert. `-` is standard input. `inserted` are the
-    /// programs that are there from the start.
+    /// programs inserted at the start.
     ///
     /// # Errors
     /// The file cannot be read or is not text, a line is wrong, or a program that it inserts is.
@@ -157,7 +157,7 @@ impl Script {
         })
     }
 
-    /// What the console has shown up to here.
+    /// Examines the console up to here.
     pub fn look(&mut self, console: &[u8]) {
         for rule in self.rules.iter_mut().filter(|rule| !rule.done) {
             if let When::Console { text, seen, .. } = &mut rule.when {
@@ -185,7 +185,7 @@ impl Script {
         Some((rule.line, rule.command.clone()))
     }
 
-    /// The run is somewhere else: what repeats goes on from there.
+    /// Adjusts the repeating lines after the run has moved elsewhere.
     pub fn moved(&mut self, icount: u64) {
         for rule in &mut self.rules {
             if let When::Every { step, next } = &mut rule.when {
@@ -200,7 +200,7 @@ impl Script {
         let there: Vec<(ProgramId, String, u64)> =
             programs.iter().map(|p| (p.id, p.name.to_owned(), p.hits)).collect();
         for (id, program, hits) in there {
-            // The hit that is waited for may be counted already and its instruction yet to complete.
+            // The awaited hit may be counted already while its instruction has not completed.
             let waited = interposer.stops_at_hit(id);
             let wanted = |rule: &Rule| match &rule.when {
                 When::Hit { n, name } if !rule.done && names(name, &program) => Some(*n),
@@ -211,7 +211,7 @@ impl Script {
         }
     }
 
-    /// Where line `line` stands.
+    /// The place of line `line`.
     pub fn place(&self, line: u32) -> String {
         format!("{}:{line}", self.file)
     }

@@ -1,23 +1,23 @@
-//! Why a saved session cannot be gone on from.
+//! Why a saved session cannot be restored.
 
 use trapline_emu::{ArchiveError, SnapshotMismatch, StoredError};
 use trapline_interposer::StoredInterposerError;
 
-/// A saved session cannot be gone on from. It displays as one sentence.
+/// Why a saved session cannot be restored. It displays as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// Its file: damaged, newer, or none.
+    /// Its file is damaged, newer, or not a snapshot.
     #[error(transparent)]
     File(#[from] ArchiveError),
-    /// It is of another machine or guest.
+    /// It belongs to another machine or guest.
     #[error(transparent)]
     Foreign(#[from] SnapshotMismatch),
     /// The probes were set up in another way.
     #[error("the snapshot was taken with other probe options: {stored} there, {given} here")]
     Options {
-        /// How they were.
+        /// Their options when it was saved.
         stored: String,
-        /// How they are.
+        /// Their options now.
         given: String,
     },
     /// A program that was inserted does not fit this guest.

@@ -43,7 +43,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Versioned<T> {
     }
 }
 
-/// Reads the version first, since only that says how the value is written.
+/// Reads the version first, since the form of the value depends on it.
 struct Reader<T>(PhantomData<T>);
 
 fn check<E: de::Error>(version: u32) -> Result<(), E> {

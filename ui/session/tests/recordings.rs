@@ -26,7 +26,7 @@ impl Write for Memory {
     }
 }
 
-/// Everything that an observer is told.
+/// Everything that an observer receives.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     records: Vec<Record>,

@@ -13,7 +13,7 @@ use trapline_session::{
 
 const GUESTS: [&str; 2] = ["ia32", "x86_64"];
 
-/// What is seen of a session without changing it.
+/// The state read from a session without changing it.
 #[derive(Debug, PartialEq)]
 struct Seen {
     icount: u64,
@@ -30,7 +30,7 @@ fn seen(session: &mut Session) -> Seen {
     let programs = [Command::Query, Command::GetVars { name: None }].map(|c| json(session.apply(c).unwrap()));
     let mut copy = session.snapshot();
     let records = {
-        // Those that were drained, then those that wait.
+        // The drained records, then the waiting ones.
         let mut records: Vec<Record> = session.records().collect();
         records.extend(session.waiting());
         session.restore(&copy).unwrap();
@@ -53,7 +53,7 @@ fn word(name: &str) -> u64 {
     if name == "x86_64" { 0x40_b000 } else { 0x805_3000 }
 }
 
-/// Probes of several kinds, and when they come in.
+/// Probes of several kinds, and when they are inserted.
 fn commands(name: &str) -> Vec<(u64, Command)> {
     let low = word(name);
     let watched = format!(
@@ -272,7 +272,7 @@ fn a_function_is_finished_and_its_caller_found() {
         let word = if wide { 8 } else { 4 };
         timeline.session().core().peek(sp, &mut bytes[..word]).unwrap();
         let back_to = u64::from_le_bytes(bytes);
-        // A little into the function, behind its prologue.
+        // A little into the function, after its prologue.
         timeline.step(4).unwrap();
         assert!(matches!(timeline.back_to_caller().unwrap(), Found::Met(_)));
         let call = timeline.session().core().decode_original(timeline.session().core().linear_ip()).unwrap();
@@ -316,7 +316,7 @@ fn a_command_in_the_past_cuts_the_future() {
 }
 
 #[test]
-fn where_a_timeline_cannot_go_is_said() {
+fn positions_that_a_timeline_cannot_reach_are_reported() {
     let (mut timeline, end) = timeline("ia32");
     let said = |error: TravelError| error.to_string();
     let behind = format!("900000000 is past the end of this run, which has {end} instructions");

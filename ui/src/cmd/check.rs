@@ -38,8 +38,8 @@ struct Report<'a> {
 /// Runs the command. All files are checked; the worst result is the exit code.
 ///
 /// # Errors
-/// Output that cannot be written, or an unknown code to explain. What is wrong with a file is said, and the next
-/// one is checked.
+/// Output that cannot be written, or an unknown code to explain. Errors in a file are reported, and the next file is
+/// checked.
 pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_check(args)?;
     if let Some(code) = &args.explain {
@@ -82,7 +82,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Says what was found; `remark` is what `-q` silences. `width` is given where it matters.
+    /// Reports findings; `remark` is silenced by `-q`. `width` is given if it matters.
     fn findings(&mut self, found: &Diagnostics, width: Option<Width>, remark: bool) -> Result<(), Failure> {
         self.tally.codes.extend(found.list.iter().map(|d| d.code));
         self.tally.warnings += found.warnings();
@@ -140,7 +140,8 @@ impl Report<'_> {
         Ok(Exit::Ok)
     }
 
-    /// The program at each width that it can be linked for. None if it cannot be for any, which is then said.
+    /// The program at each width that it can be linked for. Empty if it cannot be linked for any, which is then
+    /// reported.
     fn link(
         &mut self,
         program: &Program,

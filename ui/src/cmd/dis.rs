@@ -30,7 +30,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// What an instruction fetch sees.
+    /// The bytes that an instruction fetch sees.
     fn patched(&self) -> Vec<u8> {
         let mut bytes = self.line.bytes.clone();
         if let (true, Some(first)) = (self.armed, bytes.first_mut()) {
@@ -39,7 +39,7 @@ impl Row<'_> {
         bytes
     }
 
-    /// What the CPU executes of that; the bytes behind an `int3` are never reached.
+    /// The part of them that the CPU executes; the bytes after an `int3` are never reached.
     fn patched_text(&self) -> String {
         match (self.armed, self.line.bytes.len()) {
             (false, _) => self.line.text.clone(),

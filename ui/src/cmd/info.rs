@@ -1,4 +1,4 @@
-//! `replay --info`: what a recording holds, without running it.
+//! `replay --info`: the content of a recording, without running it.
 
 use std::io::Write;
 use std::path::Path;

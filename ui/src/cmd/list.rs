@@ -51,7 +51,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     if args.verbose || args.form.format == Format::Json {
         found.show_parameters(target);
     }
-    // That what the files have is not there now is an answer.
+    // An empty list is a valid result for functions that the files have but memory lacks now.
     if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
         && (ran.is_none() || Listing::find(target, None, &wanted)?.is_empty())
     {

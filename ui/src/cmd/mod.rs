@@ -1,4 +1,4 @@
-//! The subcommands, one a file. Each writes its data to the writer it is given and its talk to `Talk`.
+//! The subcommands, one per file. Each writes its data to the given writer and its messages to `Talk`.
 
 pub mod build;
 pub mod check;

@@ -1,4 +1,4 @@
-//! Of a run with the programs of a recording and others, what the others record.
+//! Filters a run with a recording's programs and others for the others' records.
 
 use trapline_emu::SentByte;
 use trapline_interposer::{CoreFile, HandlerError, ProbeNames};

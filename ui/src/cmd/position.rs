@@ -22,7 +22,7 @@ pub trait Shell {
     fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure>;
 }
 
-/// Carries out the lines of standard input, to its end or to `stop`. A line that is wrong is said and passed over; answers
+/// Carries out the lines of standard input, to its end or to `stop`. An invalid line is reported and skipped; returns
 /// `false` if there was one.
 ///
 /// # Errors
@@ -32,7 +32,7 @@ pub fn shell(shell: &mut dyn Shell, outputs: &mut Outputs<'_>, talk: &Talk) -> R
     let prompts = stdin.is_terminal();
     for number in 1.. {
         if prompts {
-            // Nobody is left to be told that standard error is closed.
+            // If standard error is closed, there is nowhere to report that.
             let _ = write!(std::io::stderr(), "{PROMPT}");
         }
         let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! The end of a run: the end of its data, and what is said of it.
+//! The end of a run: the end of its data, and its summary.
 
 use serde_json::{Value, json};
 use trapline_interposer::Stats;

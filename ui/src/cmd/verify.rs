@@ -17,7 +17,7 @@ use crate::talk::Talk;
 /// Lines of a difference that are shown at most.
 const SHOWN: usize = 40;
 
-/// What became of one recording.
+/// The result of one recording.
 struct Outcome {
     path: PathBuf,
     result: Result<Result<Passed, Vec<Failed>>, CaseError>,
@@ -86,7 +86,7 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         let text = format!("{}\n{}", outcome.line(), outcome.difference());
         out.write_all(text.as_bytes()).map_err(Failure::Output)?;
     }
-    // What is data stands before what is said of it.
+    // Data must come before the messages about it.
     out.flush().map_err(Failure::Output)?;
     if let Some(path) = &args.junit {
         std::fs::write(path, junit(&outcomes)).map_err(|error| Failure::writing(Some(path), error))?;

@@ -13,7 +13,7 @@ use trapline_providers::Target;
 use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
 use crate::files::{file_name, read_file};
 
-/// What a guest is made of, as bytes.
+/// The parts of a guest, as bytes.
 #[derive(Default)]
 struct Parts {
     image: Vec<u8>,
@@ -31,8 +31,8 @@ pub fn user_module(path: &str) -> Option<UserModule> {
     if UserModule::recognises(&bytes) { UserModule::parse(&bytes, file_name(path)).ok() } else { None }
 }
 
-/// What a kernel is called on its own command line: a name that depends neither on its file's folder nor on its
-/// compression, so that the run does not either.
+/// The kernel's name on its own command line. It depends neither on its file's folder nor on its compression, so that
+/// the run does not either.
 fn kernel_name(path: &str) -> String {
     match file_name(path) {
         // Standard input has no name of its own.
@@ -107,7 +107,7 @@ fn brought(image: &Content, cmdline: &str, modules: &[(String, Content)]) -> Res
     Ok(parts)
 }
 
-/// The files in an initial RAM disk. One that the kernel could not unpack either is refused.
+/// The files in an initial RAM disk. A RAM disk that the kernel could not unpack is refused.
 fn files_of(initrd: &Content, bytes: &[u8], notes: &mut Vec<String>) -> Result<Files, GuestError> {
     if bytes.is_empty() {
         return Err(GuestError::EmptyInitrd(initrd.name()));
@@ -197,7 +197,7 @@ fn symbols(
     Ok((symbols, debug))
 }
 
-/// What reads the tasks of a Linux kernel; if nothing does, a note says why.
+/// The reader of a Linux kernel's tasks; if there is none, a note says why.
 fn linux(image: &Image, symbols: &Symbols, notes: &mut Vec<String>) -> Option<Linux> {
     symbols.lookup("init_task")?;
     let btf = Btf::from_vmlinux(&image.plan().image).unwrap_or_else(|error| {

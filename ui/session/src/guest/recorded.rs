@@ -1,5 +1,5 @@
-//! From a guest to the configuration of its recording, and from a recording to its guest: the files are told by their
-//! content, wherever they are.
+//! From a guest to the configuration of its recording, and from a recording to its guest: the files are identified by
+//! their content, wherever they are.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,12 +20,12 @@ pub struct Places {
     pub recording: PathBuf,
     /// Further folders.
     pub folders: Vec<PathBuf>,
-    /// Takes files of another content too: then the run may be another one.
+    /// Whether to accept files with changed content: then the run may differ.
     pub changed: bool,
 }
 
 impl Places {
-    /// Those of a recording that is here.
+    /// The places for a recording at this path.
     pub fn of(recording: &Path) -> Self {
         Self { recording: recording.parent().map(Path::to_path_buf).unwrap_or_default(), ..Self::default() }
     }
@@ -40,17 +40,17 @@ impl Places {
     }
 }
 
-/// A recording cannot be replayed here.
+/// Why a recording cannot be replayed here.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A file is nowhere.
+    /// A file cannot be found.
     #[error(
         "cannot find {name}, the {what} of the recording ({bytes} bytes, hash {hash}); give its folder with --image-dir"
     )]
     Missing {
-        /// What it is of the guest.
+        /// Its role in the guest.
         what: &'static str,
-        /// Its path as the recording has it.
+        /// Its path in the recording.
         name: String,
         /// Its length.
         bytes: u64,
@@ -60,7 +60,7 @@ pub enum ReplayError {
     /// A file has another content.
     #[error("the {what} {} is not that of the recording: its hash is {found}, and that of the recording's is {wanted}", path.display())]
     Changed {
-        /// What it is of the guest.
+        /// Its role in the guest.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum ReplayError {
         /// The hash that the recording has.
         wanted: Hash,
     },
-    /// An embedded guest is another one in this build.
+    /// An embedded guest differs in this build.
     #[error(
         "{name} of this build is not that of the recording, which Trapline {made_by} made: the hash of its {what} is {found}, and that of the recording's is {wanted}"
     )]
@@ -88,9 +88,9 @@ pub enum ReplayError {
     /// A file that the recording brings along cannot be unpacked.
     #[error("the {what} {name} in the recording {error}")]
     Packed {
-        /// What it is of the guest.
+        /// Its role in the guest.
         what: &'static str,
-        /// Its path as the recording has it.
+        /// Its path in the recording.
         name: String,
         /// What is wrong.
         error: String,
@@ -100,7 +100,7 @@ pub enum ReplayError {
     Guest(#[from] GuestError),
 }
 
-/// Reads contents once, and notes what they are.
+/// Reads contents once, and notes their names and hashes.
 #[derive(Default)]
 struct Keeper {
     embed: bool,
@@ -116,7 +116,7 @@ impl Keeper {
         RecordedFile { name: name.to_owned(), bytes: bytes.len() as u64, hash }
     }
 
-    /// The content, read; its bytes come along if nobody else has them.
+    /// The content, read; its bytes are embedded if no path names it.
     fn keep(&mut self, content: &mut Content) -> Result<RecordedFile, GuestError> {
         let (name, bytes) = (content.name(), content.read()?);
         let given = matches!(content, Content::Bytes(_)) || name == "-";
@@ -134,7 +134,7 @@ impl Keeper {
     }
 }
 
-/// A file by its content, which is not kept.
+/// A file by its hash; its content is not kept.
 fn hashed(path: &Path) -> Result<RecordedFile, FileError> {
     let failed = |error| FileError::Read { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(failed)?;
@@ -154,8 +154,8 @@ fn hashed(path: &Path) -> Result<RecordedFile, FileError> {
 }
 
 impl GuestBuilder {
-    /// Reads all files of the guest, and answers a guest of what was read, the configuration that names them, and those
-    /// that the recording must bring along: all of them if `embed` is true, else those that no path names.
+    /// Reads all files of the guest, and returns a guest made from their content, the configuration that names them,
+    /// and those that the recording must bring along: all of them if `embed` is true, else those that no path names.
     ///
     /// # Errors
     /// A file cannot be read, or there is no such embedded guest.
@@ -186,7 +186,7 @@ impl GuestBuilder {
     /// The guest of a recording.
     ///
     /// # Errors
-    /// A file is missing, or is another one.
+    /// A file is missing or has changed.
     pub fn of_recording(recording: &Recording, places: &Places) -> Result<Self, ReplayError> {
         let config = recording.config();
         let finder = Finder { recording, places };
@@ -262,7 +262,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The first file that is the recording's, as `look` reads it; else why there is none.
+    /// The first file with the recording's content, as read by `look`; else the error.
     fn first<T>(
         &self,
         what: &'static str,

@@ -6,7 +6,7 @@ use trapline_trace::{HexStyle, hex};
 
 use super::How;
 
-/// Those that the glob matches.
+/// The functions that the glob matches.
 pub fn find(
     target: &Target,
     present: Option<&mut Present<'_>>,
@@ -57,7 +57,7 @@ pub struct FunctionRow {
     pub bytes: String,
 }
 
-/// One as a row.
+/// A function as a row.
 pub fn row(function: &Function) -> FunctionRow {
     FunctionRow {
         address: format!("{:#x}", function.address),

@@ -1,5 +1,5 @@
 //! What `trapline list` and a script's `list` show: functions, probes with their sites, modules and processes; of the
-//! files, or of a guest that has run. As lines, and as rows that can be serialized. Not here: where they go.
+//! files, or of a guest that has run. As lines, and as rows that can be serialized. The caller prints them.
 
 mod functions;
 mod probes;
@@ -12,16 +12,16 @@ pub use functions::FunctionRow;
 pub use probes::{Listed, ProbeRow, SiteRow, SpotRow};
 pub use system::{Loaded, MappedRow, ModuleRow, ProcessRow, Running};
 
-/// What is asked for.
+/// The kind of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
     /// All functions.
     Functions,
     /// Probes by a description, which has a colon; else functions by a glob.
     Named(String),
-    /// What the guest says that it has loaded.
+    /// The modules that the guest has loaded.
     Modules,
-    /// What the guest runs.
+    /// The processes of the guest.
     Processes,
 }
 
@@ -34,7 +34,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it can be asked for at all.
+    /// Checks that the pattern or description is well-formed.
     ///
     /// # Errors
     /// The pattern or the description is malformed.
@@ -49,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// How it is shown as text.
+/// The details of a listing as text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
     /// The sites of probes, what processes have mapped.
@@ -76,7 +76,7 @@ pub enum ListError {
     UnknownSystem,
 }
 
-/// What was found, item by item.
+/// The result, item by item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rows {
@@ -99,7 +99,7 @@ impl Rows {
     }
 }
 
-/// One item. Addresses are hexadecimal digits behind `0x`, since JSON numbers hold 53 bits.
+/// One item. Addresses are hexadecimal digits after `0x`, since JSON numbers hold 53 bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Row {
@@ -113,11 +113,11 @@ pub enum Row {
     Process(ProcessRow),
 }
 
-/// What was found.
+/// The result of a listing.
 pub enum Listing {
     /// Functions.
     Functions(Vec<trapline_providers::Function>),
-    /// Probes that are there, of so many that have such names.
+    /// The probes in memory, and the number of probes with matching names.
     Probes(Vec<Listed>, usize),
     /// Modules.
     Modules(Vec<Loaded>),
@@ -126,7 +126,7 @@ pub enum Listing {
 }
 
 impl Listing {
-    /// Finds it: by the files, and with `present` of that what is there now.
+    /// Makes the listing from the files; with `present`, only what is in memory now.
     ///
     /// # Errors
     /// A malformed pattern or description, a description that names nothing, or a guest whose system is not known.
@@ -155,14 +155,14 @@ impl Listing {
         }
     }
 
-    /// These probes, and with `present` those that are there now.
+    /// A listing of these probes; with `present`, only those in memory now.
     pub fn probes(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Self {
         let matched = found.len();
         Self::Probes(probes::there(found, present), matched)
     }
 
-    /// Says of the kernel's functions among the probes what they take; for verbose listings, since it has the kernel's
-    /// types read.
+    /// Adds the parameters of the kernel's functions to the probes; for verbose listings only, since it reads the
+    /// kernel's types.
     pub fn show_parameters(&mut self, target: &Target) {
         if let Self::Probes(found, _) = self {
             trapline_providers::show_parameters(target, found.iter_mut().map(|listed| &mut listed.probe));
@@ -205,7 +205,7 @@ impl Listing {
         }
     }
 
-    /// What several of them are called.
+    /// The plural of its kind.
     pub fn plural(&self) -> &'static str {
         match self {
             Self::Functions(_) => "functions",

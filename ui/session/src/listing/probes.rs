@@ -10,11 +10,11 @@ use super::How;
 /// A probe, and where its sites are now if the guest has run.
 pub struct Listed {
     pub(super) probe: Probe,
-    /// Of each site.
+    /// For each site.
     spots: Option<Vec<Vec<Spot>>>,
 }
 
-/// The probes; with `present` those of which a site is there now.
+/// The probes; with `present`, those with a site in memory now.
 pub fn there(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Vec<Listed> {
     let Some(present) = present else {
         return found.into_iter().map(|probe| Listed { probe, spots: None }).collect();
@@ -22,7 +22,7 @@ pub fn there(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Vec<Listed
     let mut there = Vec::new();
     for probe in found {
         let spots: Vec<Vec<Spot>> = probe.sites.iter().map(|site| present.spots(&site.place)).collect();
-        // A time and a watch are nowhere and always there.
+        // Timers and watches have no place and are always present.
         let nowhere = probe.sites.iter().any(|site| address(site).is_none());
         if nowhere || spots.iter().any(|spots| !spots.is_empty()) {
             there.push(Listed { probe, spots: Some(spots) });
@@ -72,7 +72,7 @@ fn line(probe: &Probe, site: &Site, at: Option<u64>, how: How, spot: Option<&Spo
     line
 }
 
-/// What is at a site now: the byte that loads see, that of the file if it was another, what fetches see if a probe is
+/// The present bytes of a site: the byte that loads see, the file's if it differs, and what fetches see if a probe is
 /// armed.
 fn now(site: &Site, spot: &Spot) -> String {
     let Some(first) = spot.data.first() else { return "not in memory".to_owned() };
@@ -91,13 +91,13 @@ fn now(site: &Site, spot: &Spot) -> String {
     text
 }
 
-/// What is known of the arguments at a site.
+/// The known arguments at a site.
 fn arguments(site: &Site) -> String {
     if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
 }
 
-/// The linear address of a site by the files; in a module's code the offset in its file, in its data the address as
-/// linked. `None` without a place in memory.
+/// The linear address of a site by the files; for a module's code the offset in its file, for its data the linked
+/// address. `None` without a place in memory.
 fn address(site: &Site) -> Option<u64> {
     match site.place {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
@@ -140,7 +140,7 @@ pub struct SiteRow {
     pub opcode: String,
     /// The rule by which it was found.
     pub rule: String,
-    /// What is known of the arguments there.
+    /// The known arguments there.
     pub arguments: Vec<String>,
     /// Where it is now, if the guest has run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -162,7 +162,7 @@ pub struct SpotRow {
     pub fetched: String,
 }
 
-/// One as a row.
+/// A probe as a row.
 pub fn row(Listed { probe, spots }: &Listed) -> ProbeRow {
     let sites = probe.sites.iter().enumerate();
     let sites = sites.map(|(n, site)| site_row(site, spots.as_ref().and_then(|spots| spots.get(n))));

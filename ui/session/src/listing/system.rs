@@ -1,4 +1,4 @@
-//! What a guest that has run says of itself: modules and processes.
+//! Modules and processes of a guest that has run.
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::Core;
@@ -10,11 +10,11 @@ use super::How;
 /// A module that the guest has loaded.
 pub struct Loaded {
     module: Module,
-    /// The file that it is known by, if it is.
+    /// Its file on the host, if known.
     file: Option<String>,
 }
 
-/// A task, and what its process has mapped.
+/// A task, and the files that its process maps.
 pub struct Running {
     task: Task,
     program: Option<String>,
@@ -92,7 +92,7 @@ pub struct ModuleRow {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// The file that it is known by.
+    /// Its file on the host, if known.
     pub file: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct ProcessRow {
     pub name: String,
     /// The program that it runs.
     pub program: Option<String>,
-    /// What its process has mapped.
+    /// The files that its process maps.
     pub modules: Vec<MappedRow>,
 }
 

@@ -1,4 +1,4 @@
-//! How a run began: everything that determines it, beside what came in later.
+//! The start of a run: everything that determines it, besides later input.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -20,21 +20,21 @@ pub const MAGIC: [u8; 8] = *b"TRAPRECO";
 pub const VERSION: u32 = 1;
 /// Bytes before a chunk's content.
 const HEAD: usize = 9;
-/// Bytes behind it.
+/// Bytes after a chunk's content.
 const TAIL: usize = 8;
 
-/// What a chunk holds.
+/// The kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// How the run began: a `RunConfig` as JSON.
     Config,
     /// A file of the guest.
     Blob,
-    /// Something that came in.
+    /// An input of the run.
     Event,
     /// A digest.
     Checkpoint,
-    /// What the guest has written to its console.
+    /// Console output of the guest.
     Console,
     /// Hashes of pages that have changed.
     Pages,
@@ -97,7 +97,7 @@ fn sum(chunk: &[u8], chain: u64) -> u64 {
     xxh3_64_with_seed(chunk, chain)
 }
 
-/// Why a file is no recording.
+/// Why a file is not a recording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// It begins with something else.

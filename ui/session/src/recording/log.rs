@@ -9,7 +9,7 @@ use super::hash::Hash;
 use crate::commands::Command;
 use crate::ending::Ending;
 
-/// What came in, or what else a run is cut into stretches by.
+/// An input, or another event that divides a run into stretches.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A command was carried out.
@@ -29,9 +29,9 @@ pub enum Event {
 /// An event and its moment.
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// Between which instructions it came.
+    /// Its moment.
     pub at: Moment,
-    /// What came.
+    /// The event.
     pub event: Event,
 }
 
@@ -105,7 +105,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// What differs first from `other`.
+    /// The first stage that differs from `other`.
     pub fn difference(&self, other: &Self, with_records: bool) -> Option<&'static str> {
         if self.at != other.at {
             return Some("moment");

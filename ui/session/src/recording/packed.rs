@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_to_more_than_is_possible_is_refused() {
+    fn data_that_unpacks_to_more_than_the_limit_is_refused() {
         let packed = pack(&[0; 5000]);
         assert_eq!(unpack(&packed, 4999).unwrap_err(), "unpacks to 5000 bytes, and 4999 are possible");
         let mut lies = packed.clone();

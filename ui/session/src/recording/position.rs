@@ -30,13 +30,13 @@ pub enum Position {
     BeforeEnd(u64),
 }
 
-/// A text that is no position.
+/// Why a text is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PositionError {
     /// It has another form.
     #[error("`{0}` is no position; write an instruction count such as 300M, hit:N, end or end-N")]
     Form(String),
-    /// Its number is none.
+    /// Its number is invalid.
     #[error(transparent)]
     Number(#[from] NumberError),
     /// Hits count from 1.
@@ -88,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_position_displays_as_is_that_position() {
+    fn the_text_of_a_position_is_read_as_that_position() {
         for text in ["0", "5", "300000000", "17.3", "hit:1", "hit:1000", "end", "end-5"] {
             assert_eq!(text.parse::<Position>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_position_is_refused_in_a_sentence() {
+    fn an_invalid_position_is_refused_in_a_sentence() {
         for (text, sentence) in [
             ("", "`` is no position; write an instruction count such as 300M, hit:N, end or end-N"),
             (

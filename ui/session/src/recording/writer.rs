@@ -146,7 +146,7 @@ impl Recorder {
         }
     }
 
-    /// The recording is no longer that of the run.
+    /// Stops recording: the file no longer matches the run.
     pub(crate) fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
     }

@@ -1,4 +1,4 @@
-//! One test: replays a recording, and checks what it must give.
+//! One test: replays a recording, and checks its results.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::session::{Followed, Names, Observer, Session, Way};
 /// Widest symbol that the columns of records are laid out for.
 const SYMBOL_WIDTH: usize = 28;
 
-/// A test cannot be run.
+/// Why a test cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     /// A file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The recording is none.
+    /// The file is not a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The recording cannot be replayed here.
@@ -49,12 +49,12 @@ pub enum CaseError {
         file: String,
         /// The line.
         line: u32,
-        /// Why it cannot.
+        /// The error.
         error: Box<CommandError>,
     },
 }
 
-/// What a test found that is as it must be.
+/// The result of a passed test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
     /// Instructions of the run.
@@ -65,12 +65,12 @@ pub struct Passed {
     pub assertions: usize,
 }
 
-/// What is not as it must be.
+/// A failure of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failed {
-    /// The run is another one.
+    /// The run differs.
     Diverged {
-        /// Where.
+        /// The first difference.
         found: Divergence,
         /// The console as it was recorded, and as it is.
         console: (String, String),
@@ -86,7 +86,7 @@ pub enum Failed {
         /// The line that would hold, if another number makes it so.
         holds: Option<String>,
     },
-    /// The text of the records is another one: as it was kept, and as it is.
+    /// The text of the records differs: the kept one, and the new one.
     Records(String, String),
     /// The recording ends before the run did.
     BreaksOff,
@@ -136,7 +136,7 @@ impl Case {
         Ok(Self { path: path.to_owned(), recording, assertions, records })
     }
 
-    /// Replays it. Answers what is not as it must be; none if all is.
+    /// Replays it; returns the failures, if there are any.
     ///
     /// # Errors
     /// It cannot be replayed, or a probe that an assertion names is not there.
@@ -215,7 +215,7 @@ impl Case {
         Ok(Some(session))
     }
 
-    /// What is found instead of what is claimed, if that does not hold.
+    /// The actual value if the claim does not hold.
     fn check(&self, claim: &Claim, session: &mut Session, asked: Option<&Session>) -> Result<(), String> {
         match claim {
             Claim::Console(text) => {
@@ -261,7 +261,7 @@ fn of_program(session: &Session, name: &str) -> Option<(u64, u64)> {
     programs.iter().find(|program| named(program.name)).map(|program| (program.hits, program.ops))
 }
 
-/// A value; else what is wrong with it.
+/// A value, or the error.
 fn evaluate(value: &Value, session: &mut Session, asked: Option<&Session>) -> Result<i128, String> {
     Ok(match value {
         Value::Number(number) => (*number).into(),

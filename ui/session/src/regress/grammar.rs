@@ -1,4 +1,4 @@
-//! The language of expectations: one assertion a line, from text to a tree.
+//! The language of expectations: one assertion per line, from text to a tree.
 //!
 //! ```text
 //! assertion = value ("==" | "!=" | "<=" | ">=" | "<" | ">") value
@@ -9,7 +9,7 @@
 //! factor    = NUMBER | NAME | NAME "(" TEXT ")" | "(" value ")"
 //! ```
 //!
-//! A NUMBER is one as everywhere; a TEXT stands between `'` or `"`; `#` begins a comment.
+//! A NUMBER is written as everywhere; a TEXT is quoted by `'` or `"`; `#` begins a comment.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
 use crate::numbers::count;
 
-/// What of a run has a number.
+/// A number of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// Instructions.
@@ -45,7 +45,7 @@ impl Quantity {
     ];
 }
 
-/// What of a program has a number.
+/// A number of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfProgram {
     /// Handlers run.
@@ -125,14 +125,14 @@ impl Relation {
     }
 }
 
-/// What must hold of a run.
+/// A claim about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     /// Two numbers.
     Compare(Value, Relation, Value),
     /// The console shows a text.
     Console(String),
-    /// Why the run ended, as its summary says it.
+    /// Why the run ended, in the words of its summary.
     Ending(bool, String),
 }
 
@@ -175,7 +175,7 @@ impl fmt::Display for Kind {
 const SIGNS: [&str; 12] = ["==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "(", ")"];
 const FORM: &str = "write an assertion such as `insns < 5G`, `hits('fbt::kmalloc:entry') == 29` or `console contains 'login:'`";
 
-/// What is wrong with a line.
+/// An error in a line.
 struct Wrong {
     col: usize,
     len: usize,
@@ -238,7 +238,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Parser<'a> {
     tokens: &'a [Token],
     end: usize,
@@ -396,7 +396,7 @@ fn assertion(number: u32, line: &str) -> Result<Option<Assertion>, Wrong> {
 /// Reads expectations; diagnostics call them `name`.
 ///
 /// # Errors
-/// Lines that are none.
+/// Lines that are not expectations.
 pub fn parse(name: &str, text: &str) -> Result<Vec<Assertion>, Diagnostics> {
     let (mut all, mut found) = (Vec::new(), Diagnostics::default());
     for (number, line) in (1..).zip(text.lines()) {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_are_reported_with_their_place() {
         for (line, col, message) in [
             ("insns", 6, "a comparison is missing"),
             ("insns <", 8, "a value is missing"),

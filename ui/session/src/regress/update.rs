@@ -1,4 +1,4 @@
-//! Makes what a test must give what it gives now, after a change that was meant.
+//! Updates the expected results of a test after an intended change.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,8 @@ use crate::replay::OwnPrograms;
 use crate::session::Way;
 
 impl Case {
-    /// Takes what a run has given for what it must give: records the run anew if it is another one, writes the records'
-    /// text if that is kept, and puts the numbers that were found into assertions that something equals a number. Answers
-    /// what still fails then.
+    /// Accepts the results of a run as expected: records the run again if it differs, writes the records' text if it is
+    /// kept, and updates the numbers in equality assertions. Returns what still fails.
     ///
     /// # Errors
     /// As [`Case::run`], and a file cannot be written.
@@ -66,7 +65,7 @@ impl Case {
         std::fs::rename(&new, &self.path).map_err(|error| writing(&self.path, error))
     }
 
-    /// Takes what was found for what must be.
+    /// Accepts an actual result as the expected one.
     fn take(&self, failed: &Failed) -> Result<(), CaseError> {
         match failed {
             Failed::Records(_, found) => self.write("out", found),

@@ -1,4 +1,4 @@
-//! From the text of a script to its rules. All that is wrong is found before the run, each with its place.
+//! From the text of a script to its rules. All errors are found before the run, each with its place.
 
 use std::path::Path;
 
@@ -25,9 +25,9 @@ pub enum ScriptError {
     Program(ProgramError),
 }
 
-/// What a line may begin with.
+/// The beginnings of a line.
 const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
-/// What a line may do.
+/// The actions of a line.
 const ACTIONS: &str =
     "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, type and stop";
 
@@ -41,7 +41,7 @@ struct Word<'a> {
     len: usize,
 }
 
-/// What is wrong with a line.
+/// An error in a line.
 struct Wrong {
     col: usize,
     len: usize,
@@ -55,7 +55,7 @@ type Parsed<T> = Result<T, Wrong>;
 struct Line<'a> {
     words: Vec<Word<'a>>,
     at: usize,
-    /// The column behind the last one.
+    /// The column after the last word.
     end: usize,
 }
 
@@ -143,7 +143,7 @@ fn push(found: &mut Diagnostics, file: &str, line: u32, content: &str, wrong: Wr
     });
 }
 
-/// Why a line is no rule.
+/// Why a line is not a rule.
 enum Bad {
     Line(Wrong),
     Program(ProgramError),
@@ -223,7 +223,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Nothing more.
+    /// Checks that no word is left.
     fn done(&self) -> Parsed<()> {
         match self.peek() {
             None => Ok(()),
@@ -297,7 +297,7 @@ fn on_console(line: &mut Line<'_>) -> Parsed<When> {
     Ok(When::Console { text, nth, seen: Sightings::default() })
 }
 
-/// The bytes that a text stands for: `\n`, `\r`, `\t`, `\e`, `\\` and `\xNN` as in C, all else as it is.
+/// The bytes that a text stands for: `\n`, `\r`, `\t`, `\e`, `\\` and `\xNN` as in C, everything else literally.
 fn unescape(word: Word<'_>) -> Parsed<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = word.text;
@@ -341,7 +341,7 @@ fn insns(line: &mut Line<'_>, form: &str) -> Parsed<u64> {
     })
 }
 
-/// A count as everywhere.
+/// A count, written as everywhere.
 fn number(word: Word<'_>, form: &str) -> Parsed<u64> {
     count(word.text).map_err(|error| wrong_number(word, word.text, error.to_string(), form))
 }
@@ -385,7 +385,7 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceOptions) -> Result<Co
     })
 }
 
-/// What follows `list`: what `trapline list` takes, as far as it goes with a guest that runs.
+/// The words after `list`: those of `trapline list` that apply to a running guest.
 fn listing(line: &mut Line<'_>) -> Parsed<Command> {
     const FORM: &str = "list [-v] [--opcode] SPEC, list --modules or list [-v] --processes";
     let (mut how, mut wanted) = (How::default(), None);
@@ -468,7 +468,7 @@ fn selection(line: &mut Line<'_>, verb: Word<'_>) -> Parsed<Selection> {
     Ok(points)
 }
 
-/// Programs and snapshots that a line names and that cannot be there.
+/// Reports programs and snapshots that a line names although they cannot exist.
 fn names_nothing(rule: &Rule, rules: &[Rule], inserted: &[String], content: &str) -> Vec<Wrong> {
     let mut known: Vec<&str> = inserted.iter().map(String::as_str).collect();
     let mut labels: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! What commands do. Each either does all that it says, or changes nothing.
+//! Carries out commands. Each is either carried out completely, or changes nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
 type Answer = Result<Reply, CommandError>;
 
 impl Session {
-    /// Carries out a command between two instructions. This is the one way in which anything from outside changes a
-    /// run.
+    /// Carries out a command between two instructions. This is the only way to change a run from outside.
     ///
     /// ```
     /// use trapline_session::{Command, GuestBuilder, Reply, Selection};
@@ -72,7 +71,7 @@ impl Session {
         }
     }
 
-    /// The answer to what does not ask for data: a row for JSON, and a sentence for a person.
+    /// The reply to an action: a row for JSON, and a sentence for a person.
     fn done(&self, action: &str, name: &str, sentence: String) -> Reply {
         let icount = self.icount();
         let note =
@@ -139,7 +138,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// This name, or with a number behind it if a program has it already.
+    /// This name, with a number after it if a program has it already.
     fn free_name(&self, name: &str) -> String {
         let programs = self.programs();
         let taken: HashSet<&str> = programs.iter().map(|program| program.name).collect();
@@ -148,7 +147,7 @@ impl Session {
         names.find(|name| !taken.contains(name.as_str())).unwrap_or_default()
     }
 
-    /// Puts a program in, with the probe points enabled that `only` selects.
+    /// Inserts a program, with the probe points enabled that `only` selects.
     fn arm(
         &mut self,
         name: &str,
@@ -157,7 +156,7 @@ impl Session {
         origin: impl FnOnce() -> Origin,
     ) -> Result<(), CommandError> {
         let armed = self.arm_selected(name, resolved, only);
-        // One that cannot be armed leaves a number behind.
+        // A program that cannot be armed still uses up a number.
         if self.interposer.as_ref().map_or(0, Interposer::inserted) > self.origins.len() {
             Arc::make_mut(&mut self.origins).push(origin());
         }
@@ -281,7 +280,7 @@ impl Session {
         Ok(Reply::GetVars { icount: self.icount(), programs, gv: globals.to_vec() })
     }
 
-    /// What is there now. That nothing is there is an answer.
+    /// Lists what the guest has now. An empty list is a valid reply.
     fn list(&self, wanted: &Wanted, how: How) -> Answer {
         let icount = self.icount();
         let target = &self.target;

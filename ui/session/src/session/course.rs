@@ -1,5 +1,5 @@
-//! What is noted of a run as it goes: for its recording, and to verify a replay. The machine stops for checkpoints at
-//! multiples of an instruction count; neither the guest nor what is recorded of probes depends on that.
+//! Follows a run to record it, or to verify a replay. The machine stops for checkpoints at multiples of an instruction
+//! count; neither the guest nor the probes' records depend on that.
 
 use std::io;
 
@@ -35,7 +35,7 @@ impl Course {
         self.moved(icount);
     }
 
-    /// The run goes on from this count.
+    /// Continues from this count.
     pub fn moved(&mut self, icount: u64) {
         self.next = icount.checked_div(self.every).map_or(u64::MAX, |n| (n + 1).saturating_mul(self.every));
     }
@@ -45,14 +45,14 @@ impl Course {
         self.recorder.is_some()
     }
 
-    /// Something has come in.
+    /// Notes an event.
     pub fn event(&mut self, at: Moment, event: impl FnOnce() -> Event) {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(at, event());
         }
     }
 
-    /// The run has gone where its recording cannot follow: to a state that was never in it.
+    /// Ends the recording because the run has gone to a state that was never in it.
     pub fn spoil(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.fail(io::Error::other("the run has gone to a snapshot of another run"));
@@ -92,7 +92,7 @@ impl Course {
         self.divergence().map(|found| Ending::CannotGoOn(found.to_string()))
     }
 
-    /// Where the run is not the one that was recorded.
+    /// Where the run differs from the recorded one.
     pub fn divergence(&self) -> Option<&Divergence> {
         self.verifier.as_ref().and_then(Verifier::divergence)
     }
@@ -143,14 +143,14 @@ impl Course {
     }
 }
 
-/// A recording cannot begin.
+/// A recording cannot begin after the run has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a recording begins with the run; this one is at {0} instructions, or has probes already")]
 pub struct TooLate(pub u64);
 
 impl Session {
-    /// Records the run from its beginning on: everything that comes in, and what must come out. The recorder's
-    /// configuration must be that of the guest, and of the [`Probing`](crate::Probing) of the session.
+    /// Records the run from its beginning on: all input, and the expected output. The recorder's configuration must be
+    /// that of the guest, and of the [`Probing`](crate::Probing) of the session.
     ///
     /// # Errors
     /// The run has begun, or has a recorder.
@@ -163,7 +163,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the recording, with a checkpoint of what is now.
+    /// Ends the recording, with a checkpoint of the present state.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -197,7 +197,7 @@ impl Session {
         self.course.records.sum().count
     }
 
-    /// What compares the run with a recording.
+    /// The verifier that compares the run with a recording.
     pub fn verifier(&self) -> Option<&Verifier> {
         self.course.verifier.as_ref()
     }

@@ -1,4 +1,4 @@
-//! D programs: from clauses to probe points, the events of the `dtrace` provider, what is left at the end.
+//! D programs: from clauses to probe points, the events of the `dtrace` provider, and the results at the end.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn full(description: &str) -> String {
 }
 
 impl Session {
-    /// Puts a D program in. With `zero` a clause may match no probe.
+    /// Inserts a D program. With `zero` a clause may match no probe.
     ///
     /// # Errors
     /// A description that matches nothing, or a probe that cannot be armed; nothing of the program stays.
@@ -210,7 +210,7 @@ impl Session {
         probes
     }
 
-    /// The run begins or ends: runs the clauses of BEGIN or END, and tells the observer what they have left.
+    /// Runs the clauses of BEGIN or END, and passes their records to the observer.
     ///
     /// # Errors
     /// The observer's.

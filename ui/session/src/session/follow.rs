@@ -1,4 +1,4 @@
-//! Drives a session along a recording: what came in then comes in again, at the same moments.
+//! Drives a session along a recording: the recorded input is repeated at the same moments.
 
 use trapline_emu::{Moment, Stop};
 
@@ -12,37 +12,37 @@ use crate::script::Script;
 /// How a session follows a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// The same run: what came in comes in at the same moments, and a run that does not pass through one of them has
+    /// The same run: input is repeated at the same moments, and a run that does not pass through one of them has
     /// diverged.
     Same,
-    /// Another run: what came in comes in at the same instruction counts, as far as the run passes through them.
+    /// A branch: input is repeated at the same instruction counts, as far as the run passes through them.
     Branch,
 }
 
-/// Why a session no longer follows.
+/// Why a session stopped following a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
     /// The recording is at its end. The text is why its last run ended; none if the recording breaks off.
     End(Option<Ending>),
-    /// The position that was asked for.
+    /// The requested position was reached.
     Reached,
     /// The recording ended before the position.
     NeverReached,
-    /// The run is not the one that was recorded.
+    /// The run differs from the recorded one.
     Diverged(Divergence),
     /// The flag of the limits was raised.
     Interrupted,
 }
 
-/// A position cannot be gone to.
+/// Why a position cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PositionUnknown {
-    /// It is inside of a hit.
+    /// It is inside a hit.
     #[error(
         "a replay stops between two instructions, so {0} cannot be gone to; leave out the part after the point"
     )]
     InsideOfHit(Position),
-    /// It is behind the end.
+    /// It is after the end.
     #[error("{asked} is past the end of the recording, which has {end} instructions")]
     Behind {
         /// The position.
@@ -52,18 +52,18 @@ pub enum PositionUnknown {
     },
 }
 
-/// What is left of a recording.
+/// The rest of a recording.
 pub struct Course<'a> {
     log: Vec<&'a Logged>,
     at: usize,
     end: Moment,
     whole: bool,
     way: Way,
-    /// Whether other programs are in the run, which may end it.
+    /// Whether the run has other programs, which may end it.
     others: bool,
     inside: bool,
     ending: Option<Ending>,
-    /// What ends another run, beside the guest itself.
+    /// The conditions that end a branch, besides the guest itself.
     condition: Condition,
 }
 
@@ -149,10 +149,10 @@ impl Session {
         self.verify_with(Verifier::new(recording, records));
     }
 
-    /// Has come in what came in before the recorded run began: the programs of its command line.
+    /// Repeats the input from before the recorded run began: the programs of its command line.
     ///
     /// # Errors
-    /// What cannot be done again.
+    /// The input that cannot be repeated.
     pub fn begin_as(&mut self, course: &mut Course<'_>) -> Result<(), Divergence> {
         let first = |logged: &&Logged| logged.at.icount == 0 && matches!(logged.event, Event::Command(_));
         while course.next().filter(first).is_some() {
@@ -162,7 +162,7 @@ impl Session {
         Ok(())
     }
 
-    /// Goes along a recording, to a position or its end. The observer is told as that of the recorded run was.
+    /// Follows a recording to a position or its end. The observer receives the same as that of the recorded run.
     ///
     /// # Errors
     /// The observer's, or that the position is unknown.
@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// Whether the run has still to go there.
+    /// Whether the run has not reached the moment yet.
     fn lies_ahead(&self, until: Moment, course: &Course<'_>) -> bool {
         course.next().is_some() || self.machine.moment() < until
     }
@@ -230,7 +230,7 @@ impl Session {
         }
     }
 
-    /// What ends the following, if something does: the run has left the recording, or stops where a hit was asked for.
+    /// Why the following ends here, if it does: the run has left the recording, or stops at a requested hit.
     fn departed(&mut self, course: &Course<'_>, until: Moment, stop: &Stop) -> Option<Followed> {
         if let Some(found) = self.course.divergence() {
             return Some(Followed::Diverged(found.clone()));
@@ -272,7 +272,7 @@ impl Session {
         self.why_ended(stop, &crate::ending::Condition::end())
     }
 
-    /// The end of what is left.
+    /// Handles the end of the recording.
     fn arrived(&mut self, course: &mut Course<'_>, goal: Goal) -> Followed {
         if goal != Goal::End {
             return Followed::NeverReached;
@@ -286,7 +286,7 @@ impl Session {
         }
     }
 
-    /// Has come in what is due.
+    /// Repeats the input that is due.
     fn come_in<O: Observer>(
         &mut self,
         course: &mut Course<'_>,
@@ -301,7 +301,7 @@ impl Session {
                 match self.apply(command.clone()) {
                     Ok(reply) if course.inside || asks => observer.reply(&reply)?,
                     Ok(_) => {}
-                    // In another run what a command names may not be there.
+                    // In a branch, a program or snapshot that a command names may not exist.
                     Err(_) if course.way == Way::Branch => {}
                     Err(error) => {
                         let icount = logged.at.icount;
@@ -346,8 +346,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Lets another run, which has come as far as the recorded one went, come to an end of the same kind: at most as far
-    /// again.
+    /// Runs a branch, which has reached the length of the recorded run, to an end of the same kind, for at most the
+    /// same length again.
     fn end_of_branch<O: Observer>(
         &mut self,
         recorded: &Ending,
@@ -378,7 +378,7 @@ impl Session {
         }
     }
 
-    /// An ending that the guest itself makes must come again. It does without another instruction.
+    /// Checks that an ending made by the guest itself comes again, without another instruction.
     fn ends_as(&mut self, ending: &Ending, stop: Option<Stop>, at: Moment) -> Option<Divergence> {
         let natural =
             matches!(ending, Ending::Halted | Ending::PoweredOff | Ending::Reset(_) | Ending::TripleFault(_));

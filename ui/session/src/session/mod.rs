@@ -1,4 +1,4 @@
-//! A session: a machine, the probes in it, and what was saved of it.
+//! A session: a machine, its probes, and its saved states.
 
 mod apply;
 mod course;
@@ -46,8 +46,8 @@ use waiting::Waiting;
 
 /// A run: a guest in a machine, with the probes that were inserted.
 ///
-/// Without probes the machine runs alone. Everything that changes a run passes [`Session::apply`]; the rest looks at it,
-/// or lets it go on.
+/// Without probes the machine runs alone. All changes to a run go through [`Session::apply`]; the other methods read
+/// its state or continue it.
 pub struct Session {
     machine: Machine,
     target: Arc<Target>,
@@ -56,23 +56,23 @@ pub struct Session {
     interposer: Option<Interposer>,
     /// Whether the last run waited for a number of hits.
     counts_hits: bool,
-    /// What reads the guest's tasks, for a session without probes and for the interposer to be.
+    /// Makes readers of the guest's tasks, for a session without probes and for a later interposer.
     profile: Profile,
     crash: CrashWatch,
     /// Snapshots by name.
     saved: BTreeMap<String, SavedSession>,
-    /// Snapshots that a recording has by number.
+    /// Snapshots numbered by a recording.
     numbered: BTreeMap<u64, SavedSession>,
-    /// What is noted of the run.
+    /// The recorder and the verifier.
     course: course::Course,
-    /// Bytes of the console that an observer was given.
+    /// Bytes of the console passed to an observer.
     shown: usize,
-    /// Records that nobody has taken yet.
+    /// Records not yet taken.
     records: Waiting,
     cores: Vec<Arc<CoreFile>>,
-    /// What each program was inserted from, those included that were removed.
+    /// The origin of each program, removed ones included.
     origins: Arc<Vec<Origin>>,
-    /// How the probes are set up, as text: a snapshot fits a session where they are set up so.
+    /// The probes' options as text: a snapshot fits a session with equal options.
     options: Arc<str>,
 }
 
@@ -140,7 +140,7 @@ impl Session {
         ending
     }
 
-    /// Runs this many instructions, and answers why the run ended if it did before.
+    /// Runs this many instructions, and returns why the run ended if it ended earlier.
     ///
     /// ```
     /// use trapline_session::GuestBuilder;
@@ -206,7 +206,7 @@ impl Session {
         self.machine.digest()
     }
 
-    /// The machine's state, to be looked at.
+    /// The machine's state, for inspection.
     pub fn core(&self) -> &Core {
         self.machine.core()
     }
@@ -241,14 +241,14 @@ impl Session {
         self.interposer.as_ref().is_none_or(Interposer::observe_only)
     }
 
-    /// Calls `look` with the guest as it is now: which places of files are in memory, and whose they are.
+    /// Calls `look` with the guest's present state: which places of files are in memory, and in which processes.
     pub fn present<T>(&self, look: impl FnOnce(&mut Present<'_>) -> T) -> T {
         let profile = (self.profile)();
         look(&mut Present::new(self.machine.core(), profile.as_deref()))
     }
 
-    /// The records that wait in the channel: those of a slice of the run that has not ended. [`Session::records`] has
-    /// them when it has, if the channel has not lost them.
+    /// The records that wait in the channel: those of a slice of the run that has not ended. [`Session::records`]
+    /// returns them when it has, if the channel has not lost them.
     pub fn waiting(&mut self) -> Vec<Record> {
         self.interposer.as_mut().map(|interposer| interposer.channels().records()).unwrap_or_default()
     }
@@ -322,11 +322,11 @@ mod tests {
         session.apply(switch("three", false)).unwrap();
         session.apply(watches("two", 2)).unwrap();
         let before = enabled(&mut session);
-        // Two of the three fit beside the two.
+        // Two of the three fit besides the two.
         let refused = session.apply(switch("three", true));
         assert!(matches!(refused, Err(CommandError::NotEnabled(_))), "{refused:?}");
         assert_eq!(enabled(&mut session), before);
-        // Nothing of the attempt takes up a debug register.
+        // The failed attempt occupies no debug register.
         session.apply(switch("two", false)).unwrap();
         session.apply(switch("three", true)).unwrap();
         assert_eq!(enabled(&mut session), [true, true, true, false, false]);

@@ -1,4 +1,4 @@
-//! Names for records: of addresses, and of the probes that providers have put.
+//! Names for records: of addresses, and of providers' probes.
 
 use trapline_interposer::ProbeNames;
 use trapline_providers::Target;

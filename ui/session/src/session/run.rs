@@ -30,7 +30,7 @@ pub(super) fn ends_slice(icount: u64) -> bool {
 
 /// An observer of a running session. Every method does nothing by default.
 pub trait Observer {
-    /// Why it cannot take what it is told; ends the run.
+    /// An error of the observer; it ends the run.
     type Error;
 
     /// A record. They come in the order of their sequence numbers.
@@ -106,7 +106,7 @@ impl Observer for Keep {
     }
 }
 
-/// What the lines of a script that were due have done.
+/// The effect of the script lines that were due.
 enum Acted {
     /// The run goes on here.
     GoesOn,

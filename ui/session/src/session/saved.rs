@@ -1,8 +1,8 @@
 //! A session at one moment: saved, restored, written to a file and read from one.
 //!
-//! What is saved is the machine, the interposer, and what the session itself keeps between two runs. Not saved: what the
-//! guest was made of, which the machine's identity names; and the snapshots that commands have taken by name, which
-//! belong to the session and not to a moment of it.
+//! A saved session contains the machine, the interposer, and the session's own state between two runs. It does not
+//! contain the guest's files, which the machine's identity names, nor the named snapshots of commands, which belong to
+//! the session and not to one of its moments.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use super::{Session, new_interposer};
 use crate::recording::Event;
 use crate::snapshot_error::SnapshotError;
 
-/// The part of a file that holds what is not the machine's, and its version.
+/// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
 const VERSION: u16 = 1;
 
-/// What a program was inserted from, by which another process can insert it.
+/// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Origin {
     name: String,
@@ -93,7 +93,7 @@ pub struct SavedSession {
     machine: Snapshot,
     interposer: Option<SavedInterposer>,
     origins: Arc<Vec<Origin>>,
-    /// How the session's probes were set up.
+    /// The options of the session's probes.
     options: Arc<str>,
     counts_hits: bool,
     shown: usize,
@@ -103,7 +103,7 @@ pub struct SavedSession {
     number: Option<u64>,
 }
 
-/// What is not the machine's, as a file has it.
+/// The state outside the machine, as stored in a file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     options: String,
@@ -126,8 +126,8 @@ impl SavedSession {
         &self.machine
     }
 
-    /// The file form: [`Session::read_snapshot`] reads it, in any process. It holds the programs that were inserted, and
-    /// nothing of what the guest was made of.
+    /// The file form: [`Session::read_snapshot`] reads it, in any process. It holds the programs that were inserted,
+    /// but not the guest's files.
     ///
     /// # Errors
     /// A program cannot be written as PPDF.
@@ -151,7 +151,7 @@ impl SavedSession {
 impl Session {
     /// Saves the session: the machine, the probes with all that they have counted and recorded, the console.
     ///
-    /// It costs what has changed since the last one was taken or restored. The run is as if none had been taken.
+    /// It costs what has changed since the last one was taken or restored. The run is not affected.
     ///
     /// ```
     /// use trapline_session::GuestBuilder;
@@ -186,16 +186,17 @@ impl Session {
         }
     }
 
-    /// Goes back, or forward, to what was saved: the session is then exactly what it was. Records that were taken since
-    /// will come again under the same numbers, and what was counted since is not counted any more.
+    /// Restores a saved state, earlier or later: the session is then exactly as it was. Records made since then will
+    /// come again under the same numbers, and counts go back too.
     ///
-    /// This moves in the run, so it is no [`Command`](crate::Command), and passes no other door: a recording notes that the
-    /// run went back to a snapshot that was taken while it was recorded, and can follow to no other.
-    /// [`Command::Restore`](crate::Command::Restore) is another thing: there the run goes on from the snapshot, and so do
-    /// records and statistics.
+    /// This moves within the run, so it is not a [`Command`](crate::Command). A recording notes the restore of a
+    /// snapshot that was taken while it was recorded, and cannot follow to another one.
+    /// [`Command::Restore`](crate::Command::Restore) differs: there the run continues from the snapshot, while records
+    /// and statistics are kept.
     ///
     /// # Errors
-    /// The snapshot is of another machine, or of a session with other [`Probing`](super::Probing). Nothing has changed then.
+    /// The snapshot belongs to another machine, or to a session with other [`Probing`](super::Probing). Nothing has
+    /// changed then.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), SnapshotError> {
         let from = self.machine.moment();
         self.go_to(saved, Output::Travels)?;
@@ -206,7 +207,7 @@ impl Session {
         Ok(())
     }
 
-    /// Restores a snapshot, and the output too or not.
+    /// Restores a snapshot; `output` says whether the output is restored too.
     pub(super) fn go_to(&mut self, saved: &SavedSession, output: Output) -> Result<(), SnapshotError> {
         self.check_options(&saved.options)?;
         self.machine.restore(&saved.machine)?;
@@ -231,7 +232,7 @@ impl Session {
         Ok(())
     }
 
-    /// Goes to where there were no probes.
+    /// Restores the state without probes.
     fn take_probes_out(&mut self, output: Output) {
         let Some(interposer) = &mut self.interposer else { return };
         interposer.take_out(self.machine.core_mut());
@@ -251,8 +252,8 @@ impl Session {
     /// Reads what [`SavedSession::to_bytes`] has written, for a session of the same guest to be restored.
     ///
     /// # Errors
-    /// The bytes are damaged, of a newer build, or no such file; or they are of another machine, another guest or other
-    /// programs.
+    /// The bytes are damaged, from a newer build, or not a snapshot; or they belong to another machine, another guest
+    /// or other programs.
     pub fn read_snapshot(&self, file: &[u8]) -> Result<SavedSession, SnapshotError> {
         let archive = Archive::from_bytes(file)?;
         let machine = Snapshot::load(&archive)?;

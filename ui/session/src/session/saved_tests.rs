@@ -7,7 +7,7 @@ use crate::programs::{SourceOptions, compile};
 use crate::snapshot_error::SnapshotError;
 use trapline_trace::ChannelConfig;
 
-/// Everything that can be told of a session without changing it.
+/// Everything that can be read from a session without changing it.
 #[derive(Debug, PartialEq)]
 struct Seen {
     icount: u64,
@@ -37,7 +37,7 @@ fn seen(session: &mut Session) -> Seen {
     }
 }
 
-/// Fails with what differs, if anything does.
+/// Asserts equality; a failure names the differences.
 fn same(found: &Seen, expected: &Seen, what: &str) {
     let first = |a: &[Record], b: &[Record]| {
         let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
@@ -68,7 +68,7 @@ fn switch(name: &str, on: bool) -> Command {
     Command::Switch { points: Selection { name: Some(name.to_owned()), ..Selection::default() }, on }
 }
 
-/// What is done to a run, at which instruction counts.
+/// The commands of a run, with their instruction counts.
 fn commands(wide: bool) -> Vec<(u64, Command)> {
     let word = if wide { 0x40_b000u64 } else { 0x805_3000 };
     let counted = "name = vmlinux\nmodtype = kernel\nvars = 2\ngvars = 1\noffset = do_fork\nopcode = 0x55\n\
@@ -98,7 +98,7 @@ fn commands(wide: bool) -> Vec<(u64, Command)> {
     ]
 }
 
-/// A guest that is probed, and what is done to it.
+/// A probed guest, and its commands.
 struct Course {
     guest: Guest,
     commands: Vec<(u64, Command)>,
@@ -131,7 +131,7 @@ impl Course {
         session
     }
 
-    /// Runs to an instruction count, with what is done on the way.
+    /// Runs to an instruction count, with the commands on the way.
     fn go(&self, session: &mut Session, to: u64) {
         let from = session.icount();
         for (at, command) in &self.commands {
@@ -147,7 +147,7 @@ impl Course {
     fn moved(&self, session: &mut Session) -> Session {
         let file = session.snapshot().to_bytes().unwrap();
         let mut other = self.guest.start(Self::probing()).unwrap();
-        // It need not be fresh.
+        // The receiving session need not be fresh.
         other.apply(Command::clause("fbt::do_fork:return")).unwrap();
         other.step(5_000);
         let saved = other.read_snapshot(&file).unwrap();
@@ -164,8 +164,8 @@ fn random(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// Walks through a run: forwards, back, from session to session; everything is always as it was when it was saved, and
-/// ends as in the straight run.
+/// Walks through a run: forwards, back, from session to session; every restored state equals the saved one, and the end
+/// equals that of the straight run.
 fn walk(name: &str, steps: usize, mut seed: u64) {
     let course = Course::new(name);
     let mut straight = course.start();
@@ -258,7 +258,7 @@ fn a_file_of_another_guest_or_other_options_is_refused_in_a_sentence() {
     damaged[file.len() / 2] ^= 1;
     let refused = refusal(fresh(Course::probing()), &damaged).to_string();
     assert!(refused.starts_with("the snapshot is damaged: "), "{refused}");
-    // Nothing of a refused snapshot is in the session.
+    // A refused snapshot leaves the session unchanged.
     let mut session = fresh(Probing::default());
     let before = seen(&mut session);
     let foreign = fresh(Course::probing()).snapshot();

@@ -1,7 +1,7 @@
-//! A scout: stands between the machine and the interposer, and notes where a stop point is met.
+//! A scout: an interposer in front of the real one that notes where a stop point is met.
 //!
-//! It passes on everything else. It is only used on a state that is gone back from afterwards, so nothing that it does
-//! needs to be undone but its watches, which [`Session::scouted`](super::Session::scouted) ends.
+//! It passes everything else on. It is only used on a state that is discarded afterwards, so only its watches need to
+//! be undone, which [`Session::scouted`](super::Session::scouted) ends.
 
 use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit};
 use trapline_interposer::{Interposer, NotedHit, ProgramId};
@@ -56,36 +56,36 @@ impl Search {
         Self { before: Some(before), first: false, ..Self::first_after(points, None) }
     }
 
-    /// Only where the state is one that is wanted.
+    /// Accepts only stop points whose state passes this test.
     #[must_use]
     pub fn accepting(mut self, accepts: Accepts) -> Self {
         self.accepts = Some(accepts);
         self
     }
 
-    /// What was found.
+    /// The stop point that was found.
     pub fn found(&self) -> Option<Met> {
         self.found
     }
 
-    /// Whether nothing more is to be looked for.
+    /// Whether the search is over.
     pub fn is_over(&self) -> bool {
         self.first && self.found.is_some()
     }
 
-    /// Begins to look, in the state that the run goes on from.
+    /// Begins the search in the present state.
     pub fn begin(&self, core: &mut Core) {
         for (id, watch) in self.watches() {
             core.watch(id, watch);
         }
     }
 
-    /// Whether hits of probes are looked for.
+    /// Whether the search is for hits of probes.
     pub fn wants_hits(&self) -> bool {
         self.points.iter().any(|point| !matches!(point, StopPoint::Watch(_)))
     }
 
-    /// The watches end.
+    /// Ends the watches.
     pub fn end(&self, core: &mut Core) {
         for (id, watch) in self.watches() {
             core.unwatch(id, watch.kind);
@@ -100,7 +100,7 @@ impl Search {
         (FIRST_ID..).zip(&self.points).filter_map(watch).collect()
     }
 
-    /// A stop point is met in this state.
+    /// Notes that a stop point is met in this state.
     fn met(&mut self, core: &mut Core, point: usize) {
         if self.accepts.as_ref().is_none_or(|accepts| accepts(core))
             && self.note(core.moment(), point)
@@ -110,7 +110,7 @@ impl Search {
         }
     }
 
-    /// A stop point is met; whether that counts.
+    /// Notes that a stop point is met; returns whether it counts.
     fn note(&mut self, at: Moment, point: usize) -> bool {
         let behind = self.after.is_none_or(|after| at > after);
         let ahead = self.before.is_none_or(|before| at < before);

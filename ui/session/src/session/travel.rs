@@ -1,5 +1,5 @@
-//! What a timeline needs of a session: to be saved and gone back to without a word to a recorder, and to be driven
-//! stretch by stretch, with something looked for on the way or not.
+//! The access to a session that a timeline needs: saving and restoring without a recorder's notice, and running stretch
+//! by stretch, optionally with a search.
 
 use trapline_emu::{Moment, Stop};
 use trapline_interposer::{Interposer, Output, ProgramId};
@@ -11,14 +11,14 @@ use crate::commands::{CommandError, short_name};
 use crate::ending::{Condition, Ending};
 use crate::snapshot_error::SnapshotError;
 
-/// The caller of the function that runs.
+/// The caller of the current function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// The return address.
     pub ip: u64,
-    /// The stack pointer behind the return.
+    /// The stack pointer after the return.
     pub sp: u64,
-    /// CR3 of a program, whose addresses are its own; none of the kernel.
+    /// CR3 for a program, which has its own addresses; `None` for the kernel.
     pub space: Option<u64>,
     /// Bytes of a return address.
     pub word: u64,
@@ -30,7 +30,7 @@ impl Session {
         self.machine.moment()
     }
 
-    /// Whether a recorder or a verifier notes the run, which then must go straight on.
+    /// Whether a recorder or a verifier follows the run, which then must not jump.
     pub(crate) fn is_noted(&self) -> bool {
         self.course.is_noted()
     }
@@ -40,13 +40,13 @@ impl Session {
         self.save()
     }
 
-    /// Goes to what was saved, exactly.
+    /// Restores a saved state exactly.
     pub(crate) fn go_to_rung(&mut self, saved: &SavedSession) -> Result<(), SnapshotError> {
         self.go_to(saved, Output::Travels)
     }
 
-    /// Lets the run go on to the end of a slice, to `limit`, or to `until`; whether it has come to where it would have
-    /// stopped without these.
+    /// Lets the run go on to the end of a slice, to `limit`, or to `until`; returns whether it has reached its regular
+    /// stop.
     pub(crate) fn stretch_to(
         &mut self,
         limit: u64,
@@ -61,20 +61,20 @@ impl Session {
         answer
     }
 
-    /// Begins a search from here; the state is spoilt until it is gone back.
+    /// Begins a search from here; the state is invalid until a saved one is restored.
     pub(crate) fn begin_search(&mut self, search: &Search) {
         search.begin(self.machine.core_mut());
         self.note_hits(search);
     }
 
-    /// Notes hits if they are looked for: there may be an interposer only now.
+    /// Notes hits if the search needs them: the interposer may have been made since.
     pub(crate) fn note_hits(&mut self, search: &Search) {
         if let Some(interposer) = self.interposer.as_mut().filter(|_| search.wants_hits()) {
             interposer.note_hits();
         }
     }
 
-    /// Ends a search; what was saved must be gone back to.
+    /// Ends a search; a saved state must be restored afterwards.
     pub(crate) fn end_search(&mut self, search: &Search) {
         search.end(self.machine.core_mut());
         if let Some(interposer) = &mut self.interposer {
@@ -82,17 +82,18 @@ impl Session {
         }
     }
 
-    /// Asks for a stop after so many hits that leave a record, if there are probes.
+    /// Asks for a stop after `hits` hits that leave a record, if there are probes.
     pub(crate) fn stop_after_hits(&mut self, hits: u64) -> bool {
         self.interposer.as_mut().map(|interposer| interposer.stop_after_hits(hits)).is_some()
     }
 
-    /// Whether there were so many.
+    /// Whether that number of hits was reached.
     pub(crate) fn had_enough_hits(&self) -> bool {
         self.interposer.as_ref().and_then(Interposer::enough_hits).is_some()
     }
 
-    /// Drains what the stretches left: records and core files stay with the session, and the observer is told too.
+    /// Drains the results of the stretches: records and core files stay with the session, and the observer receives
+    /// them too.
     pub(crate) fn drain_to<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         let mut tee = Tee { kept: Keep::default(), observer };
         let drained = self.pass_on(&mut tee);
@@ -102,7 +103,7 @@ impl Session {
         drained
     }
 
-    /// Tells an observer of the records that wait in the channel, which stay there.
+    /// Shows an observer the records that wait in the channel, and leaves them there.
     ///
     /// # Errors
     /// The observer's.
@@ -112,7 +113,7 @@ impl Session {
         waiting.iter().try_for_each(|record| observer.record(&record.view(), &names))
     }
 
-    /// Process id and name of the task that runs, if the guest's system is known.
+    /// Process id and name of the current task, if the guest's system is known.
     pub fn current_task(&self) -> Option<(u32, String)> {
         let (core, profile) = (self.machine.core(), (self.profile)()?);
         let mut name = Vec::new();
@@ -152,7 +153,7 @@ impl Session {
         Err(CommandError::UnknownProgram { name: name.to_owned(), known })
     }
 
-    /// Where the function that runs returns to, as the stack tells; none where nobody knows.
+    /// Where the current function returns to, according to the stack; `None` if unknown.
     pub(crate) fn caller(&self) -> Option<Caller> {
         let (core, profile) = (self.machine.core(), (self.profile)());
         let env = core.env();
@@ -168,7 +169,7 @@ impl Session {
     }
 }
 
-/// Keeps records and core files, and tells an observer too.
+/// Keeps records and core files, and passes them to an observer too.
 struct Tee<'a, O> {
     kept: Keep,
     observer: &'a mut O,

@@ -1,4 +1,4 @@
-//! Records that nobody has taken yet: a queue of which copies cost little, however many there are.
+//! Records not yet taken: a queue that is cheap to copy, whatever its length.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ const PIECE: usize = 256;
 /// A queue of records.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting {
-    /// Oldest first. Behind whole pieces each is at least twice as long as the next.
+    /// Oldest first. After the full pieces, each is at least twice as long as the next.
     pieces: Vec<Arc<Vec<Record>>>,
-    /// Those behind them, which no copy has.
+    /// The records after them, which no copy shares.
     rest: Vec<Record>,
 }
 
 impl Waiting {
-    /// They, oldest first.
+    /// The records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         self.pieces.iter().flat_map(|piece| piece.iter()).chain(&self.rest)
     }

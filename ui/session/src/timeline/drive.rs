@@ -42,7 +42,7 @@ impl Goal {
     }
 }
 
-/// Who is told of nothing.
+/// An observer that drops everything.
 pub struct Nobody;
 
 impl Observer for Nobody {

@@ -10,10 +10,10 @@ pub enum TravelError {
     /// The session is recorded or verified.
     #[error("a run that is recorded or verified cannot go back; replay it without recording or verifying it")]
     Noted,
-    /// Inside of a hit.
+    /// Inside a hit.
     #[error("{0} lies within a hit, which cannot be reached; leave out the part after the point")]
     InsideOfHit(Position),
-    /// Behind the end.
+    /// After the end.
     #[error("{asked} is past the end of this run, which has {end} instructions")]
     Behind {
         /// The position.

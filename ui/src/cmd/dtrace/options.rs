@@ -9,13 +9,13 @@ use trapline_d::Options;
 /// What is wrong with the command line; dtrace(1)'s sentences.
 #[derive(Debug, thiserror::Error)]
 pub enum Bad {
-    /// An option that there is not.
+    /// An unknown option.
     #[error("invalid option -- '{0}'")]
     Unknown(char),
     /// An option without its argument.
     #[error("option requires an argument -- '{0}'")]
     Missing(char),
-    /// An option of dtrace(1) that is not there yet.
+    /// An option of dtrace(1) that is not supported yet.
     #[error("option -{0} is not there yet: {1}")]
     Absent(char, &'static str),
     /// An option of `-x` that cannot be set.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused_with_a_sentence() {
+    fn missing_features_are_refused_with_a_sentence() {
         assert_eq!(
             line(&["-c", "ls"]).unwrap_err().to_string(),
             "option -c is not there yet: a process to trace"

@@ -35,7 +35,7 @@ pub fn variable(name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Macros that are there with `-C`.
+/// Macros that `-C` defines.
 const PREDEFINED: &[(&str, &str)] = &[
     ("__linux", "1"),
     ("__linux__", "1"),
@@ -58,7 +58,7 @@ fn is_directive(line: &str) -> bool {
     rest.get(..length).is_some_and(|word| words.contains(&word))
 }
 
-/// Directives that are D's own, which the preprocessor does not know: a word stands for each meanwhile.
+/// Directives that are D's own, which the preprocessor does not know: a placeholder replaces each meanwhile.
 fn without_pragmas(text: &str) -> (String, Vec<String>) {
     let mut kept = Vec::new();
     let lines: Vec<String> = text
