@@ -140,7 +140,7 @@ impl BareCode {
     /// Puts `code`, which ends with HLT, at physical address `at`.
     ///
     /// # Errors
-    /// When the engine or memory cannot be had.
+    /// When the engine or memory cannot be allocated.
     pub fn new(code: &[u8], at: u32) -> Result<Self, MachineError> {
         let mut bare = Bare::new(16 << 20)?;
         bare.ram.write(at.into(), code);

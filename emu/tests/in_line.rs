@@ -7,7 +7,7 @@ use iced_x86::code_asm::*;
 use trapline_emu::{Core, Digest, Fault, Stop, Trap, TrapInterposer, Verdict};
 
 const WIDTHS: [u32; 2] = [32, 64];
-/// Never, and after so many traps.
+/// Never, and after these numbers of traps.
 const AFTER: [u16; 4] = [0, 1, 2, 5];
 const TIMES: u32 = 40;
 /// Instructions that are run, at once or seven at a time.
@@ -294,7 +294,7 @@ fn any_other_answer_to_a_hit_in_line_is_taken_as_that_to_a_trap() {
         assert_eq!((&stepped, in_line), (&seen(&s, sites, 0, nothing, Verdict::Step, LENGTH).0, 0));
         let fault = Fault { vector: 0, error: None, cr2: None };
         for verdict in [Verdict::Raise(fault), Verdict::Declined] {
-            // #DE, or #BP behind the INT3, halts the guest.
+            // #DE, or #BP after the INT3, halts the guest.
             let now = seen(&s, &at[10..11], 1, nothing, verdict, LENGTH).0;
             assert_eq!((now.stop.clone(), now.hits.len()), (Stop::Halted, 2), "{bits}-bit {verdict:?}");
         }

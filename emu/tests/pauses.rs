@@ -11,7 +11,7 @@ const HANDLER: u64 = DATA + 0x1000;
 const ABSENT: u64 = DATA + 0x5000;
 const WORD: u64 = DATA + 0x40;
 
-/// Leaves something for its reader at every `rate`-th thing that it is told of.
+/// Leaves something for its reader at every `rate`-th event.
 struct Leaves {
     told: u64,
     rate: u64,

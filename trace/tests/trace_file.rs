@@ -275,7 +275,7 @@ fn the_dtrace_form_shows_every_byte() {
         DtraceSink::new(&mut out).record(&record.view(), &Known::default()).unwrap();
         String::from_utf8(out).unwrap().split_whitespace().skip(3).collect::<Vec<_>>().join(" ")
     };
-    // A string of 12 bytes behind its prefix.
+    // A string of 12 bytes after its prefix.
     let path = b"\x01\x0c\x00/dev/console";
     assert_eq!(line(32, path), "0x2f000c01 0x2f766564 0x736e6f63 0x656c6f");
     assert_eq!(line(64, path), "0x2f7665642f000c01 0x656c6f736e6f63");

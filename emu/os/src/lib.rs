@@ -1,8 +1,8 @@
-//! Operating-system profiles: tasks and modules read out of guest memory.
+//! Operating-system profiles: tasks and modules, read from guest memory.
 //!
-//! A profile knows where one guest system keeps its current task, and reads it without a trace: through NOFAULT
-//! reads of a [`Core`], never by running anything in the guest. What it reads is the guest's and may be garbage at
-//! any time; then a profile answers "unknown" (0, empty, `None`), never panics and never loops.
+//! A profile knows where one guest system keeps its current task, and reads it without side effects: through NOFAULT
+//! reads of a [`Core`], never by running anything in the guest. The guest's data may be garbage at any time; then a
+//! profile returns "unknown" (0, empty, `None`); it never panics and never loops.
 //!
 //! Here: the trait [`OsProfile`], [`TrapOs`], the profile of the embedded guest, and [`Linux`]; and [`Unwinder`], which
 //! finds the stacks of kernels and programs. Not here: probes.

@@ -1,7 +1,6 @@
-//! What a profile answers, whatever the system.
+//! The interface of profiles, independent of the system.
 //!
-//! The accessors of single items exist because they are asked for at every hit; [`OsProfile::current`] is made of
-//! them.
+//! The accessors of single items exist because every hit uses them; [`OsProfile::current`] is made of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +13,7 @@ use trapline_emu::symbols::Symbols;
 pub struct Task {
     /// Virtual address of its descriptor.
     pub task: u64,
-    /// Id of the task; of a process's first thread that of the process.
+    /// Id of the task; for a process's first thread, the id of the process.
     pub pid: u32,
     /// Id of its process.
     pub tgid: u32,
@@ -24,7 +23,7 @@ pub struct Task {
     pub name: String,
 }
 
-/// What a module is.
+/// The kind of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModuleKind {
     /// The kernel or a part of it.
@@ -33,7 +32,7 @@ pub enum ModuleKind {
     User,
 }
 
-/// A module that the guest says it has.
+/// A module in the guest's own list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     /// Its name; bytes that are no UTF-8 are replaced.
@@ -42,7 +41,7 @@ pub struct Module {
     pub base: u64,
     /// Size in bytes.
     pub size: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: ModuleKind,
 }
 
@@ -61,20 +60,20 @@ pub struct Mapping {
     pub writable: bool,
     /// May be executed.
     pub executable: bool,
-    /// Stores reach others who map it.
+    /// Stores are visible to other processes that map it.
     pub shared: bool,
     /// The file's path; empty without a file.
     pub path: String,
 }
 
-/// A kernel module that is loaded, as its stacks need it.
+/// The data of a loaded kernel module that stacks need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedModule {
     /// Its name.
     pub name: String,
     /// Virtual address of its first byte.
     pub base: u64,
-    /// Virtual addresses of its memory: what stays, and what only serves its start while it is starting.
+    /// Virtual addresses of its memory: the permanent part, and the init part while it is starting.
     pub ranges: Vec<Range<u64>>,
     /// Its ORC tables: virtual address of `.orc_unwind_ip`, of `.orc_unwind`, and the number of entries.
     pub orc: Option<(u64, u64, u64)>,
@@ -106,8 +105,8 @@ pub struct UserRegisters {
 }
 
 impl UserRegisters {
-    /// Those that the machine has noted: right for a system that gives each task a ring-0 stack of its own in the TSS,
-    /// and for any until it switches tasks.
+    /// The registers that the machine has noted: correct for a system that gives each task its own ring-0 stack in the
+    /// TSS, and for any system until it switches tasks.
     pub fn noted(core: &Core) -> Option<Self> {
         let context = core.user_context()?;
         Some(Self { gpr: context.gpr, ip: context.ip, cs: context.selectors[1] })
@@ -142,14 +141,14 @@ pub trait OsProfile: Send {
     /// All modules in the guest's own order, unreadable ones left out.
     fn modules(&self, core: &Core) -> Vec<Module>;
 
-    /// What of the guest's own list of modules cannot be believed, in a sentence; `None` when nothing is wrong with it.
-    /// What can be read of a damaged list is what [`OsProfile::modules`] has.
+    /// The damage in the guest's own list of modules, in a sentence; `None` if there is none. [`OsProfile::modules`]
+    /// has the readable part of a damaged list.
     fn damage(&self, _core: &Core) -> Option<String> {
         None
     }
 
-    /// The sections of the loaded kernel module `name` and the virtual addresses where they are now, by address; those
-    /// that only serve its start while it is starting. Empty when there is no such module or it cannot be read.
+    /// The sections of the loaded kernel module `name` and the virtual addresses where they are now, by address; init
+    /// sections only while it is starting. Empty when there is no such module or it cannot be read.
     fn module_sections(&self, _core: &Core, _name: &str) -> Vec<(String, u64)> {
         Vec::new()
     }
@@ -172,7 +171,7 @@ pub trait OsProfile: Send {
     }
 
     /// The registers that the current task had when it last left user mode, as far as its kernel has not changed them
-    /// since; `None` of a task that has no user mode.
+    /// since; `None` for a task without user mode.
     fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
         UserRegisters::noted(core)
     }
@@ -182,23 +181,23 @@ pub trait OsProfile: Send {
         None
     }
 
-    /// Physical address of the top page table of the process of the task at `task`; `None` when it has none or it cannot
-    /// be read. Where user code runs on a table of its own this is the kernel's, which holds the process's pages too.
+    /// Physical address of the top page table of the process of the task at `task`; `None` when it has none or it
+    /// cannot be read. If user code has a separate table, this is the kernel's, which holds the process's pages too.
     fn page_table(&self, _core: &Core, _task: u64) -> Option<u64> {
         None
     }
 
-    /// Whether the current process was forked off another and has executed no program of its own since.
+    /// Whether the current process was forked and has not executed a program since.
     fn is_forked(&self, _core: &Core) -> bool {
         false
     }
 
-    /// What the process of the task at `task` has mapped, by address, unreadable ones left out.
+    /// The mappings of the process of the task at `task`, by address, unreadable ones left out.
     fn mappings(&self, _core: &Core, _task: u64) -> Vec<Mapping> {
         Vec::new()
     }
 
-    /// The programs and libraries that the process of the task at `task` has mapped, by address: of each file the
+    /// The programs and libraries that the process of the task at `task` has mapped, by address: for each file the
     /// range from its first mapping to its last, if any of it may be executed.
     fn user_modules(&self, core: &Core, task: u64) -> Vec<Module> {
         let mappings = self.mappings(core, task);

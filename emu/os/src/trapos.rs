@@ -1,8 +1,8 @@
 //! The profile of Trapline's own guests, found through the symbol `trapline_os_info`.
 //!
-//! The structure is described in `guest-images/src-guest/include/trapos.h`. It is a constant, so it is read once,
-//! from the image; what it points to is read from guest memory at each question. The kernel's own variables have a
-//! fixed place in RAM and are read there, so that they can be read before the guest has turned paging on.
+//! The structure is described in `guest-images/src-guest/include/trapos.h`. It is a constant, so it is read once, from
+//! the image; the data it points to is read from guest memory at each query. The kernel's own variables have a fixed
+//! place in RAM and are read there, so that they can be read before the guest has turned paging on.
 
 use trapline_emu::Core;
 use trapline_emu::load::LoadPlan;
@@ -40,20 +40,20 @@ pub enum TrapOsError {
         /// Its address.
         address: u64,
     },
-    /// Not the structure, or of another version.
+    /// It is not the structure, or has another version.
     #[error("{SYMBOL} at {address:#x} does not begin with \"TRAPOS1\"")]
     Magic {
         /// Its address.
         address: u64,
     },
-    /// A field that cannot be.
+    /// A field with an invalid value.
     #[error("the field {field} of {SYMBOL} is {value}; it must be {wanted}")]
     Field {
         /// Its name.
         field: &'static str,
         /// Its value.
         value: u32,
-        /// What it may be.
+        /// The valid values.
         wanted: &'static str,
     },
 }
@@ -93,7 +93,7 @@ impl TrapOs {
     /// The profile of the kernel that `plan` loads and `symbols` names.
     ///
     /// # Errors
-    /// The image is not such a guest, or its description is not one that can be followed.
+    /// The image is not such a guest, or its description is invalid.
     pub fn find(plan: &LoadPlan, symbols: &Symbols) -> Result<Self, TrapOsError> {
         let address = symbols.lookup(SYMBOL).ok_or(TrapOsError::NoSymbol)?.addr;
         let info = plan.bytes_at(address, INFO_SIZE).ok_or(TrapOsError::Outside { address })?;
@@ -194,7 +194,7 @@ impl OsProfile for TrapOs {
 
     fn name_into(&self, core: &Core, to: &mut Vec<u8>) {
         if let Some(task) = self.pointer_at(core, self.layout.current_task) {
-            // A name that cannot be read is no name.
+            // A name that cannot be read is empty.
             let _ = self.comm_into(core, task, to);
         }
     }

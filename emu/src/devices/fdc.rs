@@ -360,7 +360,7 @@ impl Fdc {
         }
     }
 
-    /// READ and its like: without a medium there is cylinder 0 of head 0 and no sector on it.
+    /// READ and similar commands: without a medium, cylinder 0 of head 0 exists but has no sector.
     fn transfer(&mut self) {
         let [_, _, cylinder, head, sector, _, last, ..] = self.bytes;
         self.end_of_track = last;

@@ -37,7 +37,7 @@ offsets! {
         JUMP_CACHE_BITS: u32 = 12, "TB_JMP_CACHE_BITS";
         /// Entries of the blocks of one page, which lie together.
         JUMPS_OF_PAGE: usize = 64, "TB_JMP_PAGE_SIZE";
-        /// `struct uc_struct *uc`: behind it.
+        /// `struct uc_struct *uc`: after it.
         UC: usize = 33192, "offsetof(CPUState, uc)";
     }
 

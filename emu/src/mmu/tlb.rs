@@ -46,7 +46,7 @@ struct Entry {
     generation: u64,
     /// Generation of global entries.
     global_generation: u64,
-    /// `Tlb::announcing` when the interposer was told of user code on the page; 0 before.
+    /// `Tlb::announcing` when user code on the page was announced to the interposer; 0 before.
     announced: u64,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct TlbImage {
     announcing: u64,
 }
 
-/// The stored form: live entries by linear page, and whether the interposer was told of each.
+/// The stored form: live entries by linear page, and whether each was announced to the interposer.
 #[derive(Serialize, Deserialize)]
 struct Listed {
     entries: Vec<(u64, Translation, bool)>,
@@ -184,13 +184,13 @@ impl Tlb {
         self.top = top;
     }
 
-    /// Whether the interposer was told of user code on a linear page since its translation was cached and since the
-    /// last request to announce everything anew, of which there must have been one.
+    /// Whether user code on a linear page was announced to the interposer since its translation was cached and since
+    /// the last request to announce everything anew, of which there must have been one.
     pub fn announced(&self, page: u64) -> bool {
         self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing)
     }
 
-    /// The interposer has been told of user code on a linear page, whose translation is cached.
+    /// Notes that user code on a linear page, whose translation is cached, was announced to the interposer.
     pub fn announce(&mut self, page: u64) {
         if let Some(entry) = self.entry(page).filter(|entry| self.live(entry)) {
             self.top.insert(page, Entry { announced: self.announcing, ..*entry });

@@ -41,8 +41,8 @@ impl Core {
             self.views.hide_slot_from_fpu(&self.cpu);
         }
         if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_all_of_last(b.pc())) {
-            // The block in progress was overwritten by its own store: the engine has gone back to that
-            // instruction, and runs it alone.
+            // The block in progress was overwritten by its own store: the engine restarts that instruction, and runs it
+            // alone.
             self.rewind(address);
             self.step.begin_again();
         }

@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Whether the interposer is to be told of user code on the linear page.
+    /// Whether user code on the linear page must be announced to the interposer.
     #[inline]
     fn is_unannounced(&self, page: u64) -> bool {
         self.watch_user_code && self.cpu.env.cpl() == 3 && !self.cpu.tlb.announced(page)
@@ -148,8 +148,8 @@ impl Core {
         }
     }
 
-    /// The instruction at linear `pc` is about to run: tells the interposer of its page, if it is user code that the
-    /// interposer has not been told of. Returns the fault to deliver to the guest first.
+    /// The instruction at linear `pc` is about to run: tells the interposer of its page, if it is user code not yet
+    /// announced. Returns the fault to deliver to the guest first.
     pub(crate) fn announce_user_code(&mut self, pc: u64) -> Option<Fault> {
         let page = pc & !(PAGE - 1);
         if !self.is_unannounced(page) {

@@ -24,7 +24,7 @@ pub enum StoredError {
     /// Its file.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// It is of another machine.
+    /// It belongs to another machine.
     #[error(transparent)]
     Foreign(#[from] SnapshotMismatch),
 }

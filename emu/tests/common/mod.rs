@@ -290,7 +290,7 @@ impl Setup {
             m.write_physical(TSS + 4, &(RSP0 as u32).to_le_bytes());
             m.write_physical(TSS + 8, &u32::from(DS0).to_le_bytes());
         }
-        // The I/O map begins right behind the TSS; `tss_limit` decides how much of it there is.
+        // The I/O map begins right after the TSS; `tss_limit` decides how much of it there is.
         m.write_physical(TSS + 0x66, &0x68u16.to_le_bytes());
     }
 

@@ -60,9 +60,9 @@ impl Interposer {
         }
     }
 
-    /// Ends the run, as the service `stop` does, when so many hits of any probe have left a record and completed. A hit
-    /// that ends by `abort`, as one whose predicate does not hold, is not counted. Programs that are inserted later count
-    /// too.
+    /// Ends the run, as the service `stop` does, when `hits` hits of any probe have left a record and completed. A hit
+    /// that ends by `abort`, as one whose predicate does not hold, is not counted. Programs that are inserted later
+    /// count too.
     pub fn stop_after_hits(&mut self, hits: u64) {
         (self.stops.after, self.stops.counted) = (Some(hits), 0);
         self.inserted.probes.iter_mut().for_each(|probe| probe.limit = 0);

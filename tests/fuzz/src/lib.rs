@@ -154,7 +154,7 @@ pub const SESSION: Target = Target {
 /// Files of recordings.
 pub const RECORDING: Target = Target {
     name: "recording",
-    promise: "of any file a recording is read as far as it goes, or refused in a sentence",
+    promise: "any file is read as a recording up to its end, or refused in a sentence",
     run: recordings::recording,
 };
 

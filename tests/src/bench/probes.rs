@@ -14,7 +14,7 @@ const FUNCTIONS: u32 = 45_000;
 const SIZE: u32 = 256;
 const AT: u32 = 0x10_0000;
 
-/// An ELF kernel with so many functions, and its System.map.
+/// An ELF kernel with [`FUNCTIONS`] functions, and its System.map.
 fn kernel() -> (Vec<u8>, String) {
     let mut function = vec![0x55, 0x89, 0xe5];
     function.resize(SIZE as usize - 2, 0x90);

@@ -176,7 +176,7 @@ pub fn dormant(rounds: usize, scale: u64) -> Result<Vec<Row>, Box<dyn Error>> {
         ),
         (
             "   a dormant macro probe, in a loop of 4",
-            "nobody knows it",
+            "no probe",
             (Loop::new(point(), 2), Some((pointer(), 0))),
             Loop::new(point(), 2),
         ),

@@ -19,7 +19,7 @@ struct Case {
     handler: &'static str,
     ebpf: &'static str,
     memory: fn() -> Vec<u8>,
-    /// Whether handler and eBPF program agree: variable 1, the log, r0, the memory behind the eBPF run.
+    /// Whether handler and eBPF program agree: variable 1, the log, r0, the memory after the eBPF run.
     same: fn(u64, &[u8], u64, &[u8]) -> bool,
 }
 

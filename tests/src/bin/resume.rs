@@ -42,7 +42,7 @@ fn all(name: &str, n: usize, seed: u64) -> Result<(), Box<dyn Error>> {
     if course.finish(&mut session)? != expected {
         return Err(format!("{name}: taking snapshots has changed the run").into());
     }
-    println!("{name}: {n} snapshots, each gone on from in a new process, {} instructions", expected.icount);
+    println!("{name}: {n} snapshots, each resumed in a new process, {} instructions", expected.icount);
     println!("{}", expected.probes);
     Ok(())
 }

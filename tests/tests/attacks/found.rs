@@ -194,7 +194,7 @@ fn a_vector_prefix_is_refused_before_any_instruction() {
 
 #[test]
 fn a_user_reads_no_descriptor_table_by_an_instruction_that_loads_a_segment() {
-    // pop fs from the page of the GDT, which ring 3 may not read, and behind the null LDT.
+    // pop fs from the page of the GDT, which ring 3 may not read, and beyond the null LDT.
     for bits in [32, 64] {
         for stack in [GDT + 0x18, 0xcd0] {
             let setup = Setup::bits(bits).ring(3).flags(0).pte(GDT, GDT | 3).pte(0, 3);

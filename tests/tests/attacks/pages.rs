@@ -69,7 +69,7 @@ fn text_mapped_twice_is_run_through_both_and_written_through_one() {
         });
         let setup = setup.pte(ALIAS, FUNCTION | P | RW | US);
         let (end, hits) = alike_from("alias", &setup, &[], &body_sites(), 200);
-        // In 64-bit code 43h is a prefix of the RET behind it.
+        // In 64-bit code 43h is a prefix of the RET after it.
         assert_eq!((end.stop.as_str(), hits), ("Halted", if bits == 64 { 38 } else { 40 }), "{bits} bits");
     }
 }

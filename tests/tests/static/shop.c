@@ -15,7 +15,7 @@
 	".asciz \"shop\", \"" name "\", \"" arguments "\"\n" \
 	"994: .balign 4\n.popsection\n"
 
-/* Pages that nothing else is on, so that they are the file's until somebody writes them. 1 keeps them out of the bss. */
+/* Pages that nothing else is on, so that they are the file's until they are written. 1 keeps them out of the bss. */
 __attribute__((aligned(4096))) volatile unsigned short semaphores[3 * 4096] = {[0] = 1, [3 * 4096 - 1] = 1};
 #define SALE semaphores[2048]
 #define REFUND semaphores[2049]

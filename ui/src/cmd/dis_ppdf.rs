@@ -106,7 +106,7 @@ fn probe(p: &ProbePoint) -> Value {
     })
 }
 
-/// The terms of an expression, numbers and names, each behind its sign.
+/// The terms of an expression, numbers and names, each with its sign.
 fn expression(expr: &Expr) -> Value {
     let terms = expr.terms.iter().map(|term| {
         let atom = match &term.atom {

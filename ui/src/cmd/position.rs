@@ -1,4 +1,4 @@
-//! `replay --at`: the actions of scripts, one a line of standard input, at a position of a run.
+//! `replay --at`: the actions of scripts, one per line of standard input, at a position of a run.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;

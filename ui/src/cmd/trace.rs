@@ -89,7 +89,7 @@ fn print(reader: &mut Reader, mut sink: Logged<'_>, args: &CatArgs, talk: &Talk)
     }
 }
 
-/// Makes the counters part of what JSON shows of the end, as `run --stats` does, and answers them.
+/// Adds the counters to the JSON end line, as `run --stats` does, and returns them.
 fn with_stats(end: &mut End) -> Vec<(String, Value)> {
     let there = end.extra.iter().find(|(name, _)| name == "stats").and_then(|(_, value)| value.as_object());
     if let Some(stats) = there {

@@ -78,7 +78,7 @@ impl Outcome {
 /// Runs the command.
 ///
 /// # Errors
-/// A path is none, or an output cannot be written.
+/// A path does not exist, or an output cannot be written.
 pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let paths = recordings(&args.paths)?;
     let outcomes = run_all(&paths, args);
@@ -135,7 +135,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs all, so many at a time; answers in the order of the paths.
+/// Runs all recordings, a limited number at a time; returns the results in the order of the paths.
 fn run_all(paths: &[PathBuf], args: &VerifyArgs) -> Vec<Outcome> {
     let left: Mutex<VecDeque<(usize, &PathBuf)>> = Mutex::new(paths.iter().enumerate().collect());
     let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The profile against what a guest said of itself: physical memory that `scripts/linux-oracle boot` took under qemu.
+//! The profile compared with a guest's own output, on physical memory that `scripts/linux-oracle boot` took under qemu.
 //!
 //! `TRAPLINE_LINUX_DUMPS` names pairs `VMLINUX=FOLDER`, separated by spaces. Dumps are large and not committed.
 
@@ -68,7 +68,7 @@ fn check_processes(os: &Linux, core: &Core, said: &Value) {
     assert!(seen.0 > 20 && seen.1 >= 3);
 }
 
-/// Range, rights, offset and path of a line of /proc/PID/maps; names of what is no file are left out.
+/// Range, rights, offset and path of a line of /proc/PID/maps; names that are not files are left out.
 fn maps_line(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let path = words.get(5).filter(|path| path.starts_with('/')).copied().unwrap_or("");

@@ -1,9 +1,9 @@
-//! The layout of a kernel without BTF, out of its own initial data.
+//! The layout of a kernel without BTF, derived from its initial data.
 //!
-//! `init_task` and `init_mm` are filled in by the compiler, and the kernel's sources say with what: lists that point
-//! to themselves, a priority of 140, pointers to each other, the name "swapper". Each member is found by such a
-//! pattern, which must be there exactly once; what is not there is an error, never a guess. On kernels that have
-//! both, the result equals BTF's.
+//! The compiler fills in `init_task` and `init_mm`, with values known from the kernel's sources: lists that point to
+//! themselves, a priority of 140, pointers to each other, the name "swapper". Each member is found by such a pattern,
+//! which must occur exactly once; otherwise there is an error, never a guess. On kernels with BTF, the result equals
+//! BTF's.
 
 use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::Symbols;
@@ -12,7 +12,7 @@ use super::LinuxError;
 use super::layout::{Layout, MmLayout, TaskLayout};
 use super::stacks::STACK;
 
-/// Longest `task_struct` and `mm_struct` looked through, bytes.
+/// Most bytes searched of `task_struct` and `mm_struct`.
 const TASK_SIZE: u64 = 0x3000;
 const MM_SIZE: u64 = 0x800;
 /// References to `init_task`, and its flags: PF_KTHREAD.
@@ -109,7 +109,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let layout = TaskLayout {
         flags: stack + w + 4,
         tasks: prio - 2 * w,
-        // Behind real_parent, parent, children and sibling.
+        // After real_parent, parent, children and sibling.
         group_leader: parent + 6 * w,
         thread_group,
         mm,
@@ -143,7 +143,7 @@ fn pid(task: &Words<'_>, symbols: &Symbols, parent: u64) -> Result<u64, LinuxErr
         .lookup("do_no_restart_syscall")
         .ok_or(LinuxError::NotInferred { what: "do_no_restart_syscall, a symbol", found: "nowhere" })?;
     let function = task.only("restart_block.fn, do_no_restart_syscall", |at| task.is(at, restart.addr))?;
-    // The largest of what restarts, that of futex: pointer, three u32, u64, pointer.
+    // The largest restart data, that of futex: pointer, three u32, u64, pointer.
     let union = if w == 8 { 40 } else { 28 };
     let pid = function + w + union;
     match parent.checked_sub(pid) {
@@ -178,7 +178,7 @@ fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<MmLayout, LinuxError> 
 }
 
 /// The head of the list of modules, for a kernel that does not name it: the only empty list in the image's data whose
-/// address stands in the code of `print_modules`.
+/// address is in the code of `print_modules`.
 pub(super) fn modules_head(plan: &LoadPlan, symbols: &Symbols) -> Option<u64> {
     let function = symbols.lookup("print_modules")?;
     let code = plan.bytes_at(function.addr, usize::try_from(function.size.min(0x1000)).ok()?)?;

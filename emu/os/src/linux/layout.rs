@@ -1,9 +1,9 @@
-//! Where the members lie that the profile reads.
+//! The offsets of the members that the profile reads.
 //!
-//! Of `task_struct`, `mm_struct` and `module` that depends on the kernel's configuration: BTF says it, or what a kernel
-//! without BTF says of itself (`infer.rs`). The members of the small structures come in the order of Linux 6.1
-//! (include/linux/{mm_types,fs,dcache,mount,path}.h, fs/mount.h, kernel/module/sysfs.c); BTF replaces that order where
-//! there is one.
+//! For `task_struct`, `mm_struct` and `module` they depend on the kernel's configuration: they come from BTF, or
+//! without BTF from the kernel's initial data (`infer.rs`). The members of the small structures come in the order of
+//! Linux 6.1 (include/linux/{mm_types,fs,dcache,mount,path}.h, fs/mount.h, kernel/module/sysfs.c); BTF replaces that
+//! order where there is one.
 
 use trapline_emu::symbols::Btf;
 
@@ -21,7 +21,7 @@ pub(super) struct TaskLayout {
     pub tgid: u64,
     pub comm: u64,
     pub cred: u64,
-    /// Found or not: only stacks need it.
+    /// Optional: only stacks need it.
     pub stack: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct VmaLayout {
     pub file: u64,
 }
 
-/// `file`, `dentry`, `mount` and `vfsmount`: what makes a path.
+/// `file`, `dentry`, `mount` and `vfsmount`: the parts of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PathLayout {
     pub file_mnt: u64,
@@ -52,7 +52,7 @@ pub(super) struct PathLayout {
     pub parent: u64,
     pub name_len: u64,
     pub name: u64,
-    /// Of the `vfsmount` in its `mount`.
+    /// Offset of the `vfsmount` in its `mount`.
     pub vfsmount: u64,
     pub mnt_parent: u64,
     pub mountpoint: u64,
@@ -70,7 +70,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// As BTF says.
+    /// The layout from BTF.
     pub(super) fn from_btf(btf: &Btf) -> Result<Self, LinuxError> {
         let at = |name: &'static str, path: &'static str| {
             let member = btf.member(name, path).filter(|member| member.bit_offset % 8 == 0);
@@ -117,20 +117,20 @@ impl Layout {
         })
     }
 
-    /// With the small structures as Linux 6.1 orders them, in words of `w` bytes.
+    /// The layout with the small structures as Linux 6.1 orders them, in words of `w` bytes.
     pub(super) fn ordered(w: u64, task: TaskLayout, mm: MmLayout) -> Self {
         Self {
             task,
-            // Behind the reference count, a long.
+            // After the reference count, a long.
             cred_uid: w,
             mm,
             // Start, end, mm, protection, flags; an rb_node and its subtree's end; a list; anon_vma, vm_ops.
             vma: VmaLayout { start: 0, end: w, mm: 2 * w, flags: 4 * w, pgoff: 13 * w, file: 14 * w },
             path: PathLayout {
-                // Behind an rcu_head of two words.
+                // After an rcu_head of two words.
                 file_mnt: 2 * w,
                 file_dentry: 3 * w,
-                // Flags, sequence count and a hash list's two words before it; the name's hash and length behind.
+                // Flags, sequence count and a hash list's two words before it; the name's hash and length after it.
                 parent: 8 + 2 * w,
                 name_len: 12 + 3 * w,
                 name: 16 + 3 * w,

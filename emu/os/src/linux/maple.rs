@@ -1,7 +1,7 @@
 //! The maple tree of a process's mappings (include/linux/maple_tree.h and lib/maple_tree.c of Linux 6.1).
 //!
-//! A node is 256 bytes at a multiple of 256; the low bits of a pointer to it say what it is. All of it is the guest's:
-//! the walk has a depth and a budget, follows only rising ranges, and leaves out what it cannot read.
+//! A node is 256 bytes at a multiple of 256; the low bits of a pointer to it give its type. The tree is the guest's
+//! data: the walk has a depth and a budget, follows only rising ranges, and skips unreadable nodes.
 
 use super::memory::Memory;
 
@@ -12,10 +12,10 @@ const BUDGET: usize = 1 << 14;
 /// Bytes of a node.
 const NODE: u64 = 256;
 
-/// What the low bits of a pointer say (`enum maple_type`).
+/// The type in the low bits of a pointer (`enum maple_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeType {
-    /// One slot an index.
+    /// One slot per index.
     Dense,
     /// Ranges that end at pivots, entries.
     Leaf,
@@ -108,7 +108,7 @@ impl Walk<'_> {
         for index in 0..slots {
             let end = match (node.kind, index < pivots) {
                 (NodeType::Dense, _) => start,
-                // A pivot of 0 behind the first ends the node.
+                // A pivot of 0 after the first ends the node.
                 (_, true) => {
                     Some(word(1 + index)).filter(|p| *p != 0 || index == 0).unwrap_or(last).min(last)
                 }

@@ -15,7 +15,7 @@ pub(super) struct Fixed {
     size: u64,
 }
 
-/// Where the kernel's memory lies.
+/// The addresses of the kernel's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Map {
     pub(super) width: Width,
@@ -27,7 +27,7 @@ pub(super) struct Map {
 impl Map {
     /// The memory of the kernel that `plan` loads, whose top page table is at virtual `root`.
     pub(super) fn new(plan: &LoadPlan, root: u64) -> Option<Self> {
-        // A 64-bit kernel links the original of its per-CPU variables at 0, where it never is.
+        // A 64-bit kernel links the template of its per-CPU variables at 0, where it is never mapped.
         let kernel = |vaddr: u64| vaddr >> (plan.width.bits() - 1) != 0;
         let fixed = plan
             .segments
@@ -131,12 +131,12 @@ impl Memory<'_> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// The pointer at `va`; `None` when it is null too.
+    /// The pointer at `va`; `None` also if it is null.
     pub(super) fn pointer(&self, va: u64) -> Option<u64> {
         self.word(va).filter(|pointer| *pointer != 0)
     }
 
-    /// The text at `va` up to a NUL, or `most` bytes; what cannot be read ends it.
+    /// The text at `va` up to a NUL, or `most` bytes; unreadable memory ends it.
     pub(super) fn text(&self, va: u64, most: usize) -> Vec<u8> {
         let mut text = Vec::new();
         while text.len() < most {

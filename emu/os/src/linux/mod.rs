@@ -1,9 +1,9 @@
-//! The profile of Linux 6.1 (Debian 12) on one CPU, out of kallsyms and BTF. No guest code runs.
+//! The profile of Linux 6.1 (Debian 12) on one CPU, from kallsyms and BTF. No guest code runs.
 //!
 //! The current task is per-CPU data: `current_task` at the distance `__per_cpu_offset[0]`, which holds in user mode and
 //! in the kernel alike, before and after `swapgs`. Memory is read through the kernel's own page tables (`memory.rs`).
-//! The kernel must be where it was linked, as the loader puts it; where it is not, as the name of `init_task` shows, every answer
-//! is "unknown".
+//! The kernel must be where it was linked, as the loader puts it; otherwise, as the name of `init_task` shows, every
+//! result is "unknown".
 //!
 //! Not here: namespaces (ids are those of the first one), deleted files, other CPUs.
 
@@ -56,7 +56,7 @@ pub enum LinuxError {
         /// The member.
         path: &'static str,
     },
-    /// A kernel without BTF is not as Linux 6.1 is.
+    /// A kernel without BTF does not match Linux 6.1.
     #[error("the kernel has no BTF, and its initial data has {found} what marks {what}")]
     NotInferred {
         /// The member and its mark.
@@ -67,7 +67,7 @@ pub enum LinuxError {
     /// Not in the image.
     #[error("{name} at {address:#x} does not lie in the image")]
     Outside {
-        /// What.
+        /// The object.
         name: &'static str,
         /// Where it would be.
         address: u64,
@@ -88,8 +88,8 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// The same without what only BTF tells, and a kernel without it does not show: where modules keep their symbols and
-    /// ORC tables. Two profiles of one kernel are compared so.
+    /// The same without the data that only BTF provides: where modules keep their symbols and ORC tables. This allows
+    /// comparing two profiles of one kernel.
     #[must_use]
     pub fn as_inferred(self) -> Self {
         Self { code: None, ..self }
@@ -203,7 +203,7 @@ impl Linux {
         })
     }
 
-    /// What the guest says of its loaded modules, with sections and symbols; unreadable ones left out.
+    /// The guest's loaded modules with sections and symbols; unreadable ones left out.
     pub fn module_details(&self, core: &Core) -> Vec<ModuleDetails> {
         let Some((memory, head)) = self.memory(core).zip(self.modules_head) else { return Vec::new() };
         let mut budget = modules::MAX_SYMBOLS;
@@ -217,11 +217,11 @@ impl Linux {
 enum ListEnd {
     /// At its head, as it should.
     Head,
-    /// At a link that leads nowhere; its address.
+    /// At an unreadable link; its address.
     Nowhere(u64),
     /// At one that leads back into the list; its address.
     Inside(u64),
-    /// After as many as there may be.
+    /// After the limit.
     Most,
 }
 
@@ -282,7 +282,7 @@ impl OsProfile for Linux {
         let layout = &self.layout.task;
         let head = memory.add(self.init_task, layout.tasks);
         let mut found: Vec<Task> = self.task_at(&memory, self.init_task).into_iter().collect();
-        // Every task that is looked at counts, readable or not: rings of a damaged guest may cross.
+        // Every visited task counts, readable or not: lists of a damaged guest may cross.
         let mut left = MAX_TASKS;
         for leader in listed(&memory, head, layout.tasks, MAX_TASKS) {
             let group = memory.add(leader, layout.thread_group);
@@ -359,7 +359,7 @@ impl OsProfile for Linux {
             .iter()
             .filter_map(|entry| {
                 let mapping = self.mapping(&memory, mm, entry.value, &mut budget)?;
-                // The tree and the mapping say the same, or one of them is garbage.
+                // The tree and the mapping must agree; otherwise one of them is garbage.
                 (mapping.start == entry.first && mapping.end - 1 == entry.last).then_some(mapping)
             })
             .collect()

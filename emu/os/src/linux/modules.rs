@@ -17,7 +17,7 @@ const MAX_NAME: usize = 512;
 const MAX_SIZE: u64 = 256 << 20;
 /// `state` of a module that is starting (MODULE_STATE_COMING); it is the first member.
 const COMING: u32 = 1;
-/// Largest `struct module` looked through, bytes.
+/// Most bytes searched of a `struct module`.
 const MODULE_SIZE: u64 = 0x600;
 
 /// A section of a loaded module.
@@ -29,7 +29,7 @@ pub struct ModuleSection {
     pub address: u64,
 }
 
-/// All that the guest says of one loaded module.
+/// The guest's data about one loaded module.
 #[derive(Debug, Clone)]
 pub struct ModuleDetails {
     /// Its name and where it lies.
@@ -48,7 +48,7 @@ pub(super) struct Found {
     pub(super) module: Module,
 }
 
-/// Where the list link and the name lie in `struct module`; the rest is found in each one by what it must be.
+/// Where the list link and the name lie in `struct module`; the rest is found in each one by its expected values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ModuleLayout {
     width: Width,
@@ -58,7 +58,7 @@ pub(super) struct ModuleLayout {
 }
 
 impl ModuleLayout {
-    /// As BTF says, else as Linux orders them: the state, the list, the name (include/linux/module.h).
+    /// From BTF, else as Linux orders them: the state, the list, the name (include/linux/module.h).
     pub(super) fn new(width: Width, btf: Option<&Btf>) -> Self {
         let w = u64::from(width.bits() / 8);
         let member = |path: &str| btf.and_then(|btf| btf.member("module", path));
@@ -73,7 +73,7 @@ impl ModuleLayout {
         all.into_iter().filter_map(|at| self.module(memory, at)).collect()
     }
 
-    /// What is wrong with the list at `head`, in a sentence; `None` when each of its entries is a module.
+    /// The damage of the list at `head`, in a sentence; `None` when each of its entries is a module.
     pub(super) fn damage(&self, memory: &Memory<'_>, head: u64) -> Option<String> {
         let (all, end) = walked(memory, head, self.list, MAX_MODULES);
         let entries = all.len();
@@ -125,7 +125,7 @@ impl ModuleLayout {
         ModuleDetails { symbols: symbols.unwrap_or_else(|| Symbols::new(&module.name)), module, sections }
     }
 
-    /// The sections where they are now: those of its start (`.init*`) are freed when it has started.
+    /// The sections where they are now: the init sections (`.init*`) are freed when it has started.
     pub(super) fn placed(&self, memory: &Memory<'_>, found: &Found) -> Vec<(String, u64)> {
         let starting = memory.u32(found.at) == Some(COMING);
         let core = self.core_kallsyms(memory, found);
@@ -138,8 +138,8 @@ impl ModuleLayout {
         sections.into_iter().filter(here).map(|section| (section.name, section.address)).collect()
     }
 
-    /// `core_kallsyms`: once a module has started, the pointer `kallsyms` before it points to it. Until then it is known
-    /// by what it holds.
+    /// `core_kallsyms`: once a module has started, the pointer `kallsyms` before it points to it. Until then it is
+    /// recognised by its content.
     fn core_kallsyms(&self, memory: &Memory<'_>, found: &Found) -> Option<u64> {
         let w = memory.word_size();
         let places = || (0..MODULE_SIZE / w).map(|word| memory.add(found.at, word * w));
@@ -151,7 +151,7 @@ impl ModuleLayout {
     }
 
     /// Whether a `struct mod_kallsyms` of the module's own memory is at `place`: a symbol table that begins with the
-    /// empty symbol, the names and the letters, one behind the other.
+    /// empty symbol, the names and the letters, one after the other.
     fn is_core_kallsyms(&self, memory: &Memory<'_>, module: &Module, place: u64) -> bool {
         let w = memory.word_size();
         let word = |n: u64| memory.word(memory.add(place, n * w));

@@ -6,7 +6,7 @@ use super::memory::Memory;
 /// Longest name (NAME_MAX) and path (PATH_MAX), bytes.
 const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 4096;
-/// Dentries and mounts that one path visits, and all paths of one question.
+/// Dentries and mounts that one path visits, and all paths of one query.
 const STEPS: usize = 2048;
 pub(super) const BUDGET: usize = 1 << 19;
 
@@ -38,7 +38,7 @@ pub(super) fn of_file(
         let parent = memory.pointer(memory.add(dentry, layout.parent))?;
         let name = name(memory, layout, dentry)?;
         if parent == dentry {
-            // No mount's root, but a root: a file that no path leads to.
+            // A root, but not a mount's: a file without a path.
             names.push(name.strip_prefix(b"/").unwrap_or(&name).to_vec());
             return Some(join(&names));
         }

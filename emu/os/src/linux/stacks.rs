@@ -1,4 +1,4 @@
-//! What stacks need of Linux: where a task's user registers are saved, and which module code lies in.
+//! Linux's data for stacks: where a task's user registers are saved, and which module contains code.
 
 use trapline_emu::Core;
 use trapline_emu::load::Width;
@@ -18,24 +18,24 @@ const PADDING: [&[u64]; 2] = [&[8, 16], &[0]];
 const ENTRY_STACK: u64 = 0x1000;
 /// Bit 1 of EFLAGS, which is always set.
 const ALWAYS: u64 = 2;
-/// Most modules looked at.
+/// Most modules visited.
 const MAX_MODULES: usize = 4096;
 
-/// Where `struct module` has its memory and its ORC tables; what the guest's data alone does not show.
+/// Where `struct module` has its memory and its ORC tables, which the guest's data alone does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodeLayout {
     list: u64,
     name: u64,
     /// The pointer to all its symbols, those of its start among them while it is starting.
     kallsyms: u64,
-    /// Base and size of what stays, and of what only serves the start.
+    /// Base and size of the permanent part and of the init part.
     parts: [(u64, u64); 2],
     /// `.orc_unwind_ip`, `.orc_unwind`, the number of entries.
     orc: Option<(u64, u64, u64)>,
 }
 
 impl CodeLayout {
-    /// As BTF says; `None` for a kernel that has its modules in other pieces than Linux 6.1.
+    /// From BTF; `None` for a kernel that divides modules in another way than Linux 6.1.
     pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
         let at = |path: &str| btf.member("module", path).map(|member| member.offset());
         let orc = at("arch.orc_unwind_ip").zip(at("arch.orc_unwind")).zip(at("arch.num_orcs"));
@@ -78,7 +78,7 @@ impl Linux {
             return all.map(|found| LoadedModule::from(found.module)).find(|module| module.holds(va));
         };
         let all = listed(&memory, head, code.list, MAX_MODULES).into_iter();
-        // A cheap look at the two ranges comes first: there are many modules, and this is asked for at every hit.
+        // A cheap check of the two ranges comes first: there are many modules, and every hit does this.
         let holds = |at: u64| {
             code.parts.iter().any(|(base, size)| {
                 let base = memory.word(memory.add(at, *base));
@@ -121,7 +121,7 @@ impl Linux {
     }
 }
 
-/// The `struct pt_regs` of user mode at `at`; `None` where none can be.
+/// The `struct pt_regs` of user mode at `at`; `None` if its values are impossible.
 fn pt_regs(memory: &Memory<'_>, at: u64) -> Option<UserRegisters> {
     let w = memory.word_size();
     let word = |n: u64| memory.word(memory.add(at, n * w));

@@ -12,7 +12,7 @@ fn with_registers(w: u64, padding: u64, (cs, ss, flags): (u64, u64, u64)) -> (Li
     kernel.put(task + os.layout.task.stack.unwrap(), &[kernel.p(STACK)]);
     let (size, order): (u64, &[u64]) = match w {
         8 => (0x4000, &[15, 14, 13, 12, 5, 3, 11, 10, 9, 8, 0, 1, 2, 6, 7]),
-        // Segments stand where further registers would.
+        // Segments take the place of further registers.
         _ => (0x2000, &[3, 1, 2, 6, 7, 5, 0, 0x20, 0x21, 0x22, 0x23]),
     };
     let saved: Vec<u64> =
@@ -44,7 +44,7 @@ fn what_is_no_user_mode_is_not_taken_for_it() {
     let (os, mut kernel) = with_registers(8, 0, (0x33, 0x2b, 0x202));
     kernel.put(TASK + 0x1000 + os.layout.task.mm, &[0]);
     assert_eq!(os.user_registers(kernel.machine().core()), None);
-    // A stack that is nowhere.
+    // An unmapped stack.
     let (os, mut kernel) = with_registers(8, 0, (0x33, 0x2b, 0x202));
     kernel.put(TASK + 0x1000 + os.layout.task.stack.unwrap(), &[u64::MAX]);
     assert_eq!(os.user_registers(kernel.machine().core()), None);

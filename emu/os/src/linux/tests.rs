@@ -38,7 +38,7 @@ impl Kernel {
         if self.w == 8 { 0xffff_ffff_8100_0000 } else { 0xc100_0000 }
     }
 
-    /// Puts the words at the offset; an offset into the kernel is told from a number by `p`.
+    /// Puts the words at the offset; `p` distinguishes an offset into the kernel from a number.
     fn put(&mut self, at: u64, words: &[u64]) {
         for (index, word) in words.iter().enumerate() {
             let at = (at + index as u64 * self.w) as usize;
@@ -326,7 +326,7 @@ fn a_process_is_forked_until_it_executes_a_program() {
     for w in [4, 8] {
         let (os, mut kernel) = Kernel::full(w);
         assert!(!os.is_forked(kernel.machine().core()));
-        // Each thread was cloned; what its leader is counts.
+        // Each thread was cloned; its leader's state counts.
         kernel.u32(TASK + 0x1000 + os.layout.task.flags, 0x40);
         assert!(!os.is_forked(kernel.machine().core()));
         kernel.u32(TASK + os.layout.task.flags, 0x40_0040);
@@ -351,7 +351,7 @@ fn a_module_is_read() {
     }
 }
 
-/// Asks everything; the answers may be anything.
+/// Calls every query; any result is allowed.
 fn ask_all(os: &Linux, core: &Core, task: u64) {
     let _ = (os.current(core), os.uid(core), os.tgid(core), os.executable(core, task), os.is_forked(core));
     let _ = (os.tasks(core).len(), os.mappings(core, task).len(), os.user_modules(core, task).len());
@@ -388,7 +388,7 @@ fn hostile_pointers_end_every_walk() {
 fn circles_end() {
     let (os, mut kernel) = Kernel::full(8);
     let layout = os.layout;
-    // A list that does not come back to its head, a dentry above itself, a tree that holds itself.
+    // A list that does not return to its head, a dentry above itself, a tree that holds itself.
     let link = kernel.p(TASK + layout.task.tasks);
     kernel.put(TASK + layout.task.tasks, &[link]);
     kernel.put(0x1_3000 + layout.path.parent, &[kernel.p(0x1_3000)]);

@@ -1,7 +1,8 @@
-//! Call frame information: `.eh_frame` (Linux Standard Base, "Exception Frames") and `.debug_frame` (DWARF 5, section 6.4)
-//! of an ELF file. gimli reads it; here is an index by address, and what a row of its tables does to registers.
+//! Call frame information: `.eh_frame` (Linux Standard Base, "Exception Frames") and `.debug_frame` (DWARF 5, section
+//! 6.4) of an ELF file. gimli reads it; this module adds an index by address, and applies a row of its tables to
+//! registers.
 //!
-//! The file may be anything: what gimli refuses ends the index or the walk, and an expression is cut off after
+//! The file is not trusted: data that gimli refuses ends the index or the walk, and an expression is cut off after
 //! [`MAX_OPERATIONS`].
 
 use std::sync::Arc;
@@ -47,14 +48,14 @@ pub(super) struct Cfi {
     debug: DebugFrame<Reader>,
     bases: BaseAddresses,
     wide: bool,
-    /// By start; where ranges overlap the one that begins last counts.
+    /// By start; where ranges overlap, the one that begins last counts.
     index: Vec<Place>,
     context: UnwindContext<usize>,
 }
 
 impl Cfi {
-    /// What the ELF file `bytes` has; `None` for nothing. Compressed sections are left out. A file without the section
-    /// `.eh_frame` has it where its segment PT_GNU_EH_FRAME says.
+    /// The call frame information of the ELF file `bytes`, if it has any. Compressed sections are left out. In a file
+    /// without the section `.eh_frame`, the segment PT_GNU_EH_FRAME gives its place.
     pub(super) fn from_elf(bytes: &[u8]) -> Option<Self> {
         let view = ElfView::parse(bytes).ok()?;
         let named = |name: &str| {
@@ -90,8 +91,8 @@ impl Cfi {
         self.wide
     }
 
-    /// Goes to the caller of code of this file, which is loaded `bias` bytes above where it is linked; `None` when there is
-    /// nothing of that address.
+    /// Goes to the caller of code of this file, which is loaded `bias` bytes above where it is linked; `None` without
+    /// an entry for that address.
     pub(super) fn step(&mut self, memory: &dyn Memory, state: &mut State, bias: u64) -> Option<Step> {
         let at = state.within().wrapping_sub(bias);
         let at = if self.wide { at } else { at & u64::from(u32::MAX) };
@@ -108,8 +109,8 @@ impl Cfi {
     }
 }
 
-/// Address and bytes of what `.eh_frame_hdr` points to, up to the end of the segment that holds it, as far
-/// as the file goes.
+/// Address and bytes of the data that `.eh_frame_hdr` points to, up to the end of the segment that holds it, as far as
+/// the file goes.
 fn by_segment<'a>(view: &ElfView<'a>) -> Option<(u64, &'a [u8])> {
     let header = view.programs().iter().find(|program| program.p_type == PT_GNU_EH_FRAME)?;
     let at = |address: u64| {
@@ -200,7 +201,7 @@ impl<S: UnwindSection<Reader>> Row<'_, S> {
         state.gpr[self.number(register)?]
     }
 
-    /// What a register had in the caller.
+    /// The value of a register in the caller.
     fn value(
         &self,
         rule: &RegisterRule<usize>,
@@ -223,7 +224,7 @@ impl<S: UnwindSection<Reader>> Row<'_, S> {
         }
     }
 
-    /// The address or value that a DWARF expression gives, with `first` on its stack.
+    /// The address or value of a DWARF expression, with `first` on its stack.
     fn evaluate(
         &self,
         expression: UnwindExpression<usize>,

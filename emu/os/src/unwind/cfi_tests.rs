@@ -62,7 +62,7 @@ fn cie(wide: bool, signal: bool) -> Vec<u8> {
     let (w, sp, ra) = if wide { (8, 7, 16) } else { (4, 4, 8) };
     let mut body = vec![0, 0, 0, 0, 1];
     body.extend(if signal { &b"zRS\0"[..] } else { b"zR\0" });
-    // Alignment of code 1 and of data -8 or -4; pointers are 32-bit and relative to where they stand.
+    // Alignment of code 1 and of data -8 or -4; pointers are 32-bit and relative to their own place.
     body.extend([1, if wide { 0x78 } else { 0x7c }, ra, 1, 0x1b, 0x0c, sp, w, 0x80 | ra, 1]);
     padded(body)
 }
@@ -120,7 +120,7 @@ fn a_caller_is_found_before_and_behind_a_push() {
             let mut at = state(TEXT + 1 + bias);
             assert_eq!(cfi.step(&memory, &mut at, bias), Some(Step::Caller));
             assert_eq!((at.ip, at.sp(), at.bp()), (0x2_0000, Some(0x8000 + 2 * w), Some(0xb0)));
-            // A call was the function's last instruction: its caller is not in what follows.
+            // A call was the function's last instruction: its caller is not in the next function.
             at.ip = TEXT + 16 + bias;
             at.gpr[SP] = Some(0x8000);
             assert_eq!(cfi.step(&memory, &mut at, bias), Some(Step::Caller));
@@ -165,7 +165,7 @@ fn expressions_are_evaluated_up_to_a_limit() {
     let mut at = state(TEXT);
     assert_eq!(Cfi::from_elf(&file).unwrap().step(&memory, &mut at, 0), Some(Step::Caller));
     assert_eq!((at.ip, at.sp()), (0x2_0000, Some(0x9000)));
-    // DW_OP_lit0, DW_OP_dup, DW_OP_skip -4: for ever.
+    // DW_OP_lit0, DW_OP_dup, DW_OP_skip -4: an endless loop.
     let file = elf(true, &frames(true, false, &[(TEXT, 16, &[0x0f, 5, 0x30, 0x12, 0x2f, 0xfc, 0xff])]));
     assert_eq!(Cfi::from_elf(&file).unwrap().step(&memory, &mut state(TEXT), 0), Some(Step::Lost));
 }
@@ -195,7 +195,7 @@ proptest! {
             let memory = Noise { wide, seed };
             let mut state = State::new(gpr, TEXT + into);
             let found = walk(&mut state, 256, |state| {
-                // Walks go on in the same function, wherever they lead.
+                // Walks continue in the same function, wherever they lead.
                 state.ip = TEXT + (state.ip & 63);
                 cfi.step(&memory, state, 0).unwrap_or(Step::Lost)
             });

@@ -1,8 +1,8 @@
 //! Frame pointers: a chain of pairs, the caller's frame pointer and the return address.
 //!
-//! A function that has not built its frame yet, or not any more, is recognised by the instruction that is about to run.
-//! Linux with frame pointers puts one into the register that is a pointer to `struct pt_regs` in disguise, where an
-//! interrupt or exception came in (ENCODE_FRAME_POINTER, arch/x86/include/asm/frame.h).
+//! A function whose frame is not set up yet, or not any more, is recognised by the instruction that is about to run.
+//! Where an interrupt or exception came in, Linux with frame pointers puts an encoded pointer to `struct pt_regs` into
+//! the frame pointer (ENCODE_FRAME_POINTER, arch/x86/include/asm/frame.h).
 
 use super::{BP, Memory, SP, State, Step, orc};
 
@@ -11,12 +11,12 @@ const IP32: i64 = 12;
 /// The general registers in its order, by the machine's numbers.
 pub(crate) const ORDER32: [usize; 7] = [3, 1, 2, 6, 7, 5, 0];
 
-/// What is known beside the registers.
+/// Knowledge besides the registers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hints {
     /// The stack pointer is at the return address.
     pub at_call: bool,
-    /// The kernel disguises pointers to saved registers.
+    /// The kernel encodes pointers to saved registers in the frame pointer.
     pub encoded: bool,
     /// CS of the kernel.
     pub cs: u64,
@@ -53,7 +53,7 @@ pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step
     Step::Caller
 }
 
-/// How far a frame is.
+/// The state of an incomplete frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unbuilt {
     /// The return address is on top of the stack.
@@ -62,7 +62,7 @@ enum Unbuilt {
     Pushed,
 }
 
-/// What the instruction at `ip` says of a frame that does not stand: it is `push bp`, `mov bp, sp` or a `ret`.
+/// The state of an incomplete frame, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
 fn unbuilt(memory: &dyn Memory, ip: u64) -> Option<Unbuilt> {
     let mut bytes = [0; 3];
     let read = memory.code(ip, &mut bytes);
@@ -74,7 +74,7 @@ fn unbuilt(memory: &dyn Memory, ip: u64) -> Option<Unbuilt> {
     }
 }
 
-/// The address of `struct pt_regs` that this frame pointer is in disguise.
+/// The address of `struct pt_regs` that this frame pointer encodes.
 fn disguised(memory: &dyn Memory, bp: u64) -> Option<u64> {
     match memory.wide() {
         true => (bp & 1 != 0).then_some(bp & !1),
@@ -82,7 +82,7 @@ fn disguised(memory: &dyn Memory, bp: u64) -> Option<u64> {
     }
 }
 
-/// Goes to what was interrupted when the registers at `regs` were saved.
+/// Goes to the code that was interrupted when the registers at `regs` were saved.
 fn interrupted(memory: &dyn Memory, state: &mut State, regs: u64, kernel_cs: u64) -> Option<Step> {
     let (order, first) = if memory.wide() { (&orc::ORDER[..], 16) } else { (&ORDER32[..], IP32) };
     let word = |n: i64| memory.word(memory.add(regs, n * memory.size()));

@@ -1,4 +1,4 @@
-//! Frame pointers of both widths, whole and unbuilt frames, and what is no frame.
+//! Frame pointers of both widths, complete and incomplete frames, and invalid ones.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn a_frame_that_does_not_stand_is_not_missed() {
         assert_eq!((at.ip, at.bp(), at.exact), (0x2_0000, Some(0x8100), false));
         assert_eq!(at.sp(), Some(slot + memory.size() as u64));
     }
-    // A provider knows that no frame stands, whatever the instruction is: a traced function begins with a NOP.
+    // A provider knows that there is no frame, whatever the instruction is: a traced function begins with a NOP.
     let memory = Written::new(true).with(0x8000, &[0x2_0000]);
     let hints = Hints { at_call: true, ..Hints::default() };
     assert_eq!(step(&memory, &mut state(0x8000, 0), hints), Step::Caller);

@@ -1,4 +1,4 @@
-//! The kernel's stack: by ORC where the kernel has it, by call frame information where that, else by frame pointers.
+//! The kernel's stack: by ORC if the kernel has it, else by call frame information, else by frame pointers.
 
 use std::sync::Arc;
 
@@ -49,11 +49,11 @@ impl KernelImage {
         }
     }
 
-    /// Where an ORC entry has its `end`; `None` for a kernel whose entries have none, and so are others than those of
-    /// Linux 6.1.
+    /// Where an ORC entry has its `end`; `None` for a kernel whose entries lack it, and so differ from those of Linux
+    /// 6.1.
     fn end_bit(&self) -> Option<u64> {
         let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
-        // Behind two offsets of 16 bits.
+        // After two offsets of 16 bits.
         btf.map_or(Some(END_BIT), |btf| {
             let end = btf.member("orc_entry", "end")?;
             end.bit_offset.checked_sub(32).filter(|bit| *bit < 16)
@@ -76,9 +76,9 @@ impl KernelImage {
 pub struct KernelFrame {
     /// Instruction pointer or return address.
     pub ip: u64,
-    /// Whether the instruction at `ip` is about to run: it is the one that was interrupted, not one that a call returns to.
+    /// Whether the instruction at `ip` is about to run: it was interrupted, and is not the target of a return.
     pub exact: bool,
-    /// The stack pointer there, as far as it is known: behind the return address that leads there.
+    /// The stack pointer there, if known: after the return address that leads there.
     pub sp: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-/// What the kernel's file says of frames.
+/// The kernel's unwind tables.
 pub(super) struct Kernel {
     orc: OrcTable,
     cfi: Option<Cfi>,
@@ -111,7 +111,7 @@ pub(super) struct KnownModule {
 
 impl Unwinder {
     /// The instruction pointer in the kernel, then the return addresses above it, innermost first: `most` at most.
-    /// Where an interrupt or exception came in, what it has interrupted. Nothing in user mode. `at_call` says that the
+    /// Interrupts and exceptions are followed to the interrupted code. Empty in user mode. `at_call` says that the
     /// stack pointer is known to be at the return address.
     pub fn kernel_stack(
         &mut self,
@@ -136,7 +136,7 @@ impl Unwinder {
             if step != Step::Caller || !state.goes_on(before) {
                 break;
             }
-            // What a frame pointer leads to may be anything, as that which user mode had.
+            // A frame pointer may lead anywhere, such as one left by user mode.
             if !known && !self.is_kernel_code(core, profile, state.within()) {
                 break;
             }
@@ -177,7 +177,7 @@ impl Unwinder {
         image.is_code(address) || self.module(core, profile, address).is_some()
     }
 
-    /// The kernel or the kernel module that an address is in, and where that begins: of the kernel 0.
+    /// The kernel or the kernel module that an address is in, and where that begins: 0 for the kernel.
     pub fn kernel_module(
         &mut self,
         core: &Core,
@@ -191,7 +191,7 @@ impl Unwinder {
         Some((module.loaded.name.as_str().into(), module.loaded.base))
     }
 
-    /// The symbol that holds a byte of a kernel module that was met on a stack, and how far into it.
+    /// The symbol that holds a byte of a kernel module that was met on a stack, and the offset in it.
     pub fn module_symbol(&self, name: &str, offset: u64) -> Option<(String, u64)> {
         let module = self.modules.get(name)?;
         let at = module.symbols.at(module.loaded.base.wrapping_add(offset))?;

@@ -1,10 +1,10 @@
-//! Stacks of the guest: return addresses, found without running anything in it and without a trace.
+//! Stacks of the guest: return addresses, found without running anything in it and without side effects.
 //!
-//! Each way to find a caller is a room: `orc` (the tables of Linux on x86-64), `cfi` (`.eh_frame` and `.debug_frame`),
-//! `frame` (frame pointers, and `struct pt_regs` behind one). `kernel` and `user` choose among them, frame by frame. All
-//! of them read memory through [`Memory`] alone, and tables and stacks may hold anything: what cannot be read or leads
-//! nowhere ends the walk, and so does a stack pointer that falls more than [`MAX_SWITCHES`] times, as it does where a walk
-//! goes on on another stack. A walk never has more frames than were asked for.
+//! Each way to find a caller is a module: `orc` (the tables of Linux on x86-64), `cfi` (`.eh_frame` and
+//! `.debug_frame`), `frame` (frame pointers, and `struct pt_regs` after one). `kernel` and `user` choose among them,
+//! frame by frame. All of them read memory through [`Memory`] alone, and do not trust tables and stacks: unreadable
+//! memory and invalid addresses end the walk, and so does a stack pointer that falls more than [`MAX_SWITCHES`] times,
+//! as it does where a walk switches to another stack. A walk never has more frames than requested.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ pub(crate) use orc::ORDER as REGISTERS64;
 use kernel::{Kernel, KnownModule};
 use user::Programs;
 
-/// Times that a walk may go on at a lower stack pointer: from an NMI's stack to an interrupt's, an exception's, a task's,
-/// with some to spare.
+/// Times that a walk may continue at a lower stack pointer: from an NMI's stack to an interrupt's, an exception's, a
+/// task's, with some to spare.
 const MAX_SWITCHES: u32 = 8;
 
-/// How the profile of Linux calls its system.
+/// The system's name in the profile of Linux.
 const LINUX: &str = "linux";
 
 const SP: usize = 4;
@@ -40,7 +40,7 @@ trait Memory {
     /// The word at `va`; `None` when not all of it can be read.
     fn word(&self, va: u64) -> Option<u64>;
 
-    /// Up to `to.len()` bytes of code at `va`; how many could be read.
+    /// Up to `to.len()` bytes of code at `va`; returns the number of bytes read.
     fn code(&self, va: u64, to: &mut [u8]) -> usize;
 
     /// Whether words have 8 bytes, not 4.
@@ -87,7 +87,7 @@ struct State {
     gpr: [Option<u64>; 16],
     /// Instruction pointer, or return address.
     ip: u64,
-    /// Whether the instruction at `ip` is the one that is about to run, not one that a call returns to.
+    /// Whether the instruction at `ip` is about to run, and is not the target of a return.
     exact: bool,
     /// Times that the stack pointer has fallen.
     switches: u32,
@@ -98,12 +98,12 @@ impl State {
         Self { gpr: gpr.map(Some), ip, exact: true, switches: 0 }
     }
 
-    /// The CPU's own.
+    /// The CPU's registers.
     fn of(core: &Core) -> Self {
         Self::new(std::array::from_fn(|n| core.env().gpr(n)), core.env().eip())
     }
 
-    /// An address in the instruction that the frame is in: a call may be the last one of its function.
+    /// An address in the frame's instruction: a call may be the last one of its function.
     fn within(&self) -> u64 {
         if self.exact { self.ip } else { self.ip.wrapping_sub(1) }
     }
@@ -121,7 +121,7 @@ impl State {
         (self.ip, self.exact, self.gpr[SP]) = (ip, false, Some(sp));
     }
 
-    /// Whether a walk may go on from here that was at the stack pointer `before`.
+    /// Whether a walk that was at the stack pointer `before` may continue here.
     fn goes_on(&mut self, before: Option<u64>) -> bool {
         if self.sp() <= before {
             self.switches += 1;
@@ -130,18 +130,18 @@ impl State {
     }
 }
 
-/// What is outside of a frame.
+/// The result of looking for a frame's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Its caller: the state is that one's.
+    /// The caller was found: the state is the caller's.
     Caller,
     /// Nothing: the stack is complete.
     End,
-    /// Nobody knows.
+    /// The caller is unknown.
     Lost,
 }
 
-/// Finds stacks. What it remembers are tables of files and modules, never anything of a stack.
+/// Finds stacks. It caches tables of files and modules, but nothing of a stack.
 pub struct Unwinder {
     image: Option<KernelImage>,
     /// Made when it is first needed.
@@ -151,7 +151,7 @@ pub struct Unwinder {
 }
 
 impl Default for Unwinder {
-    /// One that knows no tables, and so finds frame pointers only.
+    /// An unwinder without tables, which follows frame pointers only.
     fn default() -> Self {
         Self::new(None, Box::new(|_| None), Vec::new())
     }

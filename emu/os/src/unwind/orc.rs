@@ -1,4 +1,4 @@
-//! ORC: the unwind tables of Linux on x86-64, for each instruction where its caller's frame is.
+//! ORC: the unwind tables of Linux on x86-64, which give for each instruction the caller's frame.
 //!
 //! Two parallel arrays: where an entry begins, as an i32 relative to itself, and the entry, 6 bytes. The layout is that of
 //! Linux 6.1 (arch/x86/include/asm/orc_types.h), the rules are those of Documentation/x86/orc-unwinder.rst.
@@ -12,7 +12,7 @@ pub(super) const END_BIT: u64 = 10;
 /// Most entries of one table.
 const MAX_ENTRIES: usize = 1 << 22;
 
-/// What a register is restored from, or the stack pointer computed from (ORC_REG_*).
+/// The base from which a register is restored or the stack pointer is computed (ORC_REG_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Base {
     Undefined,
@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// The offsets of `ip`, `cs` and `sp` in the frame that IRET takes, bytes.
 const IRET: [i64; 3] = [0, 8, 24];
-/// Where that is in `struct pt_regs`: behind 15 general registers and the original RAX.
+/// Where that is in `struct pt_regs`: after 15 general registers and the original RAX.
 const REGS: i64 = 16 * 8;
 /// The general registers of `struct pt_regs` in its order (arch/x86/include/asm/ptrace.h), by the machine's numbers.
 pub(crate) const ORDER: [usize; 15] = [15, 14, 13, 12, 5, 3, 11, 10, 9, 8, 0, 1, 2, 6, 7];
@@ -73,7 +73,7 @@ impl Entry {
         Base::new(self.flags) == Base::Undefined
     }
 
-    /// Goes to the caller, or to what an interrupt or exception has interrupted.
+    /// Goes to the caller, or to the code that an interrupt or exception has interrupted.
     pub(super) fn step(&self, memory: &dyn Memory, state: &mut State) -> Step {
         if self.undefined() {
             return if self.end { Step::End } else { Step::Lost };
@@ -94,7 +94,7 @@ impl Entry {
             0 => {
                 let ip = memory.word(memory.add(sp, -8))?;
                 state.return_to(ip, sp);
-                // What is not in a table of its own a callee may have changed.
+                // A callee may have changed every register that the entry does not restore.
                 for (n, value) in state.gpr.iter_mut().enumerate() {
                     *value = value.filter(|_| n == SP || n == BP);
                 }
@@ -131,7 +131,7 @@ fn slot(register: usize) -> i64 {
     ORDER.iter().position(|n| *n == register).unwrap_or_default() as i64 * 8
 }
 
-/// Goes to the code that the frame at `at`, which IRET would take, was made for; whether that is the kernel's.
+/// Goes to the code to which IRET would return by the frame at `at`; returns whether that is the kernel's.
 fn interrupted(memory: &dyn Memory, state: &mut State, at: u64) -> Option<bool> {
     let [ip, cs, sp] = IRET.map(|offset| memory.word(memory.add(at, offset)));
     let (ip, cs, sp) = (ip?, cs?, sp?);
@@ -151,15 +151,14 @@ pub(super) struct OrcTable {
 }
 
 impl OrcTable {
-    /// The table of `.orc_unwind_ip`, loaded at `at`, and `.orc_unwind`; what one of them has more than the other is
-    /// left out.
+    /// The table of `.orc_unwind_ip`, loaded at `at`, and `.orc_unwind`; surplus entries of either are left out.
     pub(super) fn new(ips: &[u8], at: u64, entries: &[u8], end_bit: u64) -> Self {
         let start = |(place, ip): (u64, &[u8; 4])| place.wrapping_add_signed(i32::from_le_bytes(*ip).into());
         let places = (0..).map(|n| at.wrapping_add(4 * n));
         let starts = places.zip(ips.as_chunks().0).map(start);
         let entries = entries.as_chunks().0.iter().map(|bytes| Entry::new(bytes, end_bit));
         let mut all: Vec<(u64, Entry)> = starts.zip(entries).take(MAX_ENTRIES).collect();
-        // Linux sorts its own when it is built. Of entries at one place the last counts, and not one that says nothing.
+        // Linux sorts its own when it is built. Of entries at one place the last non-empty one counts.
         if !all.is_sorted_by_key(|(start, _)| *start) {
             all.sort_by_key(|(start, entry)| (*start, !entry.undefined() || entry.end));
         }

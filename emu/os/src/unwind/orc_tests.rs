@@ -1,4 +1,4 @@
-//! ORC by its rules, and with tables and stacks that somebody made up.
+//! ORC by its rules, and with invented tables and stacks.
 
 use proptest::prelude::*;
 
@@ -121,7 +121,7 @@ fn the_last_entry_that_begins_before_an_address_is_its_own() {
         [None, Some(1), Some(1), Some(2)]
     );
     assert_eq!([offset(0x3fff), offset(0x4000), offset(u64::MAX)], [Some(3), Some(0), Some(0)]);
-    // What is cut off in the middle counts up to there.
+    // A truncated table counts up to the cut.
     let short = OrcTable::new(&ips, 0x100, &entries[..13], END_BIT);
     assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, END_BIT).starts.len()), (2, 0));
 }

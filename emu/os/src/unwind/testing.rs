@@ -1,4 +1,4 @@
-//! Memory for the tests of stacks: what a test has written, or noise.
+//! Memory for the tests of stacks: the words that a test has written, or noise.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl Memory for Written {
     }
 }
 
-/// Memory that can be read everywhere and holds, as a rule, addresses not far from the one asked for.
+/// Memory that can be read everywhere and mostly holds addresses near the requested one.
 pub(super) struct Noise {
     pub wide: bool,
     pub seed: u64,
@@ -78,7 +78,7 @@ impl Memory for Noise {
     }
 }
 
-/// Walks as the stacks do; the frames' instruction pointers. Whatever `step` does, there are at most `most`.
+/// Walks like the unwinder; returns the frames' instruction pointers. Whatever `step` does, there are at most `most`.
 pub(super) fn walk(state: &mut State, most: usize, mut step: impl FnMut(&mut State) -> Step) -> Vec<u64> {
     let mut found = vec![state.ip];
     while found.len() < most {

@@ -11,7 +11,7 @@ use super::frame::{self, Hints};
 use super::{KernelImage, LINUX, Linear, State, Step, Unwinder};
 use crate::profile::{Mapping, OsProfile, UserRegisters};
 
-/// Finds the file that the guest has at a path.
+/// Finds the guest's file at a path.
 pub type FindProgram = Box<dyn Fn(&str) -> Option<Arc<UserModule>> + Send>;
 
 /// Largest piece of memory without a file that is taken for an ELF image, bytes.
@@ -39,7 +39,7 @@ struct Program {
     cfi: Option<Cfi>,
 }
 
-/// What is known of files.
+/// The known files.
 pub(super) struct Programs {
     find: FindProgram,
     /// Programs that are where they are linked, for a system whose profile knows no mappings.
@@ -63,7 +63,7 @@ struct Space {
 }
 
 impl Space {
-    /// What the profile says, else the files that are where they are linked.
+    /// The mappings in the profile, else the files at their linked addresses.
     fn of(core: &Core, profile: Option<&dyn OsProfile>, fixed: &[Arc<UserModule>]) -> Self {
         let said = profile.map(|profile| profile.mappings(core, profile.current_task(core)));
         let mut mappings = said.unwrap_or_default();
@@ -98,16 +98,16 @@ impl Space {
 }
 
 impl Unwinder {
-    /// One that reads the tables of the kernel `image`, and those of the files that `find` finds by their paths; `fixed`
-    /// are the programs that are where they are linked, for a system whose profile knows no mappings.
+    /// An unwinder that reads the tables of the kernel `image`, and of the files that `find` finds by their paths;
+    /// `fixed` are the programs that are where they are linked, for a system whose profile knows no mappings.
     pub fn new(image: Option<KernelImage>, find: FindProgram, fixed: Vec<Arc<UserModule>>) -> Self {
         let programs = Programs { find, fixed, known: BTreeMap::new() };
         Self { image, kernel: None, modules: BTreeMap::new(), programs }
     }
 
-    /// The stack of the current process: where it is, or will go on when the kernel lets it, and the return addresses
-    /// above that, innermost first, `most` at most. Nothing of a kernel thread. `at_call` says that in user mode the stack
-    /// pointer is known to be at the return address.
+    /// The stack of the current process: its current instruction, or the one where it will continue, and the return
+    /// addresses above that, innermost first, `most` at most. Empty for a kernel thread. `at_call` says that in user
+    /// mode the stack pointer is known to be at the return address.
     pub fn user_stack(
         &mut self,
         core: &Core,
@@ -134,7 +134,7 @@ impl Unwinder {
             if step != Step::Caller || !state.goes_on(before) {
                 break;
             }
-            // What a frame pointer leads to may be anything; what a table says is the program's own word.
+            // A frame pointer may lead anywhere; a table is the program's own statement.
             if !known && !space.mappings.is_empty() && space.at(state.within()).is_none() {
                 break;
             }
@@ -170,8 +170,8 @@ impl Unwinder {
     }
 }
 
-/// The tables of an ELF image that no file has, as the kernel maps one into each process (vDSO), and where it lies. Only
-/// pages that the process has touched can be read.
+/// The tables of an ELF image without a file, such as the vDSO that the kernel maps into each process, and its address.
+/// Only pages that the process has touched can be read.
 fn image(space: &Space, memory: &Linear<'_>, at: u64) -> Option<(u64, Cfi)> {
     let mapping = space.at(at).filter(|mapping| mapping.path.is_empty())?;
     let size = (mapping.end - mapping.start).min(MAX_IMAGE);

@@ -31,7 +31,7 @@ pub fn there(found: Vec<Probe>, present: Option<&mut Present<'_>>) -> Vec<Listed
     there
 }
 
-/// A heading and a line each, with a line a site or more.
+/// A heading and one line per probe, with one or more lines per site.
 pub fn text(found: &[Listed], how: How) -> Vec<String> {
     let mut lines = vec![format!("{:>5} {:>10} {:>17} {:>33} NAME", "ID", "PROVIDER", "MODULE", "FUNCTION")];
     for Listed { probe, spots } in found {

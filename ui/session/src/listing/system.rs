@@ -64,7 +64,7 @@ pub fn modules_text(found: &[Loaded], how: How) -> Vec<String> {
     lines
 }
 
-/// A heading and a line each, with a line a module if wanted.
+/// A heading and one line per task, with one line per module if wanted.
 pub fn processes_text(found: &[Running], how: How) -> Vec<String> {
     let digits = how.digits;
     let mut lines = vec![format!("{:>7} {:>7} {:>7}  {:16}  PROGRAM", "PID", "TGID", "UID", "NAME")];

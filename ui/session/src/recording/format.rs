@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// Makes chunks, one behind the other.
+/// Makes chunks, one after the other.
 #[derive(Debug)]
 pub struct Framer {
     chain: u64,
@@ -221,7 +221,7 @@ mod tests {
         file
     }
 
-    /// The kinds of the chunks, and whether the file ended behind the last.
+    /// The kinds of the chunks, and whether the file ended after the last.
     fn read(file: &[u8]) -> Result<(Vec<Kind>, bool), FormatError> {
         let mut chunks = Chunks::of(file)?;
         let mut kinds = Vec::new();

@@ -22,7 +22,7 @@ pub enum Event {
     End(Ending),
     /// A snapshot was taken as a value; its number.
     Saved(u64),
-    /// It was gone back to the snapshot of this number.
+    /// The snapshot of this number was restored.
     Restored(u64),
 }
 
@@ -75,7 +75,7 @@ impl Logged {
     }
 }
 
-/// A whole value, with nothing behind it.
+/// A complete value, with no bytes after it.
 pub fn from_postcard<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),

@@ -17,7 +17,7 @@ use crate::numbers::{NumberError, count};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// When so many instructions have retired, before the next one.
+    /// When this many instructions have retired, before the next one.
     At {
         /// How many.
         icount: u64,
@@ -26,7 +26,7 @@ pub enum Position {
     },
     /// When the displaced instruction of the hit of this number, from 1, of all probes together, has completed.
     Hit(u64),
-    /// So many instructions before the end.
+    /// This many instructions before the end.
     BeforeEnd(u64),
 }
 

@@ -57,7 +57,8 @@ impl Recording {
     /// Reads the file of a recording. `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, is no recording, of a later format, or damaged. One that breaks off is read as far as it goes.
+    /// It cannot be read, is not a recording, has a later format, or is damaged. One that breaks off is read up to its
+    /// end.
     pub fn read(path: &Path) -> Result<Self, RecordingError> {
         let bytes = read_file(path)?;
         Self::from_bytes(&bytes)

@@ -294,7 +294,7 @@ mod tests {
         GuestBuilder::embedded("ia32").memory(32 << 20).start().unwrap()
     }
 
-    /// A program with so many watches.
+    /// A program with this many watches.
     fn watches(name: &str, count: u64) -> Command {
         let point = |n: u64| {
             let at = 0xc010_0000 + 16 * n;

@@ -26,7 +26,7 @@ pub type Accepts = Box<dyn Fn(&Core) -> bool>;
 /// A stop point was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Met {
-    /// When: before the instruction for an execution and a probe's site, behind it for an access.
+    /// When: before the instruction for an execution and a probe's site, after it for an access.
     pub at: Moment,
     /// The number of the stop point.
     pub point: usize,

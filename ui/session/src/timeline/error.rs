@@ -38,7 +38,7 @@ pub enum TravelError {
     /// The caller is not known.
     #[error("the caller of the function at {0:#x} is not known: the stack does not tell it")]
     NoCaller(u64),
-    /// A snapshot by name was to be gone back to.
+    /// A snapshot was to be restored by name.
     #[error(
         "in a timeline there is nothing to restore: `goto POSITION` goes back, and keeps what was recorded consistent"
     )]

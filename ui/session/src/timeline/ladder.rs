@@ -19,7 +19,7 @@ const OWN: u64 = 64 << 10;
 /// Instructions within which all rungs count as equally near.
 const NEAR: u64 = 10_000;
 
-/// A saved session, and what has come in by then.
+/// A saved session, and the input by then.
 #[derive(Clone)]
 pub struct Rung {
     pub saved: SavedSession,
@@ -146,7 +146,7 @@ impl Ladder {
             _ => None,
         };
         let mut scored: Vec<_> = all.windows(3).filter_map(score).collect();
-        // The last has no gap behind it: it goes when nothing else is left.
+        // The last has no gap after it: it is dropped when nothing else is left.
         if scored.is_empty() {
             scored.extend(all.last().filter(|_| all.len() > 1).map(|at| (0, *at)));
         }

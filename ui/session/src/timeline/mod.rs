@@ -1,8 +1,8 @@
-//! A timeline: a session that can be gone back and forth in.
+//! A timeline: a session in which one can go back and forth.
 //!
-//! It owns the session, what has come in and when, and a ladder of saved sessions. To go anywhere is to restore the rung
-//! before and to run from there; what came in comes in again on the way. So the state at a position is that of a run that
-//! has simply stopped there: memory, registers, devices, records, statistics, console.
+//! It owns the session, its input with moments, and a ladder of saved sessions. Going somewhere restores the rung
+//! before and runs from there; the input is repeated on the way. So the state at a position is that of a run that has
+//! simply stopped there: memory, registers, devices, records, statistics, console.
 //!
 //! Not here: the commands of a shell, and positions inside of a hit.
 
@@ -27,10 +27,10 @@ use ladder::{Ladder, Rung};
 /// Bytes that the states of a history may take, if nothing else is said.
 pub const HISTORY_MEM: u64 = 512 << 20;
 
-/// Where a journey has led.
+/// The result of going to a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival {
-    /// Where it was to lead.
+    /// The position was reached.
     There,
     /// To the end of the run, as far as it is known; why it ended, if it did by itself.
     End(Option<Ending>),
@@ -45,7 +45,7 @@ pub enum Found {
     Nothing,
 }
 
-/// What is known of a history.
+/// The extent and cost of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
     /// The first instruction count.
@@ -58,7 +58,7 @@ pub struct History {
     pub bytes: u64,
     /// The most instructions between two of them, that is, to run to get somewhere.
     pub widest: u64,
-    /// Saved states that had to go for want of memory.
+    /// Saved states that were dropped for lack of memory.
     pub thinned: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Applied {
     pub cut: bool,
 }
 
-/// A session that can be gone back and forth in.
+/// A session in which one can go back and forth.
 ///
 /// ```
 /// use trapline_session::{Command, GuestBuilder, HISTORY_MEM, Position, Timeline};
@@ -178,7 +178,7 @@ impl Timeline {
         Position::At { icount: self.session.icount(), ordinal: 0 }
     }
 
-    /// What is known of the history.
+    /// The extent and cost of the history.
     pub fn history(&self) -> History {
         History {
             first: self.ladder.first().map_or(0, |(at, _)| at.icount),
@@ -199,7 +199,7 @@ impl Timeline {
         arrival
     }
 
-    /// Goes so many instructions on.
+    /// Goes this many instructions forwards.
     ///
     /// # Errors
     /// The run is not the one that was recorded.
@@ -208,7 +208,7 @@ impl Timeline {
         self.go(drive::Goal::Count(to))
     }
 
-    /// Goes so many instructions back.
+    /// Goes this many instructions back.
     ///
     /// # Errors
     /// The history does not go back so far.

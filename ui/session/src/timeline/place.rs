@@ -29,7 +29,7 @@ impl Timeline {
         Reply::Place { icount, ip, symbol, instruction, pid, task, end, lines: vec![line] }
     }
 
-    /// What is known of the history, as a reply.
+    /// The extent and cost of the history, as a reply.
     pub fn history_reply(&self) -> Reply {
         let history = self.history();
         let end = history.end.map_or("the run has not ended".to_owned(), |end| format!("it ends at {end}"));

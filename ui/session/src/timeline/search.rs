@@ -1,7 +1,8 @@
 //! Searches: the next and the previous place where something happens.
 //!
-//! Forwards the first that is met counts. Backwards it is the last that is met from the rung before to here; if there is none,
-//! from the rung before that to it. A search spoils the state, which is gone back from afterwards.
+//! A forward search returns the first match. A backward search returns the last match between the previous rung and
+//! here; if there is none, it tries the rung before that. A search invalidates the state, and a saved one is restored
+//! afterwards.
 
 use trapline_emu::{Moment, Watch, WatchKind};
 
@@ -77,7 +78,7 @@ impl Timeline {
         let here = self.session.moment();
         let found = self.backwards(&|before| wrote_return(caller, before), here)?;
         if let Found::Met(met) = found {
-            // The write is told behind the instruction.
+            // The write is reported after its instruction.
             self.go(Goal::Count(met.at.icount.saturating_sub(1)))?;
         }
         Ok(found)
@@ -114,7 +115,7 @@ impl Timeline {
             if let Some(met) = search.found() {
                 return self.arrive(met);
             }
-            // What is told behind the instruction before the rung has the rung's very moment.
+            // A hit reported after the instruction before the rung has the rung's own moment.
             (before, end) = (Moment { delivered: 1, ..at }, at);
         }
         self.return_to(&here)?;
