@@ -311,7 +311,7 @@ impl Ram {
     }
 
     /// The pages that are `CODE` in exactly one of this RAM and `other`.
-    pub(crate) fn other_code(&self, other: &Arc<Vec<u64>>) -> Vec<u32> {
+    pub(crate) fn differing_code(&self, other: &Arc<Vec<u64>>) -> Vec<u32> {
         if Arc::ptr_eq(&self.code, other) {
             return Vec::new();
         }

@@ -70,7 +70,7 @@ static const char *write_xor_execute(void)
 	return 0;
 }
 
-/* movb $7, 1f+1(code); 1: mov $0, %eax; ret: the store changes the instruction behind it. */
+/* movb $7, 1f+1(code); 1: mov $0, %eax; ret: the store changes the instruction after it. */
 static const char *self_modifying(void)
 {
 	static const uint8_t head[] = {
@@ -94,7 +94,7 @@ static const char *self_modifying(void)
 	return 0;
 }
 
-/* An instruction over the end of a page, of which only the second page's part changes. */
+/* An instruction across the end of a page, of which only the second page's part changes. */
 static const char *across_pages(void)
 {
 	uint8_t *code = writable_code(), *at = code + PAGE - 3;

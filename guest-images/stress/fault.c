@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What the processor refuses: the signal, its si_code, its si_addr and where the registers say it was. */
+/* Faults of the processor: the signal, its si_code, its si_addr and the registers' address. */
 
 #include "stress.h"
 
@@ -10,7 +10,7 @@ long guarded(void (*function)(long), long argument);
 static volatile int seen, seen_signal, seen_code;
 static volatile unsigned long seen_address, seen_ip;
 
-/* Notes the fault and goes on behind the call of `guarded`. */
+/* Notes the fault and continues after the call of `guarded`. */
 static void leave(int signal, siginfo_t *info, void *context)
 {
 	seen++;
@@ -61,7 +61,7 @@ struct fault {
 	void (*function)(long);
 	const char *ip;
 	int signal, code;
-	int behind, address_is_ip; /* ip is so far behind the label; si_addr is ip, or else 0 */
+	int behind, address_is_ip; /* ip is this far after the label; si_addr is ip, or else 0 */
 };
 
 static const char *run_faults(const struct fault *faults)
@@ -176,7 +176,7 @@ static const char *segv(void)
 		EXPECT("si_addr of a non-canonical address", seen_address, 0);
 #endif
 	}
-	/* Of an access over the end of a page, the first byte that is not there. */
+	/* For an access across the end of a page, the first unmapped byte. */
 	guarded(read_at, (long)at + PAGE - 2);
 	EXPECT("si_addr of an access over the end of a page", seen_address, (long)at + PAGE);
 	return 0;

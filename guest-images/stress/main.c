@@ -97,7 +97,7 @@ void put_function(uint8_t *at, int number)
 	at[5] = 0xc3;
 }
 
-/* In a process of its own, with a limit of time, so that no check can end or stop the others. */
+/* In a separate process, with a time limit, so that no check can end or stop the others. */
 static int run(const struct check *check)
 {
 	char *shared = map(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
@@ -137,7 +137,7 @@ static int open_often(const char *times)
 	return 0;
 }
 
-/* What the kernel tells a program about itself: pairs of numbers, behind arguments and environment. */
+/* The auxiliary vector: pairs of numbers after arguments and environment. */
 long *auxiliary;
 
 void begin(long *stack)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Mappings: made, split, protected, moved, shared, copied on write, and what a signal says of an access to none. */
+/* Mappings: made, split, protected, moved, shared, copied on write, and the signal of an access to an unmapped one. */
 
 #include "stress.h"
 

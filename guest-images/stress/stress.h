@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A check gives 0, or a sentence on what differed. It runs in a process of its own. */
+/* A check gives 0, or a sentence on what differed. It runs in a separate process. */
 #ifndef STRESS_H
 #define STRESS_H
 
@@ -51,7 +51,7 @@ void put_function(uint8_t *at, int number);
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 
-/* Calls what is there. */
+/* Calls the function there. */
 static inline int call(const void *at)
 {
 	return ((int (*)(void))at)();

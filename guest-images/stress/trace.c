@@ -236,7 +236,7 @@ static const char *watchpoints(void)
 	return 0;
 }
 
-/* A child is stopped again and again in the middle of a loop, by a signal, and goes on as if nothing were. */
+/* A child is stopped again and again in the middle of a loop, by a signal, and continues unaffected. */
 static void loop(void)
 {
 	volatile unsigned sum = 0;

@@ -75,9 +75,9 @@ fn aggregations_count_what_the_guest_does() {
 }
 
 /// An observer that drops everything.
-struct Nobody;
+struct Discard;
 
-impl Observer for Nobody {
+impl Observer for Discard {
     type Error = std::convert::Infallible;
 }
 
@@ -88,7 +88,7 @@ fn course(guest: &str, program: Option<&str>) -> (String, u64) {
         let compiled = trapline_d::compile(program).unwrap();
         assert!(compiled.clauses.iter().all(|clause| clause.handler.observe_only()), "{program}");
         session.insert_d("d", &compiled, false).unwrap();
-        let Ok(()) = session.fire(Event::Begin, &mut Nobody);
+        let Ok(()) = session.fire(Event::Begin, &mut Discard);
     }
     session.run_until(&Condition::end(), &Limits::insns(u64::MAX));
     if program.is_some() {

@@ -66,16 +66,16 @@ impl Run {
 }
 
 /// An observer that drops all records.
-struct Nobody;
+struct Discard;
 
-impl Observer for Nobody {
+impl Observer for Discard {
     type Error = std::convert::Infallible;
 }
 
 /// Runs until the console shows this text.
 fn run(session: &mut Session, until: &str) -> Run {
     let (until, limits) = (Condition::console(until), Limits::insns(LINUX_LIMIT));
-    let Ok(ending) = session.run(&mut Script::default(), &until, &limits, &mut Nobody);
+    let Ok(ending) = session.run(&mut Script::default(), &until, &limits, &mut Discard);
     assert!(matches!(ending, Ending::Until(_)), "{ending}: {}", String::from_utf8_lossy(session.console()));
     Run::of(session)
 }

@@ -239,12 +239,12 @@ impl Cpu {
     #[inline]
     pub(crate) fn load(&mut self, va: u64, size: usize, told: &mut dyn Accesses) -> Result<u64, Fault> {
         told.memory(self, va, size, false);
-        self.load_untold(va, size)
+        self.load_unreported(va, size)
     }
 
     /// As [`Cpu::load`], without reporting the access.
     #[inline]
-    pub(crate) fn load_untold(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
+    pub(crate) fn load_unreported(&mut self, va: u64, size: usize) -> Result<u64, Fault> {
         let mut bytes = [0u8; 8];
         let user = self.env.cpl() == 3;
         self.load_bytes(va, &mut bytes[..size.min(8)], user)?;
@@ -264,12 +264,12 @@ impl Cpu {
         told: &mut dyn Accesses,
     ) -> Result<(), Fault> {
         told.memory(self, va, size, true);
-        self.store_untold(va, value, size)
+        self.store_unreported(va, value, size)
     }
 
     /// As [`Cpu::store`], without reporting the access.
     #[inline]
-    pub(crate) fn store_untold(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
+    pub(crate) fn store_unreported(&mut self, va: u64, value: u64, size: usize) -> Result<(), Fault> {
         let user = self.env.cpl() == 3;
         self.store_bytes(va, &value.to_le_bytes()[..size.min(8)], user)
     }

@@ -31,7 +31,7 @@ fn has_bit_string(i: &Instruction) -> bool {
 impl Cpu {
     /// Whether `i` stores at a fixed address, whatever the general registers hold, and does not reach from below into
     /// linear `block`: kernels keep counters at such addresses. The current base of FS or GS is assumed.
-    pub(crate) fn stores_elsewhere(&self, i: &Instruction, block: u64) -> bool {
+    pub(crate) fn is_fixed_store(&self, i: &Instruction, block: u64) -> bool {
         use Register as R;
         let explicit = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
         let fixed = matches!(i.memory_base(), R::None | R::EIP | R::RIP) && i.memory_index() == R::None;

@@ -22,14 +22,14 @@ const GAPS: usize = 8;
 /// Calls `ask`, during which the host chooses a place for the engine's buffer, while the highest free gap is the one
 /// that ends at `code`.
 pub(super) fn with<T>(code: *const c_void, ask: impl FnOnce() -> T) -> T {
-    let taken = take_above(code.addr());
+    let taken = reserve_above(code.addr());
     let answer = ask();
     drop(taken);
     answer
 }
 
 /// Reserves the gaps that the host prefers to those near `code`.
-fn take_above(code: usize) -> Vec<Taken> {
+fn reserve_above(code: usize) -> Vec<Taken> {
     let mut taken = Vec::new();
     for _ in 0..GAPS {
         let Some(at) = preferred().filter(|at| *at > code.saturating_add(REACH)) else { break };
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_host_chooses_a_place_near_the_code() {
-        let code = take_above as *const c_void;
+        let code = reserve_above as *const c_void;
         let at = with(code, preferred).unwrap();
         assert!(at < code.addr() + REACH, "{at:#x} is not near {code:p}");
         // The reserved space is released.

@@ -116,7 +116,7 @@ impl Compared {
 
     /// Whether the engine reads wrong flags before `i`: its CMPXCHG8B and CMPXCHG16B read them from where they are at
     /// the beginning of the block.
-    pub fn misleads(self, i: &Instruction) -> bool {
+    pub fn takes_stale_flags(self, i: &Instruction) -> bool {
         self.set && matches!(i.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
     }
 }
@@ -234,7 +234,7 @@ pub(crate) fn is_plain_store(i: &Instruction) -> bool {
 /// Whether it is wrong for the engine to restart the instruction after it has stored into its own block. Either it
 /// reads memory, which may have changed: the engine has already done the part of an unaligned store that lies before
 /// the block. Or it may branch to itself, so that a restart cannot be recognised.
-pub(crate) fn is_no_restart(i: &Instruction) -> bool {
+pub(crate) fn must_not_restart(i: &Instruction) -> bool {
     let (reads, writes) = reads_and_writes(i);
     writes && (reads || !is_plain_store(i))
 }

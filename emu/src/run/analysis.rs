@@ -104,9 +104,9 @@ impl Core {
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
             Kind::Repeated => n > 0 && self.may_restart(at),
-            Kind::Plain if compared.misleads(i) => true,
+            Kind::Plain if compared.takes_stale_flags(i) => true,
             Kind::Plain | Kind::Far => {
-                self.may_restart(at) && decode::is_no_restart(i) && !self.cpu.stores_elsewhere(i, b.pc())
+                self.may_restart(at) && decode::must_not_restart(i) && !self.cpu.is_fixed_store(i, b.pc())
             }
             _ => false,
         };
@@ -175,7 +175,7 @@ impl Core {
 
     /// Whether the engine might restart the instruction at linear `at` because it stores into its own block. If it is
     /// repeated, it must then be its own block, so that `restarted` can recognise the restart. If a restart is wrong
-    /// ([`decode::is_no_restart`]), it must run alone: then the engine does not restart it.
+    /// ([`decode::must_not_restart`]), it must run alone: then the engine does not restart it.
     fn may_restart(&self, at: u64) -> bool {
         let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
         page.is_some_and(|p| p.is(PageState::BOTH))

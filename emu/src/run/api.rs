@@ -124,7 +124,7 @@ impl Core {
         if self.watches.any_data() {
             return self.cpu.load(va, size, &mut self.watches);
         }
-        self.cpu.load_untold(va, size)
+        self.cpu.load_unreported(va, size)
     }
 
     /// Stores the low `size` bytes of `value` with the current privilege, as an operand of the instruction at EIP.
@@ -136,7 +136,7 @@ impl Core {
         if self.watches.any_data() {
             return self.cpu.store(va, value, size, &mut self.watches);
         }
-        self.cpu.store_untold(va, value, size)
+        self.cpu.store_unreported(va, value, size)
     }
 
     /// Translates without side effects, with supervisor rights to reads. `None`: not mapped.

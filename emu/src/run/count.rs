@@ -40,7 +40,7 @@ impl Core {
         if b.is(BlockCell::SLOT) {
             self.views.hide_slot_from_fpu(&self.cpu);
         }
-        if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_all_of_last(b.pc())) {
+        if b.is(BlockCell::STORE) && (self.inside_last(b.pc()) || self.was_whole_last_block(b.pc())) {
             // The block in progress was overwritten by its own store: the engine restarts that instruction, and runs it
             // alone.
             self.rewind(address);
@@ -222,7 +222,7 @@ impl Core {
 
     /// Whether the block that was begun last is the one instruction at linear `pc`: with TF set, the engine's blocks
     /// have one instruction.
-    fn was_all_of_last(&self, pc: u64) -> bool {
+    fn was_whole_last_block(&self, pc: u64) -> bool {
         self.last().is_some_and(|b| b.icount() == 1 && b.pc() == pc)
     }
 

@@ -47,7 +47,7 @@ impl Core {
             }
         }
         if self.until.is_some_and(|until| self.moment() >= until) {
-            self.come_back();
+            self.stop_at_boundary();
         }
     }
 

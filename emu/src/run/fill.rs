@@ -263,7 +263,7 @@ impl Core {
     }
 
     fn grant_fetch(&mut self, index: u32, paddr: u64) -> (u64, u32) {
-        self.end_both(index);
+        self.end_double_permission(index);
         let state = self.cpu.ram.pages[index as usize];
         if state.is(PageState::WRITABLE) && !state.is(PageState::BOTH) {
             self.cpu.forget_mappings(index);
@@ -287,7 +287,7 @@ impl Core {
     }
 
     /// A page with both permissions loses them after many fetches: its code is slower, and it may have become quiet.
-    fn end_both(&mut self, index: u32) {
+    fn end_double_permission(&mut self, index: u32) {
         let state = &mut self.cpu.ram.pages[index as usize];
         if !state.is(PageState::BOTH) {
             return;

@@ -38,7 +38,7 @@ unsafe extern "C" fn on_slow_block(_: *mut uc_engine, address: u64, size: u32, u
     };
     let Some(core) = core else { return };
     core.guarded((), |core| {
-        if cell.flags() & BlockCell::SLOW != BlockCell::SITE || !core.arrive_freely(cell) {
+        if cell.flags() & BlockCell::SLOW != BlockCell::SITE || !core.arrive_if_free(cell) {
             core.block_slow(cell, address, size);
         }
     });

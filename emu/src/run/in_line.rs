@@ -214,7 +214,7 @@ impl Core {
     /// Handles a hit of the site of block `cell` if nothing else is due. Otherwise (the limit is 0, or the block would
     /// pass it) it does nothing and returns false.
     #[inline(always)]
-    pub(crate) fn arrive_freely(&mut self, cell: CellRef) -> bool {
+    pub(crate) fn arrive_if_free(&mut self, cell: CellRef) -> bool {
         let count = cell.icount();
         if self.cpu.hot.clock.icount + u64::from(count) > self.cpu.hot.clock.limit {
             return false;
@@ -241,13 +241,13 @@ impl Core {
             self.hits_in_line += 1;
             return true;
         }
-        self.leave_line(verdict, &trap, before);
+        self.leave_in_line(verdict, &trap, before);
         false
     }
 
     /// Takes the slow path of an in-line hit: its instruction is executed outside of the block.
     #[cold]
-    fn leave_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
+    fn leave_in_line(&mut self, verdict: Verdict, trap: &Trap, before: TranslatedFor) {
         self.cpu.hot.last = None;
         // The engine stops here, and the run may end: in a slot it would end inside the instruction.
         let verdict = if matches!(verdict, Verdict::Slot(_)) { Verdict::Step } else { verdict };

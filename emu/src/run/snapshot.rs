@@ -150,7 +150,7 @@ impl Core {
     /// Marks the pages `CODE` from which code had been fetched, so that all others are announced to the interposer
     /// ([`crate::TrapInterposer::code_page`]) as in the original run.
     fn restore_code(&mut self, code: &Arc<Vec<u64>>) {
-        for page in self.cpu.ram.other_code(code) {
+        for page in self.cpu.ram.differing_code(code) {
             let state = self.cpu.ram.pages[page as usize];
             if state.is(PageState::CODE) {
                 self.cpu.drop_page_blocks(page);

@@ -24,12 +24,12 @@ impl Core {
                 return self.offer(Trap { vector, ip, linear, patch, in_line: false });
             }
         }
-        self.seldom_exception(vector, software, eip);
+        self.rare_exception(vector, software, eip);
     }
 
     /// Handles all exceptions but the breakpoint of a patch.
     #[cold]
-    fn seldom_exception(&mut self, vector: u8, software: bool, eip: u64) {
+    fn rare_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
             let linear = self.cpu.env.cs_base().wrapping_add(eip);
             let patch = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p));
@@ -162,7 +162,7 @@ impl Core {
                 self.cpu.hot.clock.icount += 1;
                 self.views.enter_slot(&mut self.cpu, slot, trap.ip);
             }
-            other => self.not_resumed(other, trap),
+            other => self.conclude_unresumed(other, trap),
         }
     }
 
@@ -181,7 +181,7 @@ impl Core {
 
     /// Handles the verdicts other than `Resumed`.
     #[cold]
-    fn not_resumed(&mut self, verdict: Verdict, trap: &Trap) {
+    fn conclude_unresumed(&mut self, verdict: Verdict, trap: &Trap) {
         match verdict {
             Verdict::Raise(fault) => {
                 self.displaced_faulted();

@@ -106,11 +106,11 @@ impl Core {
     /// Ends the run at the next boundary.
     pub fn finish(&mut self, stop: Stop) {
         self.verdict.get_or_insert(stop);
-        self.come_back();
+        self.stop_at_boundary();
     }
 
     /// Has the engine stop at the next boundary.
-    pub(crate) fn come_back(&mut self) {
+    pub(crate) fn stop_at_boundary(&mut self) {
         self.halt.get_or_insert(Halt::Finished);
         self.cpu.hot.clock.limit = 0;
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_comes_back() {
+    fn parts_are_read_back() {
         let back = Archive::from_bytes(&archive().to_bytes()).unwrap();
         assert_eq!(back, archive());
         assert_eq!(back.get::<(u32, String)>("one", 3).unwrap(), (7, "text".to_owned()));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_saved_comes_back_and_parts_are_shared() {
+    fn saved_text_is_restored_and_parts_are_shared() {
         let text: Vec<u8> = (0..3 * PART + 17).map(|n| (n / 7) as u8).collect();
         let (mut saved, mut back) = (SavedConsole::default(), Vec::new());
         for end in [0, 1, PART - 1, PART, PART + 1, 2 * PART, text.len()] {

@@ -52,7 +52,7 @@ fn guest_gnu_mach_lines_lead_back() {
 }
 
 #[test]
-fn a_file_without_has_none() {
+fn a_file_without_debugging_information_has_none() {
     let plain = crate::load::testing::TestElf::kernel(true, 0).build();
     assert!(Dwarf::from_elf(&plain).unwrap().is_none());
 }

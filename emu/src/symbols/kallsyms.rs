@@ -165,14 +165,14 @@ impl<'a> Tables<'a> {
         forms.push(Addresses::Absolute { at });
         let places_text = |form: &Addresses| match *form {
             // A value not below 0 is a per-CPU offset, which `_text` cannot be.
-            Addresses::PerCpu { at, .. } if self.is_own_number(at, index) => false,
+            Addresses::PerCpu { at, .. } if self.is_per_cpu_offset(at, index) => false,
             form => self.address(form, index, word) == Some(text),
         };
         forms.into_iter().find(places_text).ok_or(failed)
     }
 
     /// Whether a symbol in the form with per-CPU offsets is such an offset.
-    fn is_own_number(&self, at: usize, index: usize) -> bool {
+    fn is_per_cpu_offset(&self, at: usize, index: usize) -> bool {
         word_at(self.bytes, at + index * 4, 4).is_some_and(|offset| (offset as u32).cast_signed() >= 0)
     }
 

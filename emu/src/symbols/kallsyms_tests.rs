@@ -170,7 +170,7 @@ fn no_cut_and_no_flip_panics() {
 /// (`scripts/linux-oracle boot`).
 #[test]
 #[ignore = "needs TRAPLINE_VMLINUX"]
-fn a_kernel_agrees_with_what_it_says_itself() {
+fn a_kernel_agrees_with_its_own_kallsyms() {
     let pairs = std::env::var("TRAPLINE_VMLINUX").unwrap();
     for (image, listing) in pairs.split_whitespace().filter_map(|pair| pair.split_once('=')) {
         let bytes = std::fs::read(image).unwrap();

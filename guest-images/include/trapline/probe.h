@@ -11,8 +11,8 @@
  *     n  integer of the machine's word, signed       l  integer of 64 bits, signed
  *     s  string, const char *                        p  pointer, const void *
  *
- * The point is a call through the global function pointer `systemtap_probe_ns__request`, if that is not 0. While nobody
- * has put a handler's address there it costs one load, one test and one branch; the arguments are not evaluated.
+ * The point is a call through the global function pointer `systemtap_probe_ns__request`, if that is not 0. Without
+ * a handler's address there it costs one load, one test and one branch; the arguments are not evaluated.
  * All points of one name share the pointer. Each leaves a note (owner `trapline`, type 1) with where it is and the
  * source text of its arguments, which takes no memory at run time.
  *

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A kernel that takes its timer and halts for ever: something for scripts to run on that probe no guest.
+# A kernel that halts forever and serves only its timer: for scripts that probe no guest.
 # It is loaded by Multiboot 1 and stays where it is: 4 KB pages map its own megabyte, and nothing else.
 	.set MAGIC, 0x1BADB002
 	.set FLAGS, 0

@@ -53,7 +53,7 @@ PROBE_POINT unsigned fill_table(unsigned seed)
 	return fnv1a(table, table + sizeof(table));
 }
 
-/* What ring 3 may not do; the kernel skips each. */
+/* Instructions forbidden in ring 3; the kernel skips each. */
 PROBE_POINT void forbidden(void)
 {
 	unsigned char kept = 0x5a;

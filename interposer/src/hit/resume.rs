@@ -19,7 +19,7 @@ impl Interposer {
         let held = std::mem::take(&mut self.hit.held);
         self.recorder.channels.put_back(held, |_| true);
         if !self.hit.awaiting.is_empty() {
-            self.hits_behind(core);
+            self.hits_after(core);
         }
         self.stop_when_due(core);
         for probe in std::mem::take(&mut self.hit.expired) {

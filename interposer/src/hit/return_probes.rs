@@ -32,7 +32,7 @@ impl Interposer {
 
     /// Runs the handlers after the displaced instruction has completed.
     #[cold]
-    pub(super) fn hits_behind(&mut self, core: &mut Core) {
+    pub(super) fn hits_after(&mut self, core: &mut Core) {
         for Awaiting { probe, ip } in std::mem::take(&mut self.hit.awaiting) {
             let place = self.inserted.probes.get(probe as usize).map(|p| &p.place);
             let Some(Place::UserExit { offset, stays_in, .. }) = place else { continue };

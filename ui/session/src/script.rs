@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_that_went_back_is_counted_anew() {
+    fn a_console_that_became_shorter_is_counted_anew() {
         let mut seen = Sightings::default();
         seen.look(b"# ", b"/ # ls\n/ # ");
         assert_eq!(seen.count, 2);

@@ -34,7 +34,7 @@ fn user_registers_are_at_the_end_of_the_kernel_stack() {
 }
 
 #[test]
-fn what_is_no_user_mode_is_not_taken_for_it() {
+fn invalid_user_registers_are_rejected() {
     // The kernel's code segment, its stack segment, flags that no CPU has.
     for wrong in [(0x10, 0x2b, 0x202), (0x33, 0x18, 0x202), (0x33, 0x2b, 0x200)] {
         let (os, kernel) = with_registers(8, 0, wrong);

@@ -270,7 +270,7 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
 }
 
 #[test]
-fn what_marks_a_member_must_be_there_once() {
+fn the_mark_of_a_member_must_occur_once() {
     let sentence = |change: &dyn Fn(&mut Kernel)| {
         let mut kernel = Kernel::new(8);
         change(&mut kernel);
@@ -411,7 +411,7 @@ fn circles_end() {
 }
 
 #[test]
-fn a_list_of_modules_that_is_damaged_is_told() {
+fn a_damaged_list_of_modules_is_reported() {
     for w in [4, 8] {
         let (os, kernel) = Kernel::full(w);
         let (head, link) = (kernel.p(MODULES), 0x3_1000 + w);
@@ -434,7 +434,7 @@ fn a_list_of_modules_that_is_damaged_is_told() {
 }
 
 #[test]
-fn a_kernel_that_is_not_there_answers_nothing() {
+fn a_kernel_at_another_address_is_unknown() {
     let (os, kernel) = Kernel::full(4);
     let mut machine = kernel.machine();
     machine.write_physical(0x10_0000 + INIT_TASK + os.layout.task.comm, b"moved");

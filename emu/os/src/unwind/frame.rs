@@ -31,11 +31,11 @@ pub(super) fn pop(memory: &dyn Memory, state: &mut State) -> Step {
 
 /// Goes to the caller.
 pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step {
-    let unbuilt = if state.exact { unbuilt(memory, state.ip) } else { None };
-    match unbuilt {
+    let incomplete = if state.exact { incomplete(memory, state.ip) } else { None };
+    match incomplete {
         _ if hints.at_call => return pop(memory, state),
-        Some(Unbuilt::Nothing) => return pop(memory, state),
-        Some(Unbuilt::Pushed) => {
+        Some(Incomplete::Nothing) => return pop(memory, state),
+        Some(Incomplete::Pushed) => {
             let above = state.sp().map(|sp| memory.add(sp, memory.size()));
             state.gpr[SP] = above;
             return pop(memory, state);
@@ -55,7 +55,7 @@ pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step
 
 /// The state of an incomplete frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unbuilt {
+enum Incomplete {
     /// The return address is on top of the stack.
     Nothing,
     /// The caller's frame pointer is above it.
@@ -63,13 +63,13 @@ enum Unbuilt {
 }
 
 /// The state of an incomplete frame, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
-fn unbuilt(memory: &dyn Memory, ip: u64) -> Option<Unbuilt> {
+fn incomplete(memory: &dyn Memory, ip: u64) -> Option<Incomplete> {
     let mut bytes = [0; 3];
     let read = memory.code(ip, &mut bytes);
     match (bytes.get(..read)?, memory.wide()) {
-        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..], _) => Some(Unbuilt::Nothing),
-        ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], false) => Some(Unbuilt::Pushed),
-        ([0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec], true) => Some(Unbuilt::Pushed),
+        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..], _) => Some(Incomplete::Nothing),
+        ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], false) => Some(Incomplete::Pushed),
+        ([0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec], true) => Some(Incomplete::Pushed),
         _ => None,
     }
 }

@@ -23,7 +23,7 @@ fn frames_are_followed_to_their_end() {
 }
 
 #[test]
-fn a_frame_that_does_not_stand_is_not_missed() {
+fn an_incomplete_frame_is_recognised() {
     let narrow = |code: &[u8]| Written::new(false).with_code(0x1_0000, code);
     let wide = |code: &[u8]| Written::new(true).with_code(0x1_0000, code);
     let cases: [(Written, u64); 8] = [

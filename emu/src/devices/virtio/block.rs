@@ -46,8 +46,8 @@ impl Block {
     }
 
     /// Attaches the written blocks to the image of `machine`.
-    pub(super) fn lie_over(&mut self, machine: &Block) {
-        self.disk.lie_over(&machine.disk);
+    pub(super) fn attach_image(&mut self, machine: &Block) {
+        self.disk.attach_image(&machine.disk);
     }
 
     /// Byte `offset` of the configuration space.

@@ -96,7 +96,7 @@ impl DiskImage {
     }
 
     /// Attaches a restored state, which has no image, to the image of `machine`.
-    pub(crate) fn lie_over(&mut self, machine: &DiskImage) {
+    pub(crate) fn attach_image(&mut self, machine: &DiskImage) {
         self.base = machine.base.clone();
     }
 

@@ -99,7 +99,7 @@ impl VirtioMmio {
     /// Attaches a restored device to the host resources of `machine`, the same device before.
     pub(crate) fn attach_as(&mut self, machine: &Self) {
         if let (Function::Block(ours), Function::Block(theirs)) = (&mut self.function, &machine.function) {
-            ours.lie_over(theirs);
+            ours.attach_image(theirs);
         }
     }
 

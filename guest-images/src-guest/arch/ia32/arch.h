@@ -83,7 +83,7 @@ static inline void invlpg(word address)
 }
 
 void arch_init(void);
-/* What only this architecture has to show of itself. */
+/* Facilities of this architecture alone. */
 static inline void arch_self_test(void) {}
 /* Whether the double fault was made on purpose; the registers are then where to go on. */
 static inline int arch_double_fault(struct regs *regs)

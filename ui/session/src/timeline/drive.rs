@@ -43,9 +43,9 @@ impl Goal {
 }
 
 /// An observer that drops everything.
-pub struct Nobody;
+pub struct Discard;
 
-impl Observer for Nobody {
+impl Observer for Discard {
     type Error = Infallible;
 }
 
@@ -81,7 +81,7 @@ impl Timeline {
     }
 
     pub(super) fn go(&mut self, goal: Goal) -> Result<Arrival, TravelError> {
-        let Ok(arrival) = self.go_telling(goal, &mut Nobody);
+        let Ok(arrival) = self.go_telling(goal, &mut Discard);
         arrival
     }
 
@@ -143,7 +143,7 @@ impl Timeline {
             if search.is_over() || goal.is_reached(self.session.moment()) {
                 break Ok(());
             }
-            let Ok(turned) = self.turn(goal, None, Some(search), &mut Nobody);
+            let Ok(turned) = self.turn(goal, None, Some(search), &mut Discard);
             match turned {
                 Ok(None) => {}
                 Ok(Some(_)) => break Ok(()),

@@ -195,7 +195,7 @@ impl Timeline {
     /// # Errors
     /// There is no such position.
     pub fn goto(&mut self, position: Position) -> Result<Arrival, TravelError> {
-        let Ok(arrival) = self.goto_telling(position, &mut drive::Nobody);
+        let Ok(arrival) = self.goto_telling(position, &mut drive::Discard);
         arrival
     }
 
@@ -242,7 +242,7 @@ impl Timeline {
         }
         let at = self.session.moment();
         // As when it comes in again.
-        let Ok(()) = self.session.drain_to(&mut drive::Nobody);
+        let Ok(()) = self.session.drain_to(&mut drive::Discard);
         let reply = self.session.apply(command.clone())?;
         let cut = self.next < self.log.len() || self.end.is_some();
         self.log.truncate(self.next);

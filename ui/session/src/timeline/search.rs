@@ -6,7 +6,7 @@
 
 use trapline_emu::{Moment, Watch, WatchKind};
 
-use super::drive::{Goal, Nobody};
+use super::drive::{Discard, Goal};
 use super::{Found, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::recording::Position;
 use crate::session::{Caller, Search};
@@ -140,7 +140,7 @@ impl Timeline {
             if self.session.had_enough_hits() {
                 break Ok(Some(self.session.moment()));
             }
-            let Ok(turned) = self.turn(Goal::Count(u64::MAX), None, None, &mut Nobody);
+            let Ok(turned) = self.turn(Goal::Count(u64::MAX), None, None, &mut Discard);
             match turned {
                 Ok(None) => {}
                 Ok(Some(_)) => break Ok(None),
