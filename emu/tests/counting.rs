@@ -312,3 +312,34 @@ fn rdtsc_before_a_repeated_instruction_of_its_block_sees_the_count() {
         assert_eq!((g.gpr(0), g.gpr(2), g.count()), (g.base + 2, 0, 7));
     }
 }
+
+#[test]
+fn what_must_begin_a_block_begins_one_without_single_steps() {
+    for bits in [32, 64] {
+        let s = Setup::bits(bits).asm(|a| {
+            let mut again = a.create_label();
+            a.mov(ebp, 100).unwrap();
+            a.mov(esi, DATA as u32).unwrap();
+            a.set_label(&mut again).unwrap();
+            a.inc(edi).unwrap();
+            // It is not equal: ZF is cleared, and the other flags are those of the addition.
+            a.add(al, 0x7f).unwrap();
+            a.cmpxchg8b(dword_ptr(esi)).unwrap();
+            a.pushf().unwrap();
+            if bits == 64 {
+                a.pop(rdi).unwrap()
+            } else {
+                a.pop(edi).unwrap()
+            }
+            a.mov(eax, 1).unwrap();
+            a.dec(ebp).unwrap();
+            a.jnz(again).unwrap();
+            a.hlt().unwrap();
+        });
+        let mut g = s.boot();
+        assert_eq!(g.run(), Stop::Halted);
+        assert_eq!(g.count(), 2 + 100 * 8 + 1);
+        assert_eq!(g.gpr(7) & 0x8d5, 0x890, "OF, SF, AF");
+        assert!(g.m.counters().steps < 20, "{} steps", g.m.counters().steps);
+    }
+}

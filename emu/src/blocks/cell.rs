@@ -34,6 +34,8 @@ pub(crate) enum Cut {
     Overlapped,
     /// Its execution is watched.
     Watched,
+    /// The engine runs it rightly where it begins a block.
+    Begins,
 }
 
 /// One translated block: half a cache line. Everything but `hot` is a [`Cell`], because the engine, the hooks and the core
@@ -118,10 +120,12 @@ impl BlockCell {
     pub const SITE: u16 = 8192;
     /// Is a patch's jump to itself.
     pub const JUMP: u16 = 16384;
+    /// [`Cut::Begins`].
+    const BEGINS: u16 = 32768;
     /// Bits that say what the number is; at most one is set.
     const LEADS: u16 = Self::CUTS | Self::REPEATED | Self::CLOCK;
     /// Those of [`Lead::Cut`].
-    const CUTS: u16 = Self::SENSITIVE | Self::OVERLAPPED | Self::WATCHED;
+    const CUTS: u16 = Self::SENSITIVE | Self::OVERLAPPED | Self::WATCHED | Self::BEGINS;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
         | Self::SENSITIVE
@@ -133,6 +137,7 @@ impl BlockCell {
         | Self::CLOCK
         | Self::OVERLAPPED
         | Self::WATCHED
+        | Self::BEGINS
         | Self::SITE
         | Self::JUMP;
     /// Bits that keep a block from running in one go.
@@ -172,6 +177,7 @@ impl BlockCell {
             Self::SENSITIVE => Lead::Cut(Cut::Sensitive, number),
             Self::OVERLAPPED => Lead::Cut(Cut::Overlapped, number),
             Self::WATCHED => Lead::Cut(Cut::Watched, number),
+            Self::BEGINS => Lead::Cut(Cut::Begins, number),
             Self::REPEATED => Lead::Repeated(number),
             _ => Lead::Clock((number != Self::SEVERAL).then_some(number)),
         }
@@ -184,6 +190,7 @@ impl BlockCell {
             Lead::Cut(Cut::Sensitive, before) => (Self::SENSITIVE, before),
             Lead::Cut(Cut::Overlapped, before) => (Self::OVERLAPPED, before),
             Lead::Cut(Cut::Watched, before) => (Self::WATCHED, before),
+            Lead::Cut(Cut::Begins, before) => (Self::BEGINS, before),
             Lead::Repeated(offset) => (Self::REPEATED, offset),
             Lead::Clock(before) => (Self::CLOCK, before.unwrap_or(Self::SEVERAL)),
         };

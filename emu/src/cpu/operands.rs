@@ -8,7 +8,10 @@
 
 use super::Cpu;
 use crate::isa::decode::{self, directions};
-use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register, UsedMemory};
+use iced_x86::{
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize, Mnemonic, OpKind, Register,
+    UsedMemory,
+};
 
 /// One access to linear memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,15 @@ pub(crate) struct Operand {
     pub whole: u32,
     pub reads: bool,
     pub writes: bool,
+}
+
+/// Finds the operands of one instruction after the other, in memory that it keeps.
+pub(crate) struct OperandFinder(InstructionInfoFactory);
+
+impl Default for OperandFinder {
+    fn default() -> Self {
+        Self(InstructionInfoFactory::new())
+    }
 }
 
 /// Whether a register says which bit of a string of bits in memory the instruction accesses.
@@ -42,6 +54,11 @@ impl Cpu {
 
     /// The accesses of the instruction at EIP, which has been decoded as `i`.
     pub(crate) fn operands(&self, i: &Instruction) -> Vec<Operand> {
+        self.operands_by(&mut OperandFinder::default(), i)
+    }
+
+    /// As [`Cpu::operands`], with a finder that is there.
+    pub(crate) fn operands_by(&self, finder: &mut OperandFinder, i: &Instruction) -> Vec<Operand> {
         let repeated = decode::is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix());
         if repeated && decode::rep_count(decode::address_bits(i), self.env.gpr(1)) == 0 {
             return Vec::new();
@@ -54,8 +71,7 @@ impl Cpu {
             Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => return self.iret(i),
             _ => {}
         }
-        let mut factory = InstructionInfoFactory::new();
-        let used = factory.info(i).used_memory();
+        let used = finder.0.info_options(i, InstructionInfoOptions::NO_REGISTER_USAGE).used_memory();
         let mut found: Vec<Operand> = used.iter().filter_map(|m| self.operand(i, m)).collect();
         if has_bit_string(i)
             && let Some(first) = found.first_mut()

@@ -99,8 +99,17 @@ impl Cpu {
     /// The instruction at linear `at`, where the engine has raised #UD, if the CPU model does have it. That is RDTSCP:
     /// the engine calls no second instruction hook while a stop is pending, and would read the host's clock.
     pub(crate) fn engine_lacks(&self, at: u64) -> Option<Instruction> {
-        let found = self.decode_original(at).filter(|i| decode::kind(i) == Kind::ClockAndAux);
-        found.filter(|_| self.model != Model::Ia32)
+        if self.model == Model::Ia32 {
+            return None;
+        }
+        // Linux reads it at every look at the time. Decoding takes as long as all the rest.
+        let mut bytes = [0; decode::RDTSCP.len()];
+        if self.peek(at, &mut bytes).is_ok() && bytes == decode::RDTSCP {
+            let mut i = Instruction::with(Code::Rdtscp);
+            i.set_len(bytes.len());
+            return Some(i);
+        }
+        self.decode_original(at).filter(|i| decode::kind(i) == Kind::ClockAndAux)
     }
 
     /// Whether the model has an MSR, and whether the engine keeps it.

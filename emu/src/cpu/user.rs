@@ -88,10 +88,15 @@ impl Cpu {
     }
 
     /// In ring 3 again: writes what handlers have changed of this task's context.
+    #[inline(always)]
     pub(crate) fn write_user_registers(&mut self) {
-        if !self.user_writes || self.env.cpl() != 3 {
-            return;
+        if self.user_writes && self.env.cpl() == 3 {
+            self.write_noted_registers();
         }
+    }
+
+    #[cold]
+    fn write_noted_registers(&mut self) {
         let key = self.entry_stack();
         let contexts = Arc::make_mut(&mut self.user_contexts);
         let Some(context) = contexts.get_mut(&key) else { return };

@@ -8,6 +8,9 @@ use iced_x86::{
 /// Bytes of the longest instruction.
 pub(crate) const LONGEST: usize = 15;
 
+/// RDTSCP without a prefix.
+pub(crate) const RDTSCP: [u8; 3] = [0x0f, 0x01, 0xf9];
+
 /// How the machine treats an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

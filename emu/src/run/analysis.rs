@@ -81,7 +81,7 @@ impl Core {
             b.set_icount(n.max(1) as u16);
         }
         uncertain |= n == wanted && at != end;
-        if uncertain && !matches!(b.lead(), Lead::Cut(Cut::Sensitive | Cut::Overlapped, _)) {
+        if uncertain && !matches!(b.lead(), Lead::Cut(Cut::Sensitive | Cut::Overlapped | Cut::Begins, _)) {
             // The engine accepts bytes as an instruction that the decoder rejects, or with another length. Each
             // instruction of such a block runs alone, so that counting needs no decoder.
             b.set_lead(Lead::Cut(Cut::Sensitive, 0));
@@ -96,7 +96,7 @@ impl Core {
     /// beyond the cut.
     fn mark(&self, b: &BlockCell, i: &Instruction, n: u32, at: u64, compared: Compared) {
         let lead = b.lead();
-        if matches!(lead, Lead::Cut(Cut::Sensitive, _)) {
+        if matches!(lead, Lead::Cut(Cut::Sensitive | Cut::Begins, _)) {
             return;
         }
         let watched = matches!(lead, Lead::Cut(Cut::Watched, _));
@@ -104,7 +104,6 @@ impl Core {
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
             Kind::Repeated => n > 0 && self.may_restart(at),
-            Kind::Plain if compared.takes_stale_flags(i) => true,
             Kind::Plain | Kind::Far => {
                 self.may_restart(at) && decode::must_not_restart(i) && !self.cpu.is_fixed_store(i, b.pc())
             }
@@ -114,6 +113,9 @@ impl Core {
             // A single watched instruction is handled when its block begins, without a cut.
             _ if alone && watched => {}
             _ if alone => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
+            Kind::Plain if compared.takes_stale_flags(i) && !watched => {
+                b.set_lead(Lead::Cut(Cut::Begins, n as u16))
+            }
             Kind::Repeated => {
                 if !watched {
                     b.set_lead(Lead::Repeated((at - b.pc()) as u16));

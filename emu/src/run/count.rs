@@ -13,17 +13,14 @@ impl Core {
     #[inline(never)]
     pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
         self.cpu.engine.sync_pc(true);
-        if self.failure.is_some() || !self.close(Some(cell)) {
-            self.cpu.engine.stop_before_block();
-            return;
-        }
         let b = &*cell;
-        if self.cpu.has_cs_base() {
-            // This block is not the one that must run: see `ignore_cs_base`.
-            self.cpu.engine.stop_before_block();
+        // Where the machine has failed, the view is open or CS has a base, the limit is 0.
+        if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
             return;
         }
-        if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
+        // With a base of CS, this block is not the one that must run: see `ignore_cs_base`.
+        if self.failure.is_some() || !self.close(Some(cell)) || self.cpu.has_cs_base() {
+            self.cpu.engine.stop_before_block();
             return;
         }
         if b.is(BlockCell::NEW) {
@@ -265,6 +262,20 @@ impl Core {
         let done = self.walk(&b, ip).0;
         self.cpu.hot.clock.icount -= u64::from(self.cpu.hot.last_count.saturating_sub(done));
         self.cpu.hot.last = None;
+    }
+
+    /// As [`Core::rewind`], for an instruction that ends its block if it is `length` bytes long.
+    pub(crate) fn rewind_end(&mut self, ip: u64, length: usize) {
+        let ends = |b: &CellRef| {
+            let whole = self.cpu.hot.last_count == u32::from(b.icount()) && !b.is(BlockCell::SLOT);
+            whole && b.pc().wrapping_add(b.size().into()) == ip.wrapping_add(length as u64)
+        };
+        if self.last().filter(ends).is_some() {
+            self.cpu.hot.clock.icount -= 1;
+            self.cpu.hot.last = None;
+        } else {
+            self.rewind(ip);
+        }
     }
 
     /// Instructions that have retired before the RDTSC at EIP, which the engine is executing.

@@ -179,8 +179,13 @@ impl Core {
 
     /// Closes the view as the block of `cell`, if any, begins. Returns whether the block may run: any block but the
     /// site's may have been translated from bytes that it must not see.
+    #[inline(always)]
     pub(crate) fn close(&mut self, cell: Option<CellRef>) -> bool {
-        let Some(opening) = self.opening.take() else { return true };
+        self.opening.take().is_none_or(|opening| self.close_opened(opening, cell))
+    }
+
+    #[cold]
+    fn close_opened(&mut self, opening: Opening, cell: Option<CellRef>) -> bool {
         let Some(patch) = self.views.hide_original(&mut self.cpu, opening.paddr) else {
             // The guest itself has an INT3 there.
             self.views.keep_trapping(&mut self.cpu, opening.paddr);

@@ -125,6 +125,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Linear address of the site that is to be opened.
     pub(crate) to_open: Option<u64>,
     pub(crate) opening: Option<in_line::Opening>,
+    /// Linear address of the block that is to end after so many instructions, because the next one must begin a block.
+    pub(crate) to_cap: Option<(u64, u16)>,
     /// Instruction count up to which the machine advances one instruction at a time.
     pub(crate) single_step_until: u64,
     /// Count register when the last block off the hot path was begun.
@@ -203,6 +205,7 @@ impl Core {
             hits_in_line: 0,
             to_open: None,
             opening: None,
+            to_cap: None,
             single_step_until: 0,
             rep_from: 0,
             idle_ns: 0,

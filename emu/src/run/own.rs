@@ -90,7 +90,7 @@ impl Core {
     /// Executes an instruction that the engine has raised #UD for, from the hook: its block ends there.
     pub(crate) fn execute_lacking(&mut self, i: &Instruction, at: u64) {
         let in_line = self.is_in_line_site(at);
-        self.rewind(at);
+        self.rewind_end(at, i.len());
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         let outcome = self.cpu.sensitive(i, &mut self.watches);
         if in_line && outcome.is_err() {

@@ -32,7 +32,8 @@ impl Core {
     fn rare_exception(&mut self, vector: u8, software: bool, eip: u64) {
         if vector == 6 {
             let linear = self.cpu.env.cs_base().wrapping_add(eip);
-            let patch = self.cpu.code_paddr(linear).and_then(|p| self.views.patch_at(p));
+            let paddr = if self.views.is_empty() { None } else { self.cpu.code_paddr(linear) };
+            let patch = paddr.and_then(|p| self.views.patch_at(p));
             if let Some(patch) = patch.filter(|_| !self.is_in_line_site(linear)) {
                 self.rewind(linear);
                 self.cpu.hot.clock.icount += 1;

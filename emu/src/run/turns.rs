@@ -174,14 +174,26 @@ impl Core {
             self.drop_all_blocks();
         }
         self.open_wanted();
+        let capped = self.cap_wanted();
         self.set_limit();
         let exit = self.run_engine();
+        if capped {
+            self.cpu.engine.uncap();
+        }
         if exit == Exit::Untranslatable && self.opening.is_some() {
             self.refuse_in_line();
         }
         self.close(None);
         self.after(exit);
         None
+    }
+
+    /// Has the block at EIP end before the instruction that is to begin one; whether there is such an instruction.
+    fn cap_wanted(&mut self) -> bool {
+        let here = self.cpu.linear_ip();
+        let Some((_, before)) = self.to_cap.take().filter(|&(at, _)| at == here) else { return false };
+        self.cpu.engine.cap_next_block(before.into(), false);
+        true
     }
 
     /// Waits for the next event in HLT.
@@ -283,6 +295,7 @@ impl Core {
                     self.advance_one();
                 }
             }
+            Some(Halt::Cut(Cut::Begins, before)) => self.to_cap = Some((self.cpu.linear_ip(), before)),
             Some(Halt::Cut(cut, before)) => {
                 if before == 0 || self.stepped_exactly(before) {
                     self.execute_cut(cut);
@@ -310,6 +323,7 @@ impl Core {
                 self.step_original();
             }
             Cut::Watched => self.execute_watched(),
+            Cut::Begins => {}
         }
     }
 

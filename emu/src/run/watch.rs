@@ -13,7 +13,7 @@ use super::Core;
 use super::interpose::{Trap, Verdict};
 use super::step::Permit;
 use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
-use crate::cpu::operands::Operand;
+use crate::cpu::operands::{Operand, OperandFinder};
 use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
 use crate::isa::decode::{self, Kind};
@@ -41,6 +41,9 @@ pub(crate) struct Watches {
     values: Vec<u64>,
     /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
     met: u64,
+    operands: OperandFinder,
+    /// Memory for the pages that a step is given, and for the watches that an execution meets.
+    spare: (Vec<u64>, Vec<u32>),
     /// Ranges whose blocks must be looked at anew.
     changed: Vec<(u64, u64)>,
 }
@@ -327,6 +330,11 @@ impl Core {
         for hit in &hits {
             self.with_interposer(|i, core| i.watched(core, hit));
         }
+        if self.watches.seen.is_empty() {
+            (self.watches.seen, self.watches.values) = (hits, values);
+            self.watches.seen.clear();
+            self.watches.values.clear();
+        }
     }
 
     /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
@@ -347,13 +355,15 @@ impl Core {
         let ip = slot.map_or(self.cpu.env.eip(), |s| s.site);
         self.watches.forget_noted();
         if let Some(i) = self.cpu.decode_original(self.cpu.env.cs_base().wrapping_add(ip)) {
-            for operand in self.cpu.operands(&i) {
+            for operand in self.cpu.operands_by(&mut self.watches.operands, &i) {
                 self.watches.note_access(&self.cpu, ip, &operand);
             }
         }
-        let permit = self.permitting(Permit::Watched(Vec::new()), |core| core.step(1));
-        if let Some(Permit::Watched(given)) = permit {
-            given.into_iter().for_each(|page| self.cpu.engine.drop_tlb(page));
+        let pages = std::mem::take(&mut self.watches.spare.0);
+        let permit = self.permitting(Permit::Watched(pages), |core| core.step(1));
+        if let Some(Permit::Watched(mut given)) = permit {
+            given.drain(..).for_each(|page| self.cpu.engine.drop_tlb(page));
+            self.watches.spare.0 = given;
         }
         if self.cpu.hot.clock.icount == expected {
             let met = self.tell_watched();
@@ -371,28 +381,33 @@ impl Core {
             return;
         }
         let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
-        let ids: Vec<u32> = self.watches.executed(linear).collect();
+        let kind = |core: &Core| core.cpu.decode_original(linear).map(|i| decode::kind(&i));
         // Without one the watch has ended; the block's analysis is stale.
         if self.interposer.is_none() {
-            self.pass(linear);
+            self.pass(linear, kind(self));
             return;
         }
+        let mut ids = std::mem::take(&mut self.watches.spare.1);
+        ids.extend(self.watches.executed(linear));
         let before = self.cpu.hot.clock.icount;
         let mut stepped = false;
-        for patch in ids {
+        for patch in ids.drain(..) {
             let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
             let verdict = self.with_interposer(|i, core| i.trap(core, &trap));
             stepped |= matches!(verdict, Some(Verdict::Step));
         }
-        let repeated = self.cpu.decode_original(linear).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        self.watches.spare.1 = ids;
+        let kind = kind(self);
         let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.views.patch_at(p).is_some());
-        self.pass(linear);
+        self.pass(linear, kind);
         if patched || !stepped {
             // A patch at the same address has reported how the instruction ended.
             return;
         }
-        let (faulted, unfinished) =
-            (self.cpu.hot.clock.icount == before, repeated && self.cpu.linear_ip() == linear);
+        let (faulted, unfinished) = (
+            self.cpu.hot.clock.icount == before,
+            kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear,
+        );
         self.with_interposer(|i, core| match (faulted, unfinished) {
             (true, _) => i.faulted(core),
             (_, true) => i.interrupted(core),
@@ -400,10 +415,9 @@ impl Core {
         });
     }
 
-    /// Runs the instruction at EIP although its execution is watched.
-    fn pass(&mut self, linear: u64) {
+    /// Runs the instruction at EIP, which is of this kind, although its execution is watched.
+    fn pass(&mut self, linear: u64, kind: Option<Kind>) {
         let before = self.cpu.hot.clock.icount;
-        let kind = self.cpu.decode_original(linear).map(|i| decode::kind(&i));
         self.permitting(Permit::Execute(linear), Core::advance_one);
         let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
         if self.cpu.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
