@@ -1,10 +1,12 @@
 //! The command line. DProbes' own option names are accepted, unlisted, where they mean the same.
 
+mod diff;
 mod output;
 mod probes;
 mod recording;
 mod verify;
 
+pub use diff::DiffArgs;
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
@@ -21,7 +23,7 @@ use crate::talk::Color;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0 done   1 a handler ended by an exception (--fail-on-exception)   2 usage
+  0 done   1 a handler ended by an exception (--fail-on-exception), or two runs differ (diff)   2 usage
   3 a probe program does not compile, verify or fit   4 the guest crashed
   5 a replay is not the recorded run   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
 
@@ -97,6 +99,15 @@ Examples:
   All of a folder    trapline verify tests/recordings --jobs 4 --junit results.xml
   After a change     trapline verify tests/recordings --update";
 
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  Two recordings     trapline diff before.tlr after.tlr
+  A changed image    trapline diff boot.tlr --image bzImage.new
+  A command line     trapline diff boot.tlr --append nosmp
+  Calls              trapline diff before.tlr after.tlr --hits='fbt::do_*:entry' -f json
+
+The exit code is 0 if nothing differs, 1 if something does, and one of those of `trapline --help` else.";
+
 const LIST_EXAMPLES: &str = "\
 Examples:
   Functions          trapline list embedded:ia32 'do_*' --opcode
@@ -141,6 +152,9 @@ pub enum Command {
     /// Replay a recording, with new probes if you like
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
+    /// Compare two recordings, or a recording and a changed guest: say where they begin to differ, and in what
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
     /// Replay recordings as tests: each must give its recorded results and meet its assertions
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),

@@ -21,6 +21,8 @@ pub enum Exit {
     Ok,
     /// A handler was ended by an exception and `--fail-on-exception` was given.
     HandlerException,
+    /// Two runs that were compared differ.
+    Different,
     /// The command line is wrong.
     Usage,
     /// A probe program does not compile, verify or fit its target.
@@ -46,7 +48,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::HandlerException => 1,
+            Self::HandlerException | Self::Different => 1,
             Self::Usage => 2,
             Self::Compile => 3,
             Self::Crashed => 4,

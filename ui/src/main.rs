@@ -73,6 +73,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) | Command::Record(args) => cmd::run::run(args, &mut out, &talk),
         Command::Replay(args) => cmd::replay::run(args, &mut out, &talk),
+        Command::Diff(args) => cmd::diff::run(args, &mut out, &talk),
         Command::Verify(args) => cmd::verify::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),

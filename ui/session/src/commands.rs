@@ -103,6 +103,41 @@ impl Command {
         matches!(self, Self::Restore { .. })
     }
 
+    /// Whether it only asks, or keeps something: the run is the same without it.
+    pub(crate) fn only_asks(&self) -> bool {
+        matches!(
+            self,
+            Self::Query
+                | Self::GetVars { .. }
+                | Self::List { .. }
+                | Self::Snapshot { .. }
+                | Self::Silence
+                | Self::Stop
+        )
+    }
+
+    /// The command as a script or the command line has it; without the text of a program.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Insert { name, .. } => format!("insert {name}"),
+            Self::Clause { text, .. } => format!("-n '{text}'"),
+            Self::Remove { name } => format!("remove {name}"),
+            Self::Switch { points, on } => {
+                format!("{} {}", if *on { "enable" } else { "disable" }, points.words())
+            }
+            Self::Query => "query".to_owned(),
+            Self::GetVars { name } => format!("getvars {}", name.as_deref().unwrap_or_default()),
+            Self::List { .. } => "list".to_owned(),
+            Self::Snapshot { label } => format!("snapshot {label}"),
+            Self::Restore { label } => format!("restore {label}"),
+            Self::Type { bytes, .. } => format!("type \"{}\"", bytes.escape_ascii()),
+            Self::Silence => "silence".to_owned(),
+            Self::Stop => "stop".to_owned(),
+        }
+        .trim_end()
+        .to_owned()
+    }
+
     /// Puts a handler on probes by their names.
     pub fn clause(text: &str) -> Self {
         Self::Clause { text: text.to_owned(), only: Selection::default() }

@@ -248,6 +248,33 @@ impl GuestBuilder {
         Self { image, modules, initrd: None, files, symbols, options, hardware }
     }
 
+    /// Another image in place of the guest's own. All else stays: the kernel's name, and what an embedded guest has.
+    #[must_use]
+    pub fn other_image(mut self, image: impl Into<Content>) -> Self {
+        let content = image.into();
+        self.image = match self.image {
+            ImageSource::Content { name, .. } => ImageSource::Content { name, content },
+            ImageSource::Brought { name, cmdline, modules, .. } => {
+                ImageSource::Brought { name, image: content, cmdline, modules }
+            }
+            ImageSource::Embedded(name) => match parts::embedded_guest(&name) {
+                Ok(guest) => ImageSource::Brought {
+                    name: format!("{EMBEDDED}{name}"),
+                    image: content,
+                    cmdline: guest.cmdline.to_owned(),
+                    modules: guest
+                        .modules
+                        .iter()
+                        .map(|(s, b)| ((*s).to_owned(), b.to_vec().into()))
+                        .collect(),
+                },
+                // Reading it says so.
+                Err(_) => ImageSource::Embedded(name),
+            },
+        };
+        self
+    }
+
     /// Guest memory in bytes, a multiple of 4096; 256 MiB by default.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {

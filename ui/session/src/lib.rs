@@ -32,12 +32,13 @@
 //! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
 //! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
 //! a value in a file), `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a
-//! session in which one can go back and forth).
+//! session in which one can go back and forth), `compare` (two runs).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod commands;
+mod compare;
 mod crash;
 mod ending;
 mod error;
@@ -59,6 +60,10 @@ mod timeline;
 mod versioned;
 
 pub use commands::{Command, CommandError, InputLine, Selection};
+pub use compare::{
+    Both, Bytes, Cause, Checkpoints, CompareError, ComparedRun, Comparison, DifferentCheckpoint, End, Field,
+    FunctionHits, Input, Point, Register, Spot, Start, compare, hits_by_function,
+};
 pub use crash::tail as console_tail;
 pub use ending::{Condition, Ending, Limits};
 pub use error::Error;
@@ -86,7 +91,7 @@ pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, 
 pub use script::{Script, ScriptError};
 pub use session::{
     DError, DProgram, Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse,
-    SavedSession, Session, TooLate, Way,
+    SavedSession, Session, StackFrame, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{Applied, Arrival, Found, HISTORY_MEM, History, Met, StopPoint, Timeline, TravelError};

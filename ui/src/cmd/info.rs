@@ -73,31 +73,9 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
     lines.push(("console", counted(recording.console().len() as u64, "byte")));
     lines.push(("commands", commands(recording).count().to_string()));
     for (icount, command) in commands(recording).take(COMMANDS) {
-        lines.push(("", format!("{icount} {}", words(command))));
+        lines.push(("", format!("{icount} {}", command.words())));
     }
     lines
-}
-
-/// A command as a script or the command line has it.
-fn words(command: &Command) -> String {
-    match command {
-        Command::Insert { name, .. } => format!("insert {name}"),
-        Command::Clause { text, .. } => format!("-n '{text}'"),
-        Command::Remove { name } => format!("remove {name}"),
-        Command::Switch { points, on } => {
-            format!("{} {}", if *on { "enable" } else { "disable" }, points.words())
-        }
-        Command::Query => "query".to_owned(),
-        Command::GetVars { name } => format!("getvars {}", name.as_deref().unwrap_or_default()),
-        Command::List { .. } => "list".to_owned(),
-        Command::Snapshot { label } => format!("snapshot {label}"),
-        Command::Restore { label } => format!("restore {label}"),
-        Command::Type { bytes, .. } => format!("type \"{}\"", bytes.escape_ascii()),
-        Command::Silence => "silence".to_owned(),
-        Command::Stop => "stop".to_owned(),
-    }
-    .trim_end()
-    .to_owned()
 }
 
 fn object(recording: &Recording) -> Value {

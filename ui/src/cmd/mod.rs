@@ -3,6 +3,7 @@
 pub mod build;
 pub mod check;
 pub mod demo;
+pub mod diff;
 pub mod dis;
 pub mod dis_ppdf;
 pub mod dtrace;

@@ -147,6 +147,13 @@ check | --require-signed | check --explain a --require-signed a
 check | --width | check --explain a --width 32
 check | --disassemble | check a -f json --disassemble
 check | -E | check a -E -f json
+diff | --image | diff a b --image c
+diff | --mem | diff a b --mem 32M
+diff | --cmdline | diff a b --cmdline c
+diff | --append | diff a b --append c
+diff | --image-dir | -
+diff | --hits | -
+diff | --format | -
 check | --explain | check a --explain b
 check | --format | -
 build | --output-file | -
@@ -207,7 +214,9 @@ fn refusal(line: &str) -> Option<String> {
             let TraceCommand::Cat(args) = &args.command;
             Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref()).map(drop)
         }
-        Command::Verify(_) | Command::Build(_) | Command::Demo(_) | Command::Dtrace(_) => Ok(()),
+        Command::Verify(_) | Command::Diff(_) | Command::Build(_) | Command::Demo(_) | Command::Dtrace(_) => {
+            Ok(())
+        }
     };
     checked.err().map(|failure| failure.to_string())
 }

@@ -11,6 +11,7 @@ mod saved;
 #[cfg(test)]
 mod saved_tests;
 mod scout;
+mod stack;
 mod travel;
 mod waiting;
 
@@ -39,6 +40,7 @@ pub use run::Observer;
 pub use saved::SavedSession;
 pub(crate) use scout::Search;
 pub use scout::{Met, StopPoint};
+pub use stack::StackFrame;
 pub use travel::Caller;
 
 use saved::Origin;

@@ -1,7 +1,7 @@
 //! The access to a session that a timeline needs: saving and restoring without a recorder's notice, and running stretch
 //! by stretch, optionally with a search.
 
-use trapline_emu::{Moment, Stop};
+use trapline_emu::{Moment, StagedDigest, Stop};
 use trapline_interposer::{Interposer, Output, ProgramId};
 
 use super::run::Keep;
@@ -43,6 +43,21 @@ impl Session {
     /// Restores a saved state exactly.
     pub(crate) fn go_to_rung(&mut self, saved: &SavedSession) -> Result<(), SnapshotError> {
         self.go_to(saved, Output::Travels)
+    }
+
+    /// The digest in stages.
+    pub(crate) fn staged_digest(&mut self) -> StagedDigest {
+        self.machine.staged_digest()
+    }
+
+    /// The pages that changed from the last but one to the last of [`Session::staged_digest`].
+    pub(crate) fn changed_pages(&self) -> impl Iterator<Item = &(u32, u128)> {
+        self.machine.changed_pages().iter()
+    }
+
+    /// Whether a snapshot of the other session's machine fits this one's.
+    pub(crate) fn is_of_machine_of(&self, other: &Self) -> bool {
+        self.machine.identity() == other.machine.identity()
     }
 
     /// Lets the run go on to the end of a slice, to `limit`, or to `until`; returns whether it has reached its regular

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use trapline_emu::{Moment, Stop};
 
-use super::{Arrival, Rung, Timeline, TravelError};
+use super::{Arrival, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::commands::Command;
 use crate::recording::{Event, Position};
 use crate::session::{Observer, Search};
@@ -102,7 +102,7 @@ impl Timeline {
     }
 
     /// Goes to a rung.
-    pub(super) fn climb_to(&mut self, rung: &Rung) -> Result<(), TravelError> {
+    pub(crate) fn climb_to(&mut self, rung: &Rung) -> Result<(), TravelError> {
         self.session.go_to_rung(&rung.saved)?;
         self.next = rung.next;
         Ok(())
@@ -127,6 +127,58 @@ impl Timeline {
                 self.ladder.lay(here, rung);
             }
         }
+    }
+
+    /// Goes on to a goal that is not behind, and lays no rungs.
+    pub(crate) fn run_on_to(&mut self, goal: Goal) -> Result<Arrival, TravelError> {
+        loop {
+            if goal.is_reached(self.session.moment()) {
+                return Ok(Arrival::There);
+            }
+            let Ok(turned) = self.turn(goal, None, None, &mut Discard);
+            if let Some(arrival) = turned? {
+                return Ok(arrival);
+            }
+        }
+    }
+
+    /// As [`Timeline::run_on_to`], looking for something, and to the end of the stretch in which it is met first. What is met
+    /// at the goal or behind it does not count.
+    pub(crate) fn search_on_to(
+        &mut self,
+        goal: Goal,
+        points: Vec<StopPoint>,
+    ) -> Result<Option<Met>, TravelError> {
+        let mut search = Search::first_after(points, Some(self.session.moment()));
+        self.session.begin_search(&search);
+        let ran = loop {
+            if search.is_over() || goal.is_reached(self.session.moment()) {
+                break Ok(());
+            }
+            let Ok(turned) = self.turn(goal, None, Some(&mut search), &mut Discard);
+            match turned {
+                Ok(None) => {}
+                Ok(Some(_)) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.session.end_search(&search);
+        ran.map(|()| search.found())
+    }
+
+    /// Applies the input that is due at this moment.
+    pub(crate) fn take_due(&mut self) -> Result<(), TravelError> {
+        let now = self.session.moment();
+        while self.log.get(self.next).is_some_and(|next| next.at <= now) {
+            let Ok(came) = self.come_in(now, None, &mut Discard);
+            came?;
+        }
+        Ok(())
+    }
+
+    /// The state here, to be restored later. Not in the middle of a delivery.
+    pub(crate) fn rung(&mut self) -> Rung {
+        Rung { saved: self.session.save_rung(), next: self.next }
     }
 
     /// Looks for something from a rung to a moment, or to the end. The state is spoilt then.
@@ -191,7 +243,7 @@ impl Timeline {
     /// The run has ended by itself.
     fn ended(&mut self, stop: Stop) -> Result<Option<Arrival>, TravelError> {
         let (at, why) = (self.session.moment(), self.session.ending_of(stop));
-        if self.end.is_some_and(|end| end > at) {
+        if self.end.is_some_and(|end| end > at) && !self.branches {
             return Err(TravelError::Diverged { icount: at.icount, why: why.to_string() });
         }
         (self.end, self.ending) = (Some(at), Some(why.clone()));
@@ -207,7 +259,7 @@ impl Timeline {
     ) -> Told<Option<Arrival>, O> {
         self.session.drain_to(observer)?;
         let Some(logged) = self.log.get(self.next) else { return Ok(Ok(None)) };
-        if logged.at < now {
+        if logged.at < now && !self.branches {
             let why = format!(
                 "something came in at {} instructions, and the run does not stop there",
                 logged.at.icount
@@ -225,6 +277,8 @@ impl Timeline {
             match self.session.apply(command.clone()) {
                 Ok(reply) if asks || inside == Some(true) => observer.reply(&reply)?,
                 Ok(_) => {}
+                // In another run what a command names may not be there.
+                Err(_) if self.branches => {}
                 Err(error) => {
                     return Ok(Err(TravelError::Diverged { icount: now.icount, why: error.to_string() }));
                 }

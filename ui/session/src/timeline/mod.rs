@@ -18,11 +18,14 @@ use crate::commands::Command;
 use crate::ending::Ending;
 use crate::recording::{Event, Logged, Position, Recording};
 use crate::replies::Reply;
-use crate::session::Session;
+use crate::session::{SavedSession, Session};
 
 pub use crate::session::{Met, StopPoint};
 pub use error::TravelError;
-use ladder::{Ladder, Rung};
+use ladder::Ladder;
+
+pub(crate) use drive::Goal;
+pub(crate) use ladder::Rung;
 
 /// Bytes that the states of a history may take, if nothing else is said.
 pub const HISTORY_MEM: u64 = 512 << 20;
@@ -97,6 +100,8 @@ pub struct Timeline {
     /// Why it ends there.
     ending: Option<Ending>,
     ladder: Ladder,
+    /// Whether it is another run than the recorded one: see [`Timeline::as_branch`].
+    branches: bool,
 }
 
 impl Timeline {
@@ -155,7 +160,15 @@ impl Timeline {
         }
         let first = Rung { saved: session.save_rung(), next };
         let ladder = Ladder::new(session.moment(), first, history_mem);
-        Ok(Self { session, log, next, end, ending: None, ladder })
+        Ok(Self { session, log, next, end, ending: None, ladder, branches: false })
+    }
+
+    /// The timeline of another run, such as one of a changed guest: what came in comes in at the first moment at or after the
+    /// recorded one, if it can, and the run ends there or by itself.
+    #[must_use]
+    pub fn as_branch(mut self) -> Self {
+        self.branches = true;
+        self
     }
 
     /// The session at this position, to be looked at.
@@ -171,6 +184,19 @@ impl Timeline {
     /// Ends the timeline where it is.
     pub fn into_session(self) -> Session {
         self.session
+    }
+
+    /// Goes to a state of another timeline that got the same until then: what came in before its instruction count has come
+    /// in here too.
+    pub(crate) fn take_over(&mut self, saved: &SavedSession) -> Result<(), TravelError> {
+        self.session.go_to_rung(saved)?;
+        self.next = self.log.partition_point(|logged| logged.at.icount < saved.icount());
+        Ok(())
+    }
+
+    /// Why it ends, where that is known.
+    pub(crate) fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
     }
 
     /// Where it is.

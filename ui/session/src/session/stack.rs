@@ -1,0 +1,59 @@
+//! The stack of the task that runs, with names.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use trapline_emu::Core;
+use trapline_os::{OsProfile, Unwinder};
+use trapline_providers::Target;
+
+use super::Session;
+
+/// A frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StackFrame {
+    /// Instruction pointer or return address.
+    pub ip: u64,
+    /// Its symbol, if there is one.
+    pub symbol: Option<String>,
+}
+
+impl Session {
+    /// The stack here, innermost first: that of the kernel, or in user mode that of the program.
+    pub fn stack(&self, most: usize) -> Vec<StackFrame> {
+        let profile = (self.profile)();
+        stack_at(&self.target, self.machine.core(), profile.as_deref(), &mut self.target.unwinder(), most)
+    }
+}
+
+/// The same of a machine that runs.
+fn stack_at(
+    target: &Target,
+    core: &Core,
+    profile: Option<&dyn OsProfile>,
+    unwinder: &mut Unwinder,
+    most: usize,
+) -> Vec<StackFrame> {
+    let plain = |(name, offset): (String, u64)| format!("{name}+{offset:#x}");
+    let mut found = Vec::new();
+    if core.env().cpl() == 3 {
+        for frame in unwinder.user_stack(core, profile, false, most) {
+            let of_file = |(path, base): &(Arc<str>, u64)| {
+                target.file_symbol(path, frame.ip.wrapping_sub(*base)).map(plain)
+            };
+            let symbol = frame.file.as_ref().and_then(of_file).or_else(|| target.symbol(frame.ip));
+            found.push(StackFrame { ip: frame.ip, symbol });
+        }
+        return found;
+    }
+    for frame in unwinder.kernel_stack(core, profile, false, most) {
+        let of_module = || {
+            let (name, base) = unwinder.kernel_module(core, profile, frame.within())?;
+            let found = unwinder.module_symbol(&name, frame.ip.wrapping_sub(base))?;
+            Some(format!("{name}:{}", plain(found)))
+        };
+        let symbol = target.symbol(frame.ip).or_else(of_module);
+        found.push(StackFrame { ip: frame.ip, symbol });
+    }
+    found
+}
