@@ -110,6 +110,23 @@ impl Interposer {
         let sequel = self.hit.rare && self.hit.has_sequel();
         let at_once = trap.in_line && !sequel;
         self.hit.stage = Stage::Displaced;
+        // Nearly all hits in line; the site is looked up once.
+        if at_once
+            && let Some(site) = self.sites.get(self.hit.site)
+            && site.wide == core.env().code64()
+        {
+            match &site.displaced {
+                Some(Displaced::Emulated(_)) => {
+                    self.stats.emulated += 1;
+                    return Verdict::InLine;
+                }
+                Some(Displaced::OutOfLine { .. }) => {
+                    self.stats.out_of_line += 1;
+                    return Verdict::InLine;
+                }
+                _ => {}
+            }
+        }
         // Whether a hit with a sequel is stepped must not depend on earlier hits of the site.
         let lacks_way = |site: &Site| site.wide != core.env().code64() || sequel && site.displaced.is_none();
         if self.sites.get(self.hit.site).is_some_and(lacks_way) {
