@@ -161,12 +161,14 @@ impl Write for Page {
     }
 }
 
-/// A sink whose output goes to a destination item by item.
+/// A sink whose output goes to a destination item by item. A destination that has failed once gets nothing more: what it
+/// would get has a gap.
 pub struct Logged<'a> {
     sink: Box<dyn Sink + 'a>,
     format: &'static str,
     page: Page,
     to: Box<dyn Destination + 'a>,
+    failed: bool,
 }
 
 impl<'a> Logged<'a> {
@@ -177,7 +179,7 @@ impl<'a> Logged<'a> {
         to: Box<dyn Destination + 'a>,
     ) -> Self {
         let page = Page::default();
-        Self { sink: make(page.clone()), format, page, to }
+        Self { sink: make(page.clone()), format, page, to, failed: false }
     }
 
     /// Destroys the event before the run has ended, and writes out what was logged.
@@ -185,24 +187,31 @@ impl<'a> Logged<'a> {
     /// # Errors
     /// The destination cannot be written.
     pub fn break_off(&mut self) -> io::Result<()> {
-        self.to.destroy()
+        self.to(|to| to.destroy())
+    }
+
+    /// Has the destination do something, unless it has failed before.
+    fn to(&mut self, act: impl FnOnce(&mut dyn Destination) -> io::Result<()>) -> io::Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        let done = act(self.to.as_mut());
+        self.failed = done.is_err();
+        done
     }
 
     /// Passes on what the sink has written.
     fn pass_on(&mut self, icount: Option<u64>) -> io::Result<()> {
-        let mut data = self.page.0.borrow_mut();
-        if !data.is_empty() {
-            self.to.log(&Entry { icount, data: &data })?;
-            data.clear();
-        }
-        Ok(())
+        let data = self.page.0.take();
+        if data.is_empty() { Ok(()) } else { self.to(|to| to.log(&Entry { icount, data: &data })) }
     }
 }
 
 impl Sink for Logged<'_> {
     fn begin(&mut self, run: &RunInfo) -> io::Result<()> {
         let desc = format!("records of {}, {} bits", run.image, run.width);
-        self.to.create(&Event { name: run.image.clone(), format: self.format, desc })?;
+        let event = Event { name: run.image.clone(), format: self.format, desc };
+        self.to(|to| to.create(&event))?;
         self.sink.begin(run)?;
         self.pass_on(None)
     }
@@ -220,6 +229,6 @@ impl Sink for Logged<'_> {
     fn end(&mut self, end: &End) -> io::Result<()> {
         self.sink.end(end)?;
         self.pass_on(None)?;
-        self.to.destroy()
+        self.to(|to| to.destroy())
     }
 }

@@ -26,6 +26,7 @@ Exit codes:
   0 done   1 a handler ended by an exception (--fail-on-exception), or two runs differ (diff)   2 usage
   3 a probe program does not compile, verify or fit   4 the guest crashed
   5 a replay is not the recorded run   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
+  141 standard output was closed, as by head
 
 Data goes to standard output, messages go to standard error.";
 

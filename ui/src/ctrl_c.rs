@@ -1,20 +1,40 @@
-//! Ctrl-C and SIGTERM: the first one asks the run to end at the next slice, so that its outputs are whole; a second one
-//! ends the program at once.
+//! Ctrl-C and SIGTERM. While a command prepares its run, a signal ends the program at once: no output is begun. Once the run
+//! is under way, the first signal asks it to end at the next slice, so that its outputs are whole; a second one ends the
+//! program at once. That a shell ignores SIGINT for a command in the background makes no difference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Exit;
 
-/// Starts listening, and returns the flag that a signal raises. If the system refuses, a signal ends the program as
-/// usual.
-pub fn listen() -> Arc<AtomicBool> {
-    let asked = Arc::new(AtomicBool::new(false));
-    let raised = Arc::clone(&asked);
+/// What a signal does.
+pub struct Signals {
+    runs: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+}
+
+/// Starts listening. If the system refuses, a signal ends the program as it always does.
+pub fn prepare() -> Signals {
+    let signals = Signals { runs: Arc::default(), asked: Arc::default() };
+    let (runs, asked) = (Arc::clone(&signals.runs), Arc::clone(&signals.asked));
     let _ = ctrlc::set_handler(move || {
-        if raised.swap(true, Ordering::SeqCst) {
+        let again = asked.swap(true, Ordering::SeqCst);
+        if again || !runs.load(Ordering::SeqCst) {
             std::process::exit(Exit::Interrupted.code().into());
         }
     });
-    asked
+    signals
+}
+
+impl Signals {
+    /// The run is under way from here on. Answers the flag that a signal raises.
+    pub fn run(&self) -> Arc<AtomicBool> {
+        self.runs.store(true, Ordering::SeqCst);
+        Arc::clone(&self.asked)
+    }
+}
+
+/// Listens for a run that begins now, and answers the flag that a signal raises.
+pub fn listen() -> Arc<AtomicBool> {
+    prepare().run()
 }

@@ -37,8 +37,10 @@ pub enum Exit {
     BadFile,
     /// The instruction limit was reached.
     Limit,
-    /// Ctrl-C.
+    /// Ctrl-C or SIGTERM.
     Interrupted,
+    /// The reader of standard output has closed it, as `head` does: 128 and the number of SIGPIPE.
+    Closed,
     /// The status that a D program gave to `exit()`; 1 when the program is refused.
     Status(u8),
 }
@@ -57,6 +59,7 @@ impl Exit {
             Self::BadFile => 7,
             Self::Limit => 124,
             Self::Interrupted => 130,
+            Self::Closed => 141,
             Self::Status(status) => status,
         }
     }
@@ -73,6 +76,7 @@ impl From<&Ending> for Exit {
             | Ending::CannotGoOn(_) => Self::Crashed,
             Ending::Limit => Self::Limit,
             Ending::Interrupted => Self::Interrupted,
+            Ending::Unrecorded => Self::BadFile,
             Ending::ScriptFailed(_) => Self::Usage,
         }
     }
@@ -239,6 +243,7 @@ impl Failure {
             Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
             Self::Diverged(_) => Exit::Diverged,
             Self::Guest(error) => exit_of(error),
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Closed,
             _ => Exit::BadFile,
         }
     }

@@ -11,6 +11,7 @@ mod devices;
 mod errors;
 mod failure;
 mod keys;
+mod late_file;
 mod no_effect;
 mod options;
 mod outlet;
@@ -86,11 +87,13 @@ fn main() -> ExitCode {
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
     let exit = match result {
         Ok(exit) => exit,
-        // The reader of the output has closed it, as `head` does.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Ok,
         Err(failure) => {
-            talk.failure(&failure);
-            failure.exit()
+            let exit = failure.exit();
+            // Who closes the output early knows it.
+            if exit != Exit::Closed {
+                talk.failure(&failure);
+            }
+            exit
         }
     };
     ExitCode::from(exit.code())

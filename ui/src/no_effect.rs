@@ -111,6 +111,11 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
             "without probes of this command line, since those of the recording keep theirs; add -p FILE.rpn or -n CLAUSE",
         ));
     }
+    let files = std::iter::once(args.file.as_path()).chain(probes.probe.iter().map(PathBuf::as_path));
+    let reads = files.filter(|path| *path == Path::new("-")).count() + usize::from(args.at.is_some());
+    if reads > 1 {
+        return Err(twice());
+    }
     dtrace_header(args.output.format, probes)?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));

@@ -13,6 +13,8 @@ pub enum Outlet<'a> {
     Stderr,
     /// Standard output or a file, with its path.
     Writer(Box<dyn Write + 'a>, Option<PathBuf>),
+    /// What was one of them until it failed: nothing more goes there.
+    Failed(Option<PathBuf>),
 }
 
 impl Outlet<'_> {
@@ -26,17 +28,21 @@ impl Outlet<'_> {
 
     /// The same with the bare error.
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::None => Ok(()),
+        let written = match self {
+            Self::None | Self::Failed(_) => Ok(()),
             Self::Stderr => io::stderr().write_all(bytes),
             Self::Writer(writer, _) => writer.write_all(bytes).and_then(|()| writer.flush()),
+        };
+        if written.is_err() {
+            *self = Self::Failed(self.path().map(Path::to_path_buf));
         }
+        written
     }
 
     /// The file, if it is one.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Writer(_, path) => path.as_deref(),
+            Self::Writer(_, path) | Self::Failed(path) => path.as_deref(),
             _ => None,
         }
     }

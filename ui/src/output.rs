@@ -9,7 +9,7 @@ use trapline_interposer::{CoreFile, HandlerError, ProbeNames};
 use trapline_session::{Names, Observer, Reply, counted};
 use trapline_trace::{
     Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
-    RawSink, RecordView, Sink, TextSink, WriterDestination,
+    RawSink, RecordView, RunInfo, Sink, TextSink, WriterDestination,
 };
 
 use crate::cli::{OutputArgs, RecordFormat};
@@ -153,6 +153,14 @@ impl<'a> Outputs<'a> {
     pub fn only(sink: Box<dyn Sink + 'a>, talk: Talk) -> Self {
         let (console, core_dir) = (Console::Outlet(Outlet::None), PathBuf::from("."));
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
+    }
+
+    /// Tells the sink which run it is.
+    ///
+    /// # Errors
+    /// The records' output cannot be written.
+    pub fn begin(&mut self, run: &RunInfo) -> Result<(), Failure> {
+        self.sink.begin(run).map_err(|error| self.writing(error))
     }
 
     /// Prints a message for the user.

@@ -32,6 +32,9 @@ pub enum Ending {
     Limit,
     /// The flag in `Limits::cancel` was raised.
     Interrupted,
+    /// The recording of the run cannot be written;
+    /// [`Session::finish_recording`](crate::Session::finish_recording) says why.
+    Unrecorded,
     /// [`Command::Stop`](crate::Command::Stop).
     Stopped,
     /// A handler of this program called the service `stop`.
@@ -69,6 +72,7 @@ impl fmt::Display for Ending {
             Self::CannotGoOn(why) => write!(f, "the machine cannot go on: {why}"),
             Self::Limit => f.write_str("the instruction limit was reached"),
             Self::Interrupted => f.write_str("interrupted"),
+            Self::Unrecorded => f.write_str("the run ended, because its recording cannot be written,"),
             Self::Stopped => f.write_str("the script stopped the run"),
             Self::HandlerStopped(name) => write!(f, "a handler of {name} stopped the run"),
             Self::EnoughHits(1) => f.write_str("there was 1 hit"),

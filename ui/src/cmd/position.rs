@@ -1,7 +1,10 @@
 //! `replay --at`: the actions of scripts, one per line of standard input, at a position of a run.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use trapline_session::{Command, FileError, Session, SourceOptions, text_of};
 
@@ -12,6 +15,8 @@ use crate::talk::Talk;
 /// What messages call standard input.
 pub const STDIN: &str = "standard input";
 const PROMPT: &str = "trapline> ";
+/// How often is looked for a signal while no line comes.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What carries out lines.
 pub trait Shell {
@@ -22,42 +27,96 @@ pub trait Shell {
     fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure>;
 }
 
-/// Carries out the lines of standard input, to its end or to `stop`. An invalid line is reported and skipped; returns
-/// `false` if there was one.
+/// What ended a session of commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// The end of standard input.
+    Input,
+    /// `stop`.
+    Stop,
+    /// A signal.
+    Signal,
+}
+
+/// How a session of commands went.
+pub struct Said {
+    pub by: EndedBy,
+    /// Whether each line was carried out.
+    pub right: bool,
+}
+
+/// Carries out the lines of standard input, to its end, to `stop`, or until the flag is raised. A line that is wrong is
+/// said and passed over.
 ///
 /// # Errors
 /// An output that cannot be written.
-pub fn shell(shell: &mut dyn Shell, outputs: &mut Outputs<'_>, talk: &Talk) -> Result<bool, Failure> {
-    let (stdin, mut right) = (std::io::stdin(), true);
-    let prompts = stdin.is_terminal();
+pub fn shell(
+    shell: &mut dyn Shell,
+    outputs: &mut Outputs<'_>,
+    cancelled: &AtomicBool,
+    talk: &Talk,
+) -> Result<Said, Failure> {
+    let (lines, mut right) = (lines(), true);
+    let prompts = std::io::stdin().is_terminal();
     for number in 1.. {
         if prompts {
             // If standard error is closed, there is nowhere to report that.
             let _ = write!(std::io::stderr(), "{PROMPT}");
         }
-        let mut line = Vec::new();
-        let read = stdin.lock().read_until(b'\n', &mut line);
-        if matches!(read, Ok(0)) {
-            break;
-        }
+        let line = match next_line(&lines, cancelled) {
+            Ok(line) => line,
+            Err(by) => return Ok(Said { by, right }),
+        };
         let path = || PathBuf::from(STDIN);
-        let read = read.map_err(|error| FileError::Read { path: path(), error });
-        let ends = read.is_err();
-        let text = read.and_then(|_| text_of(&path(), line)).map_err(Failure::from);
+        let read = line.map_err(|error| FileError::Read { path: path(), error });
+        let text = read.and_then(|line| text_of(&path(), line)).map_err(Failure::from);
         match text.and_then(|text| shell.act(number, text.trim_end(), outputs)) {
             Ok(true) => {}
-            Ok(false) => break,
+            Ok(false) => return Ok(Said { by: EndedBy::Stop, right }),
             Err(failure @ (Failure::Write { .. } | Failure::Output(_))) => return Err(failure),
             Err(failure) => {
-                right = false;
-                talk.failure(&failure);
+                // A journey that a signal has ended is no wrong line.
+                if !cancelled.load(Ordering::SeqCst) {
+                    right = false;
+                    talk.failure(&failure);
+                }
             }
         }
-        if ends {
-            break;
+    }
+    Ok(Said { by: EndedBy::Input, right })
+}
+
+type Line = io::Result<Vec<u8>>;
+
+/// The lines of standard input. They are read beside the commands: a signal does not end a read.
+fn lines() -> Receiver<Line> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let stdin = std::io::stdin();
+        loop {
+            let mut line = Vec::new();
+            let read = stdin.lock().read_until(b'\n', &mut line);
+            let ends = read.is_err();
+            if matches!(read, Ok(0)) || sender.send(read.map(|_| line)).is_err() || ends {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Waits for a line; else what ends the session.
+fn next_line(lines: &Receiver<Line>, cancelled: &AtomicBool) -> Result<Line, EndedBy> {
+    loop {
+        if cancelled.load(Ordering::SeqCst) {
+            return Err(EndedBy::Signal);
+        }
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => return Ok(line),
+            Err(RecvTimeoutError::Disconnected) => return Err(EndedBy::Input),
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
-    Ok(right)
 }
 
 /// A shell with the actions of scripts.

@@ -2,24 +2,28 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::Value;
 use trapline_session::{
     Command, Ending, Followed, Guest, GuestBuilder, HISTORY_MEM, Limits, Observer, OwnPrograms, Places,
-    Position, Probing, RecordedCourse, Recorder, Recording, Session, SourceOptions, Timeline, Way, counted,
+    Position, Probing, RecordedCourse, Recorder, Recording, Session, SourceOptions, Timeline, TravelError,
+    Way, counted,
 };
 use trapline_trace::RunInfo;
 
 use super::insert::{insert_all, probing};
 use super::only::Only;
-use super::position::Actions;
+use super::position::{Actions, EndedBy, Said};
 use super::report::{self, Ended};
 use super::run::{ask, begin_recording, bits, with_observe_only};
 use super::travel::Travel;
 use super::{info, position, travel};
 use crate::cli::{RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
+use crate::late_file::LateFile;
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -38,9 +42,11 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         info::print(&args.file, &recording, &args.output, out)?;
         return Ok(Exit::Ok);
     }
+    let signals = ctrl_c::prepare();
     let source = options::source(&args.probes.source)?;
     let mut replay = Replay::begin(args, &recording, &source, talk)?;
     let from = Instant::now();
+    replay.cancelled = signals.run();
     let outputs = choose(
         &args.output,
         (replay.probing.header, args.probes.core_dir.as_deref()),
@@ -68,7 +74,10 @@ struct Replay<'a> {
     own: OwnPrograms,
     /// The programs of the recording by name: those of its command line, and those that it inserts later.
     own_names: Vec<String>,
-    limits: Limits,
+    /// The file of the branch.
+    file: Option<LateFile>,
+    /// Raised by a signal.
+    cancelled: Arc<AtomicBool>,
     /// Whether the probes of the command line are in.
     inserted: bool,
 }
@@ -94,9 +103,11 @@ impl<'a> Replay<'a> {
         };
         let way = if args.branch.is_some() { Way::Branch } else { Way::Same };
         let (mut session, mut course) = (guest.start(probing.clone())?, recording.course(way, own));
+        let mut file = None;
         if let Some(path) = &args.branch {
-            let recorder = branch(&builder, recording, &probing, path)?;
+            let (recorder, late) = branch(&builder, recording, &probing, path)?;
             session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+            file = Some(late);
         }
         if args.verify {
             session.verify(recording, !asks);
@@ -112,7 +123,6 @@ impl<'a> Replay<'a> {
         });
         let first = session.interposer().map(|i| i.programs()).unwrap_or_default();
         let own_names = first.iter().map(|program| program.name.to_owned()).chain(later).collect();
-        let limits = Limits::none().cancelled_by(ctrl_c::listen());
         let inserted = !asks;
         Ok(Self {
             args,
@@ -125,7 +135,8 @@ impl<'a> Replay<'a> {
             course,
             own,
             own_names,
-            limits,
+            file,
+            cancelled: Arc::default(),
             inserted,
         })
     }
@@ -147,20 +158,33 @@ impl<'a> Replay<'a> {
                 self.insert()?;
             }
         }
-        let info = RunInfo {
+        outputs.begin(&RunInfo {
             image: self.guest.name().to_owned(),
             width: bits(&self.guest),
             extra: self.header_fields(),
-        };
-        outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
-        let followed = match followed {
-            Some(followed) => followed,
-            None => self.go(&mut outputs)?,
-        };
-        ask(&self.args.output, &mut self.session, &mut outputs)?;
+        })?;
+        self.file.as_ref().map_or(Ok(()), LateFile::open)?;
+        let followed = followed.map_or_else(|| self.go(&mut outputs), Ok);
+        let followed =
+            followed.and_then(|f| ask(&self.args.output, &mut self.session, &mut outputs).map(|()| f));
         let recorded = self.session.finish_recording();
-        let exit = self.finish(&followed, outputs)?;
-        recorded.map_err(|error| Failure::writing(self.args.branch.as_deref(), error))?;
+        let recorded = recorded.map_err(|error| Failure::writing(self.args.branch.as_deref(), error));
+        let (exit, followed, finished) = match followed {
+            Ok(followed) => {
+                let (ended, exit) = how_it_ended(&followed);
+                let finished =
+                    report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk);
+                self.tell(&followed);
+                (exit, Ok(()), finished)
+            }
+            Err(failure) => {
+                let ended = Ended::failed(&failure);
+                let finished =
+                    report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk);
+                (ended.exit, Err(failure), finished)
+            }
+        };
+        report::first([followed, finished, recorded], self.talk)?;
         Ok(exit)
     }
 
@@ -168,17 +192,37 @@ impl<'a> Replay<'a> {
     fn go(&mut self, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {
         let wrong = || Failure::Usage("a line of standard input was not carried out".to_owned());
         if let Some(at) = self.args.at.filter(|_| self.travels(outputs)) {
-            return if self.travel(at, outputs)? { Ok(Followed::Reached) } else { Err(wrong()) };
+            let said = self.travel(at, outputs)?;
+            return match said.by {
+                EndedBy::Signal => Ok(Followed::Interrupted),
+                _ if said.right => Ok(Followed::Reached),
+                _ => Err(wrong()),
+            };
         }
+        let branches = self.args.branch.is_some();
         let followed = self.follow(self.args.to.or(self.args.at), outputs)?;
         if self.args.at.is_none() || followed != Followed::Reached {
+            if branches && followed == Followed::Reached {
+                self.session.leave(&mut self.course, Ending::Limit);
+            }
             return Ok(followed);
         }
         let mut shell = Actions { session: &mut self.session, source: self.source };
-        if !position::shell(&mut shell, outputs, self.talk)? {
-            return Err(wrong());
+        let said = position::shell(&mut shell, outputs, &self.cancelled, self.talk)?;
+        let ending = match said.by {
+            EndedBy::Input if said.right => {
+                return if branches { self.follow(None, outputs) } else { Ok(followed) };
+            }
+            EndedBy::Stop => Ending::Stopped,
+            EndedBy::Input | EndedBy::Signal => Ending::Interrupted,
+        };
+        self.session.leave(&mut self.course, ending.clone());
+        match said.by {
+            EndedBy::Signal => Ok(Followed::Interrupted),
+            _ if !said.right => Err(wrong()),
+            _ if branches => Ok(Followed::End(Some(ending))),
+            _ => Ok(followed),
         }
-        if self.args.branch.is_some() { self.follow(None, outputs) } else { Ok(followed) }
     }
 
     /// Whether one can travel from `--at`: not in a run that is recorded or verified, nor where what is shown is a part of
@@ -189,32 +233,43 @@ impl<'a> Replay<'a> {
         plain && (self.own == OwnPrograms::LeftOut || !args.probes.any())
     }
 
-    /// Goes to a position and travels from there; whether each line was carried out.
-    fn travel(&mut self, at: Position, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
+    /// Goes to a position and travels from there.
+    fn travel(&mut self, at: Position, outputs: &mut Outputs<'_>) -> Result<Said, Failure> {
         let own = self.own;
         let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
         // The timeline owns its session meanwhile.
         let session = std::mem::replace(&mut self.session, self.guest.start(self.probing.clone())?);
         let memory = self.args.history_mem.unwrap_or(HISTORY_MEM);
         let timeline = Timeline::of(session, self.recording, keep, memory).map_err(travel::failure)?;
+        let timeline = timeline.cancelled_by(Arc::clone(&self.cancelled));
         let mut shell = Travel { timeline, source: self.source };
-        let went = shell.timeline.goto_telling(at, outputs)?;
-        let right = match went.map_err(travel::failure) {
+        let said = self.travel_with(&mut shell, at, outputs);
+        self.session = shell.timeline.into_session();
+        said
+    }
+
+    fn travel_with(
+        &self,
+        shell: &mut Travel<'_>,
+        at: Position,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<Said, Failure> {
+        match shell.timeline.goto_telling(at, outputs)? {
             Ok(_) => {
                 shell.timeline.session_mut().tell_waiting(outputs)?;
-                position::shell(&mut shell, outputs, self.talk)
+                position::shell(shell, outputs, &self.cancelled, self.talk)
             }
-            Err(failure) => Err(failure),
-        };
-        self.session = shell.timeline.into_session();
-        right
+            Err(TravelError::Interrupted) => Ok(Said { by: EndedBy::Signal, right: true }),
+            Err(error) => Err(travel::failure(error)),
+        }
     }
 
     fn follow(&mut self, to: Option<Position>, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {
         let own = self.own == OwnPrograms::Stay && self.args.probes.any() && self.args.branch.is_none();
         let own = own.then(|| self.own_names.clone());
         let mut observer = Only::new(outputs, own);
-        let followed = self.session.follow(&mut self.course, to, &self.limits, &mut observer)?;
+        let limits = Limits::none().cancelled_by(Arc::clone(&self.cancelled));
+        let followed = self.session.follow(&mut self.course, to, &limits, &mut observer)?;
         followed.map_err(|unknown| Failure::Usage(unknown.to_string()))
     }
 
@@ -242,26 +297,8 @@ impl<'a> Replay<'a> {
         fields.into_iter().map(|field| with_observe_only(field, observe_only)).collect()
     }
 
-    /// Writes the end of the data, and says how it went.
-    fn finish(&mut self, followed: &Followed, outputs: Outputs<'_>) -> Result<Exit, Failure> {
-        let ended = |reason: &str, exit| Ended { ending: None, reason: reason.to_owned(), exit };
-        let breaks_off = "the recording is incomplete, since its recorder was killed: it ends";
-        let (ended, exit) = match followed {
-            Followed::End(Some(ending)) => {
-                let exit = if *ending == Ending::Interrupted { Exit::Ok } else { Exit::from(ending) };
-                (Ended::by(ending, exit), Exit::Ok)
-            }
-            Followed::End(None) => (ended(breaks_off, Exit::Ok), Exit::Ok),
-            Followed::Reached => (ended("the position was reached", Exit::Ok), Exit::Ok),
-            Followed::NeverReached => {
-                (ended("the recording ended before the position", Exit::Usage), Exit::Usage)
-            }
-            Followed::Diverged(_) => {
-                (ended("the replay diverged from the recording: it ended", Exit::Diverged), Exit::Diverged)
-            }
-            Followed::Interrupted => (Ended::by(&Ending::Interrupted, Exit::Interrupted), Exit::Interrupted),
-        };
-        report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk)?;
+    /// Says how it went beyond what its end says.
+    fn tell(&self, followed: &Followed) {
         if matches!(followed, Followed::End(Some(_))) && !self.recording.is_whole() {
             self.talk.note(
                 "the recording is incomplete, since its recorder was killed: the run's end is in it, the last checkpoint is not",
@@ -281,7 +318,6 @@ impl<'a> Replay<'a> {
                 counted(all as u64, "checkpoint")
             ));
         }
-        Ok(exit)
     }
 
     fn say_speed(&self, from: Instant) {
@@ -290,6 +326,24 @@ impl<'a> Replay<'a> {
         self.talk.line(&format!(
             "replayed {insns} instructions in {seconds:.3} s: {rate:.0} million instructions per second"
         ));
+    }
+}
+
+/// How a replay ended, as its data says it, and its exit code.
+fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
+    let ended = |reason: &str, exit| (Ended { ending: None, reason: reason.to_owned(), exit }, exit);
+    match followed {
+        Followed::End(Some(ending)) => {
+            let exit = if *ending == Ending::Interrupted { Exit::Ok } else { Exit::from(ending) };
+            (Ended::by(ending, exit), Exit::Ok)
+        }
+        Followed::End(None) => {
+            ended("the recording is incomplete, since its recorder was killed: it ends", Exit::Ok)
+        }
+        Followed::Reached => ended("the position was reached", Exit::Ok),
+        Followed::NeverReached => ended("the recording ended before the position", Exit::Usage),
+        Followed::Diverged(_) => ended("the replay diverged from the recording: it ended", Exit::Diverged),
+        Followed::Interrupted => (Ended::by(&Ending::Interrupted, Exit::Interrupted), Exit::Interrupted),
     }
 }
 
@@ -314,7 +368,7 @@ fn branch(
     recording: &Recording,
     probing: &Probing,
     path: &std::path::Path,
-) -> Result<Recorder, Failure> {
+) -> Result<(Recorder, LateFile), Failure> {
     let how = RecordingArgs {
         record: Some(PathBuf::from(path)),
         embed: recording.brought().0 > 0,

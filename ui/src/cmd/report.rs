@@ -29,6 +29,17 @@ impl<'a> Ended<'a> {
     pub fn by(ending: &'a Ending, exit: Exit) -> Self {
         Self { ending: Some(ending), reason: ending.to_string(), exit }
     }
+
+    /// By what failed on the host.
+    pub fn failed(failure: &Failure) -> Self {
+        let exit = failure.exit();
+        let reason = match failure {
+            Failure::Output(_) if exit == Exit::Closed => "standard output was closed, and the run ended",
+            Failure::Output(_) | Failure::Write { .. } => "an output could not be written, and the run ended",
+            _ => "the run ended",
+        };
+        Self { ending: None, reason: reason.to_owned(), exit }
+    }
 }
 
 /// Writes the end of a run, and says how it ended.
@@ -67,6 +78,17 @@ pub fn finish(
     drop(outputs);
     report(args, session, ended, &end, talk);
     Ok(())
+}
+
+/// The first of these failures; the others are told, since each may be of another file.
+///
+/// # Errors
+/// That failure.
+pub fn first(results: impl IntoIterator<Item = Result<(), Failure>>, talk: &Talk) -> Result<(), Failure> {
+    let mut failures = results.into_iter().filter_map(Result::err);
+    let first = failures.next();
+    failures.filter(|failure| failure.exit() != Exit::Closed).for_each(|failure| talk.failure(&failure));
+    first.map_or(Ok(()), Err)
 }
 
 fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End, talk: &Talk) {

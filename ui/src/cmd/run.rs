@@ -1,6 +1,5 @@
 //! `trapline run`: boot an image, insert probe programs, print their records.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -16,6 +15,7 @@ use super::insert::{insert_all, names_of, probing};
 use super::report::{self, Ended};
 use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
+use crate::late_file::LateFile;
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -30,39 +30,24 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.script.as_deref());
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     overwrite::check(inputs, recording.into_iter().chain(overwrite::of_output(&args.output)))?;
-    // Before anything that takes time: whenever the signal comes, the outputs are whole.
-    let cancelled = ctrl_c::listen();
+    let signals = ctrl_c::prepare();
     let source = options::source(&args.probes.source)?;
     let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
     let (builder, recorder) = recorder(args, builder)?;
-    let run = || prepared(args, &source, &builder, recorder, talk);
-    let prepared = run().inspect_err(|_| {
-        // Nothing has run, so there is nothing recorded.
-        if let Some(path) = &args.recording.record {
-            let _ = std::fs::remove_file(path);
-        }
-    })?;
-    let Prepared { guest, mut session, mut script, observe_only } = prepared;
+    let (recorder, file) = recorder.unzip();
+    let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
+    let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
     let mut outputs = choose(&args.output, items, args.is_probed(), out, *talk)?;
-    let info = RunInfo {
-        image: guest.name().to_owned(),
-        width: bits(&guest),
-        extra: header_fields(args).into_iter().map(|field| with_observe_only(field, observe_only)).collect(),
-    };
-    outputs.sink.begin(&info).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+    outputs.begin(&RunInfo {
+        image: prepared.guest.name().to_owned(),
+        width: bits(&prepared.guest),
+        extra: header_fields(args, Some(prepared.observe_only)),
+    })?;
+    file.map_or(Ok(()), |file| file.open())?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(cancelled);
-    let ending = session.run(&mut script, &condition(args), &limits, &mut outputs)?;
-    for line in script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
-        talk.note(&format!("{} was never reached", script.place(line)));
-    }
-    ask(&args.output, &mut session, &mut outputs)?;
-    session.apply(Command::Silence)?;
-    let recorded = session.finish_recording();
-    let exit = exit(args, &ending, session.stats().exceptions, session.counts().lost());
-    report::finish(&args.output, &mut session, &Ended::by(&ending, exit), outputs, talk)?;
-    recorded.map_err(|error| Failure::writing(args.recording.record.as_deref(), error))?;
-    Ok(exit)
+    let ran = prepared.run(args, &limits, &mut outputs, talk);
+    prepared.finish(args, ran, outputs, talk)
 }
 
 /// What a run begins with.
@@ -71,6 +56,48 @@ struct Prepared {
     session: Session,
     script: Script,
     observe_only: bool,
+}
+
+impl Prepared {
+    /// Runs to the end, and asks there what is asked.
+    fn run(
+        &mut self,
+        args: &RunArgs,
+        limits: &Limits,
+        outputs: &mut Outputs<'_>,
+        talk: &Talk,
+    ) -> Result<Ending, Failure> {
+        let ending = self.session.run(&mut self.script, &condition(args), limits, outputs)?;
+        for line in self.script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
+            talk.note(&format!("{} was never reached", self.script.place(line)));
+        }
+        ask(&args.output, &mut self.session, outputs)?;
+        Ok(ending)
+    }
+
+    /// Ends what was written. Where one output has failed, the others are whole.
+    fn finish(
+        mut self,
+        args: &RunArgs,
+        ran: Result<Ending, Failure>,
+        outputs: Outputs<'_>,
+        talk: &Talk,
+    ) -> Result<Exit, Failure> {
+        let session = &mut self.session;
+        session.apply(Command::Silence)?;
+        let recorded = session.finish_recording();
+        let recorded = recorded.map_err(|error| Failure::writing(args.recording.record.as_deref(), error));
+        let ended = match &ran {
+            Ok(ending) => {
+                Ended::by(ending, exit(args, ending, session.stats().exceptions, session.counts().lost()))
+            }
+            Err(failure) => Ended::failed(failure),
+        };
+        let finished = report::finish(&args.output, session, &ended, outputs, talk);
+        let exit = ended.exit;
+        report::first([ran.map(|_| ()), finished, recorded], talk)?;
+        Ok(exit)
+    }
 }
 
 fn prepared(
@@ -93,9 +120,12 @@ fn prepared(
 }
 
 /// What records the run, if that is asked for, and a guest of the files as they were read for it.
-fn recorder(args: &RunArgs, builder: GuestBuilder) -> Result<(GuestBuilder, Option<Recorder>), Failure> {
+fn recorder(
+    args: &RunArgs,
+    builder: GuestBuilder,
+) -> Result<(GuestBuilder, Option<(Recorder, LateFile)>), Failure> {
     let Some(path) = &args.recording.record else { return Ok((builder, None)) };
-    let header: Map<String, Value> = header_fields(args).into_iter().collect();
+    let header: Map<String, Value> = header_fields(args, None).into_iter().collect();
     let about = [("header", header.into()), ("probed", args.is_probed().into())];
     let (builder, recorder) = begin_recording(&builder, path, &args.recording, |config| {
         config.probing = probing(&args.probes);
@@ -104,23 +134,23 @@ fn recorder(args: &RunArgs, builder: GuestBuilder) -> Result<(GuestBuilder, Opti
     Ok((builder, Some(recorder)))
 }
 
-/// Begins a recording of a guest in this file.
+/// Begins a recording of a guest in this file, which is to be opened when the run begins.
 ///
 /// # Errors
-/// The guest's files cannot be read, or the file cannot be written.
+/// The guest's files cannot be read.
 pub fn begin_recording(
     builder: &GuestBuilder,
     path: &Path,
     args: &RecordingArgs,
     set: impl FnOnce(&mut trapline_session::RunConfig),
-) -> Result<(GuestBuilder, Recorder), Failure> {
+) -> Result<(GuestBuilder, (Recorder, LateFile)), Failure> {
     let (builder, mut config, blobs) = builder.recorded(args.embed)?;
     config.checkpoint_insns = args.checkpoint_insns.unwrap_or(CHECKPOINT_INSNS);
     set(&mut config);
-    let writing = |error| Failure::writing(Some(path), error);
-    let file = File::create(path).map_err(writing)?;
-    let recorder = Recorder::begin(Box::new(file), &config, &blobs).map_err(writing)?;
-    Ok((builder, if args.pages { recorder.with_pages() } else { recorder }))
+    let file = LateFile::new(path);
+    let recorder = Recorder::begin(Box::new(file.writer()), &config, &blobs)
+        .map_err(|error| Failure::writing(Some(path), error))?;
+    Ok((builder, (if args.pages { recorder.with_pages() } else { recorder }, file)))
 }
 
 /// What ends the run.
@@ -182,10 +212,10 @@ fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Fai
 
 /// Fields of the JSON header line beyond those that every run has. Whether the programs only observe is not known before they
 /// are inserted.
-fn header_fields(args: &RunArgs) -> Vec<(String, Value)> {
+fn header_fields(args: &RunArgs, observe_only: Option<bool>) -> Vec<(String, Value)> {
     let mut fields = vec![
         ("programs", json!(names_of(&args.probes))),
-        (OBSERVE_ONLY, Value::Null),
+        (OBSERVE_ONLY, json!(observe_only)),
         ("mem", json!(args.mem)),
     ];
     fields.extend(args.devices.header_fields());
@@ -204,7 +234,7 @@ pub fn with_observe_only((name, value): (String, Value), observe_only: bool) -> 
 /// The exit code: a crash, Ctrl-C or a script that failed first, then what was asked to fail, then how the run ended.
 fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
     match Exit::from(ending) {
-        exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage) => exit,
+        exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage | Exit::BadFile) => exit,
         _ if args.fail_on_exception && exceptions > 0 => Exit::HandlerException,
         _ if args.fail_on_loss && lost > 0 => Exit::Lost,
         exit => exit,

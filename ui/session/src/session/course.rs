@@ -87,7 +87,7 @@ impl Course {
     /// Why the run cannot go on, if its recording cannot be written or it is not the run that it should be.
     pub fn broken(&self) -> Option<Ending> {
         if self.recorder.as_ref().is_some_and(Recorder::has_failed) {
-            return Some(Ending::CannotGoOn("its recording cannot be written".to_owned()));
+            return Some(Ending::Unrecorded);
         }
         self.divergence().map(|found| Ending::CannotGoOn(found.to_string()))
     }

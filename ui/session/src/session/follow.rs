@@ -156,13 +156,16 @@ impl Session {
     pub fn begin_as(&mut self, course: &mut Course<'_>) -> Result<(), Divergence> {
         let first = |logged: &&Logged| logged.at.icount == 0 && matches!(logged.event, Event::Command(_));
         while course.next().filter(first).is_some() {
-            let Ok(diverged) = self.come_in(course, None, &mut super::run::Keep::default());
-            diverged.map_or(Ok(()), Err)?;
+            let Ok(followed) = self.come_in(course, None, &Limits::none(), &mut super::run::Keep::default());
+            if let Some(Followed::Diverged(diverged)) = followed {
+                return Err(diverged);
+            }
         }
         Ok(())
     }
 
-    /// Follows a recording to a position or its end. The observer receives the same as that of the recorded run.
+    /// Goes along a recording, to a position or its end. The observer is told as that of the recorded run was. If the run is
+    /// recorded itself, an interruption and a failure of the observer are its end.
     ///
     /// # Errors
     /// The observer's, or that the position is unknown.
@@ -177,6 +180,27 @@ impl Session {
             Ok(goal) => goal,
             Err(unknown) => return Ok(Err(unknown)),
         };
+        let followed = self.follow_to(course, goal, limits, observer);
+        if matches!(followed, Ok(Followed::Interrupted | Followed::Diverged(_)) | Err(_)) {
+            self.leave(course, Ending::Interrupted);
+        }
+        followed.map(Ok)
+    }
+
+    /// Ends a run that follows a recording before the recording does.
+    pub fn leave(&mut self, course: &mut Course<'_>, ending: Ending) {
+        self.ends(ending.clone());
+        course.inside = false;
+        course.ending = Some(ending);
+    }
+
+    fn follow_to<O: Observer>(
+        &mut self,
+        course: &mut Course<'_>,
+        goal: Goal,
+        limits: &Limits,
+        observer: &mut O,
+    ) -> Result<Followed, O::Error> {
         if observer.wants_sent() {
             self.machine.keep_sent();
         }
@@ -193,24 +217,24 @@ impl Session {
                 counting = true;
             }
             if goal == Goal::Icount(self.icount()) {
-                return Ok(Ok(Followed::Reached));
+                return Ok(Followed::Reached);
             }
             if course.is_due(self.machine.moment()) {
-                if let Some(diverged) = self.come_in(course, last.take(), observer)? {
-                    return Ok(Ok(Followed::Diverged(diverged)));
+                if let Some(followed) = self.come_in(course, last.take(), limits, observer)? {
+                    return Ok(followed);
                 }
                 continue;
             }
             let Some(until) = course.next_moment().filter(|until| self.lies_ahead(*until, course)) else {
-                return Ok(Ok(self.arrived(course, goal)));
+                return Ok(self.arrived(course, goal));
             };
             let stop = self.stretch(until, goal, course.way);
             self.pass_on(observer)?;
             if limits.cancelled() {
-                return Ok(Ok(Followed::Interrupted));
+                return Ok(Followed::Interrupted);
             }
             if let Some(followed) = self.departed(course, until, &stop) {
-                return Ok(Ok(followed));
+                return Ok(followed);
             }
             last = Some(stop);
         }
@@ -236,7 +260,9 @@ impl Session {
             return Some(Followed::Diverged(found.clone()));
         }
         if course.others && *stop == Stop::Requested && self.stopped_by_handler() {
-            return Some(Followed::End(Some(self.ended(stop.clone()))));
+            let ending = self.ended(stop.clone());
+            self.ends(ending.clone());
+            return Some(Followed::End(Some(ending)));
         }
         let enough = self.interposer.as_ref().and_then(trapline_interposer::Interposer::enough_hits);
         if enough.is_some() && *stop == Stop::Requested {
@@ -251,7 +277,7 @@ impl Session {
                 if *stop != Stop::Limit && !self.goes_on(stop, &course.condition, &Limits::none()) =>
             {
                 let ending = self.why_ended(stop.clone(), &course.condition);
-                self.course.event(now, || Event::End(ending.clone()));
+                self.ends(ending.clone());
                 Some(Followed::End(Some(ending)))
             }
             Way::Same if now > until => missed("it does not pass through that moment".to_owned()),
@@ -286,13 +312,14 @@ impl Session {
         }
     }
 
-    /// Repeats the input that is due.
+    /// Has come in what is due. Answers what ends the following, if something does.
     fn come_in<O: Observer>(
         &mut self,
         course: &mut Course<'_>,
         stop: Option<Stop>,
+        limits: &Limits,
         observer: &mut O,
-    ) -> Result<Option<Divergence>, O::Error> {
+    ) -> Result<Option<Followed>, O::Error> {
         let Some(logged) = course.next() else { return Ok(None) };
         course.at += 1;
         match &logged.event {
@@ -305,7 +332,8 @@ impl Session {
                     Err(_) if course.way == Way::Branch => {}
                     Err(error) => {
                         let icount = logged.at.icount;
-                        return Ok(Some(Divergence::Command { icount, error: error.to_string() }));
+                        let error = error.to_string();
+                        return Ok(Some(Followed::Diverged(Divergence::Command { icount, error })));
                     }
                 }
             }
@@ -319,16 +347,18 @@ impl Session {
                 self.take_stop();
                 let ending = &match course.way {
                     Way::Same => ending.clone(),
-                    Way::Branch => self.end_of_branch(ending, &course.condition, observer)?,
+                    Way::Branch => self.end_of_branch(ending, &course.condition, limits, observer)?,
                 };
+                if course.way == Way::Branch && *ending == Ending::Interrupted {
+                    return Ok(Some(Followed::Interrupted));
+                }
                 course.ending = Some(ending.clone());
                 if let Some(diverged) =
                     self.ends_as(ending, stop, logged.at).filter(|_| course.way == Way::Same)
                 {
-                    return Ok(Some(diverged));
+                    return Ok(Some(Followed::Diverged(diverged)));
                 }
-                let (at, ending) = (self.machine.moment(), ending.clone());
-                self.course.event(at, || Event::End(ending));
+                self.ends(ending.clone());
             }
             Event::Saved(number) => {
                 let saved = self.snapshot();
@@ -339,7 +369,8 @@ impl Session {
                 let restored = saved.map(|saved| self.restore(&saved));
                 if !matches!(restored, Some(Ok(()))) {
                     let error = format!("snapshot {number} is not there");
-                    return Ok(Some(Divergence::Command { icount: logged.at.icount, error }));
+                    let icount = logged.at.icount;
+                    return Ok(Some(Followed::Diverged(Divergence::Command { icount, error })));
                 }
             }
         }
@@ -352,6 +383,7 @@ impl Session {
         &mut self,
         recorded: &Ending,
         condition: &Condition,
+        limits: &Limits,
         observer: &mut O,
     ) -> Result<Ending, O::Error> {
         let by_itself = matches!(
@@ -367,7 +399,7 @@ impl Session {
         if !by_itself {
             return Ok(Ending::Limit);
         }
-        let limits = Limits::insns(self.icount().saturating_mul(2));
+        let limits = Limits { icount: self.icount().saturating_mul(2), ..limits.clone() };
         self.run_on(&mut Script::default(), condition, &limits, observer)
     }
 

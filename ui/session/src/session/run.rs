@@ -129,9 +129,16 @@ impl Session {
         observer: &mut O,
     ) -> Result<Ending, O::Error> {
         self.course.event(self.machine.moment(), || Event::Begin);
-        let ending = self.run_on(script, condition, limits, observer)?;
-        self.course.event(self.machine.moment(), || Event::End(ending.clone()));
-        Ok(ending)
+        let ran = self.run_on(script, condition, limits, observer);
+        // Without its observer the run ends here, and a recording of it ends properly.
+        let ending = ran.as_ref().map_or(Ending::Interrupted, Clone::clone);
+        self.ends(ending);
+        ran
+    }
+
+    /// Notes that the run ends here.
+    pub(super) fn ends(&mut self, ending: Ending) {
+        self.course.event(self.machine.moment(), || Event::End(ending));
     }
 
     pub(super) fn run_on<O: Observer>(
@@ -309,13 +316,13 @@ impl Session {
         (if ends { Stop::Requested } else { stop }, whole || ticked)
     }
 
-    /// Tells the observer what the slice left.
+    /// Tells the observer what the slice left. If the observer fails, what is noted of the run is complete all the same.
     pub(super) fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         if observer.wants_sent() {
             observer.sent(&self.machine.take_sent());
         }
+        let mut result = Ok(());
         if let Some(interposer) = &mut self.interposer {
-            let mut result = Ok(());
             let (channels, probes) = interposer.channels_and_names();
             let names = Names::new(&self.target, Some(probes));
             let course = &mut self.course;
@@ -325,7 +332,6 @@ impl Session {
                     result = observer.record(&record, &names);
                 }
             });
-            result?;
             for error in interposer.take_errors() {
                 observer.failed(&error, interposer.names());
             }
@@ -333,8 +339,9 @@ impl Session {
         let console = self.machine.console();
         let fresh = console.get(self.shown..).unwrap_or_default();
         self.course.console(fresh, self.machine.icount());
-        observer.console(fresh)?;
         self.shown = console.len();
+        result?;
+        observer.console(fresh)?;
         let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
         cores.iter().try_for_each(|core| observer.core_file(core))
     }

@@ -214,6 +214,9 @@ impl Timeline {
         search: Option<&mut Search>,
         observer: &mut O,
     ) -> Told<Option<Arrival>, O> {
+        if self.limits.cancelled() {
+            return Ok(Err(TravelError::Interrupted));
+        }
         let now = self.session.moment();
         if self.log.get(self.next).is_some_and(|next| next.at <= now) {
             return self.come_in(now, search.as_deref(), observer);

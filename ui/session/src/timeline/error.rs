@@ -51,6 +51,10 @@ pub enum TravelError {
         /// What is different.
         why: String,
     },
+    /// The flag of [`Timeline::cancelled_by`](super::Timeline::cancelled_by) was raised. The timeline is somewhere between
+    /// where it was and where it was to go; after a search it is where it was, or at the last saved state before.
+    #[error("interrupted")]
+    Interrupted,
     /// A command was not carried out.
     #[error(transparent)]
     Command(#[from] CommandError),

@@ -12,10 +12,13 @@ mod ladder;
 mod place;
 mod search;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use trapline_emu::{Moment, WatchKind};
 
 use crate::commands::Command;
-use crate::ending::Ending;
+use crate::ending::{Ending, Limits};
 use crate::recording::{Event, Logged, Position, Recording};
 use crate::replies::Reply;
 use crate::session::{SavedSession, Session};
@@ -102,6 +105,8 @@ pub struct Timeline {
     ladder: Ladder,
     /// Whether it is another run than the recorded one: see [`Timeline::as_branch`].
     branches: bool,
+    /// What journeys heed beside the run itself.
+    limits: Limits,
 }
 
 impl Timeline {
@@ -160,7 +165,15 @@ impl Timeline {
         }
         let first = Rung { saved: session.save_rung(), next };
         let ladder = Ladder::new(session.moment(), first, history_mem);
-        Ok(Self { session, log, next, end, ending: None, ladder, branches: false })
+        let limits = Limits::none();
+        Ok(Self { session, log, next, end, ending: None, ladder, branches: false, limits })
+    }
+
+    /// Journeys end with [`TravelError::Interrupted`] soon after the flag has become true.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
+        self.limits = self.limits.cancelled_by(cancel);
+        self
     }
 
     /// The timeline of another run, such as one of a changed guest: what came in comes in at the first moment at or after the

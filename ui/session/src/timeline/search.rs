@@ -95,10 +95,8 @@ impl Timeline {
             Some(rung) => Some(rung.clone()),
             None => self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone()),
         };
-        if let Some(from) = from {
-            self.scan(&from, None, &mut search)?;
-        }
-        self.return_to(&here)?;
+        let scanned = from.map_or(Ok(()), |from| self.scan(&from, None, &mut search));
+        self.return_from(&here, scanned)?;
         match search.found() {
             Some(met) => self.arrive(met),
             None => Ok(Found::Nothing),
@@ -111,7 +109,10 @@ impl Timeline {
         let (mut before, mut end) = (from, from);
         while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
             let mut search = make(before);
-            self.scan(&rung, Some(before), &mut search)?;
+            let scanned = self.scan(&rung, Some(before), &mut search);
+            if scanned.is_err() {
+                self.return_from(&here, scanned)?;
+            }
             if let Some(met) = search.found() {
                 return self.arrive(met);
             }
@@ -147,8 +148,7 @@ impl Timeline {
                 Err(error) => break Err(error),
             }
         };
-        self.return_to(&here)?;
-        found?.ok_or(TravelError::FewerHits(Position::Hit(hits)))
+        self.return_from(&here, found)?.ok_or(TravelError::FewerHits(Position::Hit(hits)))
     }
 
     /// Remembers where it is, to come back from a search.
@@ -157,6 +157,19 @@ impl Timeline {
         // A saved session does not know how many exceptions were delivered since its last instruction.
         let saved = (at.delivered == 0).then(|| Rung { saved: self.session.save_rung(), next: self.next });
         Here { at, saved }
+    }
+
+    /// Comes back from a search. One that was interrupted leaves nothing that would have to be run.
+    fn return_from<T>(&mut self, here: &Here, found: Result<T, TravelError>) -> Result<T, TravelError> {
+        if let Err(TravelError::Interrupted) = &found {
+            let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone());
+            if let Some(rung) = here.saved.clone().or_else(before) {
+                self.climb_to(&rung)?;
+            }
+            return found;
+        }
+        self.return_to(here)?;
+        found
     }
 
     fn return_to(&mut self, here: &Here) -> Result<(), TravelError> {
