@@ -1,5 +1,5 @@
-//! Compares what the crate believes of the engine's layout (`src/engine/offsets.rs`) with the headers of the engine that it is
-//! linked with: a C file of assertions, compiled as the engine's own files are.
+//! Compares the crate's table of the engine's layout (`src/engine/offsets.rs`) with the headers of the engine that it
+//! is linked with: a C file of assertions, compiled as the engine's own files are.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ macro_rules! offsets {
     ($($(#[$about:meta])* mod $room:ident {
         $($(#[$doc:meta])* $name:ident: $ty:ty = $value:expr, $says:literal;)*
     })*) => {
-        /// Name of a constant, its value, and what C must say it is.
+        /// Name of a constant, its value, and the equal C expression.
         const OFFSETS: &[(&str, i64, &str)] = &[$($(
             (concat!(stringify!($room), "::", stringify!($name)), { const VALUE: $ty = $value; VALUE as i64 }, $says),
         )*)*];
@@ -19,8 +19,8 @@ macro_rules! offsets {
 
 include!("src/engine/offsets.rs");
 
-/// What C says of the engine beyond its layout: the functions that `Engine::drop_block` and `engine/rescue.rs` call, and the
-/// order of the CPU models.
+/// Assertions about the engine beyond its layout: the functions that `Engine::drop_block` and `engine/rescue.rs` call,
+/// and the order of the CPU models.
 const OTHERS: &str = r#"
 _Static_assert(__builtin_types_compatible_p(__typeof__(&tb_phys_invalidate),
                void (*)(TCGContext *, TranslationBlock *, tb_page_addr_t)), "tb_phys_invalidate has another type");
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let check = PathBuf::from(env::var("OUT_DIR")?).join("layout_check.c");
     fs::write(&check, assertions()?)?;
     let qemu = source.join("qemu");
-    // What the engine translates to.
+    // The architecture for which the engine generates code.
     let host = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" | "x86" => "i386".to_string(),
         other => other.to_string(),

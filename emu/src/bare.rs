@@ -176,7 +176,7 @@ pub enum Counting {
     Exact(f64),
 }
 
-/// What a boot did.
+/// The result of a boot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BareReport {
     /// The console.
@@ -204,7 +204,7 @@ impl Drop for BareBoot {
     }
 }
 
-/// What the hooks share.
+/// The state that the hooks share.
 struct Guest {
     bare: Bare,
     env: *mut u8,

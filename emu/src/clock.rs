@@ -14,7 +14,7 @@ pub struct Clock {
     pub skipped: u64,
     /// Instruction count at which the next event is due, or the run ends or may pause.
     pub deadline: u64,
-    /// What the block hook compares with: the deadline, or 0 to look at every block.
+    /// The count that the block hook compares with: the deadline, or 0 to look at every block.
     pub limit: u64,
 }
 

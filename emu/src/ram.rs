@@ -16,7 +16,7 @@ pub(crate) const SLOT_PAGES: u64 = 1024;
 /// Linear pages remembered for a physical page before a full TLB flush is needed to forget it.
 const KNOWN_VAS: usize = 3;
 
-/// What the machine knows of one physical page.
+/// The machine's state of one physical page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PageState {
     /// `PageState::*` bits.
@@ -45,7 +45,7 @@ impl PageState {
     pub const UNPATCHED: u8 = 64;
     /// Written since its hash was last worked out.
     pub const UNHASHED: u8 = 128;
-    /// What a write sets.
+    /// The bits that a write sets.
     const WRITTEN: u8 = Self::DIRTY | Self::UNHASHED;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;

@@ -306,7 +306,7 @@ fn where_the_run_is_cut_watched_or_restored_changes_nothing() {
         let mut seen = Watching::default();
         assert_eq!(watched.m.run(Some(&mut seen), u64::MAX), Stop::Halted);
         assert_eq!((watched.count(), watched.m.digest()), (end, plain.m.digest()), "{bits}-bit, watched");
-        assert!(seen.hits.len() >= 350, "{}: Trapline's own watch sees them all", seen.hits.len());
+        assert!(seen.hits.len() >= 350, "{}: Trapline's own watch reports them all", seen.hits.len());
 
         let mut back = s.boot();
         let first = back.m.snapshot();

@@ -304,7 +304,7 @@ fn flags_that_the_engine_computes_early_are_those_of_before_in_the_frame_and_in_
     }
 }
 
-/// What leaves flags for a SETcc to see: the instructions, for EAX and ECX.
+/// Instructions that set flags for a SETcc, with operands EAX and ECX.
 const SETTERS: [(&str, &[u8]); 8] = [
     ("cmp", &[0x39, 0xc8]),
     ("cmp, and a move", &[0x39, 0xc8, 0x89, 0xc2]),

@@ -3,7 +3,7 @@
 //! Each row says what its instruction must give on the announced CPU. It runs at the start, in the middle and at the
 //! end of a block, before each instruction that the machine executes itself, in both rings and widths, and each of
 //! these with the host stopping, stepping, watching and patching around it. Every run is made three times, while the
-//! host's clock goes on: all of them must end in the same state, and a time that is read must be the count of the
+//! host's clock advances: all of them must end in the same state, and a time that is read must be the count of the
 //! instruction itself.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -115,7 +115,7 @@ const TABLE: &[(&str, &[u8], u32, Gives)] = &[
 /// Instructions that read the time are tried in all combinations, the others in some.
 const EVERYWHERE: &[&str] = &["rdtsc", "rdtscp", "rdmsr of the TSC"];
 
-/// What follows the instruction: the machine executes most of them itself, so that the block is cut there.
+/// The instructions that follow: the machine executes most of them itself, so that the block is cut there.
 const NEXT: &[(&str, &[u8])] = &[
     ("nothing of its own", &[0x90]),
     ("cpuid", &[0x0f, 0xa2]),

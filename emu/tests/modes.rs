@@ -115,7 +115,7 @@ fn syscall_and_sysret_cross_over_and_back() {
     assert_eq!((c.vector, c.ip, c.cs, c.stack), (0x40, USER + 5, 0x2b, Some((STACK3, 0x23))));
     assert_eq!((g.gpr(8), g.gpr(9) & 0x601), (USER + 3, 0x601));
     assert_eq!((g.gpr(3), g.gpr(5)), (0x08, 0x10));
-    assert_eq!(g.gpr(10) & 0xff, 1, "the first instruction behind SYSCALL has CF too");
+    assert_eq!(g.gpr(10) & 0xff, 1, "CF is still set at the first instruction after SYSCALL");
     assert_eq!(c.flags & 0x601, 0x601, "SYSRET restores the flags");
 }
 

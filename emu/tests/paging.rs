@@ -330,7 +330,12 @@ fn an_instruction_that_crosses_into_an_absent_page_faults_at_its_own_address() {
             let fetch = if s.tables == Tables::Two { 0 } else { 0x10 };
             assert_eq!((c.vector, c.error), (14, Some(fetch)), "{:?}", s.tables);
             assert_eq!((c.ip, c.cr2), (VA - inside, VA), "{:?}, {inside} bytes inside", s.tables);
-            assert_eq!((g.gpr(2), g.count()), (2, 2 + 3), "{:?}: what came before is done", s.tables);
+            assert_eq!(
+                (g.gpr(2), g.count()),
+                (2, 2 + 3),
+                "{:?}: the instructions before have completed",
+                s.tables
+            );
         }
     }
 }

@@ -11,11 +11,11 @@ const HANDLER: u64 = DATA + 0x1000;
 const ABSENT: u64 = DATA + 0x5000;
 const WORD: u64 = DATA + 0x40;
 
-/// Leaves something for its reader at every `rate`-th event.
+/// Leaves data for its reader at every `rate`-th event.
 struct Leaves {
     told: u64,
     rate: u64,
-    /// The counts at which it has left what waits.
+    /// The counts at which it has left the waiting data.
     left: Vec<u64>,
 }
 
@@ -51,7 +51,7 @@ impl TrapInterposer for Leaves {
     }
 }
 
-/// What was read, where: the counts that were left, and the length of the console.
+/// A read: its count, the counts that were left, and the length of the console.
 type Read = (u64, Vec<u64>, usize);
 
 /// A loop with repeated instructions, faults, output, and blocks of several lengths; where its instructions are.

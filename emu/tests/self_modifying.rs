@@ -170,7 +170,7 @@ fn an_unaligned_store_from_before_its_own_block_into_it_reads_what_was_there_onc
 #[test]
 fn a_store_over_itself_counts_once_when_it_is_single_stepped() {
     for bits in [32, 64] {
-        // The page has run and been written to. #DB comes after the instruction behind POPF.
+        // The page has run and been written to. #DB comes after the instruction that follows POPF.
         let caught = |target: u64| {
             let s = Setup::bits(bits).asm(|a| {
                 a.mov(dword_ptr(CODE + 0x80), 0).unwrap();
@@ -219,7 +219,8 @@ fn a_call_that_pushes_into_its_own_block_counts_once() {
     const BLOCK: u64 = CODE + 0x40;
     for bits in [32u64, 64] {
         for direct in [true, false] {
-            // The stack ends within the CALL, which has been fetched; behind HLT is a page that has run and been written to.
+            // The stack ends within the CALL, which has been fetched; after HLT is a page that has run and been written
+            // to.
             let s = Setup::bits(bits as u32).asm(|a| {
                 a.mov(dword_ptr(CODE + 0x80), 0).unwrap();
                 a.mov(eax, (CODE + 0x60) as i32).unwrap();

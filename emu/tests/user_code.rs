@@ -143,7 +143,7 @@ fn a_fault_replaces_the_instruction_which_is_then_announced_again() {
                 at += step;
             }
             assert_eq!((g.gpr(6), g.gpr(7)), (2, WORD), "{:?}: {}", s.tables, g.core().dump_registers());
-            assert_eq!((g.gpr(1), g.gpr(2)), (0, 3), "three rounds as ever");
+            assert_eq!((g.gpr(1), g.gpr(2)), (0, 3), "three rounds as without announcements");
             let four = |n: u64| (TWO, PA, 4 + 4 * n);
             let wanted = [(CODE & !0xfff, CODE & !0xfff, 0), (ONE, PA, 2), four(0), four(1), four(2)];
             assert_eq!(

@@ -206,7 +206,7 @@ fn the_hit_comes_after_the_instruction_with_its_address() {
         assert_eq!(brief(&seen), [(0, WatchAccess::Write, DATA + 4, 4, 0, 7)]);
         let hit = seen.hits[0];
         assert_eq!(hit.ip, CODE + 5);
-        assert_eq!(seen.after, [(g.ip() - 2, g.base + 2)], "behind it, and it is counted");
+        assert_eq!(seen.after, [(g.ip() - 2, g.base + 2)], "after it, and it is counted");
     }
 }
 

@@ -71,7 +71,7 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
         let committed = fs::read(here().join("prebuilt").join(name)).unwrap();
         assert!(
             built == committed,
-            "prebuilt/{name} is not what its sources give: run `make -C guest-images install`"
+            "prebuilt/{name} does not match its sources: run `make -C guest-images install`"
         );
     }
 }

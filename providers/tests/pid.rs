@@ -65,7 +65,10 @@ fn processes_are_those_that_the_provider_names() {
     assert_eq!(processes(&target(options), "pid$target:appln:main:entry"), ("pid$target".into(), named));
     let at = Processes { who: Who::Path("/bin/appln".into()), ..any };
     assert_eq!(processes(&of("/bin/appln"), "pid$target:appln:main:entry"), ("pid$target".into(), at));
-    assert!(find(&none, "fbt::do_fork:entry").unwrap()[0].processes.is_none(), "the kernel is nobody's");
+    assert!(
+        find(&none, "fbt::do_fork:entry").unwrap()[0].processes.is_none(),
+        "the kernel belongs to no process"
+    );
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn every_form_holds_in_its_cases_and_has_enough_of_them() {
         let mut both = [false; 2];
         for case in cases {
             let (widths, ops) = run(&mut vm, case);
-            assert!(ops.contains(&row.op), "{}: the form is not in it", case.name);
+            assert!(ops.contains(&row.op), "{}: no instruction of this form", case.name);
             for width in widths {
                 both[usize::from(width == Width::W64)] = true;
             }

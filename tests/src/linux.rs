@@ -7,7 +7,7 @@ use crate::{fetched, root};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// What the shell's initramfs prints before its first prompt, which is `/ # `.
+/// The text that the shell's initramfs prints before its first prompt, which is `/ # `.
 pub const SHELL_BANNER: &str = "initramfs: a shell of busybox";
 
 /// The first and the last line of the stress initramfs.

@@ -85,7 +85,7 @@ fn defects_of_the_original_tools_are_absent() {
 
 /// A page that is absent until the handler of #PF, which counts in EDI, maps it.
 const ABSENT: u64 = DATA + 0x1000;
-/// That handler.
+/// The handler of #PF.
 const REPAIR: u64 = CODE + 0x800;
 
 /// A guest that runs `code` into a #PF at ABSENT, once, and halts after it.
@@ -171,7 +171,7 @@ fn bound_that_fails_drops_its_record() {
         assert_eq!(guest.frame().ip, CODE);
         let got = probes.channels().records();
         assert_eq!(got.len(), records);
-        assert!(got.iter().all(|r| r.data == [5, 0, 0, 0]), "EAX as it was");
+        assert!(got.iter().all(|r| r.data == [5, 0, 0, 0]), "EAX is unchanged");
     }
 }
 

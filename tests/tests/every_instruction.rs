@@ -7,7 +7,7 @@ use trapline_interposer::Stats;
 use trapline_rpn::Width;
 use trapline_tests::{MACH_LIMIT, Mach, embedded, embedded_guest, probe_everywhere};
 
-/// What must be equal between runs.
+/// The results that must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     stop: Stop,

@@ -1,4 +1,4 @@
-//! What handlers request from the host: core files by `exit 3`, services by `callk`.
+//! Requests of handlers to the host: core files by `exit 3`, services by `callk`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn exit_3_leaves_a_core_file_that_gdb_unwinds_and_the_process_goes_on() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert!(ran.err.contains("core.1: process 2 (appln) at 0x"), "{}", ran.err);
         let quiet = run(folder.path(), guest, &program.replace("exit 3", "exit"), &[]);
-        assert_eq!(digest(&ran), digest(&quiet), "taking a core file changes nothing");
+        assert_eq!(digest(&ran), digest(&quiet), "taking a core file does not affect the run");
 
         let module = trapline_guests::find(guest).unwrap().modules[0].1;
         std::fs::write(folder.path().join("appln"), module).unwrap();

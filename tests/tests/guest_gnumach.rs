@@ -8,7 +8,7 @@ use trapline_interposer::Place;
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::{Mach, interposer, observer, root};
 
-/// What must be equal between runs.
+/// The results that must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     console: String,

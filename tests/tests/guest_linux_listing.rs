@@ -179,7 +179,7 @@ fn guest_a_probe_in_a_program_is_where_its_process_has_it_mapped() {
     let place = Place::User { offset: busybox.vaddr_to_offset(start).unwrap(), module: Arc::new(busybox) };
     let mut machine = LinuxBoot::shell(linux).unwrap().machine(PROMPT).unwrap();
     let now = |machine: &trapline_emu::Machine| Present::new(machine.core(), Some(&profile)).spots(&place);
-    assert_eq!(now(&machine), [], "nobody runs yet");
+    assert_eq!(now(&machine), [], "no process runs yet");
     let mut probes = interposer();
     let text = "name = busybox\nmodtype = user\noffset = 0\nopcode = 0xf3\nlog 0\nexit\n";
     let byte = match &place {

@@ -329,7 +329,7 @@ fn guest_linux_ten_frames_of_a_kernel_take_microseconds() {
     println!("ten frames by ORC: {each:.1} us");
     // CPU time of this thread: other programs on the host do not count.
     assert!(each < 100.0, "{each:.1} us");
-    assert_eq!(machine.digest(), before, "looking at a stack leaves no trace");
+    assert_eq!(machine.digest(), before, "reading a stack has no side effect");
 }
 
 /// Wherever a boot is interrupted, the kernel's stack is complete.

@@ -160,7 +160,7 @@ fn guest_programs_see_their_static_probes_while_they_are_enabled() {
     ]
     .concat();
     let end = ["static: end".to_owned()];
-    assert_eq!(seen, [&once[..], std::slice::from_ref(&sums), &once, &end].concat(), "the file is as it was");
+    assert_eq!(seen, [&once[..], std::slice::from_ref(&sums), &once, &end].concat(), "the file is unchanged");
     // Two processes, each with a child that inherits: semaphore and pointer are raised once in each.
     assert_eq!(stat(&ran, "words_raised"), 4);
     let numbers = |name: &str, at: usize| -> Vec<i64> {
@@ -187,7 +187,8 @@ fn guest_programs_see_that_static_probes_are_disabled_and_enabled_while_they_run
     let files: Vec<(&str, String)> =
         names.map(|(name, spec)| (*name, guest.write(&format!("{name}.rpn"), &program(spec)))).collect();
     let mut args: Vec<&str> = files.iter().flat_map(|(_, file)| ["-p", file.as_str()]).collect();
-    // At the first question all but `again`, which shares its semaphore with `sale`, at the second some anew.
+    // At the first question all but `again`, which shares its semaphore with `sale`, are disabled; at the second some
+    // are enabled again.
     let script = "on console \"first?\" disable sale.rpn\non console \"first?\" disable order.rpn\n\
                   on console \"first?\" disable checkout.rpn\non console \"first?\" disable refund.rpn\n\
                   on console \"second?\" disable again.rpn\non console \"second?\" enable refund.rpn\n\

@@ -47,7 +47,7 @@ const COUNTED: [&str; 26] = [
 /// One in this many of the other functions that ran is counted without patches.
 const EACH: usize = 20;
 
-/// What must be equal between runs.
+/// The results that must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     console: String,
@@ -162,7 +162,11 @@ fn package_version(linux: &Linux) -> String {
 fn compare_with_recorded(linux: &Linux, boot: &LinuxBoot, run: &Run) {
     let files = [sha256(&linux.kernel().unwrap()), sha256(boot.initrd())];
     match recorded(linux, &files) {
-        Some(expected) => assert_eq!((run.icount, run.digest.clone()), expected, "another machine saw this"),
+        Some(expected) => assert_eq!(
+            (run.icount, run.digest.clone()),
+            expected,
+            "the result differs from that of another machine"
+        ),
         None => println!(
             "these files are of another version than those recorded; a row for them:\n{}\t{}\t{}\t{}\t{}\t{}",
             linux.flavour,
@@ -180,7 +184,7 @@ fn repeats(flavour: &str) {
     let linux = kernel(flavour);
     let boot = LinuxBoot::shell(linux).unwrap();
     let plain = run(&mut boot.session().unwrap(), PROMPT);
-    assert_eq!(run_in_slices(&mut boot.session().unwrap()), plain, "stopping it changed it");
+    assert_eq!(run_in_slices(&mut boot.session().unwrap()), plain, "stopping the guest changed the run");
     compare_with_recorded(linux, &boot, &plain);
 }
 

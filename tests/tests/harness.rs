@@ -51,7 +51,7 @@ fn a_program_is_current_while_no_source_is_newer_or_gone() {
     write(&list, &format!("{}: {} {}\n", named(&program), named(&one), named(&two)), 0);
     write(&one, "", 100);
     write(&two, "", 200);
-    assert!(!is_current(&program, &list), "it is not there");
+    assert!(!is_current(&program, &list), "there is no program");
     write(&program, "", 200);
     assert!(is_current(&program, &list));
     write(&two, "", 201);
@@ -62,5 +62,5 @@ fn a_program_is_current_while_no_source_is_newer_or_gone() {
     assert!(!is_current(&program, &list), "a source is gone");
     write(&one, "", 100);
     std::fs::remove_file(&list).unwrap();
-    assert!(!is_current(&program, &list), "nothing says what it was made of");
+    assert!(!is_current(&program, &list), "without a list of its sources");
 }

@@ -211,7 +211,10 @@ fn random_guests_end_alike_probed_or_not() {
         "seeds {first} to {}: {ran} instructions, {hits} hits, {crashed} triple faults",
         first + guests - 1
     );
-    assert!(hits > guests / 2 && crashed > guests / 200, "{hits} hits, {crashed} triple faults: too tame");
+    assert!(
+        hits > guests / 2 && crashed > guests / 200,
+        "{hits} hits, {crashed} triple faults: the guests are not hostile enough"
+    );
 }
 
 /// Guests whose runs once differed; the code in `emu/` explains what each seed found.

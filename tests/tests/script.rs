@@ -241,7 +241,7 @@ fn ten_levels_of_snapshots_repeat_the_same_records() {
     same_end(&scripted_end, &end);
     let vars = of(&lines, "getvars");
     assert_eq!(vars.len(), back.len());
-    assert!(vars.iter().all(|answer| *answer == vars[0]), "variables are part of what is restored");
+    assert!(vars.iter().all(|answer| *answer == vars[0]), "variables are restored too");
     assert_ne!(vars[0]["gv"][0], 0);
 }
 
@@ -356,7 +356,7 @@ fn a_line_that_cannot_be_carried_out_ends_the_run_with_what_was_recorded() {
         assert_eq!(ran.code, 2, "{}", ran.err);
         assert!(ran.err.contains(&format!("trapline: error: {sentence}\n")), "{}", ran.err);
         let (lines, end) = lines(&ran);
-        assert_eq!(hits(&lines), before, "what was recorded is written");
+        assert_eq!(hits(&lines), before, "records made before are written");
         assert_eq!((&end["insns"], &end["exit"]), (&Value::from(2_000_000), &Value::from(2)));
     }
 }

@@ -170,7 +170,7 @@ fn loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed() {
             .records()
             .iter()
             .all(|r| u64::from(u32::from_le_bytes(*r.data.first_chunk().unwrap())) == site + behind);
-        assert!(logged, "{kind}: where the handler saw itself");
+        assert!(logged, "{kind}: the instruction pointer in the handler");
 
         probes.remove(machine.core_mut(), id);
         assert_eq!(views(&machine, function_at, function.len()), original, "{kind}: after");
@@ -220,7 +220,7 @@ fn the_pointer_of_a_macro_probe_is_the_guests_to_see_and_0_before_and_after() {
 
 #[test]
 fn a_site_that_the_guest_rewrites_while_it_is_armed_is_armed_anew_and_keeps_what_the_guest_wrote() {
-    // A static key that is switched on: mov byte [site], 0xe9, behind which the zeros of the NOP are a jump of 0.
+    // A static key that is switched on: mov byte [site], 0xe9; with the NOP's zeros after it, this is a jump of 0.
     let site = AT + 0x200;
     let mut function = vec![0xe8];
     function.extend((0x200 - FUNCTION as u32 - 5).to_le_bytes());
@@ -267,7 +267,7 @@ fn two_probes_at_one_site_are_disabled_one_by_one() {
             probes.set_enabled(machine.core_mut(), goes, 0, false).unwrap();
             run(&mut machine, &mut probes, 100);
             assert_eq!(probes.runs(goes)[0], both.0, "{kind}: disabled");
-            assert!(probes.runs(stays)[0] > both.0 + 10, "{kind}: the other goes on");
+            assert!(probes.runs(stays)[0] > both.0 + 10, "{kind}: the other probe still fires");
             let function_at = AT + FUNCTION as u64;
             assert_eq!(views(&machine, function_at, function.len()), (function.to_vec(), patched.to_vec()));
             probes.set_enabled(machine.core_mut(), stays, 0, false).unwrap();
@@ -311,7 +311,7 @@ fn probes_by_name_on_the_embedded_guests_do_the_same_in_the_kernel_and_on_a_user
             let armed = spot(&machine, &profile, &place);
             assert_eq!((&armed.data, armed.code[0], &armed.code[1..]), (&file, 0xcc, &file[1..]));
             probes.remove(machine.core_mut(), id);
-            assert_eq!(spot(&machine, &profile, &place), before, "as if nothing had been");
+            assert_eq!(spot(&machine, &profile, &place), before, "as if the site had never been armed");
         }
     }
 }

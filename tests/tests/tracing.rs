@@ -171,7 +171,7 @@ fn a_decoder_of_its_own_reads_the_same_in_every_record() {
             }
         }
         let cut = python(&bytes[..bytes.len() - 1]);
-        assert_eq!(cut.code, 1, "a record that is cut short is an error");
+        assert_eq!(cut.code, 1, "a truncated record is an error");
     }
 }
 

@@ -156,7 +156,7 @@ fn guest_scripts_insert_remove_and_go_back_over_watches() {
         |hits: &[&Value]| hits.iter().map(|h| (h["icount"].clone(), h["watch"].clone())).collect::<Vec<_>>();
     let whole: Vec<&Value> = whole.iter().collect();
     assert_eq!(of(&hits[..12]), of(&whole[..12]), "until it is removed");
-    assert_eq!(of(&hits[12..]), of(&whole[5..]), "from the snapshot on, where it is there again");
+    assert_eq!(of(&hits[12..]), of(&whole[5..]), "from the snapshot on, where it is inserted again");
     let query = lines.iter().find(|l| l["type"] == "query").unwrap();
     let point = &query["programs"][0]["points"][0];
     assert_eq!((point["hits"].as_u64(), point["sites"].as_u64()), (Some(9), Some(1)), "{query}");

@@ -196,7 +196,7 @@ fn a_ring_that_may_grow_loses_nothing_until_it_has_grown() {
         assert_eq!(channels.counts().lost(), 0);
     }
     let seqs: Vec<u64> = (0..17).map(|n| commit(&mut channels, n)).collect();
-    assert_eq!(drained(&mut channels), seqs[3..], "the oldest sub-buffer was given up");
+    assert_eq!(drained(&mut channels), seqs[3..], "the oldest sub-buffer was overwritten");
     assert_eq!(channels.counts().lost(), 3);
 }
 

@@ -124,7 +124,7 @@ impl BlockCell {
     const BEGINS: u16 = 32768;
     /// Bits that say what the number is; at most one is set.
     const LEADS: u16 = Self::CUTS | Self::REPEATED | Self::CLOCK;
-    /// Those of [`Lead::Cut`].
+    /// The bits of [`Lead::Cut`].
     const CUTS: u16 = Self::SENSITIVE | Self::OVERLAPPED | Self::WATCHED | Self::BEGINS;
     /// Bits that take a block off the hot path.
     pub const SLOW: u16 = Self::NEW
@@ -282,8 +282,8 @@ impl Deref for CellRef {
     }
 }
 
-/// What the block hook touches on its hot path. It is a separate allocation, reached by raw pointer from the hook and
-/// the core, so that an exclusive borrow of the core does not conflict with the hook.
+/// The state that the block hook uses on its hot path. It is a separate allocation, reached by raw pointer from the
+/// hook and the core, so that an exclusive borrow of the core does not conflict with the hook.
 pub(crate) struct Hot {
     pub clock: Clock,
     /// The block that was last begun, and the number of instructions counted for it.

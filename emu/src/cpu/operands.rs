@@ -1,4 +1,4 @@
-//! What an instruction will access: its memory operands, explicit and implied, from the state before it.
+//! The memory accesses of an instruction: its operands, explicit and implied, computed from the state before it.
 //!
 //! iced-x86 knows the operands of each form; this module adds what depends on more than the form: bit strings, masked
 //! stores, repeated strings, the parts of FXSAVE's image that are not accessed. The result is only valid for an

@@ -1,4 +1,4 @@
-//! What probe handlers ask of the machine beyond memory: selectors, CPUID, MSRs, ports.
+//! State that probe handlers read from the machine besides memory: selectors, CPUID, MSRs, ports.
 
 use super::Cpu;
 use super::descriptor::Descriptor;

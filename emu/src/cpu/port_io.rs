@@ -26,7 +26,7 @@ pub struct SentByte {
     pub byte: u8,
 }
 
-/// What the guest writes to its console.
+/// The guest's console output.
 #[derive(Default)]
 pub(crate) struct Console {
     /// All of it.

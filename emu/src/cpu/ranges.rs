@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a watch waits for.
+/// The kind of access that a watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchKind {
     /// Execution of an instruction that begins in the range.
@@ -18,7 +18,7 @@ pub enum WatchKind {
 /// A range of linear addresses, or of ports; both ends belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// What it waits for.
+    /// The kind of access.
     pub kind: WatchKind,
     /// Lowest address.
     pub low: u64,

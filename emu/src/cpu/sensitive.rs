@@ -1,8 +1,8 @@
 //! Instructions that the machine executes itself, or lets the engine execute and then looks at.
 //!
-//! They need what the engine cannot give: the exact count of their own instruction (RDTSC, port I/O), a
-//! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL,
-//! SYSENTER), or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
+//! They need something that the engine cannot provide: the exact count of their own instruction (RDTSC, port I/O), a
+//! permission check that it leaves out (IOPL, the I/O bitmap), entry points that it only reports (SYSCALL, SYSENTER),
+//! or notice to the architectural TLB (MOV to CR, INVLPG, WRMSR) or to the watches (MOV to DR).
 
 use super::Cpu;
 use super::access::canonical;

@@ -1,8 +1,8 @@
 //! Repeated STOS and MOVS, many iterations at once.
 //!
 //! The engine runs each iteration of a repeated string instruction as a block. Where the iterations to come can have no
-//! effect but on memory and the three registers, they are done here with one copy, and the engine goes on with the last.
-//! What is skipped this way changes no result: it ends before the deadline, at the end of a page, and wherever an access
+//! effect but on memory and the three registers, they are done here with one copy, and the engine continues with the
+//! last. Skipping them changes no result: it ends before the deadline, at the end of a page, and wherever an access
 //! would need more than a translation that the architectural TLB holds.
 
 use super::Cpu;

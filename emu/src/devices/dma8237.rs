@@ -82,9 +82,9 @@ impl Dma8237 {
 /// Both controllers (channels 0-3 and 4-7) and the page registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DmaPair {
-    /// Of channels 0 to 3, at ports 00h-0Fh.
+    /// Channels 0 to 3, at ports 00h-0Fh.
     pub low: Dma8237,
-    /// Of channels 4 to 7, at every second port from C0h.
+    /// Channels 4 to 7, at every second port from C0h.
     pub high: Dma8237,
     pages: [u8; 16],
 }

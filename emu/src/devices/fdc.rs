@@ -8,9 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What PART ID answers: bits 7-5 are 010b, the 82078SL's.
+/// The result of PART ID: bits 7-5 are 010b, the 82078SL's.
 const PART_ID: u8 = 0x41;
-/// What VERSION answers: an enhanced controller.
+/// The result of VERSION: an enhanced controller.
 const ENHANCED: u8 = 0x90;
 const INVALID: u8 = 0x80;
 /// Sector size code in results: 512 bytes.
@@ -274,7 +274,7 @@ impl Fdc {
         }
     }
 
-    /// What leaving reset does, by either register. Unless locked, the FIFO goes off.
+    /// Leaves reset, by either register. Unless locked, the FIFO is switched off.
     fn reset(&mut self) {
         self.phase = Phase::Command;
         self.position = 0;

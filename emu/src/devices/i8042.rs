@@ -1,5 +1,5 @@
-//! The i8042 keyboard controller with a PS/2 keyboard and mouse behind it (IBM PS/2 Technical Reference; QEMU's
-//! default devices where that leaves room).
+//! The i8042 keyboard controller with a PS/2 keyboard and mouse attached (IBM PS/2 Technical Reference; QEMU's default
+//! devices where that leaves room).
 //!
 //! Every command is answered at once. No key is ever pressed: the devices answer commands, and the host may hand in
 //! scan codes. Scan-code set 1 is assumed on the wire, so the translation bit is kept but changes only the ID bytes.
@@ -30,7 +30,7 @@ const OUTPUT_A20: u8 = 0x02;
 /// Longest queue of answers that is kept, as in the PS/2 devices of QEMU.
 const QUEUE_LIMIT: usize = 256;
 
-/// What the next byte written to port 60h belongs to.
+/// The use of the next byte written to port 60h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Operand {
     Keyboard,
@@ -41,7 +41,7 @@ enum Operand {
     Mouse,
 }
 
-/// What a write did beyond the chip itself.
+/// The effect of a write outside the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Effect {
     /// Nothing.
@@ -61,8 +61,8 @@ pub struct I8042 {
     operand: Operand,
     /// The output buffer: its byte stays readable after it was read.
     data: u8,
-    /// The controller's own answers, and bytes that it was told to give as if a device had sent them: whether it is the
-    /// mouse. A device that is disabled does not hold these back.
+    /// The controller's own answers, and bytes that it was told to return as if a device had sent them; the flag marks
+    /// the mouse. A device that is disabled does not hold these back.
     replies: VecDeque<(u8, bool)>,
     keyboard: Keyboard,
     mouse: Mouse,

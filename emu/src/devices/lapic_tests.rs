@@ -114,7 +114,7 @@ fn a_masked_timer_counts_and_does_not_interrupt() {
     apic.advance(5_000);
     assert_eq!(apic.read(CURRENT, 4, 400), 60);
     apic.write(LVT_TIMER, 4, 0xec, 5_000);
-    assert_eq!((apic.next_event(), apic.pending()), (None, None), "it has run out unheard");
+    assert_eq!((apic.next_event(), apic.pending()), (None, None), "it has expired while masked");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
 bitflags! {
-    /// What OCW2, OCW3, ICW1 and ICW4 switched on.
+    /// The modes that OCW2, OCW3, ICW1 and ICW4 switched on.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     struct Mode: u16 {
         /// ICW4: automatic end of interrupt.

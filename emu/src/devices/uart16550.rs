@@ -148,7 +148,7 @@ impl Uart {
         !self.wire.is_empty() && !self.mcr.contains(Mcr::LOOP) && self.rx.len() < self.depth()
     }
 
-    /// Moves one byte from the wire into the receiver if [`Uart::can_receive`]; tells whether it did.
+    /// Moves one byte from the wire into the receiver if [`Uart::can_receive`]; returns whether it did.
     pub fn receive(&mut self) -> bool {
         if !self.can_receive() {
             return false;

@@ -30,7 +30,7 @@ pub enum EngineError {
     /// A call into the engine failed.
     #[error("the CPU engine refused to {what}: {error:?}")]
     Call {
-        /// What was asked.
+        /// The call.
         what: &'static str,
         /// The engine's answer.
         error: uc_error,
@@ -90,7 +90,7 @@ pub(crate) struct Engine {
     /// Lives as long as `_open`.
     env: Env<'static>,
     block_hook: *mut u8,
-    /// Closes the instance, after everything else is gone.
+    /// Closes the instance, after everything else is dropped.
     _open: Opened,
 }
 
@@ -450,8 +450,8 @@ impl Engine {
         unsafe extern "C" {
             fn tb_phys_invalidate_x86_64(tcg: *mut c_void, block: *mut u8, page: u64);
         }
-        // SAFETY: verified layout, and a masked index. What the jump cache names is not freed before the cache is emptied;
-        // the function is the pinned build's, and all ones stand for "of every page".
+        // SAFETY: verified layout, and a masked index. What the jump cache names is not freed before the cache is
+        // emptied; the function is the pinned build's, and all ones mean "every page".
         unsafe {
             let tcg = self.uc.cast::<u8>().add(uc_off::TCG).cast::<*mut c_void>().read();
             let found = self.cpu.add(cpu::JUMP_CACHE).cast::<*mut u8>().add(layout::jump_index(pc)).read();

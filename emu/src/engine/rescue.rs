@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::{Once, OnceLock};
 use unicorn_engine_sys::{uc_engine, uc_error};
 
-/// What the engine was doing when it called `abort`.
+/// The engine's activity when it called `abort`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GaveUp {
     /// It translated the block at EIP. Nothing has happened.

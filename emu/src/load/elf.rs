@@ -68,12 +68,12 @@ pub enum ElfError {
         /// The entry size of this class.
         wanted: u64,
     },
-    /// What goblin could not read.
+    /// A part that goblin could not read.
     #[error("the ELF {what} cannot be read: {reason}")]
     Malformed {
         /// The part.
         what: &'static str,
-        /// What goblin says.
+        /// The message of goblin.
         reason: String,
     },
 }
@@ -312,7 +312,7 @@ impl<'a> ElfView<'a> {
             SectionHeader::parse_from(table, 0, usize::try_from(count).unwrap_or(usize::MAX), ctx)
                 .map_err(|error| malformed(WHAT, &error))
         };
-        // A count or name index that does not fit stands in the null section (System V ABI, "Sections").
+        // A count or name index that does not fit is in the null section (System V ABI, "Sections").
         let first = read(1)?.into_iter().next().unwrap_or_else(SectionHeader::new);
         let headers = match count {
             0 => read(first.sh_size.max(1))?,

@@ -42,7 +42,7 @@ pub enum InitramfsError {
         at: usize,
         /// Which of the 13, from 1.
         field: usize,
-        /// What is there.
+        /// The text there.
         text: String,
     },
     /// An entry ends after the end of the archive.
@@ -66,7 +66,7 @@ pub enum InitramfsError {
     Gzip {
         /// Bytes before the damage.
         unpacked: usize,
-        /// What the decompressor says.
+        /// The decompressor's message.
         reason: String,
     },
     /// The unpacked size exceeds the limit.

@@ -1,4 +1,5 @@
-//! What a boot loader leaves in memory for a Linux kernel: the "zero page" with the memory map, the command line, the initrd.
+//! The boot loader's data in memory for a Linux kernel: the "zero page" with the memory map, the command line, the
+//! initrd.
 
 use super::linux::{HEADER_AT, LinuxError};
 use super::plan::LoadPlan;

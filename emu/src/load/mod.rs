@@ -37,7 +37,7 @@ pub enum LoadError {
     Gzip {
         /// Bytes that were unpacked before the error.
         unpacked: usize,
-        /// What the decompressor says.
+        /// The decompressor's message.
         reason: String,
     },
     /// The unpacked image is larger than [`MAX_IMAGE`].
@@ -107,7 +107,7 @@ pub enum LoadError {
         start: u64,
         /// Its end.
         end: u64,
-        /// What lies there.
+        /// The use of the reserved range.
         what: &'static str,
         /// Start of the reserved range.
         low: u64,

@@ -20,9 +20,9 @@ pub enum MultibootError {
     Checksum {
         /// Its place in the file.
         offset: usize,
-        /// What it holds.
+        /// Its value.
         checksum: u32,
-        /// What it should hold.
+        /// The correct value.
         wanted: u32,
     },
     /// The header is cut off.

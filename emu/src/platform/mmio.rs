@@ -15,7 +15,7 @@ pub(super) struct Attached {
     pub device: VirtioMmio,
 }
 
-/// What a PC has beyond the minimal platform, except its APICs.
+/// The devices of a PC that the minimal platform lacks, except its APICs.
 #[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub(super) struct PcParts {
     pub pm: AcpiPm,

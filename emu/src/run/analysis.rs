@@ -50,7 +50,7 @@ impl Core {
                 b.set_lead(Lead::Cut(Cut::Watched, n as u16));
             }
             if matches!(b.lead(), Lead::Cut(Cut::Watched, _)) && n > 0 {
-                // What follows never runs as part of this block.
+                // The instructions after it never run as part of this block.
                 break;
             }
             if patched && self.ends_with_jump(b, at) {

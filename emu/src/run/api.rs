@@ -180,7 +180,7 @@ impl Core {
     }
 }
 
-/// What handlers ask of the machine beyond memory.
+/// State that handlers read from the machine besides memory.
 impl Core {
     /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
     pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {

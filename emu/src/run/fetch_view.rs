@@ -1,4 +1,4 @@
-//! What instruction fetches see, as bytes and as instructions.
+//! The fetch view, as bytes and as instructions.
 
 use super::Core;
 use crate::isa::decode::{LONGEST, decode};

@@ -1,17 +1,17 @@
-//! Pauses: where a run stops so that its reader can take what it has left.
+//! Pauses: where a run stops so that its reader can take the output.
 //!
-//! What a reader is told, and when, must depend on instruction counts alone; so a run may pause at the multiples of a count. To
-//! stop at an exact count is dear, because the machine single-steps to it. So it stops only at the multiples at which something
-//! waits, and passes the others within its blocks.
+//! What a reader receives, and when, must depend on instruction counts alone; so a run may pause at the multiples of a
+//! count. Stopping at an exact count is expensive, because the machine single-steps to it. So it stops only at the
+//! multiples at which output waits, and passes the others within its blocks.
 //!
-//! What a plain block does cannot be waited for before it ends, and an instruction that does not complete takes its count
-//! back. So a multiple has been passed only when a boundary behind it is reached.
+//! Output of a plain block cannot be seen before it ends, and an instruction that does not complete is uncounted. So a
+//! multiple has been passed only when a boundary after it is reached.
 
 use super::Core;
 use crate::blocks::BlockCell;
 use std::num::NonZeroU64;
 
-/// Who takes what a run leaves.
+/// The reader of a run's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reader {
     /// The run may pause at multiples of this many instructions.
@@ -24,9 +24,9 @@ pub struct Reader {
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     reader: Option<Reader>,
-    /// The first multiple that is yet to be passed, or has been without a boundary behind it.
+    /// The first multiple that is yet to be passed, or has been passed without a later boundary.
     next: u64,
-    /// Instruction count at which the next event is due, or the run ends: as the deadline, but for pauses.
+    /// Instruction count at which the next event is due, or the run ends: the deadline without pauses.
     due: u64,
 }
 

@@ -123,7 +123,7 @@ impl Core {
         Ok(())
     }
 
-    /// The CPU state, and the watches that stand for its breakpoints.
+    /// The CPU state, and the watches for its breakpoints.
     fn restore_cpu(&mut self, state: &MachineState) {
         let cpu = &state.cpu;
         cpu.write(&self.cpu.engine, *self.cpu.env);

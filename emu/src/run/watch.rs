@@ -44,7 +44,7 @@ pub(crate) struct Watches {
     operands: OperandFinder,
     /// Memory for the pages that a step is given, and for the watches that an execution meets.
     spare: (Vec<u64>, Vec<u32>),
-    /// Ranges whose blocks must be looked at anew.
+    /// Ranges whose blocks must be analysed again.
     changed: Vec<(u64, u64)>,
 }
 

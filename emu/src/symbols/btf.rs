@@ -60,7 +60,7 @@ pub enum BtfError {
     },
 }
 
-/// What a type is (`BTF_KIND_*`).
+/// The kind of a type (`BTF_KIND_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int,
@@ -189,7 +189,7 @@ impl Btf {
     /// Reads `bytes`, the types of a machine of `width`.
     ///
     /// # Errors
-    /// What does not fit, and where.
+    /// The invalid part, and its place.
     pub fn parse(bytes: &[u8], width: Width) -> Result<Self, BtfError> {
         let len = bytes.len();
         let u32_at = |at: usize| read_u32(bytes, at).unwrap_or(0);
@@ -253,7 +253,7 @@ impl Btf {
         None
     }
 
-    /// What the function `name` takes.
+    /// The parameters of the function `name`.
     pub fn parameters(&self, name: &str) -> Option<Vec<Parameter>> {
         let function = self.all().find(|found| found.kind == Kind::Function && self.is_named(found, name))?;
         self.prototype(function)

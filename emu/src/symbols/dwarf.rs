@@ -35,10 +35,10 @@ pub enum DwarfError {
         /// Why.
         reason: String,
     },
-    /// What gimli could not read.
+    /// A part that gimli could not read.
     #[error("the debugging information (DWARF) cannot be read: {reason}")]
     Malformed {
-        /// What gimli says.
+        /// The message of gimli.
         reason: String,
     },
 }
@@ -124,7 +124,7 @@ impl Dwarf {
         found
     }
 
-    /// What the function `name` takes; of several functions of the name the first.
+    /// The parameters of the function `name`; if several functions have this name, of the first.
     pub fn parameters(&self, name: &str) -> Option<Vec<Parameter>> {
         self.units().find_map(|unit| {
             let mut found = Vec::new();
@@ -203,7 +203,7 @@ fn unit_places(
         }
         let here = (row.file_index(), row.line().map_or(0, |line| line.get()));
         let starts = before != Some(here);
-        // A line goes on until another begins; a row that is not a statement does not begin one.
+        // A line extends to the beginning of the next one; a row that is not a statement does not begin one.
         if row.is_stmt() {
             before = Some(here);
         }

@@ -22,7 +22,8 @@ enum Form {
     PerCpu,
 }
 
-/// What scripts/kallsyms.c writes, with two tokens of several characters; in the order of 6.4 the addresses come last.
+/// Tables as scripts/kallsyms.c writes them, with two tokens of several characters; in the order of 6.4 the addresses
+/// come last.
 fn tables(symbols: &[(u64, String)], word: usize, form: Form, seqs: bool) -> Vec<u8> {
     tables_in_order(symbols, word, form, seqs, false)
 }
@@ -148,7 +149,7 @@ fn damage_is_named() {
         assert!(error(at, 9).contains("no list of names agrees with markers behind it"), "{at:#x}");
     }
     assert!(error(names - 16, 1).contains("do not place _text at 0x100000"));
-    assert!(error(names + 2, b'X').contains("_text"), "without _text nothing says where the addresses are");
+    assert!(error(names + 2, b'X').contains("_text"), "without _text the place of the addresses is unknown");
     let second = names + 1 + sample()[0].1.len();
     assert_eq!(error(second + 3, 0xff), format!("kallsyms is damaged: name 1 of {count} is not UTF-8"));
 }

@@ -62,12 +62,12 @@ pub enum SymbolError {
     },
 }
 
-/// What a symbol names.
+/// The kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymbolKind {
     /// Code.
     Function,
-    /// Code that chooses, when the program starts, which function its name stands for (STT_GNU_IFUNC).
+    /// Code that chooses, when the program starts, which function its name means (STT_GNU_IFUNC).
     Resolver,
     /// Data.
     Object,
@@ -97,7 +97,7 @@ pub struct Symbol {
     pub addr: u64,
     /// Size in bytes; for a symbol without one, up to the next symbol or the end of its section. 0 if unknown.
     pub size: u64,
-    /// What it names.
+    /// Its kind.
     pub kind: SymbolKind,
     /// How far it reaches.
     pub binding: Binding,
@@ -163,7 +163,7 @@ pub struct Symbols {
     list: Vec<Symbol>,
     /// Places in `list` by name, then in its order.
     by_name: Vec<u32>,
-    /// What [`Symbols::at`] searches.
+    /// The index for [`Symbols::at`].
     cover: Vec<Cover>,
 }
 

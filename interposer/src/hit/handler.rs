@@ -11,7 +11,7 @@ use trapline_emu::{Core, Stop, Trap};
 use trapline_rpn::{Outcome, Termination, Vars, Vm};
 use trapline_trace::WatchItem;
 
-/// What runs handlers.
+/// The state for running handlers.
 pub(super) struct Runner {
     pub vm: Vm,
     pub asked: Asked,

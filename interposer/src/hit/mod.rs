@@ -198,7 +198,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn waits(&self, until: u64) -> bool {
-        // What `settled` would do is done at the same counts as ever.
+        // The work of `settled` is done at the same counts as before.
         let unsettled = self.hit.rare || self.sites.any_emptied();
         let left = self.recorder.channels.may_hold_records()
             || !self.runner.errors.is_empty()

@@ -33,7 +33,8 @@ pub struct Stats {
     pub by_content: u64,
     /// Semaphores and pointers of user programs that were raised, in each process.
     pub words_raised: u64,
-    /// Those that could not be raised, since their page is not the process's own and cannot be made so.
+    /// Semaphores and pointers that could not be raised, since their page is not private to the process and cannot be
+    /// made private.
     pub words_left: u64,
     /// Hits that a probe's `ignore` passed over.
     pub ignored: u64,

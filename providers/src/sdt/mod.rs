@@ -226,7 +226,7 @@ fn tell_once(sites: &mut Vec<Site>) {
 pub struct Refused {
     /// Name of its kernel or module, without folders.
     pub module: String,
-    /// What, where, and why.
+    /// The entry, its place, and the reason.
     pub reason: String,
 }
 

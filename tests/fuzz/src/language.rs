@@ -79,7 +79,7 @@ pub fn source(bytes: &[u8], checks: Checks) {
 
 pub fn ppdf(bytes: &[u8], checks: Checks) {
     one_ppdf(bytes, checks);
-    // Also with corrected length and checksum, to reach the code behind these checks.
+    // Also with corrected length and checksum, to reach the code after these checks.
     let fixed = fixed(bytes.to_vec());
     if fixed != bytes {
         one_ppdf(&fixed, checks);

@@ -78,7 +78,7 @@ fn spread_leas() -> Vec<u8> {
     many(&one)
 }
 
-/// The paper's loop as the bare engine runs it: `mov eax, n` before, HLT behind.
+/// The paper's loop as the bare engine runs it: `mov eax, n` before, HLT after.
 fn bare_loop(n: u32) -> Vec<u8> {
     let mut code = vec![0xb8];
     code.extend(n.to_le_bytes());

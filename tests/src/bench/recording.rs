@@ -47,7 +47,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Drops all that it is told.
+/// An observer that drops everything.
 struct Unseen;
 
 impl Observer for Unseen {

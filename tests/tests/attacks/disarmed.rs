@@ -10,7 +10,7 @@ use trapline_interposer::{Interposer, Output, Place, ProgramId};
 use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::{embedded_guest, interposer, observer as source};
 
-/// What is compared at a point of a run: the digest covers RAM, registers, devices and the count.
+/// The state compared at a point of a run: the digest covers RAM, registers, devices and the count.
 fn shown(m: &Machine) -> (u64, String, Vec<u8>) {
     (m.icount(), m.digest().to_string(), m.console().to_vec())
 }

@@ -177,7 +177,7 @@ fn handler32(a: &mut CodeAssembler) {
     };
     a.lea(ecx, dword_ptr(ebp + REGISTERS32)).unwrap();
     write(a, saved_bytes(32) as u64);
-    // The FXSAVE image lies behind FSAVE's, at which the 20th word points.
+    // The FXSAVE image follows FSAVE's, to which the 20th word points.
     a.mov(ecx, dword_ptr(ebp + REGISTERS32 + 19 * 4)).unwrap();
     a.add(ecx, 112).unwrap();
     write(a, FX_BYTES as u64);

@@ -26,7 +26,7 @@ pub enum Ending {
     KernelCrashed(String),
     /// A triple fault.
     TripleFault(Box<CrashReport>),
-    /// The machine cannot go on.
+    /// The machine cannot continue.
     CannotGoOn(String),
     /// The instruction limit.
     Limit,

@@ -1,4 +1,4 @@
-//! That what observers are told, and in which order, is the same whether the machine stops at the end of every slice or not.
+//! Observers receive the same in the same order whether the machine stops at the end of every slice or not.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use trapline_session::{
 const SLICE: u64 = 20_000;
 const END: u64 = 4_000_000;
 
-/// What an observer is told, in order; console output that comes in pieces is one.
+/// The input of an observer, in order; consecutive console output is joined.
 #[derive(Debug, Default, PartialEq)]
 struct Told(Vec<String>);
 
@@ -43,7 +43,7 @@ impl Observer for Told {
     }
 }
 
-/// Runs a session to the end, in stretches of at most so many instructions.
+/// Runs a session to the end, in stretches of at most `stretch` instructions.
 fn told(mut session: Session, stretch: u64) -> (Told, String) {
     let mut told = Told::default();
     while session.icount() < END {

@@ -43,7 +43,7 @@ pub struct ModuleDetails {
 /// A module that was found.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// Of its `struct module`.
+    /// The address of its `struct module`.
     pub(super) at: u64,
     pub(super) module: Module,
 }

@@ -399,11 +399,7 @@ fn circles_end() {
     let machine = kernel.machine();
     let core = machine.core();
     assert_eq!(os.tasks(core).len(), 3);
-    assert_eq!(
-        os.executable(core, kernel.p(TASK)).as_deref(),
-        Some("/prog"),
-        "a root that hangs at no mount"
-    );
+    assert_eq!(os.executable(core, kernel.p(TASK)).as_deref(), Some("/prog"), "a root without a mount");
     assert_eq!(os.mappings(core, kernel.p(TASK)), []);
     assert_eq!(os.modules(core).len(), 1);
     kernel.u32(0x1_3000 + layout.path.name_len, u32::MAX);

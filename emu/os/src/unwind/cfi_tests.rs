@@ -72,7 +72,7 @@ fn padded(mut body: Vec<u8>) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..], &body].concat()
 }
 
-/// An FDE behind `before`, whose CIE begins there, for `size` bytes of code at `start`.
+/// An FDE after `before`, where its CIE begins, for `size` bytes of code at `start`.
 fn fde(before: &[u8], start: u64, size: u32, program: &[u8]) -> Vec<u8> {
     let at = before.len() as u64;
     let pointer = (start.wrapping_sub(EH + at + 8)) as i32;

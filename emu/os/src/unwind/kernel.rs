@@ -198,7 +198,7 @@ impl Unwinder {
         Some((at.symbol.name.to_string(), at.offset))
     }
 
-    /// The loaded module that an address is in. Its tables are read again when it was loaded anew.
+    /// The loaded module that an address is in. Its tables are read again if it was reloaded.
     fn module(&mut self, core: &Core, profile: Option<&dyn OsProfile>, address: u64) -> Option<&KnownModule> {
         let profile = profile?;
         let loaded = profile.module_at(core, address)?;

@@ -105,5 +105,5 @@ fn a_walk_in_a_circle_ends() {
         state.return_to(0, 0x2000);
         Step::Caller
     });
-    assert_eq!(found, [1], "a return address of 0 is none");
+    assert_eq!(found, [1], "a return address of 0 ends the stack");
 }

@@ -27,7 +27,7 @@ pub struct UserFrame {
     pub ip: u64,
     /// Whether the instruction at `ip` is about to run.
     pub exact: bool,
-    /// The stack pointer there, as far as it is known.
+    /// The stack pointer there, if known.
     pub sp: Option<u64>,
     /// The path of the file that is mapped there, and the address that the file's offset 0 would have.
     pub file: Option<(Arc<str>, u64)>,

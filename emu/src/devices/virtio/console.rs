@@ -26,7 +26,7 @@ impl Console {
         self.input.extend(bytes);
     }
 
-    /// What the guest has sent.
+    /// Takes the output of the guest.
     pub(super) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }

@@ -87,7 +87,7 @@ impl DiskImage {
         const BLOCKS: u64 = 256;
         let mut h = xxhash_rust::xxh3::Xxh3::new();
         for index in 0..self.size.div_ceil(BLOCK).min(BLOCKS) {
-            // What cannot be read fails again, with an error of its own, when the guest reads it.
+            // An unreadable block fails again, with its own error, when the guest reads it.
             if let Ok(block) = self.base_block(index) {
                 h.update(&block);
             }

@@ -137,7 +137,7 @@ impl VirtioMmio {
         }
     }
 
-    /// What a console's guest has sent.
+    /// Takes the output of a console's guest.
     pub fn take_output(&mut self) -> Vec<u8> {
         match &mut self.function {
             Function::Console(console) => console.take_output(),

@@ -30,7 +30,7 @@ pub(super) struct Span {
     pub len: u32,
 }
 
-/// What a driver has made available: what the device may read, then what it may write.
+/// The buffers that a driver has made available: readable ones, then writable ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chain {
     pub head: u16,

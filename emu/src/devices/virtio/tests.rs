@@ -178,7 +178,7 @@ fn a_request_takes_time_by_its_bytes() {
     b.now = 1_000;
     b.request(0, 0, &[(DATA, 4096)], true);
     let (first, after) = (1_000 + REQUEST_NS, 1_000 + 2 * REQUEST_NS + 4096 * BYTE_NS);
-    assert_eq!(b.now, after, "and then it looks whether there is more");
+    assert_eq!(b.now, after, "and then it checks for further requests");
     assert!(first < after);
 }
 

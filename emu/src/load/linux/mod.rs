@@ -52,7 +52,7 @@ pub enum LinuxError {
         format: &'static str,
         /// Bytes that came out before the error.
         unpacked: usize,
-        /// What the decompressor says.
+        /// The decompressor's message.
         reason: String,
     },
     /// Its unpacked size differs from the size in the image.

@@ -331,7 +331,7 @@ fn target(file: &KernelFile, site: u64) -> Option<u64> {
     Some(instruction.near_branch_target()).filter(|target| *target != 0)
 }
 
-/// The system of a tracepoint's event: `event_NAME`, its class behind a list head, the class's first member.
+/// The system of a tracepoint's event: `event_NAME`, its class after a list head, the class's first member.
 fn system<'a>(file: &'a KernelFile, name: &str) -> Option<&'a str> {
     let event = file.address(&format!("event_{name}"))?;
     let class = pointer(file, event.wrapping_add(u64::from(file.width().bits() / 4)))?;

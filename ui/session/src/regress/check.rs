@@ -72,7 +72,7 @@ pub enum Failed {
     Diverged {
         /// The first difference.
         found: Divergence,
-        /// The console as it was recorded, and as it is.
+        /// The recorded console, and the new one.
         console: (String, String),
     },
     /// An assertion does not hold.
@@ -172,7 +172,7 @@ impl Case {
         session.verify(&self.recording, true);
         let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
         let mut shown = Shown::new(self.recording.config().probing.header);
-        // Of all that can be followed only a position may be unknown.
+        // Following without a position cannot fail.
         let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut shown);
         if let Ok(Followed::Diverged(found)) = followed {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -321,7 +321,7 @@ impl Observer for Shown {
     type Error = Infallible;
 
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Infallible> {
-        // Memory takes all that is written.
+        // Writing to memory cannot fail.
         let _ = self.sink.record(record, names);
         Ok(())
     }

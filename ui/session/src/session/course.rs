@@ -84,7 +84,7 @@ impl Course {
         }
     }
 
-    /// Why the run cannot go on, if its recording cannot be written or it is not the run that it should be.
+    /// Why the run must end: its recording cannot be written, or it differs from the recorded run.
     pub fn broken(&self) -> Option<Ending> {
         if self.recorder.as_ref().is_some_and(Recorder::has_failed) {
             return Some(Ending::Unrecorded);
