@@ -4,7 +4,9 @@
 //! no side effect on the guest beyond the requested one. The interpreter calls a
 //! host only for instructions of a verified program.
 
+use crate::observed::OpState;
 use crate::regs::Reg;
+use crate::vm::Unhandled;
 
 /// Which register context an instruction names (docs/probe-language.md, "Registers").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,26 @@ pub enum CallkError {
 
 /// The guest as a handler sees it.
 pub trait Host {
+    /// Whether [`Host::before`] and [`Host::threw`] are called. Constant for a type.
+    #[inline(always)]
+    #[must_use]
+    fn observes() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// An operation comes next ([`crate::Vm::run_observed`]).
+    fn before(&mut self, state: &OpState<'_>) {
+        let _ = state;
+    }
+
+    /// The operation that was told last has thrown an exception.
+    fn threw(&mut self, exception: Unhandled) {
+        let _ = exception;
+    }
+
     /// A register of at most one word. `Gdtr`, `Idtr`, `Fr*`, `Xmm*` go through [`Host::read_wide`].
     fn read_reg(&mut self, context: Context, reg: Reg) -> u64;
 

@@ -24,6 +24,7 @@ mod library;
 mod link;
 mod lint;
 mod near;
+mod observed;
 mod parse;
 pub mod ppdf;
 mod print;
@@ -49,6 +50,7 @@ pub use library::LIBRARY;
 pub use link::{
     AnySymbol, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
+pub use observed::{Change, Observer, OpState};
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};

@@ -21,6 +21,7 @@ mod lints;
 mod mutation;
 #[path = "common/naive.rs"]
 mod naive;
+mod observed;
 mod oracle;
 mod ppdf;
 mod ppdf_hostile;

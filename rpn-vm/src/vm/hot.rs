@@ -8,8 +8,9 @@
 
 use super::logging::read_wrapping;
 use super::run::{Run, Stop};
-use super::{Outcome, Termination, Vm, exception};
+use super::{Outcome, Termination, Thrown, Unhandled, Vm, exception};
 use crate::host::{Argument, Context, Host};
+use crate::observed::OpState;
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
@@ -106,6 +107,8 @@ enum Event<'c> {
     Jumps,
     /// A step more than the budget.
     Steps,
+    /// One instruction was executed, and the host observes each.
+    One,
 }
 
 /// The result of a handler that only ends. Many handlers only record that they were hit, and for these even the loop's
@@ -128,7 +131,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         let budget = self.vm.max_steps;
         let mut flow = Flow::new(program, budget);
         let termination = loop {
+            if H::observes() && flow.ahead.len() > 0 {
+                self.observe(flow.next() as u32);
+            }
             let turn = match self.hot(&mut flow) {
+                Event::One => continue,
                 Event::End(termination) => break termination,
                 Event::General(insn) => match self.general(*insn) {
                     Ok(()) => continue,
@@ -172,6 +179,9 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 Next::Ret => break Event::Ret,
                 Next::General => break Event::General(insn),
             }
+            if H::observes() {
+                break Event::One;
+            }
         };
         hot.vm.stack.move_top(hot.at);
         event
@@ -184,11 +194,38 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             Stop::ExitTo1 => Termination::ExitTo(1),
             Stop::ExitTo2 => Termination::ExitTo(2),
             Stop::ExitTo3 => Termination::ExitTo(3),
-            Stop::Throw => match self.thrown() {
-                Some(handler) => return Ok(handler),
-                None => self.unhandled(at),
-            },
+            Stop::Throw => {
+                self.tell_thrown(at);
+                match self.thrown() {
+                    Some(handler) => return Ok(handler),
+                    None => self.unhandled(at),
+                }
+            }
         })
+    }
+
+    /// Tells a host that observes of the instruction that comes next.
+    fn observe(&mut self, next: u32) {
+        let mut stack = self.vm.stack.elements();
+        stack.reverse();
+        let state = OpState {
+            at: self.program.own(next),
+            calls: self.vm.run.depth,
+            stack: &stack,
+            log: self.vm.log.get(..self.vm.run.lp).unwrap_or_default(),
+            lv: self.lv,
+            gv: self.gv,
+        };
+        self.host.before(&state);
+    }
+
+    /// Tells a host that observes of the exception that was raised at this instruction.
+    #[inline(always)]
+    fn tell_thrown(&mut self, at: u32) {
+        if H::observes() {
+            let Thrown { code, parm1, parm2 } = self.vm.raised;
+            self.host.threw(Unhandled { code, parm1, parm2, at: self.program.own(at) });
+        }
     }
 
     #[cold]
@@ -206,6 +243,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         } else {
             self.fatal(exception::INVALID_OPCODE, 0, pc as u64);
         }
+        self.tell_thrown(pc as u32);
         self.unhandled(pc as u32)
     }
 }

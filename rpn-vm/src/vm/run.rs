@@ -21,7 +21,7 @@ pub(super) struct Run<'a, H, const W64: bool> {
     pub program: &'a Verified,
     pub host: &'a mut H,
     pub lv: &'a mut [u64],
-    gv: &'a mut [u64],
+    pub gv: &'a mut [u64],
     pub remove: bool,
 }
 
