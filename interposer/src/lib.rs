@@ -23,8 +23,8 @@ mod sources;
 
 pub use d::{DDrops, DFault, DLimits};
 pub use hit::{
-    CoreFile, Interposer, InterposerConfig, NotedHit, Output, PointView, ProbeNames, ProgramView,
-    SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames,
+    CoreFile, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output, PointView,
+    ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames, Traces,
 };
 pub use model::{
     Arguments, Clock, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,

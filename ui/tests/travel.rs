@@ -114,3 +114,58 @@ fn what_a_replay_cannot_do_is_told_under_q() {
         assert!(err.contains(said), "{args:?}: {err}");
     }
 }
+
+#[test]
+fn within_a_hit_one_goes_by_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record = [
+        "record",
+        "embedded:ia32",
+        "-n",
+        "fbt::do_fork:entry { push 7; push pid; log 2 }",
+        "-q",
+        "-o",
+        "r.tlr",
+    ];
+    assert_eq!(trapline(folder, &record, "").0, Some(0));
+    let replay = ["replay", "r.tlr", "-q", "--at", "1M"];
+    let lines = "into hit\nnext hit\nstep op\ninto hit\nstep op 2\nshow handler\nback op\nstep op 3\nstep op\nout\nwhere\n";
+    let (code, out, err) = trapline(folder, &replay, lines);
+    assert_eq!(code, Some(2), "{out}{err}");
+    assert!(err.contains("no handler runs at 1000000 instructions"), "{err}");
+    assert!(err.contains("this position is not within a hit; `into hit` goes into"), "{err}");
+    assert!(err.contains("the handlers here execute 4 operations, and 5 is past them"), "{err}");
+    let shown: Vec<&str> = out.lines().filter(|line| !line.starts_with("DProbes")).collect();
+    let icount = shown[0].split(' ').nth(1).unwrap();
+    let name = "-n fbt::do_fork:entry";
+    let expected = [
+        format!("at {icount}.0 of 4, {name}: push 0x7  [stack empty; log empty]"),
+        format!("at {icount}.2 of 4, {name}: log 2  [stack 0x7 0x1; log empty]"),
+        format!("at {icount}.2 of 4, handler 1 of 1: {name} at fbt:vmlinux:do_fork:entry"),
+        "     0  push 0x7".to_owned(),
+        "     1  push pid".to_owned(),
+        ">    2  log 2".to_owned(),
+        "     3  exit".to_owned(),
+        "     4  exit".to_owned(),
+        "stack      0x7 0x1".to_owned(),
+        "log        empty".to_owned(),
+        format!("at {icount}.1 of 4, {name}: push pid  [stack 0x7; log empty]"),
+        format!("at {icount}.4 of 4, {name}: the handler has ended  [stack empty; log 0100000007000000]"),
+    ];
+    assert_eq!(shown[1..13], expected, "{out}");
+    assert_eq!(shown[13..], [shown[0], shown[0]], "{out}");
+    let replay = ["replay", "r.tlr", "-q", "--at", "hit:2.3", "-f", "json"];
+    let (code, out, err) = trapline(folder, &replay, "where\nregisters\n");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let row = rows.iter().find(|row| row["type"] == "operation").unwrap_or_else(|| panic!("{out}"));
+    assert_eq!(
+        (&row["executed"], &row["operations"], &row["instruction"]),
+        (&3.into(), &4.into(), &"exit".into())
+    );
+    assert_eq!(row["log"].as_str().map(|log| log.ends_with("07000000")), Some(true), "{out}");
+    let (code, _, err) = trapline(folder, &["replay", "r.tlr", "-q", "--to", "hit:2.3"], "");
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("hit:2.3 is within a hit, where a replay does not stop"), "{err}");
+}

@@ -147,6 +147,7 @@ impl Interposer {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         let (number, in_error) = (probe.program as usize, matches!(probe.place, Place::Event(Event::Error)));
         let (clause, id) = (probe.major, probe.rest.provided.as_ref().map_or(0, |provided| provided.id));
+        self.note_hit(core, index, ProgramId(number));
         let thrown = self.runner.vm.unhandled();
         let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) else { return };
         if outcome.termination == Termination::Exception {

@@ -6,6 +6,7 @@ use super::core_file;
 use super::host::Guest;
 use super::life::{Parked, Part, Why};
 use super::record::executed;
+use super::traced::{Traces, run_handler};
 use crate::model::{HandlerError, ProgramId};
 use trapline_emu::{Core, Stop, Trap};
 use trapline_rpn::{Outcome, Termination, Vars, Vm};
@@ -17,6 +18,8 @@ pub(super) struct Runner {
     pub asked: Asked,
     /// First failures of handlers that were not fetched yet.
     pub errors: Vec<HandlerError>,
+    /// Traces of handlers, while they are traced.
+    pub traces: Option<Box<Traces>>,
 }
 
 impl Runner {
@@ -110,7 +113,8 @@ impl Interposer {
             return;
         }
         let is_clause = guest.d.is_some();
-        let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        let runs = (&mut self.runner.vm, &mut self.runner.traces);
+        let outcome = run_handler(runs, probe, &mut guest, vars, false);
         program.ops += u64::from(outcome.steps);
         if is_clause {
             self.end_clause(core, index, (trap.ip, true), &outcome);
@@ -169,7 +173,8 @@ impl Interposer {
             return;
         }
         let is_clause = guest.d.is_some();
-        let outcome = self.runner.vm.run(&probe.handler, &mut guest, vars);
+        let runs = (&mut self.runner.vm, &mut self.runner.traces);
+        let outcome = run_handler(runs, probe, &mut guest, vars, true);
         program.ops += u64::from(outcome.steps);
         if is_clause {
             let ip = ip.unwrap_or_else(|| core.env().eip());

@@ -26,6 +26,7 @@ mod service;
 mod stacks;
 mod stops;
 mod stub;
+mod traced;
 
 pub use asked::SymbolNames;
 pub use control::{PointView, ProgramView};
@@ -44,6 +45,7 @@ use record::{Recorder, accessed};
 use stacks::Stacks;
 pub use stops::NotedHit;
 use stops::Stops;
+pub use traced::{HandlerState, HandlerTrace, Traces};
 use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_os::OsProfile;
 use trapline_rpn::Vm;
@@ -267,7 +269,7 @@ impl Interposer {
             filters: Filters::default(),
             hit: Hit::default(),
             parked: ParkedHits::default(),
-            runner: Runner { vm, asked: asked::Asked::default(), errors: Vec::new() },
+            runner: Runner { vm, asked: asked::Asked::default(), errors: Vec::new(), traces: None },
             recorder: Recorder {
                 channels: Channels::new(1, config.channel),
                 items: config.header,

@@ -102,6 +102,11 @@ impl Interposer {
         self.stops.after.filter(|after| self.stops.counted >= *after)
     }
 
+    /// How many hits have left a record since [`Interposer::stop_after_hits`].
+    pub fn counted_hits(&self) -> u64 {
+        self.stops.counted
+    }
+
     /// The hit number that [`Interposer::stop_at_hit`] last asked for.
     pub fn stops_at_hit(&self, id: ProgramId) -> Option<u64> {
         self.inserted.programs.get(id.0)?.stop_at

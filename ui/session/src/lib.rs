@@ -94,9 +94,13 @@ pub use session::{
     SavedSession, Session, StackFrame, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
-pub use timeline::{Applied, Arrival, Found, HISTORY_MEM, History, Met, StopPoint, Timeline, TravelError};
+pub use timeline::{
+    Applied, Arrival, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
+};
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, SnapshotMismatch, Watch, WatchKind};
+pub use trapline_interposer::{HandlerState, HandlerTrace};
 pub use trapline_providers::{Abi, Rules, TargetProcess};
+pub use trapline_rpn::Change;
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
 pub use versioned::{VERSION, Versioned};

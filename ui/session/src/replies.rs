@@ -77,6 +77,48 @@ pub enum Reply {
         #[serde(skip)]
         lines: Vec<String>,
     },
+    /// Where a timeline is within a hit.
+    Operation {
+        /// The instruction count.
+        icount: u64,
+        /// Operations of the handlers there that have been executed.
+        executed: u64,
+        /// How many they execute in all.
+        operations: u64,
+        /// The number of the handler's run there, from 1.
+        handler: usize,
+        /// How many handlers run there.
+        handlers: usize,
+        /// The program, and the clause of a D program.
+        program: String,
+        /// The probe by its name, or by its address.
+        place: String,
+        /// The number of the probe, as records have it.
+        probe: u32,
+        /// Index of the operation that comes; none behind the last.
+        at: Option<u32>,
+        /// Its source line, 0 if it is not known.
+        line: u32,
+        /// It, as text.
+        instruction: Option<String>,
+        /// Calls that have not returned.
+        calls: u32,
+        /// The operand stack, top last.
+        stack: Vec<u64>,
+        /// Local variables.
+        lv: Vec<u64>,
+        /// Global variables.
+        gv: Vec<u64>,
+        /// What has been logged so far, as hexadecimal digits.
+        log: String,
+        /// The last exception.
+        exception: Option<String>,
+        /// What the handlers have changed of the guest.
+        changes: Vec<String>,
+        /// The same as lines of text.
+        #[serde(skip)]
+        lines: Vec<String>,
+    },
     /// A reply that consists of lines only.
     Lines {
         /// The instruction count.
@@ -169,7 +211,10 @@ impl Reply {
             Self::Action { .. } => Vec::new(),
             Self::Query { icount, programs } => query_lines(*icount, programs),
             Self::GetVars { icount, programs, gv } => variable_lines(*icount, programs, gv),
-            Self::List { lines, .. } | Self::Place { lines, .. } | Self::Lines { lines, .. } => lines.clone(),
+            Self::List { lines, .. }
+            | Self::Place { lines, .. }
+            | Self::Operation { lines, .. }
+            | Self::Lines { lines, .. } => lines.clone(),
         }
     }
 

@@ -55,6 +55,9 @@ impl Travel<'_> {
     /// Carries out a line that travels or looks; nothing for those of scripts.
     fn travel(&mut self, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
         let timeline = &mut self.timeline;
+        if let Some(replies) = within_hit(timeline, words)? {
+            return Ok(Some(replies));
+        }
         match words {
             ["step"] => arrived(timeline.step(1)),
             ["step", n] => arrived(timeline.step(number(n)?)),
@@ -89,8 +92,34 @@ impl Travel<'_> {
             }
             _ => return Ok(None),
         }?;
-        Ok(Some(vec![self.timeline.place()]))
+        place_of(&self.timeline).map(Some)
     }
+}
+
+/// Carries out a line about the operations of the hit that is here; nothing for others.
+fn within_hit(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
+    let moved = match words {
+        ["into", "hit"] => timeline.into_hit(),
+        ["step", "op"] => timeline.step_operation(1),
+        ["step", "op", n] => timeline.step_operation(number(n)?),
+        ["back", "op"] => timeline.back_operation(1),
+        ["back", "op", n] => timeline.back_operation(number(n)?),
+        ["out"] => timeline.out(),
+        ["show", "handler"] => {
+            return Ok(Some(vec![timeline.operation_reply(true).map_err(failure)?]));
+        }
+        _ => return Ok(None),
+    };
+    moved.map_err(failure)?;
+    place_of(timeline).map(Some)
+}
+
+/// Where it is: the operation within a hit, or the instruction.
+fn place_of(timeline: &Timeline) -> Result<Vec<Reply>, Failure> {
+    Ok(vec![match timeline.operation() {
+        Some(_) => timeline.operation_reply(false).map_err(failure)?,
+        None => timeline.place(),
+    }])
 }
 
 fn arrived(arrival: Result<Arrival, TravelError>) -> Result<(), Failure> {

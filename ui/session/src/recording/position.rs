@@ -13,6 +13,7 @@ use crate::numbers::{NumberError, count};
 /// assert_eq!("300M".parse(), Ok(Position::At { icount: 300_000_000, ordinal: 0 }));
 /// assert_eq!("1_000.4".parse(), Ok(Position::At { icount: 1_000, ordinal: 4 }));
 /// assert_eq!("hit:7".parse(), Ok(Position::Hit(7)));
+/// assert_eq!("hit:7.2".parse(), Ok(Position::InHit { hit: 7, operation: 2 }));
 /// assert_eq!("end-5".parse(), Ok(Position::BeforeEnd(5)));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +22,18 @@ pub enum Position {
     At {
         /// How many.
         icount: u64,
-        /// Within the hit that comes next: how many RPN instructions of its handlers have been executed.
+        /// Within the hit there: how many RPN instructions of the handlers that run at this count have been executed.
         ordinal: u64,
     },
     /// When the displaced instruction of the hit of this number, from 1, of all probes together, has completed.
     Hit(u64),
+    /// Within the hit of this number.
+    InHit {
+        /// The number, as of [`Position::Hit`].
+        hit: u64,
+        /// How many RPN instructions of its handler have been executed.
+        operation: u64,
+    },
     /// This many instructions before the end.
     BeforeEnd(u64),
 }
@@ -49,9 +57,12 @@ impl FromStr for Position {
 
     fn from_str(text: &str) -> Result<Self, PositionError> {
         if let Some(number) = text.strip_prefix("hit:") {
-            return match count(number)? {
-                0 => Err(PositionError::HitZero),
-                number => Ok(Self::Hit(number)),
+            let (hit, operation) =
+                number.split_once('.').map_or((number, None), |(hit, operation)| (hit, Some(operation)));
+            return match (count(hit)?, operation.map(count).transpose()?) {
+                (0, _) => Err(PositionError::HitZero),
+                (hit, None) => Ok(Self::Hit(hit)),
+                (hit, Some(operation)) => Ok(Self::InHit { hit, operation }),
             };
         }
         if let Some(rest) = text.strip_prefix("end") {
@@ -77,6 +88,7 @@ impl fmt::Display for Position {
             Self::At { icount, ordinal: 0 } => write!(f, "{icount}"),
             Self::At { icount, ordinal } => write!(f, "{icount}.{ordinal}"),
             Self::Hit(number) => write!(f, "hit:{number}"),
+            Self::InHit { hit, operation } => write!(f, "hit:{hit}.{operation}"),
             Self::BeforeEnd(0) => f.write_str("end"),
             Self::BeforeEnd(number) => write!(f, "end-{number}"),
         }
@@ -89,7 +101,9 @@ mod tests {
 
     #[test]
     fn the_text_of_a_position_is_read_as_that_position() {
-        for text in ["0", "5", "300000000", "17.3", "hit:1", "hit:1000", "end", "end-5"] {
+        for text in
+            ["0", "5", "300000000", "17.3", "hit:1", "hit:1000", "hit:7.0", "hit:7.12", "end", "end-5"]
+        {
             assert_eq!(text.parse::<Position>().unwrap().to_string(), text);
         }
     }

@@ -39,7 +39,7 @@ pub enum Followed {
 pub enum PositionUnknown {
     /// It is inside a hit.
     #[error(
-        "a replay stops between two instructions, so {0} cannot be gone to; leave out the part after the point"
+        "{0} is within a hit, where a replay does not stop: --at without --verify, --branch and --from goes into it"
     )]
     InsideOfHit(Position),
     /// It is after the end.
@@ -129,7 +129,7 @@ impl<'a> Course<'a> {
         let icount = match to {
             None => return Ok(Goal::End),
             Some(Position::Hit(hits)) => return Ok(Goal::Hits(hits)),
-            Some(inside @ Position::At { ordinal: 1.., .. }) => {
+            Some(inside @ (Position::At { ordinal: 1.., .. } | Position::InHit { .. })) => {
                 return Err(PositionUnknown::InsideOfHit(inside));
             }
             Some(Position::At { icount, .. }) => icount,

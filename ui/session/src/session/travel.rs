@@ -2,7 +2,7 @@
 //! by stretch, optionally with a search.
 
 use trapline_emu::{Moment, StagedDigest, Stop};
-use trapline_interposer::{Interposer, Output, ProgramId};
+use trapline_interposer::{Interposer, Output, ProgramId, Traces};
 
 use super::run::Keep;
 use super::scout::Search;
@@ -105,6 +105,23 @@ impl Session {
     /// Whether that number of hits was reached.
     pub(crate) fn had_enough_hits(&self) -> bool {
         self.interposer.as_ref().and_then(Interposer::enough_hits).is_some()
+    }
+
+    /// How many hits have left a record since a number of them was asked for.
+    pub(crate) fn counted_hits(&self) -> u64 {
+        self.interposer.as_ref().map_or(0, Interposer::counted_hits)
+    }
+
+    /// Traces the handlers that run at an instruction count, if there are probes.
+    pub(crate) fn trace_handlers(&mut self, icount: u64) {
+        if let Some(interposer) = &mut self.interposer {
+            interposer.trace_handlers(icount);
+        }
+    }
+
+    /// The handlers that were traced.
+    pub(crate) fn take_traces(&mut self) -> Traces {
+        self.interposer.as_mut().map(Interposer::take_traces).unwrap_or_default()
     }
 
     /// Drains the results of the stretches: records and core files stay with the session, and the observer receives

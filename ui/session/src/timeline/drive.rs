@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use trapline_emu::{Moment, Stop};
 
-use super::{Arrival, Met, Rung, StopPoint, Timeline, TravelError};
+use super::{Arrival, Inside, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::commands::Command;
 use crate::recording::{Event, Position};
 use crate::session::{Observer, Search};
@@ -58,18 +58,48 @@ impl Timeline {
     /// # Errors
     /// The observer's, or that there is no such position.
     pub fn goto_telling<O: Observer>(&mut self, position: Position, observer: &mut O) -> Told<Arrival, O> {
-        match self.resolve(position) {
-            Ok(goal) => self.go_telling(goal, observer),
-            Err(error) => Ok(Err(error)),
+        let inside = match self.inside_of(position) {
+            Ok(inside) => inside,
+            Err(error) => return Ok(Err(error)),
+        };
+        let outside = inside.map_or(position, |(icount, _)| Position::At { icount, ordinal: 0 });
+        let (goal, entered) = match self.resolve(outside, inside) {
+            Ok(resolved) => resolved,
+            Err(error) => return Ok(Err(error)),
+        };
+        let arrival = self.go_telling(goal, observer)?;
+        if let (Ok(_), Some(inside)) = (&arrival, entered) {
+            self.entered(inside);
+        }
+        Ok(arrival)
+    }
+
+    /// The instruction count and the operations that a position inside of a hit means.
+    fn inside_of(&mut self, position: Position) -> Result<Option<(u64, u64)>, TravelError> {
+        match position {
+            Position::At { icount, ordinal: ordinal @ 1.. } => Ok(Some((icount, ordinal))),
+            Position::InHit { hit, operation } => self.find_operation(hit, operation).map(Some),
+            _ => Ok(None),
         }
     }
 
-    fn resolve(&mut self, position: Position) -> Result<Goal, TravelError> {
+    fn resolve(
+        &mut self,
+        position: Position,
+        inside: Option<(u64, u64)>,
+    ) -> Result<(Goal, Option<Inside>), TravelError> {
+        let goal = self.goal(position)?;
+        let entered = inside.map(|(icount, executed)| self.enter(icount, executed)).transpose()?;
+        Ok((goal, entered))
+    }
+
+    fn goal(&mut self, position: Position) -> Result<Goal, TravelError> {
         let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
         let icount = match position {
-            Position::At { ordinal: 1.., .. } => return Err(TravelError::InsideOfHit(position)),
             Position::At { icount, .. } => icount,
-            Position::Hit(hits) => return self.find_hit_number(hits).map(Goal::Moment),
+            Position::Hit(hits) | Position::InHit { hit: hits, .. } => {
+                return self.find_hit_number(hits).map(|(completed, _)| Goal::Moment(completed));
+            }
             Position::BeforeEnd(0) => return self.end.map(Goal::Moment).ok_or(TravelError::NoEnd),
             Position::BeforeEnd(before) => self.end.ok_or(TravelError::NoEnd)?.icount.saturating_sub(before),
         };
@@ -87,6 +117,7 @@ impl Timeline {
 
     /// Goes there, from here if that is nearest, else from the last rung before.
     fn go_telling<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
+        self.inside = None;
         let now = self.session.moment();
         let ahead = match goal {
             Goal::Count(count) => now.icount < count,
@@ -103,6 +134,7 @@ impl Timeline {
 
     /// Goes to a rung.
     pub(crate) fn climb_to(&mut self, rung: &Rung) -> Result<(), TravelError> {
+        self.inside = None;
         self.session.go_to_rung(&rung.saved)?;
         self.next = rung.next;
         Ok(())

@@ -10,9 +10,43 @@ pub enum TravelError {
     /// The session is recorded or verified.
     #[error("a run that is recorded or verified cannot go back; replay it without recording or verifying it")]
     Noted,
-    /// Inside a hit.
-    #[error("{0} lies within a hit, which cannot be reached; leave out the part after the point")]
-    InsideOfHit(Position),
+    /// No handler runs there.
+    #[error("no handler runs at {0} instructions; `next hit` goes to where one does")]
+    NoHandler(u64),
+    /// The timeline is not in a hit.
+    #[error("this position is not within a hit; `into hit` goes into the one that is here")]
+    Outside,
+    /// There are fewer operations.
+    #[error("the handlers here execute {all} operations, and {asked} is past them; `out` leaves the hit")]
+    Operations {
+        /// The number of the operation.
+        asked: u64,
+        /// How many there are.
+        all: u64,
+    },
+    /// There are fewer operations before.
+    #[error(
+        "only {executed} operations of the handlers here come before this one, not {asked}; `out` leaves the hit"
+    )]
+    OperationsBefore {
+        /// How many were asked for.
+        asked: u64,
+        /// How many there are.
+        executed: u64,
+    },
+    /// They cannot be kept.
+    #[error("the handlers at {0} instructions execute more than 1048576 operations, which are not kept")]
+    TooManyOperations(u64),
+    /// The handlers of a hit ran long before it completed.
+    #[error(
+        "the instruction of hit:{hit} was interrupted, so its handlers ran before {icount} instructions; `previous hit` finds where"
+    )]
+    HandlersBefore {
+        /// The number of the hit.
+        hit: u64,
+        /// Where it has completed.
+        icount: u64,
+    },
     /// After the end.
     #[error("{asked} is past the end of this run, which has {end} instructions")]
     Behind {

@@ -4,10 +4,14 @@
 //! before and runs from there; the input is repeated on the way. So the state at a position is that of a run that has
 //! simply stopped there: memory, registers, devices, records, statistics, console.
 //!
-//! Not here: the commands of a shell, and positions inside of a hit.
+//! A position inside of a hit is the same position, and an operation of the handlers that run there (`inside`).
+//!
+//! Not here: the commands of a shell.
 
 mod drive;
 mod error;
+mod handler;
+mod inside;
 mod ladder;
 mod place;
 mod search;
@@ -25,6 +29,8 @@ use crate::session::{SavedSession, Session};
 
 pub use crate::session::{Met, StopPoint};
 pub use error::TravelError;
+use inside::Inside;
+pub use inside::Operation;
 use ladder::Ladder;
 
 pub(crate) use drive::Goal;
@@ -107,6 +113,8 @@ pub struct Timeline {
     branches: bool,
     /// What journeys heed beside the run itself.
     limits: Limits,
+    /// Where in a hit it is, if it is in one.
+    inside: Option<Inside>,
 }
 
 impl Timeline {
@@ -166,7 +174,7 @@ impl Timeline {
         let first = Rung { saved: session.save_rung(), next };
         let ladder = Ladder::new(session.moment(), first, history_mem);
         let limits = Limits::none();
-        Ok(Self { session, log, next, end, ending: None, ladder, branches: false, limits })
+        Ok(Self { session, log, next, end, ending: None, ladder, branches: false, limits, inside: None })
     }
 
     /// Journeys end with [`TravelError::Interrupted`] soon after the flag has become true.
@@ -214,7 +222,8 @@ impl Timeline {
 
     /// Where it is.
     pub fn position(&self) -> Position {
-        Position::At { icount: self.session.icount(), ordinal: 0 }
+        let ordinal = self.operation().map_or(0, |operation| operation.executed);
+        Position::At { icount: self.session.icount(), ordinal }
     }
 
     /// The extent and cost of the history.
@@ -279,6 +288,7 @@ impl Timeline {
         if !changes {
             return Ok(Applied { reply: self.session.apply(command)?, cut: false });
         }
+        self.inside = None;
         let at = self.session.moment();
         // As when it comes in again.
         let Ok(()) = self.session.drain_to(&mut drive::Discard);

@@ -48,13 +48,18 @@ impl Timeline {
 
     /// The registers, as a reply.
     pub fn registers(&self) -> Reply {
-        let lines = self.session.core().dump_registers().lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> =
+            self.session.core().dump_registers().lines().map(str::to_owned).collect();
+        lines.extend(self.registers_in_hit());
         Reply::Lines { icount: self.session.icount(), action: "registers".to_owned(), lines }
     }
 
     /// Linear memory, as a reply: a line for 16 bytes. It ends where nothing is mapped.
     pub fn examine(&self, address: u64, length: u64) -> Reply {
-        let bytes = peeked(self.session.core(), address, length);
+        let mut bytes = peeked(self.session.core(), address, length);
+        if let Some(inside) = &self.inside {
+            inside.overlay(address, &mut bytes);
+        }
         let wanted = usize::try_from(length).unwrap_or(usize::MAX);
         let mut lines: Vec<String> = (address..).step_by(LINE).zip(bytes.chunks(LINE)).map(line).collect();
         if bytes.len() < wanted {

@@ -128,8 +128,9 @@ impl Timeline {
         Ok(Found::Met(met))
     }
 
-    /// The moment at which the hit of this number, of those that leave a record, has completed.
-    pub(super) fn find_hit_number(&mut self, hits: u64) -> Result<Moment, TravelError> {
+    /// The moment at which the hit of this number, of those that leave a record, has completed, and how many later ones
+    /// have completed with it.
+    pub(super) fn find_hit_number(&mut self, hits: u64) -> Result<(Moment, u64), TravelError> {
         let here = self.leave();
         let first = self.ladder.first().map(|(_, rung)| rung.clone());
         if let Some(first) = &first {
@@ -139,7 +140,7 @@ impl Timeline {
         let found = loop {
             counting = counting || self.session.stop_after_hits(hits);
             if self.session.had_enough_hits() {
-                break Ok(Some(self.session.moment()));
+                break Ok(Some((self.session.moment(), self.session.counted_hits().saturating_sub(hits))));
             }
             let Ok(turned) = self.turn(Goal::Count(u64::MAX), None, None, &mut Discard);
             match turned {
@@ -152,7 +153,7 @@ impl Timeline {
     }
 
     /// Remembers where it is, to come back from a search.
-    fn leave(&mut self) -> Here {
+    pub(super) fn leave(&mut self) -> Here {
         let at = self.session.moment();
         // A saved session does not know how many exceptions were delivered since its last instruction.
         let saved = (at.delivered == 0).then(|| Rung { saved: self.session.save_rung(), next: self.next });
@@ -160,7 +161,11 @@ impl Timeline {
     }
 
     /// Comes back from a search. One that was interrupted leaves nothing that would have to be run.
-    fn return_from<T>(&mut self, here: &Here, found: Result<T, TravelError>) -> Result<T, TravelError> {
+    pub(super) fn return_from<T>(
+        &mut self,
+        here: &Here,
+        found: Result<T, TravelError>,
+    ) -> Result<T, TravelError> {
         if let Err(TravelError::Interrupted) = &found {
             let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone());
             if let Some(rung) = here.saved.clone().or_else(before) {
@@ -181,7 +186,7 @@ impl Timeline {
 }
 
 /// Where a search has left.
-struct Here {
+pub(super) struct Here {
     at: Moment,
     /// None in the middle of a delivery.
     saved: Option<Rung>,
