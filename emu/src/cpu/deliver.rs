@@ -170,8 +170,18 @@ impl Cpu {
         let kind = high >> 8 & 0x1f;
         match kind {
             0xe | 0xf => {}
-            5 => return Err(Failed::Unsupported(format!("a task gate (vector {})", event.vector))),
-            6 | 7 => return Err(Failed::Unsupported(format!("a 16-bit gate (vector {})", event.vector))),
+            5 => {
+                return Err(Failed::Unsupported(format!(
+                    "task gates, one of which the guest has for vector {}",
+                    event.vector
+                )));
+            }
+            6 | 7 => {
+                return Err(Failed::Unsupported(format!(
+                    "16-bit gates, one of which the guest has for vector {}",
+                    event.vector
+                )));
+            }
             _ => return Err(Fault::gp(Self::gate_error(event)).into()),
         }
         let cpl = self.env.cpl();
@@ -260,7 +270,9 @@ impl Cpu {
         let tr = self.env.tr();
         let error = (tr.selector & 0xfffc) + event.ext;
         if tr.flags >> 8 & 0xd != 9 {
-            return Err(Failed::Unsupported("a 16-bit TSS".into()));
+            return Err(Failed::Unsupported(
+                "16-bit task state segments, one of which the guest uses".into(),
+            ));
         }
         let offset = 4 + u32::from(cpl) * 8;
         if offset + 5 > tr.limit {

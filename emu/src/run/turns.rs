@@ -336,11 +336,11 @@ impl Core {
 
     fn unsupported_mode(&self) -> String {
         let what = if self.cpu.env.hflags() & hflags::PE == 0 {
-            "real mode"
+            "real mode, which the guest entered"
         } else if self.cpu.env.eflags_raw() & VM != 0 {
-            "virtual-8086 mode"
+            "virtual-8086 mode, which the guest entered"
         } else {
-            "a 16-bit code or stack segment"
+            "16-bit code and stack segments, one of which the guest uses"
         };
         format!("{what} at CS:IP {:#x}:{:#x}", self.cpu.env.seg(Seg::Cs).selector, self.cpu.env.eip())
     }

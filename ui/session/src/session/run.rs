@@ -374,7 +374,7 @@ fn ending_of(stop: Stop, condition: &Condition) -> Ending {
             }
         },
         Stop::TripleFault(report) => Ending::TripleFault(report),
-        Stop::Unsupported(what) => Ending::CannotGoOn(format!("{what} is not supported")),
+        Stop::Unsupported(what) => Ending::CannotGoOn(format!("it does not support {what}")),
         Stop::Engine(what) => Ending::CannotGoOn(what),
         Stop::Panicked(what) => Ending::CannotGoOn(format!("an error inside Trapline: {what}")),
         Stop::Requested => Ending::CannotGoOn("a probe asked for a stop".to_owned()),
