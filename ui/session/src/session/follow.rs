@@ -312,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Has come in what is due. Answers what ends the following, if something does.
+    /// Reads the input that is due. Answers what ends the following, if something does.
     fn come_in<O: Observer>(
         &mut self,
         course: &mut Course<'_>,
