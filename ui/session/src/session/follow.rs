@@ -312,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Reads the input that is due. Answers what ends the following, if something does.
+    /// Applies the logged event that is due. Answers what ends the following, if something does.
     fn come_in<O: Observer>(
         &mut self,
         course: &mut Course<'_>,
