@@ -4,9 +4,7 @@
 //! no side effect on the guest beyond the requested one. The interpreter calls a
 //! host only for instructions of a verified program.
 
-use crate::observed::OpState;
 use crate::regs::Reg;
-use crate::vm::Unhandled;
 
 /// Which register context an instruction names (docs/probe-language.md, "Registers").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +61,23 @@ pub enum CallkError {
     },
 }
 
+/// A run as it is before an operation.
+#[derive(Debug)]
+pub struct OpState<'a> {
+    /// Index of the operation in the handler.
+    pub at: u32,
+    /// Calls that have not returned.
+    pub calls: u32,
+    /// The operand stack, top last.
+    pub stack: &'a [u64],
+    /// What has been logged so far.
+    pub log: &'a [u8],
+    /// Local variables.
+    pub lv: &'a [u64],
+    /// Global variables.
+    pub gv: &'a [u64],
+}
+
 /// The guest as a handler sees it.
 pub trait Host {
     /// Whether [`Host::before`] and [`Host::threw`] are called. Constant for a type.
@@ -80,9 +95,9 @@ pub trait Host {
         let _ = state;
     }
 
-    /// The operation that was told last has thrown an exception.
-    fn threw(&mut self, exception: Unhandled) {
-        let _ = exception;
+    /// The operation that was told last, which has this index, has thrown an exception: code and parameters.
+    fn threw(&mut self, at: u32, exception: [u64; 3]) {
+        let _ = (at, exception);
     }
 
     /// A register of at most one word. `Gdtr`, `Idtr`, `Fr*`, `Xmm*` go through [`Host::read_wide`].

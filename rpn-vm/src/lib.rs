@@ -42,7 +42,7 @@ pub use ast::{
 pub use code::{CodeError, Insn, decode, decode_one, encode};
 pub use diag::{Diagnostic, Diagnostics, Note};
 pub use findings::{CODES, CodeRow, Severity, Stage, by_name as code_by_name, near as near_code};
-pub use host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host};
+pub use host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, OpState};
 pub use instructions::{
     ALIASES, Alias, Effect, Group, Op, OperandKind, REMOVED, Removed, Row, TABLE, Throws, VARIES,
 };
@@ -50,7 +50,7 @@ pub use library::LIBRARY;
 pub use link::{
     AnySymbol, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
-pub use observed::{Change, Observer, OpState};
+pub use observed::{Change, Observer};
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};
 pub use source::{Sources, Span};

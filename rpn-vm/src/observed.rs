@@ -3,27 +3,10 @@
 //! The interpreter is the same: [`Vm::run_observed`] runs it on a host that passes everything on to another one, and that
 //! asks for a look before each operation ([`Host::observes`]). A run on a host that does not ask costs nothing more.
 
-use crate::host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host};
+use crate::host::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, OpState};
 use crate::regs::Reg;
 use crate::verify::Verified;
 use crate::vm::{Outcome, Unhandled, Vars, Vm};
-
-/// A run as it is before an operation.
-#[derive(Debug)]
-pub struct OpState<'a> {
-    /// Index of the operation in the handler.
-    pub at: u32,
-    /// Calls that have not returned.
-    pub calls: u32,
-    /// The operand stack, top last.
-    pub stack: &'a [u64],
-    /// What has been logged so far.
-    pub log: &'a [u8],
-    /// Local variables.
-    pub lv: &'a [u64],
-    /// Global variables.
-    pub gv: &'a [u64],
-}
 
 /// A change of the guest by the operation that is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,8 +81,8 @@ impl<H: Host, O: Observer> Host for Observed<'_, H, O> {
         self.observer.before(state);
     }
 
-    fn threw(&mut self, exception: Unhandled) {
-        self.observer.threw(exception);
+    fn threw(&mut self, at: u32, [code, parm1, parm2]: [u64; 3]) {
+        self.observer.threw(Unhandled { code, parm1, parm2, at });
     }
 
     fn read_reg(&mut self, context: Context, reg: Reg) -> u64 {

@@ -8,9 +8,8 @@
 
 use super::logging::read_wrapping;
 use super::run::{Run, Stop};
-use super::{Outcome, Termination, Thrown, Unhandled, Vm, exception};
-use crate::host::{Argument, Context, Host};
-use crate::observed::OpState;
+use super::{Outcome, Termination, Thrown, Vm, exception};
+use crate::host::{Argument, Context, Host, OpState};
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
@@ -224,7 +223,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     fn tell_thrown(&mut self, at: u32) {
         if H::observes() {
             let Thrown { code, parm1, parm2 } = self.vm.raised;
-            self.host.threw(Unhandled { code, parm1, parm2, at: self.program.own(at) });
+            self.host.threw(self.program.own(at), [code, parm1, parm2]);
         }
     }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use trapline_emu::{Moment, Stop};
 
-use super::{Arrival, Inside, Met, Rung, StopPoint, Timeline, TravelError};
+use super::{Arrival, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::commands::Command;
 use crate::recording::{Event, Position};
 use crate::session::{Observer, Search};
@@ -63,7 +63,11 @@ impl Timeline {
             Err(error) => return Ok(Err(error)),
         };
         let outside = inside.map_or(position, |(icount, _)| Position::At { icount, ordinal: 0 });
-        let (goal, entered) = match self.resolve(outside, inside) {
+        let resolved = self.goal(outside).and_then(|goal| {
+            let entered = inside.map(|(icount, executed)| self.enter(icount, executed)).transpose()?;
+            Ok((goal, entered))
+        });
+        let (goal, entered) = match resolved {
             Ok(resolved) => resolved,
             Err(error) => return Ok(Err(error)),
         };
@@ -81,16 +85,6 @@ impl Timeline {
             Position::InHit { hit, operation } => self.find_operation(hit, operation).map(Some),
             _ => Ok(None),
         }
-    }
-
-    fn resolve(
-        &mut self,
-        position: Position,
-        inside: Option<(u64, u64)>,
-    ) -> Result<(Goal, Option<Inside>), TravelError> {
-        let goal = self.goal(position)?;
-        let entered = inside.map(|(icount, executed)| self.enter(icount, executed)).transpose()?;
-        Ok((goal, entered))
     }
 
     fn goal(&mut self, position: Position) -> Result<Goal, TravelError> {
