@@ -93,6 +93,23 @@ fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure
 /// The first option without effect.
 pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     let probes = &args.probes;
+    let asks = args.questions.who_wrote.is_some() || args.questions.calls.is_some();
+    if args.questions.before.is_some() && !asks {
+        return Err(refused("--before", "without a question; add --who-wrote or --calls"));
+    }
+    if let Some(option) = first(&[
+        (!probes.clauses.is_empty(), "-n"),
+        (!probes.probe.is_empty(), "-p"),
+        (args.output.stats, "--stats"),
+        (args.output.query, "--query"),
+        (args.output.getvars, "--getvars"),
+        (args.output.output.is_some(), "--output-file"),
+        (args.output.console.is_some(), "--console"),
+    ])
+    .filter(|_| asks)
+    {
+        return Err(refused(option, "on a question, which is asked of the recording as it was"));
+    }
     let of_probes = [
         (args.from.is_some(), "--from"),
         (probes.stack.is_some(), "--stack"),

@@ -32,7 +32,8 @@
 //! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
 //! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
 //! a value in a file), `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a
-//! session in which one can go back and forth), `compare` (two runs).
+//! session in which one can go back and forth), `compare` (two runs),
+//! `questions` (about all of a recording).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -49,6 +50,7 @@ pub mod numbers;
 mod plural;
 mod probing;
 mod programs;
+mod questions;
 mod recording;
 mod regress;
 mod replay;
@@ -78,6 +80,7 @@ pub use probing::Probing;
 pub use programs::{
     ProgramError, SourceOptions, compile, compiled, preprocessed, public_key, read as read_program,
 };
+pub use questions::{Call, Calls, Left, QuestionError, Writer, Writers, calls, who_wrote};
 pub use recording::{
     Blob, CHECKPOINT_INSNS, Checkpoint, Divergence, EmbeddedGuest, Event, FormatError, Hash, Logged,
     Position, PositionError, RecordedFile, Recorder, Recording, RecordingError, RecordsSum, RunConfig,

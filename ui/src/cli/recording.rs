@@ -60,10 +60,40 @@ pub struct ReplayArgs {
     /// Also look for the guest's files in this folder, by their names; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub image_dir: Vec<PathBuf>,
+    /// Questions about all of it.
+    #[command(flatten)]
+    pub questions: QuestionArgs,
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
     /// What is written, and where.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Questions about all of a recording.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Questions")]
+pub struct QuestionArgs {
+    /// List the last instructions that wrote to these bytes: a number, a symbol of the kernel or SYMBOL+OFFSET
+    /// (docs/questions.md)
+    #[arg(
+        long,
+        value_name = "ADDRESS[:LENGTH]",
+        conflicts_with_all = ["verify", "to", "at", "from", "branch", "info", "speed_report"]
+    )]
+    pub who_wrote: Option<String>,
+    /// List the calls of this function of the kernel: arguments, value, duration
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        conflicts_with_all = ["who_wrote", "verify", "to", "at", "from", "branch", "info", "speed_report"]
+    )]
+    pub calls: Option<String>,
+    /// Ask only about what comes before this position
+    #[arg(long, value_name = "POSITION")]
+    pub before: Option<Position>,
+    /// With --who-wrote: list this many [default: 10]
+    #[arg(long, value_name = "N", value_parser = numbers::positive, requires = "who_wrote")]
+    pub last: Option<u64>,
 }

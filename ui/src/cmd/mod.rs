@@ -14,6 +14,7 @@ mod insert;
 pub mod list;
 mod only;
 mod position;
+mod questions;
 pub mod replay;
 mod report;
 pub mod run;

@@ -20,7 +20,7 @@ use super::position::{Actions, EndedBy, Said};
 use super::report::{self, Ended};
 use super::run::{ask, begin_recording, bits, with_observe_only};
 use super::travel::Travel;
-use super::{info, position, travel};
+use super::{info, position, questions, travel};
 use crate::cli::{RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::late_file::LateFile;
@@ -41,6 +41,9 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     if args.info {
         info::print(&args.file, &recording, &args.output, out)?;
         return Ok(Exit::Ok);
+    }
+    if let Some(exit) = questions::answer(args, &recording, out, talk)? {
+        return Ok(exit);
     }
     let signals = ctrl_c::prepare();
     let source = options::source(&args.probes.source)?;

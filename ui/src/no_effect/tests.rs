@@ -69,6 +69,10 @@ replay | --verify | replay r -n x --branch a --verify
 replay | --to | -
 replay | --at | -
 replay | --history-mem | replay r --history-mem 64M
+replay | --who-wrote | replay a --who-wrote 5 --verify
+replay | --calls | replay a --who-wrote 5 --calls c
+replay | --before | replay a --before 5
+replay | --last | replay a --last 5
 replay | --from | replay r --from 5
 replay | --branch | replay r --branch a
 replay | --info | replay r --info --verify

@@ -38,9 +38,10 @@ pub use names::Names;
 pub use no_hits::{NoHits, Reason};
 pub use run::Observer;
 pub use saved::SavedSession;
-pub(crate) use scout::Search;
 pub use scout::{Met, StopPoint};
+pub(crate) use scout::{Search, Witness};
 pub use stack::StackFrame;
+pub(crate) use stack::stack_at;
 pub use travel::Caller;
 
 use saved::Origin;

@@ -3,7 +3,7 @@
 //! It passes everything else on. It is only used on a state that is discarded afterwards, so only its watches need to
 //! be undone, which [`Session::scouted`](super::Session::scouted) ends.
 
-use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit};
+use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit, WatchKind};
 use trapline_interposer::{Interposer, NotedHit, ProgramId};
 
 /// The first identifier of a stop point's watch; those of the interposer are numbers of sites and probes.
@@ -22,6 +22,10 @@ pub enum StopPoint {
 
 /// A further condition of a stop point, on the state in which it is met.
 pub type Accepts = Box<dyn Fn(&Core) -> bool>;
+
+/// Who is told of each stop point that is met, by its number; of an access also what it was. If it returns an address, the
+/// execution of that address is told too from then on, with a number above those of the points.
+pub type Witness = Box<dyn FnMut(&Core, usize, Option<&WatchHit>) -> Option<u64>>;
 
 /// A stop point was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,18 +46,31 @@ pub struct Search {
     before: Option<Moment>,
     /// Whether the first one suffices.
     first: bool,
+    witness: Option<Witness>,
+    /// Addresses that the witness asked for.
+    asked: Vec<u64>,
     found: Option<Met>,
+}
+
+fn executed(address: u64) -> Watch {
+    Watch { kind: WatchKind::Execute, low: address, high: address }
 }
 
 impl Search {
     /// The first that is met after a moment.
     pub fn first_after(points: Vec<StopPoint>, after: Option<Moment>) -> Self {
-        Self { points, accepts: None, after, before: None, first: true, found: None }
+        let (accepts, before, witness, asked) = (None, None, None, Vec::new());
+        Self { points, accepts, after, before, first: true, witness, asked, found: None }
     }
 
     /// The last that is met before a moment.
     pub fn last_before(points: Vec<StopPoint>, before: Moment) -> Self {
         Self { before: Some(before), first: false, ..Self::first_after(points, None) }
+    }
+
+    /// All that are met, each told to a witness.
+    pub fn witnessed(points: Vec<StopPoint>, witness: Witness) -> Self {
+        Self { first: false, witness: Some(witness), ..Self::first_after(points, None) }
     }
 
     /// Accepts only stop points whose state passes this test.
@@ -97,7 +114,18 @@ impl Search {
             StopPoint::Watch(watch) => Some((id, *watch)),
             _ => None,
         };
-        (FIRST_ID..).zip(&self.points).filter_map(watch).collect()
+        let own = (FIRST_ID..).zip(&self.points).filter_map(watch);
+        let asked = (FIRST_ID + self.points.len() as u32..).zip(self.asked.iter().map(|at| executed(*at)));
+        own.chain(asked).collect()
+    }
+
+    /// Tells the witness.
+    fn tell(&mut self, core: &mut Core, point: usize, hit: Option<&WatchHit>) {
+        let Some(witness) = &mut self.witness else { return };
+        if let Some(address) = witness(core, point, hit).filter(|address| !self.asked.contains(address)) {
+            core.watch(FIRST_ID + (self.points.len() + self.asked.len()) as u32, executed(address));
+            self.asked.push(address);
+        }
     }
 
     /// Notes that a stop point is met in this state.
@@ -157,6 +185,7 @@ impl TrapInterposer for Scout<'_> {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
         match trap.patch.checked_sub(FIRST_ID) {
             Some(point) if trap.vector == 1 => {
+                self.search.tell(core, point as usize, None);
                 self.search.met(core, point as usize);
                 Verdict::Declined
             }
@@ -182,7 +211,10 @@ impl TrapInterposer for Scout<'_> {
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
         match hit.id.checked_sub(FIRST_ID) {
-            Some(point) => self.search.met(core, point as usize),
+            Some(point) => {
+                self.search.tell(core, point as usize, Some(hit));
+                self.search.met(core, point as usize);
+            }
             None => {
                 self.pass(|i| i.watched(core, hit));
             }

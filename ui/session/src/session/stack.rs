@@ -27,7 +27,7 @@ impl Session {
 }
 
 /// The same of a machine that runs.
-fn stack_at(
+pub fn stack_at(
     target: &Target,
     core: &Core,
     profile: Option<&dyn OsProfile>,

@@ -3,6 +3,7 @@
 
 use trapline_emu::{Moment, StagedDigest, Stop};
 use trapline_interposer::{Interposer, Output, ProgramId, Traces};
+use trapline_os::OsProfile;
 
 use super::run::Keep;
 use super::scout::Search;
@@ -143,6 +144,11 @@ impl Session {
         let waiting = self.waiting();
         let names = self.names();
         waiting.iter().try_for_each(|record| observer.record(&record.view(), &names))
+    }
+
+    /// What reads the guest's tasks, if its system is known.
+    pub(crate) fn profile(&self) -> Option<Box<dyn OsProfile>> {
+        (self.profile)()
     }
 
     /// Process id and name of the current task, if the guest's system is known.

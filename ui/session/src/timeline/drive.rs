@@ -7,7 +7,7 @@ use trapline_emu::{Moment, Stop};
 use super::{Arrival, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::commands::Command;
 use crate::recording::{Event, Position};
-use crate::session::{Observer, Search};
+use crate::session::{Observer, Search, Witness};
 
 /// Where to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +229,28 @@ impl Timeline {
             }
         };
         self.session.end_search(search);
+        scanned
+    }
+
+    /// Tells a witness of all stop points that are met from the beginning to a position, or to the end. The timeline is at the
+    /// beginning again then.
+    ///
+    /// # Errors
+    /// There is no such position, or the run is not the one that was recorded.
+    pub(crate) fn witness(
+        &mut self,
+        points: Vec<StopPoint>,
+        before: Option<Position>,
+        witness: Witness,
+    ) -> Result<(), TravelError> {
+        let goal = before.map(|before| self.goal(before)).transpose()?;
+        let to = goal.map(|goal| match goal {
+            Goal::Count(icount) => Moment { icount, ..Moment::default() },
+            Goal::Moment(moment) => moment,
+        });
+        let Some(first) = self.ladder.first().map(|(_, rung)| rung.clone()) else { return Ok(()) };
+        let scanned = self.scan(&first, to, &mut Search::witnessed(points, witness));
+        self.climb_to(&first)?;
         scanned
     }
 

@@ -1,0 +1,264 @@
+//! The calls of a function: when, by whom, with which arguments and which value.
+//!
+//! A call is known by the place of its return address on the stack: it has returned when that address is executed with the
+//! stack pointer just above the place. So calls within calls and calls of several tasks are told apart. A function that ends
+//! with a jump to another one returns when that one does.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde::Serialize;
+use trapline_emu::{Core, Moment};
+use trapline_interposer::Place;
+use trapline_providers::{Description, Site};
+use trapline_rpn::Argument;
+
+use super::{Before, QuestionError, Reader, timeline};
+use crate::guest::Guest;
+use crate::recording::Recording;
+use crate::session::Witness;
+use crate::timeline::Timeline;
+
+/// Arguments that are shown.
+const ARGUMENTS: u8 = 6;
+/// Bytes of arguments that a return takes from the stack at most.
+const MOST_POPPED: u64 = 1024;
+/// The pages of a kernel's stack have the same bits above these.
+const STACK_BITS: u32 = 14;
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Left {
+    /// It returned.
+    Returned,
+    /// It was left otherwise, as by a longjmp: what had called it went on.
+    Abandoned,
+    /// It has not returned where the question ends.
+    Unfinished,
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Call {
+    /// Instructions that had retired when the function was entered.
+    pub position: u64,
+    /// Virtual time then, ns.
+    pub virtual_ns: u64,
+    /// Process id of the task.
+    pub pid: Option<u32>,
+    /// Name of the task.
+    pub task: Option<String>,
+    /// The first arguments, as far as they can be read: how many the function has is not known.
+    pub arguments: Vec<u64>,
+    /// The return address.
+    pub caller: u64,
+    /// Its symbol.
+    pub caller_symbol: Option<String>,
+    /// How many calls of the function by the same task it is in.
+    pub depth: usize,
+    /// How it ended.
+    pub left: Left,
+    /// Instructions that had retired when it had returned, or was found to be left.
+    pub returned: Option<u64>,
+    /// The value that it returned.
+    pub value: Option<u64>,
+    /// Whether it ended with a jump to another function, which has returned the value.
+    pub tail_call: bool,
+    /// Instructions from the entry to the return.
+    pub insns: Option<u64>,
+    /// Virtual time from the entry to the return, ns.
+    pub ns: Option<u64>,
+}
+
+/// The calls of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Calls {
+    /// The address of the function.
+    pub address: u64,
+    /// Its symbol.
+    pub symbol: Option<String>,
+    /// Its calls, in the order in which they began.
+    pub calls: Vec<Call>,
+}
+
+/// The calls of a function of the kernel, before a position or in all of a recording.
+///
+/// # Errors
+/// There is no such function or position, or the recording cannot be followed.
+pub fn calls(
+    guest: &Guest,
+    recording: &Recording,
+    function: &str,
+    before: Before,
+) -> Result<Calls, QuestionError> {
+    let mut timeline = timeline(guest, recording)?;
+    let (entries, exits) =
+        (sites(guest, function, "entry")?, sites(guest, function, "return").unwrap_or_default());
+    let points = entries.iter().chain(&exits).map(|(at, _)| Timeline::breakpoint(*at)).collect();
+    let (first_exit, first_return) = (entries.len(), entries.len() + exits.len());
+    let address = entries.first().map_or(0, |(at, _)| *at);
+    let reader = Reader::of(timeline.session());
+    let book = Book { entries, exits, reader, all: Vec::new(), open: Vec::new() };
+    let book = Rc::new(RefCell::new(book));
+    let told = Rc::clone(&book);
+    let witness: Witness = Box::new(move |core, point, _| {
+        let mut book = told.borrow_mut();
+        match point {
+            point if point < first_exit => return book.entered(core, point),
+            point if point < first_return => book.leaving(core, point - first_exit),
+            _ => book.at_return(core),
+        }
+        None
+    });
+    timeline.witness(points, before, witness)?;
+    let mut calls = std::mem::take(&mut book.borrow_mut().all);
+    for call in &mut calls {
+        call.caller_symbol = guest.target().symbol(call.caller);
+    }
+    Ok(Calls { address, symbol: guest.target().symbol(address), calls })
+}
+
+/// Where a function of the kernel is entered or left, as fbt knows it, and what it says of arguments there.
+fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<(u64, Site)>, QuestionError> {
+    let wrong = |error: &dyn std::fmt::Display| QuestionError::Place(error.to_string());
+    let description = Description::parse(&format!("fbt::{function}:{name}")).map_err(|e| wrong(&e))?;
+    let target = guest.target();
+    let probes = target.catalog().find(target, &description).map_err(|e| wrong(&e))?;
+    let mut functions: Vec<_> = probes.iter().map(|probe| &probe.name.function).collect();
+    functions.dedup();
+    if functions.len() > 1 {
+        let text = format!("`{function}` means {} functions; name one", functions.len());
+        return Err(QuestionError::Place(text));
+    }
+    let at = |site: Site| match site.place {
+        Place::Kernel { linear, .. } => Some((linear, site)),
+        _ => None,
+    };
+    let found: Vec<_> = probes.into_iter().flat_map(|probe| probe.sites).filter_map(at).collect();
+    let elsewhere =
+        format!("`{function}` is no function of the kernel itself, whose calls alone can be listed");
+    if found.is_empty() { Err(QuestionError::Place(elsewhere)) } else { Ok(found) }
+}
+
+/// A call that has not returned.
+struct Open {
+    /// Its number.
+    call: usize,
+    began: Moment,
+    /// The stack pointer behind the return.
+    sp: u64,
+    caller: u64,
+    task: u64,
+    /// Whether the last exit of the function that it came to is a jump to another function.
+    jumps: bool,
+}
+
+impl Open {
+    /// Whether a stack pointer is one of the same stack.
+    fn shares_stack(&self, task: u64, sp: u64) -> bool {
+        self.task == task && (self.sp - 1) >> STACK_BITS == sp.wrapping_sub(1) >> STACK_BITS
+    }
+}
+
+/// The calls, and those that are open.
+struct Book {
+    entries: Vec<(u64, Site)>,
+    exits: Vec<(u64, Site)>,
+    reader: Reader,
+    all: Vec<Call>,
+    open: Vec<Open>,
+}
+
+impl Book {
+    /// The function is about to run; answers its return address.
+    fn entered(&mut self, core: &Core, entry: usize) -> Option<u64> {
+        let moment = core.moment();
+        let word = if core.env().code64() { 8 } else { 4 };
+        let top = core.env().gpr(4);
+        let mut bytes = [0; 8];
+        core.peek(top, bytes.get_mut(..word)?).ok()?;
+        let (caller, sp) = (u64::from_le_bytes(bytes), top.wrapping_add(word as u64));
+        let task = self.reader.task_address(core);
+        // Who is entered again by the same call, after an instruction that faulted, is not called again.
+        if self
+            .open
+            .iter()
+            .any(|open| open.task == task && open.sp == sp && open.began.icount == moment.icount)
+        {
+            return None;
+        }
+        self.abandon(task, sp, moment);
+        let depth = self.open.iter().filter(|open| open.task == task).count();
+        let (pid, name) = self.reader.task(core).unzip();
+        let site = self.entries.get(entry).map(|(_, site)| site);
+        let argument = |n| site?.arguments.argument(core, Argument::Number(n)).ok();
+        let arguments = (0..ARGUMENTS).map_while(argument).collect();
+        self.open.push(Open { call: self.all.len(), began: moment, sp, caller, task, jumps: false });
+        self.all.push(Call {
+            position: moment.icount,
+            virtual_ns: moment.virtual_ns,
+            pid,
+            task: name,
+            arguments,
+            caller,
+            caller_symbol: None,
+            depth,
+            left: Left::Unfinished,
+            returned: None,
+            value: None,
+            tail_call: false,
+            insns: None,
+            ns: None,
+        });
+        Some(caller)
+    }
+
+    /// An instruction that may leave the function is about to run.
+    fn leaving(&mut self, core: &Core, exit: usize) {
+        let (task, sp) = (self.reader.task_address(core), core.env().gpr(4));
+        let jumps = self.exits.get(exit).is_some_and(|(_, site)| site.tail_call);
+        // The innermost whose frame the stack pointer is in.
+        let inside = |open: &&mut Open| open.task == task && open.sp > sp;
+        if let Some(open) = self.open.iter_mut().rev().find(inside) {
+            open.jumps = jumps;
+        }
+    }
+
+    /// A return address is about to be executed.
+    fn at_return(&mut self, core: &Core) {
+        let (ip, sp) = (core.linear_ip(), core.env().gpr(4));
+        let task = self.reader.task_address(core);
+        let is_back =
+            |open: &Open| open.caller == ip && (open.sp..open.sp.saturating_add(MOST_POPPED)).contains(&sp);
+        // A task may not be the current one yet where it goes on: the place on the stack is enough then.
+        let found = self.open.iter().rposition(|open| open.task == task && is_back(open));
+        let Some(at) = found.or_else(|| self.open.iter().rposition(|open| open.sp == sp && is_back(open)))
+        else {
+            return;
+        };
+        let open = self.open.remove(at);
+        let moment = core.moment();
+        self.abandon(open.task, open.sp, moment);
+        let mask = if core.env().code64() { u64::MAX } else { 0xffff_ffff };
+        self.close(&open, moment, Left::Returned, Some(core.env().gpr(0) & mask));
+    }
+
+    /// Calls whose frames are below the stack pointer of their task are over.
+    fn abandon(&mut self, task: u64, sp: u64, now: Moment) {
+        let is_over = |open: &Open| open.shares_stack(task, sp) && open.sp <= sp;
+        let (over, open) = std::mem::take(&mut self.open).into_iter().partition(is_over);
+        self.open = open;
+        let over: Vec<Open> = over;
+        over.iter().for_each(|open| self.close(open, now, Left::Abandoned, None));
+    }
+
+    fn close(&mut self, open: &Open, now: Moment, left: Left, value: Option<u64>) {
+        if let Some(call) = self.all.get_mut(open.call) {
+            (call.left, call.value, call.returned) = (left, value, Some(now.icount));
+            call.insns = Some(now.icount - open.began.icount);
+            call.tail_call = left == Left::Returned && open.jumps;
+            call.ns = Some(now.virtual_ns - open.began.virtual_ns);
+        }
+    }
+}

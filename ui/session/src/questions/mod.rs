@@ -1,0 +1,107 @@
+//! Questions about all of a recording: who wrote, and which calls there were.
+//!
+//! The recording is run once with watches, which leave no trace in the run, and a witness that is told of each. So the
+//! answers are those of a watchpoint that was there from the start. Not here: text for people.
+
+mod calls;
+mod writers;
+
+use trapline_emu::Core;
+use trapline_os::{OsProfile, Unwinder};
+use trapline_providers::Target;
+
+use crate::commands::Command;
+use crate::guest::{Guest, GuestError};
+use crate::numbers::count;
+use crate::recording::{Position, Recording};
+use crate::replay::OwnPrograms;
+use crate::session::{Session, StackFrame, Way, stack_at};
+use crate::timeline::{HISTORY_MEM, Timeline, TravelError};
+
+pub use calls::{Call, Calls, Left, calls};
+pub use writers::{Writer, Writers, who_wrote};
+
+/// A question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum QuestionError {
+    /// The guest cannot be loaded.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The recording cannot be followed.
+    #[error(transparent)]
+    Travel(#[from] TravelError),
+    /// There is no such place.
+    #[error("{0}")]
+    Place(String),
+}
+
+/// A place of the kernel: a number, a symbol, or a symbol and an offset; and the bytes of the symbol.
+pub(crate) fn place(session: &Session, text: &str) -> Result<(u64, Option<u64>), QuestionError> {
+    let number = |text: &str| count(text).map_err(|error| QuestionError::Place(error.to_string()));
+    if text.starts_with("phys:") {
+        return Err(QuestionError::Place(format!(
+            "{text} is a physical address, and accesses are watched by linear address; write the linear address that it is mapped at"
+        )));
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok((number(text)?, None));
+    }
+    let (name, offset) = match text.split_once('+') {
+        Some((name, offset)) => (name, Some(number(offset)?)),
+        None => (text, None),
+    };
+    let symbols = session.symbols();
+    let Some(symbol) = symbols.lookup(name) else {
+        let near = symbols.near_misses(name, 1).first().map(|near| format!("; there is `{near}`"));
+        let near = near.unwrap_or_default();
+        return Err(QuestionError::Place(format!(
+            "the kernel has no symbol `{name}`{near}; write a number, a symbol of the kernel or SYMBOL+OFFSET"
+        )));
+    };
+    let size = symbol.end().saturating_sub(symbol.addr);
+    Ok((symbol.addr.wrapping_add(offset.unwrap_or_default()), offset.is_none().then_some(size)))
+}
+
+/// The recording as a timeline, without those of its programs that only observe.
+fn timeline(guest: &Guest, recording: &Recording) -> Result<Timeline, QuestionError> {
+    let own = recording.own_programs(guest);
+    let mut session = guest.start(recording.config().probing.clone())?;
+    let mut course = recording.course(Way::Same, own);
+    let begun = session.begin_as(&mut course);
+    begun.map_err(|found| TravelError::Diverged { icount: 0, why: found.to_string() })?;
+    let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
+    Ok(Timeline::of(session, recording, keep, HISTORY_MEM)?)
+}
+
+/// The position before which nothing else is asked about.
+type Before = Option<Position>;
+
+/// What a witness reads of tasks and stacks.
+struct Reader {
+    profile: Option<Box<dyn OsProfile>>,
+    unwinder: Unwinder,
+}
+
+impl Reader {
+    fn of(session: &Session) -> Self {
+        Self { profile: session.profile(), unwinder: session.target().unwinder() }
+    }
+
+    /// Process id and name of the task that runs.
+    fn task(&self, core: &Core) -> Option<(u32, String)> {
+        let profile = self.profile.as_deref()?;
+        let mut name = Vec::new();
+        profile.name_into(core, &mut name);
+        Some((profile.pid(core), String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    /// The stack of the task that runs.
+    fn stack(&mut self, target: &Target, core: &Core, most: usize) -> Vec<StackFrame> {
+        stack_at(target, core, self.profile.as_deref(), &mut self.unwinder, most)
+    }
+
+    /// The address of the task that runs; 0 where the system is not known.
+    fn task_address(&self, core: &Core) -> u64 {
+        self.profile.as_deref().map_or(0, |profile| profile.current_task(core))
+    }
+}

@@ -1,0 +1,149 @@
+//! `replay --who-wrote` and `--calls`: answers about all of a recording.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use trapline_session::{
+    Call, Calls, GuestBuilder, Left, Places, QuestionError, Recording, Writer, Writers, calls, counted,
+    who_wrote,
+};
+
+use super::travel;
+use crate::cli::{RecordFormat, ReplayArgs};
+use crate::failure::{Exit, Failure};
+use crate::options;
+use crate::talk::Talk;
+
+/// Writers that are listed, when nothing else is said.
+const LAST: usize = 10;
+
+/// Answers the question of the command line, if there is one.
+///
+/// # Errors
+/// There is no such place, the recording cannot be followed, or standard output cannot be written.
+pub fn answer(
+    args: &ReplayArgs,
+    recording: &Recording,
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Result<Option<Exit>, Failure> {
+    let asked = &args.questions;
+    if asked.who_wrote.is_none() && asked.calls.is_none() {
+        return Ok(None);
+    }
+    if !matches!(args.output.format, RecordFormat::Text | RecordFormat::Json) {
+        return Err(Failure::Usage("answers are printed with -f text or json".to_owned()));
+    }
+    let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
+    let guest = options::open(&GuestBuilder::of_recording(recording, &places)?, talk)?;
+    let json = args.output.format == RecordFormat::Json;
+    if let Some(place) = &asked.who_wrote {
+        let most = asked.last.map_or(LAST, |last| usize::try_from(last).unwrap_or(usize::MAX));
+        let found = who_wrote(&guest, recording, place, asked.before, most).map_err(failure)?;
+        let written = if json { object(out, "writers", json!(found)) } else { writers(out, &found) };
+        written.map_err(Failure::Output)?;
+    }
+    if let Some(function) = &asked.calls {
+        let found = calls(&guest, recording, function, asked.before).map_err(failure)?;
+        let written = if json { object(out, "calls", json!(found)) } else { all_calls(out, &found) };
+        written.map_err(Failure::Output)?;
+    }
+    Ok(Some(Exit::Ok))
+}
+
+fn failure(error: QuestionError) -> Failure {
+    match error {
+        QuestionError::Guest(error) => error.into(),
+        QuestionError::Travel(error) => travel::failure(error),
+        QuestionError::Place(text) => Failure::Usage(text),
+    }
+}
+
+/// The answer as an object with its type.
+fn object(out: &mut dyn Write, kind: &str, answer: Value) -> io::Result<()> {
+    let mut object = json!({"type": kind});
+    if let (Some(object), Value::Object(answer)) = (object.as_object_mut(), answer) {
+        object.extend(answer);
+    }
+    writeln!(out, "{object}")
+}
+
+fn named(address: u64, symbol: Option<&String>) -> String {
+    let symbol = symbol.map(|symbol| format!(" {symbol}")).unwrap_or_default();
+    format!("{address:#x}{symbol}")
+}
+
+fn task(pid: Option<u32>, name: Option<&String>) -> String {
+    pid.zip(name).map(|(pid, name)| format!("  [{pid} {name}]")).unwrap_or_default()
+}
+
+fn writers(out: &mut dyn Write, found: &Writers) -> io::Result<()> {
+    let (place, bytes) =
+        (named(found.low, found.symbol.as_ref()), counted(found.high - found.low + 1, "byte"));
+    let last = match found.last.len() as u64 {
+        shown if shown < found.count => format!(", of which these are the last {shown}"),
+        _ => String::new(),
+    };
+    writeln!(out, "{bytes} at {place}: {}{last}", counted(found.count, "write"))?;
+    found.last.iter().try_for_each(|writer| write_of(out, writer))
+}
+
+fn write_of(out: &mut dyn Write, writer: &Writer) -> io::Result<()> {
+    if writer.changed_before {
+        writeln!(
+            out,
+            "  changed before by something that is no instruction here: a device, a handler, another mapping"
+        )?;
+    }
+    let instruction = writer.instruction.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    writeln!(
+        out,
+        "{:>13} {}{instruction}{}  {} -> {}",
+        writer.position,
+        named(writer.ip, writer.symbol.as_ref()),
+        task(writer.pid, writer.task.as_ref()),
+        writer.old,
+        writer.new
+    )?;
+    let callers = writer.stack.iter().skip(1);
+    for frame in callers {
+        writeln!(out, "{:13}   {}", "", named(frame.ip, frame.symbol.as_ref()))?;
+    }
+    Ok(())
+}
+
+fn all_calls(out: &mut dyn Write, found: &Calls) -> io::Result<()> {
+    let name = named(found.address, found.symbol.as_ref());
+    writeln!(out, "{name}: {}", counted(found.calls.len() as u64, "call"))?;
+    found.calls.iter().try_for_each(|call| call_of(out, call))
+}
+
+fn call_of(out: &mut dyn Write, call: &Call) -> io::Result<()> {
+    let arguments: Vec<String> = call.arguments.iter().map(|value| format!("{value:#x}")).collect();
+    let took = || {
+        let took = call
+            .insns
+            .zip(call.ns)
+            .map(|(insns, ns)| format!(", {} and {ns} ns", counted(insns, "instruction")));
+        took.unwrap_or_default()
+    };
+    let at = call.returned.unwrap_or_default();
+    let value = call.value.unwrap_or_default();
+    let end = match call.left {
+        Left::Returned if call.tail_call => {
+            format!("{value:#x} at {at}, by a function that it jumps to{}", took())
+        }
+        Left::Returned => format!("{value:#x} at {at}{}", took()),
+        Left::Abandoned => format!("left without a return by {at}{}", took()),
+        Left::Unfinished => "has not returned".to_owned(),
+    };
+    writeln!(
+        out,
+        "{:>13} {}({}) from {}{} = {end}",
+        call.position,
+        "  ".repeat(call.depth),
+        arguments.join(", "),
+        named(call.caller, call.caller_symbol.as_ref()),
+        task(call.pid, call.task.as_ref()),
+    )
+}
