@@ -243,7 +243,7 @@ fn a_recording_that_cannot_be_written_ends_the_run() {
     let mut session = builder.start().unwrap();
     session.record(recorder).unwrap();
     let ending = session.run_until(&Condition::end(), &Limits::none());
-    assert_eq!(ending.to_string(), "the machine cannot go on: its recording cannot be written");
+    assert_eq!(ending.to_string(), "the run ended, because its recording cannot be written,");
     assert_eq!(session.finish_recording().unwrap_err().to_string(), "the disk is full");
 }
 

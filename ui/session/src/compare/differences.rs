@@ -201,6 +201,6 @@ mod tests {
         walk(String::new(), &a, &b, &mut found);
         let lines: Vec<String> =
             found.iter().map(|f| format!("{} {} {}", f.name, f.values.a, f.values.b)).collect();
-        assert_eq!(lines, ["pit[8] 5 6", "uart.fifo [1,2] [1]", "new null true"]);
+        assert_eq!(lines, ["uart.fifo [1,2] [1]", "pit[8] 5 6", "new null true"]);
     }
 }
