@@ -356,7 +356,7 @@ fn guest_that_crashes() {
         sentence.starts_with("trapline: the guest crashed: triple fault at 0x100001 (exceptions 6, "),
         "{sentence}"
     );
-    assert!(sentence.ends_with(" after 1 instructions"), "{sentence}");
+    assert!(sentence.ends_with(" after 1 instruction"), "{sentence}");
     assert!(lines.any(|line| line.contains("ip=00100001")), "a state report: {}", crash.err);
     let json = trapline(folder.path(), &["run", "crash", "-f", "json"]);
     assert_eq!(json.code, 4);

@@ -66,8 +66,10 @@ fn core_files_are_bounded_and_the_rest_is_counted() {
     assert!(folder.path().join("core.2").is_file() && !folder.path().join("core.3").exists());
     assert!(ran.err.contains("`exit 3` wrote no core file, because --max-cores was reached"), "{}", ran.err);
     let first = std::fs::read(folder.path().join("core.1")).unwrap();
-    run(folder.path(), "ia32", &program, &["--max-cores", "1"]);
-    assert_eq!(first, std::fs::read(folder.path().join("core.1")).unwrap(), "the same run, the same bytes");
+    let ran = run(folder.path(), "ia32", &program, &["--max-cores", "1"]);
+    assert!(ran.err.contains("core.3: process "), "{}", ran.err);
+    assert_eq!(first, std::fs::read(folder.path().join("core.1")).unwrap(), "none is overwritten");
+    assert_eq!(first, std::fs::read(folder.path().join("core.3")).unwrap(), "the same run, the same bytes");
 }
 
 #[test]

@@ -294,7 +294,7 @@ pub struct RunArgs {
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// End the run after N hits, with exit code 0
+    /// End the run after N hits, with exit code 0; the other probes of the same instruction still have theirs
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
     /// Run the commands of this script at instruction counts and hits (docs/script.md)
@@ -543,7 +543,7 @@ pub enum TraceCommand {
 /// `trace cat`.
 #[derive(Debug, Args)]
 pub struct CatArgs {
-    /// The trace file
+    /// The trace file, or - for standard input
     pub file: PathBuf,
     /// How to print records
     #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]

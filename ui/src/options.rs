@@ -1,6 +1,6 @@
 //! Converts options to the library's types: guests and the sources of probe programs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use trapline_providers::Rules;
 use trapline_session::{Guest, GuestBuilder, SourceOptions, file_name, public_key};
@@ -27,7 +27,21 @@ pub fn source(args: &SourceArgs) -> Result<SourceOptions, Failure> {
     })
 }
 
-/// The parts of the guest.
+/// Checks the folders of `--image-dir`.
+///
+/// # Errors
+/// One that is not there.
+pub fn check_folders(folders: &[PathBuf]) -> Result<(), Failure> {
+    match folders.iter().find(|folder| !folder.is_dir()) {
+        None => Ok(()),
+        Some(folder) => {
+            let text = format!("--image-dir {}: there is no such folder", folder.display());
+            Err(Failure::Usage(text))
+        }
+    }
+}
+
+/// What the guest is made of.
 ///
 /// # Errors
 /// An option is malformed.

@@ -144,7 +144,7 @@ pub struct Outputs<'a> {
     pub talk: Talk,
     /// Where core files go.
     pub core_dir: PathBuf,
-    /// Core files written.
+    /// The number of the last core file.
     cores: u64,
 }
 
@@ -166,6 +166,20 @@ impl<'a> Outputs<'a> {
     /// Prints a message for the user.
     pub fn say(&self, text: &str) {
         self.talk.note(text);
+    }
+
+    /// Writes a core file under the next number that no file has.
+    fn new_core(&mut self, bytes: &[u8]) -> Result<PathBuf, Failure> {
+        loop {
+            self.cores += 1;
+            let path = self.core_dir.join(format!("core.{}", self.cores));
+            let made = File::create_new(&path).and_then(|mut file| file.write_all(bytes));
+            match made {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Failure::writing(Some(&path), error)),
+            }
+        }
     }
 
     fn writing(&self, error: io::Error) -> Failure {
@@ -210,9 +224,7 @@ impl Observer for Outputs<'_> {
     }
 
     fn core_file(&mut self, core: &CoreFile) -> Result<(), Failure> {
-        self.cores += 1;
-        let path = self.core_dir.join(format!("core.{}", self.cores));
-        std::fs::write(&path, &core.bytes).map_err(|error| Failure::writing(Some(&path), error))?;
+        let path = self.new_core(&core.bytes)?;
         let who = if core.name.is_empty() { String::new() } else { format!(" ({})", core.name) };
         let cut = if core.cut { ", cut short" } else { "" };
         let (file, pages) = (path.display(), counted(core.pages as u64, "page"));

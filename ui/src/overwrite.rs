@@ -31,6 +31,11 @@ pub fn check<'a>(
     let mut taken: Vec<(Identity, &str)> =
         inputs.into_iter().filter_map(|path| Some((identity(path)?, "an input"))).collect();
     for (what, path) in outputs {
+        if path == Path::new("-") {
+            return Err(Failure::Usage(format!(
+                "{what} would go to a file named -, which is not standard output; write ./- for such a file"
+            )));
+        }
         let Some(identity) = identity(path) else { continue };
         if let Some((_, whose)) = taken.iter().find(|(taken, _)| *taken == identity) {
             return Err(Failure::Usage(format!(

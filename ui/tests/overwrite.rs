@@ -52,3 +52,33 @@ fn an_output_that_is_an_input_or_another_output_is_refused_and_all_files_stay() 
     let twice = [&["run", guest, "-p", "p.rpn", "-o", "/dev/null", "--console", "/dev/null"], &short[..]];
     assert_eq!(trapline(folder, &twice.concat()).0, Some(124));
 }
+
+#[test]
+fn an_output_named_like_a_stream_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(
+        folder.join("p.rpn"),
+        "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlog 0\nexit\n",
+    )
+    .unwrap();
+    let record = ["record", "embedded:ia32", "-o", "r.tlr", "--limit-insns", "1K", "-q"];
+    assert_eq!(trapline(folder, &record).0, Some(124));
+    for args in [
+        &["run", "embedded:ia32", "-o", "-"][..],
+        &["record", "embedded:ia32", "-o", "-"],
+        &["replay", "r.tlr", "--at", "100", "--branch", "-"],
+        &["verify", "r.tlr", "--junit", "-"],
+        &["build", "p.rpn", "-o", "-"],
+    ] {
+        let (code, err) = trapline(folder, args);
+        assert_eq!((code, err.lines().count()), (Some(2), 1), "{args:?}: {err}");
+        assert!(err.contains(" would go to a file named -, which is not standard output"), "{args:?}: {err}");
+        assert!(!folder.join("-").exists(), "{args:?}");
+    }
+    assert_eq!(
+        trapline(folder, &["run", "embedded:ia32", "-o", "./-", "--limit-insns", "1K", "-q"]).0,
+        Some(124)
+    );
+    assert!(folder.join("-").is_file());
+}

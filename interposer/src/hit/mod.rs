@@ -35,7 +35,7 @@ pub use names::ProbeNames;
 pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 
 use crate::model::{HandlerError, ProgramId, Stats};
-use crate::sites::{Site, SiteTable};
+use crate::sites::{Change, Site, SiteTable};
 use crate::sources::{Reach, Sources, data_watches, stays_on};
 use handler::Runner;
 use inserted::Inserted;
@@ -212,9 +212,9 @@ impl TrapInterposer for Interposer {
     fn page_rewritten(&mut self, core: &mut Core, page: u64) {
         let mut of_modules = false;
         for index in self.sites.on_page(page) {
-            if self.sites.look_again(core, index) {
+            if let Some(change) = self.sites.look_again(core, index) {
                 self.leave_parked(core, index);
-                self.stats.rewritten += 1;
+                self.stats.rewritten += u64::from(change == Change::Instruction);
                 of_modules |= self.has_module_probe(index);
                 let (probes, profile) = (&self.inserted.probes, self.profile.as_deref());
                 let seen: &Core = core;

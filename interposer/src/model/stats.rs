@@ -25,7 +25,7 @@ pub struct Stats {
     pub traces_dropped: u64,
     /// Records dropped because the displaced instruction faulted.
     pub dropped: u64,
-    /// Sites whose bytes the guest rewrote while they were armed.
+    /// Changes of probed instructions by the guest while they were armed.
     pub rewritten: u64,
     /// Pages of user modules that were armed while their process had them mapped from the module's path.
     pub by_mapping: u64,

@@ -11,5 +11,5 @@ mod table;
 pub use displace::{Way, way_of, why};
 
 pub(crate) use displace::{Displaced, Op, emulate};
-pub(crate) use site::{Site, Stub};
+pub(crate) use site::{Change, Site, Stub};
 pub(crate) use table::{SavedSites, SiteTable};

@@ -1,6 +1,7 @@
 //! One site: what is armed there, how its instruction is displaced, and which probes are on it.
 
 use super::displace::{self, Displaced};
+use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, PAGE, PatchError, Watch};
 
@@ -72,6 +73,15 @@ pub(crate) struct Site {
     pub original: [u8; 15],
 }
 
+/// What the guest has changed at a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The probed instruction.
+    Instruction,
+    /// Only what comes behind it: another instruction, or data.
+    Behind,
+}
+
 impl Site {
     /// The value of `first` without a probe.
     pub const NO_PROBE: u32 = u32::MAX;
@@ -135,15 +145,27 @@ impl Site {
         bytes_at(core, self.paddr) != self.original
     }
 
-    /// Reads its bytes again; returns whether they have changed. If so, the displacement is dropped.
-    pub fn look_again(&mut self, core: &mut Core) -> bool {
+    /// Reads its bytes again. If they are others, how it is displaced is to be found out anew.
+    pub fn look_again(&mut self, core: &mut Core) -> Option<Change> {
         let now = bytes_at(core, self.paddr);
-        let changed = now != self.original;
-        if changed {
-            self.original = now;
-            self.forget_way(core);
+        if now == self.original {
+            return None;
         }
-        changed
+        let length = self.length(core);
+        let change = match self.original.get(..length) == now.get(..length) {
+            true => Change::Behind,
+            false => Change::Instruction,
+        };
+        self.original = now;
+        self.forget_way(core);
+        Some(change)
+    }
+
+    /// Bytes of the instruction that was last seen here; all that were seen if they are none.
+    fn length(&self, core: &Core) -> usize {
+        let wide = if self.displaced.is_some() { self.wide } else { core.env().long_mode() };
+        let decoded = Decoder::new(if wide { 64 } else { 32 }, &self.original, DecoderOptions::AMD).decode();
+        if decoded.is_invalid() { self.original.len() } else { decoded.len() }
     }
 
     /// Determines how it is displaced: at its first hit, when it is reached in code of another size, and when its slot

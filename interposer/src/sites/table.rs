@@ -5,7 +5,7 @@ mod saved;
 pub(crate) use saved::SavedSites;
 
 use super::Way;
-use super::site::{Site, Stub, bytes_at};
+use super::site::{Change, Site, Stub, bytes_at};
 use crate::model::{InsertErrorKind, Probe};
 use saved::Pieces;
 use std::collections::BTreeMap;
@@ -50,11 +50,11 @@ impl SiteTable {
         }
     }
 
-    /// Reads the bytes of an armed site again; returns whether they have changed.
-    pub fn look_again(&mut self, core: &mut Core, index: usize) -> bool {
+    /// Reads the bytes of an armed site again; what has changed.
+    pub fn look_again(&mut self, core: &mut Core, index: usize) -> Option<Change> {
         let armed = self.list.get_mut(index).filter(|site| site.armed);
-        let changed = armed.is_some_and(|site| site.look_again(core));
-        if changed {
+        let changed = armed.and_then(|site| site.look_again(core));
+        if changed.is_some() {
             self.saved.forget(index);
         }
         changed

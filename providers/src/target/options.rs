@@ -77,6 +77,15 @@ impl fmt::Display for Abi {
 }
 
 impl Abi {
+    /// Its name, as options have it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cdecl => "cdecl",
+            Self::Regparm => "regparm",
+            Self::SysV => "sysv",
+        }
+    }
+
     /// Width of the code that uses it.
     pub const fn width(self) -> Width {
         match self {
@@ -104,6 +113,16 @@ pub enum TargetProcess {
     Name(String),
     /// By its program's path in the guest.
     Path(String),
+}
+
+/// As options have it.
+impl fmt::Display for TargetProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pid(pid) => pid.fmt(f),
+            Self::Name(text) | Self::Path(text) => f.write_str(text),
+        }
+    }
 }
 
 /// An invalid target.

@@ -49,6 +49,9 @@ pub enum GuestError {
         /// What is wrong with it.
         error: LoadError,
     },
+    /// A file of symbols is empty.
+    #[error("{0} holds no symbols: it is empty (0 bytes)")]
+    NoSymbols(String),
     /// A file of symbols is damaged.
     #[error("cannot read the symbols of {file}: {error}")]
     Symbols {

@@ -324,7 +324,8 @@ fn positions_that_a_timeline_cannot_reach_are_reported() {
     let inside = said(timeline.goto("5.3".parse().unwrap()).unwrap_err());
     assert_eq!(inside, "no handler runs at 5 instructions; `next hit` goes to where one does");
     timeline.goto(count(10)).unwrap();
-    let before = "0 is before the beginning of this history, which has instruction 0 first";
+    let before =
+        "11 instructions back from 10 is before the beginning of this history, which has instruction 0 first";
     assert_eq!(said(timeline.back(11).unwrap_err()), before);
     assert_eq!(timeline.position(), count(10));
     assert_eq!(

@@ -39,7 +39,8 @@ pub struct ProbeArgs {
     /// Size in bytes and number of the sub-buffers that records are kept in, such as 64Kx16 [default: 64Kx16, growing]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
     pub channel: Option<ChannelConfig>,
-    /// Folder for the core files of `exit 3`: core.1, core.2 and so on [default: .]
+    /// Folder for the core files of `exit 3`: core.1, core.2 and so on, with numbers that no file there has
+    /// [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Probes")]
     pub core_dir: Option<PathBuf>,
     /// Write at most N core files [default: 16]

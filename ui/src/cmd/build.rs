@@ -74,6 +74,9 @@ fn good_widths(
 
 /// The file to write, which is never the one that was read.
 fn output(args: &BuildArgs, path: &Path) -> Result<PathBuf, Failure> {
+    if args.output.is_none() && path == Path::new("-") {
+        return Err(Failure::Usage("a program from standard input has no name; add -o FILE.ppdf".to_owned()));
+    }
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("ppdf"));
     overwrite::check([path], [("the PPDF file", output.as_path())])?;
     Ok(output)

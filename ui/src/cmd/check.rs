@@ -10,7 +10,7 @@ use trapline_rpn::{
     AnySymbol, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, Program, Severity, Width,
 };
 
-use trapline_session::{ProgramError, SourceOptions, preprocessed, read_program};
+use trapline_session::{ProgramError, SourceOptions, counted, preprocessed, read_program};
 
 use super::{explain, finding};
 use crate::cli::{CheckArgs, Format};
@@ -229,21 +229,21 @@ fn point(probe: &LinkedProbe, out: &mut dyn Write) -> std::io::Result<()> {
     if let Some(watch) = probe.watch {
         return writeln!(
             out,
-            "  {file}:{line}: {form} = {}, watchpoint = {}, minor = {}, {} instructions, {}",
+            "  {file}:{line}: {form} = {}, watchpoint = {}, minor = {}, {}, {}",
             probe.location.text,
             watch.word(),
             probe.minor,
-            probe.handler.instructions(),
+            counted(probe.handler.instructions() as u64, "instruction"),
             if probe.handler.observe_only() { "observe-only" } else { "may change the guest" },
         );
     }
     writeln!(
         out,
-        "  {file}:{line}: {form} = {}, opcode = {:#04x}, minor = {}, {} instructions, {}",
+        "  {file}:{line}: {form} = {}, opcode = {:#04x}, minor = {}, {}, {}",
         probe.location.text,
         probe.opcode,
         probe.minor,
-        probe.handler.instructions(),
+        counted(probe.handler.instructions() as u64, "instruction"),
         if probe.handler.observe_only() { "observe-only" } else { "may change the guest" },
     )
 }

@@ -126,7 +126,7 @@ fn summary(
     }
     let (hits, lost) = (counted(stats.hits, "hit"), counted(lost, "record"));
     lines.push(String::new());
-    lines.push(format!("{ending} after {} instructions; {hits}, {lost} lost", session.icount()));
+    lines.push(format!("{ending} after {}; {hits}, {lost} lost", counted(session.icount(), "instruction")));
     lines.push(format!("digest {}", session.digest()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(Failure::Output)
 }

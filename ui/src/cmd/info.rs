@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use trapline_session::{Command, Event, Recording, counted};
+use trapline_providers::{Abi, Rules};
+use trapline_session::{Command, Event, PlatformKind, Recording, RunConfig, counted};
 
 use crate::cli::{OutputArgs, RecordFormat};
 use crate::failure::Failure;
@@ -67,7 +68,7 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
     let every = counted(config.checkpoint_insns, "instruction");
     lines.push(("checkpoints", format!("{}, one every {every}", recording.checkpoints().len())));
     if let Some(last) = recording.checkpoints().last() {
-        lines.push(("last digest", last.digest.to_string()));
+        lines.push(("last checkpoint", last.digest.to_string()));
         lines.push(("records", last.records.count.to_string()));
     }
     lines.push(("console", counted(recording.console().len() as u64, "byte")));
@@ -78,25 +79,57 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
     lines
 }
 
+/// How the run began, in the words of the options that say the same.
+fn configuration(config: &RunConfig) -> Value {
+    let files = config.all_files().map(|(what, file)| {
+        json!({"what": what, "name": file.name, "bytes": file.bytes, "hash": file.hash.to_string()})
+    });
+    let (options, probing) = (&config.options, &config.probing);
+    json!({
+        "made_by": config.made_by,
+        "files": files.collect::<Vec<_>>(),
+        "mem_bytes": config.memory,
+        "platform": config.platform.map(|kind| if kind == PlatformKind::Pc { "pc" } else { "minimal" }),
+        "virtio_console": config.virtio_console,
+        "cmdline": config.cmdline,
+        "append": config.append,
+        "fbt": if options.fbt == Rules::Strict { "strict" } else { "full" },
+        "abi": options.abi.map(Abi::word),
+        "target": options.target.as_ref().map(ToString::to_string),
+        "follow_fork": options.follow_fork,
+        "header": probing.header.to_string(),
+        "channel_bytes": probing.channel.sub_buffer_size,
+        "channel_count": probing.channel.sub_buffers,
+        "channel_most": probing.channel.most_sub_buffers,
+        "max_steps": probing.max_steps,
+        "max_cores": probing.max_cores,
+        "watch_unlimited": probing.watch_unlimited,
+        "stack_frames": probing.stack,
+        "ustack_frames": probing.user_stack,
+        "checkpoint_insns": config.checkpoint_insns,
+    })
+}
+
 fn object(recording: &Recording) -> Value {
     let checkpoint = |point: &trapline_session::Checkpoint| {
         let digest = &point.digest;
         json!({
             "icount": point.at.icount,
-            "digest": digest.to_string(),
+            "hash": digest.to_string(),
             "registers": digest.registers.to_string(),
             "devices": digest.devices.to_string(),
             "memory": digest.memory.to_string(),
             "records": point.records.count,
         })
     };
-    let commands = commands(recording).map(|(icount, command)| json!({"icount": icount, "command": command}));
+    let commands =
+        commands(recording).map(|(icount, command)| json!({"icount": icount, "command": command.words()}));
     json!({
         "type": "recording",
         "whole": recording.is_whole(),
         "insns": recording.end().icount,
         "ending": recording.ending().map(ToString::to_string),
-        "config": recording.config(),
+        "config": configuration(recording.config()),
         "commands": commands.collect::<Vec<_>>(),
         "checkpoints": recording.checkpoints().iter().map(checkpoint).collect::<Vec<_>>(),
         "console": String::from_utf8_lossy(recording.console()),

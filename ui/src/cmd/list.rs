@@ -10,7 +10,7 @@ use trapline_providers::{
 };
 use trapline_session::{
     Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, Listing, Probing, Script, Session, Wanted,
-    user_module,
+    counted, user_module,
 };
 use trapline_trace::{HeaderItems, TextSink};
 
@@ -113,6 +113,12 @@ fn list_program(
             _ => None,
         };
         let found = user_functions(module, glob.as_ref());
+        if module.symbols().is_empty() {
+            talk.note(&format!(
+                "{} has no symbols (it is stripped): probes can name addresses of it",
+                args.guest.image
+            ));
+        }
         if let (true, Wanted::Named(pattern)) = (found.is_empty(), wanted) {
             let near = module.symbols().near_misses(pattern, SUGGESTIONS);
             return Err(no_function(&args.guest.image, pattern, &near));
@@ -135,14 +141,14 @@ fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, E
     let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));
     let mut outputs = Outputs::only(sink, *talk);
     let ending = session.run(&mut Script::default(), &condition, &limits, &mut outputs)?;
-    let icount = session.icount();
+    let icount = counted(session.icount(), "instruction");
     let exit = match ending {
         Ending::Limit if args.at.is_some() => {
-            talk.note(&format!("the guest ran for {icount} instructions"));
+            talk.note(&format!("the guest ran for {icount}"));
             Exit::Ok
         }
         ending => {
-            talk.note(&format!("{ending} after {icount} instructions"));
+            talk.note(&format!("{ending} after {icount}"));
             Exit::from(&ending)
         }
     };

@@ -37,6 +37,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let inputs = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(&args.probes));
     let branch = args.branch.as_deref().map(|path| ("the new recording", path));
     overwrite::check(inputs, branch.into_iter().chain(overwrite::of_output(&args.output)))?;
+    options::check_folders(&args.image_dir)?;
     let recording = Recording::read(&args.file)?;
     if args.info {
         info::print(&args.file, &recording, &args.output, out)?;

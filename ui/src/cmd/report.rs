@@ -93,7 +93,7 @@ pub fn first(results: impl IntoIterator<Item = Result<(), Failure>>, talk: &Talk
 
 fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End, talk: &Talk) {
     let stats = session.stats();
-    let summary = format!("{} after {} instructions", ended.reason, end.insns);
+    let summary = format!("{} after {}", ended.reason, counted(end.insns, "instruction"));
     if let Some(Ending::ScriptFailed(why)) = ended.ending {
         talk.error(why);
     } else if let Some(ending) = ended.ending.filter(|ending| Exit::from(*ending) == Exit::Crashed) {

@@ -1,7 +1,7 @@
 //! `trapline trace`: prints trace files as the run itself would have been printed.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::output::{Form, no_terminal, to_stdout};
 use crate::overwrite;
 use crate::talk::Talk;
 
-type Reader = TraceReader<BufReader<File>>;
+type Reader = TraceReader<BufReader<Box<dyn Read>>>;
 
 /// Runs the command.
 ///
@@ -36,7 +36,7 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
     }
     no_terminal(args.format, args.output.is_none())?;
     overwrite::check([args.file.as_path()], args.output.as_deref().map(|path| ("the output", path)))?;
-    let file = File::open(&args.file).map_err(|error| damaged(&args.file, error.into()))?;
+    let file = input(&args.file).map_err(|error| damaged(&args.file, error.into()))?;
     let mut reader = TraceReader::open(BufReader::new(file)).map_err(|error| damaged(&args.file, error))?;
     let items = reader.head().items;
     let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
@@ -51,6 +51,11 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
         print(&mut reader, sink, args, talk)?;
     }
     Ok(Exit::Ok)
+}
+
+/// The file; `-` is standard input.
+fn input(path: &Path) -> io::Result<Box<dyn Read>> {
+    Ok(if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) })
 }
 
 fn damaged(path: &Path, error: TraceFileError) -> Failure {

@@ -80,7 +80,10 @@ impl Outcome {
 /// # Errors
 /// A path does not exist, or an output cannot be written.
 pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    crate::options::check_folders(&args.image_dir)?;
     let paths = recordings(&args.paths)?;
+    let junit_file = args.junit.as_deref().map(|path| ("the results", path));
+    crate::overwrite::check(paths.iter().map(PathBuf::as_path), junit_file)?;
     let outcomes = run_all(&paths, args);
     for outcome in &outcomes {
         let text = format!("{}\n{}", outcome.line(), outcome.difference());

@@ -191,7 +191,11 @@ fn symbols(
         } else {
             Symbols::from_system_map(&bytes, &kernel)
         };
-        symbols = symbols.merged(read.map_err(|error| damaged(content.name(), error))?);
+        let read = read.map_err(|error| damaged(content.name(), error))?;
+        if read.is_empty() && bytes.is_empty() {
+            return Err(GuestError::NoSymbols(content.name()));
+        }
+        symbols = symbols.merged(read);
         debug.push(Bytes::from(bytes));
     }
     Ok((symbols, debug))

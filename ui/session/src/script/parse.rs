@@ -223,7 +223,16 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Checks that no word is left.
+    /// The name of a snapshot.
+    fn label(&mut self, help: &str) -> Parsed<String> {
+        let word = self.next("the snapshot's name", help)?;
+        match word.text {
+            "" => Err(wrong(word, "the snapshot's name is empty".to_owned(), help)),
+            name => Ok(name.to_owned()),
+        }
+    }
+
+    /// Nothing more.
     fn done(&self) -> Parsed<()> {
         match self.peek() {
             None => Ok(()),
@@ -369,15 +378,13 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceOptions) -> Result<Co
         "query" => Command::Query,
         "getvars" => Command::GetVars { name: line.optional().map(|name| name.text.to_owned()) },
         "list" => listing(line)?,
-        "snapshot" => {
-            Command::Snapshot { label: line.next("the snapshot's name", "snapshot LABEL")?.text.to_owned() }
-        }
+        "snapshot" => Command::Snapshot { label: line.label("snapshot LABEL")? },
         "restore" => {
             if matches!(when, When::Every { .. }) {
                 let message = "a run that goes back again and again never ends".to_owned();
                 return Err(wrong(word, message, "restore with `at`, `on hit` or `on console`").into());
             }
-            Command::Restore { label: line.next("the snapshot's name", "restore LABEL")?.text.to_owned() }
+            Command::Restore { label: line.label("restore LABEL")? }
         }
         "type" => typed(line)?,
         "stop" => Command::Stop,

@@ -74,8 +74,11 @@ impl Session {
     /// The reply to an action: a row for JSON, and a sentence for a person.
     fn done(&self, action: &str, name: &str, sentence: String) -> Reply {
         let icount = self.icount();
-        let note =
-            if sentence.is_empty() { sentence } else { format!("{sentence} at {icount} instructions") };
+        let note = if sentence.is_empty() {
+            sentence
+        } else {
+            format!("{sentence} at {}", counted(icount, "instruction"))
+        };
         Reply::Action {
             icount,
             action: action.to_owned(),
@@ -346,7 +349,7 @@ fn place(point: &PointView<'_>) -> String {
         Place::Event(event) => format!("at {event:?}"),
         Place::Timer(timer) => match timer.clock {
             Clock::Virtual => format!("every {} ns", timer.period),
-            Clock::Instructions => format!("every {} instructions", timer.period),
+            Clock::Instructions => format!("every {}", counted(timer.period, "instruction")),
         },
         Place::Watch(watch) => {
             let prefix = if watch.kind == trapline_emu::WatchKind::Io { "port:" } else { "" };

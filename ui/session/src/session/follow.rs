@@ -6,6 +6,7 @@ use super::Session;
 use super::run::Observer;
 use crate::commands::Command;
 use crate::ending::{Condition, Ending, Limits};
+use crate::plural::counted;
 use crate::recording::{Divergence, Event, Logged, Position, Recording, Verifier};
 use crate::script::Script;
 
@@ -42,8 +43,16 @@ pub enum PositionUnknown {
         "{0} is within a hit, where a replay does not stop: --at without --verify, --branch and --from goes into it"
     )]
     InsideOfHit(Position),
-    /// It is after the end.
-    #[error("{asked} is past the end of the recording, which has {end} instructions")]
+    /// It is before the beginning.
+    #[error("{asked} is before the beginning of the recording, which has {}", counted(*end, "instruction"))]
+    Before {
+        /// The position.
+        asked: Position,
+        /// The last instruction count.
+        end: u64,
+    },
+    /// It is behind the end.
+    #[error("{asked} is past the end of the recording, which has {}", counted(*end, "instruction"))]
     Behind {
         /// The position.
         asked: Position,
@@ -133,7 +142,9 @@ impl<'a> Course<'a> {
                 return Err(PositionUnknown::InsideOfHit(inside));
             }
             Some(Position::At { icount, .. }) => icount,
-            Some(Position::BeforeEnd(before)) => end.saturating_sub(before),
+            Some(asked @ Position::BeforeEnd(before)) => {
+                end.checked_sub(before).ok_or(PositionUnknown::Before { asked, end })?
+            }
         };
         match to.filter(|_| icount > end) {
             Some(asked) => Err(PositionUnknown::Behind { asked, end }),

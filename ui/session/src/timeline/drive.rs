@@ -95,10 +95,13 @@ impl Timeline {
                 return self.find_hit_number(hits).map(|(completed, _)| Goal::Moment(completed));
             }
             Position::BeforeEnd(0) => return self.end.map(Goal::Moment).ok_or(TravelError::NoEnd),
-            Position::BeforeEnd(before) => self.end.ok_or(TravelError::NoEnd)?.icount.saturating_sub(before),
+            Position::BeforeEnd(before) => {
+                let end = self.end.ok_or(TravelError::NoEnd)?.icount;
+                end.checked_sub(before).ok_or(TravelError::Before { asked: position, first })?
+            }
         };
         match self.end {
-            _ if icount < first => Err(TravelError::Before { asked: icount, first }),
+            _ if icount < first => Err(TravelError::Before { asked: position, first }),
             Some(end) if icount > end.icount => Err(TravelError::Behind { asked: position, end: end.icount }),
             _ => Ok(Goal::Count(icount)),
         }

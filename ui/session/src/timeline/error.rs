@@ -1,6 +1,7 @@
 //! Why a timeline does not go somewhere.
 
 use crate::commands::CommandError;
+use crate::plural::counted;
 use crate::recording::Position;
 use crate::snapshot_error::SnapshotError;
 
@@ -48,7 +49,7 @@ pub enum TravelError {
         icount: u64,
     },
     /// After the end.
-    #[error("{asked} is past the end of this run, which has {end} instructions")]
+    #[error("{asked} is past the end of this run, which has {}", counted(*end, "instruction"))]
     Behind {
         /// The position.
         asked: Position,
@@ -58,8 +59,18 @@ pub enum TravelError {
     /// Before the beginning.
     #[error("{asked} is before the beginning of this history, which has instruction {first} first")]
     Before {
-        /// The instruction count.
-        asked: u64,
+        /// The position.
+        asked: Position,
+        /// The first instruction count.
+        first: u64,
+    },
+    /// So many instructions back is before the beginning.
+    #[error("{} back from {here} is before the beginning of this history, which has instruction {first} first", counted(*instructions, "instruction"))]
+    TooFarBack {
+        /// How many.
+        instructions: u64,
+        /// The instruction count from which to go back.
+        here: u64,
         /// The first instruction count.
         first: u64,
     },
@@ -78,7 +89,7 @@ pub enum TravelError {
     )]
     Restore,
     /// The run is not the one that was recorded.
-    #[error("the run at {icount} instructions is not the one that was recorded: {why}")]
+    #[error("the run at {} is not the one that was recorded: {why}", counted(*icount, "instruction"))]
     Diverged {
         /// Where it was seen.
         icount: u64,

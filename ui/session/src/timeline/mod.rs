@@ -264,8 +264,7 @@ impl Timeline {
         let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
         let here = self.session.icount();
         let to = here.checked_sub(instructions).filter(|to| *to >= first);
-        let before = TravelError::Before { asked: here.saturating_sub(instructions), first };
-        self.go(drive::Goal::Count(to.ok_or(before)?))
+        self.go(drive::Goal::Count(to.ok_or(TravelError::TooFarBack { instructions, here, first })?))
     }
 
     /// Carries out a command here. If something came in later, or the end was known, that is gone: from here on it is

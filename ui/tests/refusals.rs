@@ -1,0 +1,103 @@
+//! What a command line names and is not there is refused, and what a recording holds is told in the words of the options.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs in a folder; the exit code, standard output and standard error.
+fn trapline(folder: &Path, args: &[&str], input: Option<&str>) -> (Option<i32>, String, String) {
+    let input = input.map_or(Stdio::null(), |name| File::open(folder.join(name)).unwrap().into());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trapline"));
+    let ran = command.args(args).current_dir(folder).stdin(input).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ran.status.code(), text(ran.stdout), text(ran.stderr))
+}
+
+/// A folder with the recording r.tlr, of a thousand instructions.
+fn recorded(more: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let record =
+        ["record", "embedded:ia32", "-o", "r.tlr", "--limit-insns", "1000", "-q", "--console", "none"];
+    let (code, _, err) = trapline(folder.path(), &[&record[..], more].concat(), None);
+    assert_eq!(code, Some(124), "{err}");
+    folder
+}
+
+#[test]
+fn what_is_not_there_is_refused_in_a_sentence() {
+    let folder = recorded(&[]);
+    let folder = folder.path();
+    File::create(folder.join("empty")).unwrap();
+    std::fs::write(folder.join("script"), "at insns=100 snapshot \"\"\n").unwrap();
+    std::fs::write(folder.join("back"), "goto end-1001\n").unwrap();
+    let program = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlog 0\nexit\n";
+    std::fs::write(folder.join("p.rpn"), program).unwrap();
+    for (args, input, exit, said) in [
+        (
+            &["replay", "r.tlr", "--to", "end-1001"][..],
+            None,
+            2,
+            "end-1001 is before the beginning of the recording",
+        ),
+        (
+            &["replay", "r.tlr", "--at", "0"],
+            Some("back"),
+            2,
+            "end-1001 is before the beginning of this history",
+        ),
+        (&["replay", "r.tlr", "--image-dir", "none"], None, 2, "--image-dir none: there is no such folder"),
+        (&["verify", "r.tlr", "--image-dir", "empty"], None, 2, "--image-dir empty: there is no such folder"),
+        (&["run", "embedded:ia32", "--script", "script"], None, 2, "the snapshot's name is empty"),
+        (&["build", "-"], Some("p.rpn"), 2, "a program from standard input has no name; add -o FILE.ppdf"),
+        (
+            &["run", "embedded:ia32", "--sym", "empty"],
+            None,
+            7,
+            "empty holds no symbols: it is empty (0 bytes)",
+        ),
+    ] {
+        let (code, _, err) = trapline(folder, args, input);
+        assert_eq!(code, Some(exit), "{args:?}: {err}");
+        assert!(err.contains(said), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn info_is_in_the_words_of_the_options() {
+    let folder = recorded(&[
+        "-n",
+        "fbt::do_fork:entry",
+        "--fbt",
+        "strict",
+        "--platform",
+        "minimal",
+        "--append",
+        "quiet",
+        "--max-cores",
+        "3",
+    ]);
+    let (code, out, err) = trapline(folder.path(), &["replay", "r.tlr", "--info"], None);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("\nlast checkpoint ") && !out.contains("digest"), "{out}");
+    let (_, out, _) = trapline(folder.path(), &["replay", "r.tlr", "--info", "-f", "json"], None);
+    let info: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let config = &info["config"];
+    assert_eq!((&config["fbt"], &config["platform"]), (&"strict".into(), &"minimal".into()), "{config}");
+    assert_eq!((&config["append"][0], &config["max_cores"]), (&"quiet".into(), &3.into()), "{config}");
+    assert!(info["checkpoints"].as_array().unwrap().iter().all(|point| point["hash"].is_string()), "{info}");
+    assert!(info["commands"].as_array().unwrap().iter().all(|row| row["command"].is_string()), "{info}");
+}
+
+#[test]
+fn a_trace_file_is_read_from_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = ["run", "embedded:ia32", "-n", "fbt::do_fork:entry", "-q", "-f", "raw", "-o", "t"];
+    let (code, _, err) = trapline(folder, &run, None);
+    assert_eq!(code, Some(0), "{err}");
+    let named = trapline(folder, &["trace", "cat", "t"], None);
+    assert!(named.0 == Some(0) && !named.1.is_empty(), "{named:?}");
+    assert_eq!(trapline(folder, &["trace", "cat", "-"], Some("t")), named);
+}
