@@ -65,6 +65,7 @@ mod static_catalog;
 mod static_probes;
 mod trace_file;
 mod tracing;
+mod tui;
 mod user_context;
 mod verify;
 mod watch;

@@ -4,12 +4,14 @@ mod diff;
 mod output;
 mod probes;
 mod recording;
+mod tui;
 mod verify;
 
 pub use diff::DiffArgs;
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
+pub use tui::{Theme, TuiArgs};
 pub use verify::VerifyArgs;
 
 use std::path::PathBuf;
@@ -95,6 +97,18 @@ Examples:
   A position         echo query | trapline replay boot.tlr --at end-1000
   What it holds      trapline replay boot.tlr --info";
 
+const TUI_IMAGE: &str = "\
+A recording, whose name ends in .tlr; or what `run` takes: Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; \
+embedded:ia32 or embedded:x86_64";
+
+const TUI_EXAMPLES: &str = "\
+Examples:
+  A live run         trapline tui embedded:ia32 -p probes.rpn
+  A recording        trapline tui boot.tlr
+  New probes         trapline tui boot.tlr -n 'fbt::do_exit:entry'
+
+In the screen, ? shows all keys.";
+
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   All of a folder    trapline verify tests/recordings --jobs 4 --junit results.xml
@@ -156,6 +170,10 @@ pub enum Command {
     /// Compare two recordings, or a recording and a changed guest: say where they begin to differ, and in what
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
+    /// Step through the hits of a run or of a recording in the terminal, forth and back (docs/tui.md)
+    #[command(after_help = TUI_EXAMPLES)]
+    #[command(mut_arg("image", |arg| arg.value_name("IMAGE|FILE.tlr").help(TUI_IMAGE)))]
+    Tui(Box<TuiArgs>),
     /// Replay recordings as tests: each must give its recorded results and meet its assertions
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use trapline_rpn::{Atom, Expr, Location, Program};
 
 use crate::cli::{
-    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs,
+    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
+    SourceArgs, TuiArgs,
 };
 use crate::failure::Failure;
 
@@ -146,6 +147,69 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
         return Err(refused(option, "without a probe program; add -p FILE.rpn"));
     }
     Ok(())
+}
+
+/// Checks the options of `tui`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
+    let (guest, probes) = (&args.guest, &args.probes);
+    if args.is_recording() {
+        let of_runs = [
+            (args.mem.is_some(), "--mem"),
+            (args.cmdline.cmdline.is_some(), "--cmdline"),
+            (!args.cmdline.append.is_empty(), "--append"),
+            (args.devices.platform.is_some(), "--platform"),
+            (args.devices.disk.is_some(), "--disk"),
+            (args.devices.virtio_console, "--virtio-console"),
+            (guest.initrd.is_some(), "--initrd"),
+            (!guest.module.is_empty(), "--module"),
+            (!guest.file.is_empty(), "--file"),
+            (!guest.sym.is_empty(), "--sym"),
+            (guest.fbt.is_some(), "--fbt"),
+            (guest.abi.is_some(), "--abi"),
+            (guest.target.is_some(), "--target"),
+            (args.stop_after.is_some(), "--stop-after"),
+            (!args.until.is_empty(), "--until"),
+            (!args.crash_on.is_empty(), "--crash-on"),
+            (args.limit_insns.is_some(), "--limit-insns"),
+            (args.recording.record.is_some(), "--record"),
+        ];
+        if let Some(option) = first(&of_runs) {
+            return Err(refused(option, "with a recording, which has its guest and its course"));
+        }
+    } else if !args.image_dir.is_empty() {
+        return Err(refused("--image-dir", "without a recording"));
+    }
+    let of_probes = [
+        (probes.stack.is_some(), "--stack"),
+        (probes.ustack.is_some(), "--ustack"),
+        (!probes.group.is_empty(), "--group"),
+        (!probes.kind.is_empty(), "--type"),
+        (probes.channel.is_some(), "--channel"),
+        (probes.max_steps.is_some(), "--max-steps"),
+        (probes.watch_unlimited, "--watch-unlimited"),
+        (guest.fbt.is_some(), "--fbt"),
+        (guest.abi.is_some(), "--abi"),
+        (guest.target.is_some(), "--target"),
+        (args.stop_after.is_some(), "--stop-after"),
+    ];
+    if let Some(option) = first(&of_probes).filter(|_| !probes.any()) {
+        return Err(refused(option, "without probes; add -p FILE.rpn or -n CLAUSE"));
+    }
+    if let Some(option) = first(&source_options(&probes.source)).filter(|_| probes.probe.is_empty()) {
+        return Err(refused(option, "without a probe program; it does not apply to the handlers of -n"));
+    }
+    let of_output = [
+        (probes.header.is_some(), "--header"),
+        (probes.core_dir.is_some(), "--core-dir"),
+        (probes.max_cores.is_some(), "--max-cores"),
+    ];
+    match first(&of_output) {
+        Some(option) => Err(refused(option, "in tui, which prints no records and writes no core files")),
+        None => Ok(()),
+    }
 }
 
 /// Checks the options of `list`.

@@ -52,6 +52,11 @@ impl Talk {
         Self { color, quiet }
     }
 
+    /// Whether `--color` and NO_COLOR let a screen have colours.
+    pub fn colours_screen(self) -> bool {
+        self.color
+    }
+
     /// The same, as with `-q`.
     pub fn silenced(self) -> Self {
         Self { quiet: true, ..self }

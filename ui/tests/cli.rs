@@ -45,8 +45,9 @@ fn probe(location: &str, opcode: &str) -> String {
 #[test]
 fn help() {
     let folder = folder(&[]);
-    let commands = ["run", "record", "replay", "verify", "list", "dis", "check", "build", "demo", "trace"]
-        .map(|command| [command, "-h"]);
+    let commands =
+        ["run", "record", "replay", "tui", "verify", "list", "dis", "check", "build", "demo", "trace"]
+            .map(|command| [command, "-h"]);
     let mut cases: Vec<&[&str]> = vec![&["-h"]];
     cases.extend(commands.iter().map(<[&str; 2]>::as_slice));
     insta::assert_snapshot!(session(&folder, &cases));

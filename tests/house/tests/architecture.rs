@@ -66,6 +66,16 @@ fn dependencies_point_one_way() {
             ],
         ),
         (
+            "trapline-tui",
+            &[
+                "trapline-emu",
+                "trapline-interposer",
+                "trapline-providers",
+                "trapline-session",
+                "trapline-trace",
+            ],
+        ),
+        (
             "trapline-fuzz",
             &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-session", "trapline-trace"],
         ),

@@ -17,7 +17,7 @@ const OURS: &[&str] = &["md", "rs", "toml", "tsv", "py", "sh"];
 const SKIPPED: &[&str] = &["target", ".git", ".guests", "corpus", "snapshots"];
 
 /// Names that documents use for files of the reader.
-const EXAMPLES: &[&str] = &["/visit.py"];
+const EXAMPLES: &[&str] = &["/visit.py", "/.config/trapline/keys.toml"];
 
 /// Paths of all files and folders, from the top.
 fn everything(folder: &Path, found: &mut BTreeSet<String>) {

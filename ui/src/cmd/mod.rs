@@ -20,4 +20,5 @@ mod report;
 pub mod run;
 pub mod trace;
 mod travel;
+pub mod tui;
 pub mod verify;

@@ -21,7 +21,7 @@ use super::report::{self, Ended};
 use super::run::{ask, begin_recording, bits, with_observe_only};
 use super::travel::Travel;
 use super::{info, position, questions, travel};
-use crate::cli::{RecordingArgs, ReplayArgs};
+use crate::cli::{ProbeArgs, RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::late_file::LateFile;
 use crate::output::{Outputs, choose};
@@ -99,7 +99,11 @@ impl<'a> Replay<'a> {
         let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
         let guest = options::open(&builder, talk)?;
         if asks {
-            refuse_writers(args, source, guest.start(probing.clone())?, talk)?;
+            if args.branch.is_none() {
+                refuse_writers(&args.probes, source, guest.start(probing.clone())?, talk)?;
+            } else {
+                insert_all(&args.probes, source, false, &mut guest.start(probing.clone())?, talk)?;
+            }
         }
         let own = match asks && args.branch.is_none() {
             true => recording.own_programs(&guest),
@@ -351,15 +355,18 @@ fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
     }
 }
 
-/// Refuses programs that write to the guest, unless another run is wanted.
-fn refuse_writers(
-    args: &ReplayArgs,
+/// Refuses programs that write to the guest, where no other run is wanted.
+///
+/// # Errors
+/// They write to the guest, or cannot be inserted.
+pub fn refuse_writers(
+    probes: &ProbeArgs,
     source: &SourceOptions,
     mut trial: Session,
     talk: &Talk,
 ) -> Result<(), Failure> {
-    insert_all(&args.probes, source, false, &mut trial, talk)?;
-    if trial.observe_only() || args.branch.is_some() {
+    insert_all(probes, source, false, &mut trial, talk)?;
+    if trial.observe_only() {
         return Ok(());
     }
     let text = "these probes write to the guest, so the run diverges at their first hit: --branch FILE.tlr records that run";

@@ -151,6 +151,48 @@ check | --require-signed | check --explain a --require-signed a
 check | --width | check --explain a --width 32
 check | --disassemble | check a -f json --disassemble
 check | -E | check a -E -f json
+tui | --module | tui a.tlr --module b
+tui | --initrd | tui a.tlr --initrd b
+tui | --file | tui a.tlr --file b
+tui | --sym | tui a.tlr --sym b
+tui | --fbt | tui k --fbt strict
+tui | --abi | tui k --abi cdecl
+tui | --target | tui k --target 5
+tui | --follow-fork | tui k -n x --follow-fork
+tui | --cmdline | tui a.tlr --cmdline b
+tui | --append | tui a.tlr --append b
+tui | --mem | tui a.tlr --mem 32M
+tui | --platform | tui a.tlr --platform pc
+tui | --disk | tui a.tlr --disk b
+tui | --virtio-console | tui a.tlr --virtio-console
+tui | --image-dir | tui k --image-dir a
+tui | --probe | -
+tui | --name | -
+tui | --stack | tui k --stack
+tui | --ustack | tui k --ustack
+tui | --group | tui k --group a
+tui | --type | tui k --type a
+tui | --channel | tui k --channel 64K
+tui | --core-dir | tui k -n x --core-dir a
+tui | --max-cores | tui k -n x --max-cores 1
+tui | --max-steps | tui k --max-steps 1
+tui | --watch-unlimited | tui k --watch-unlimited
+tui | -D | tui k -n x -D a
+tui | -I | tui k -n x -I a
+tui | --require-signed | tui k -n x --require-signed a
+tui | --header | tui k -n x --header pid
+tui | --stop-after | tui k --stop-after 1
+tui | --until | tui a.tlr --until b
+tui | --crash-on | tui a.tlr --crash-on b
+tui | --limit-insns | tui a.tlr --limit-insns 5
+tui | --record | tui a.tlr --record b
+tui | --embed | tui k --embed
+tui | --checkpoint-insns | tui k --checkpoint-insns 5
+tui | --pages | tui k --pages
+tui | --history-mem | -
+tui | --theme | -
+tui | --keys | -
+tui | --frame-stats | -
 diff | --image | diff a b --image c
 diff | --mem | diff a b --mem 32M
 diff | --cmdline | diff a b --cmdline c
@@ -212,6 +254,7 @@ fn refusal(line: &str) -> Option<String> {
             super::of_replay(args).and_then(|()| form().map(drop))
         }
         Command::List(args) => super::of_list(args),
+        Command::Tui(args) => super::of_tui(args),
         Command::Dis(args) => super::of_dis(args),
         Command::Check(args) => super::of_check(args),
         Command::Trace(args) => {

@@ -184,6 +184,11 @@ impl Timeline {
         self
     }
 
+    /// Tells where a live run has ended, and why, when another session of the same run has found it.
+    pub fn ends_at(&mut self, end: Moment, ending: Option<Ending>) {
+        (self.end, self.ending) = (Some(end), ending);
+    }
+
     /// The timeline of another run, such as one of a changed guest: what came in comes in at the first moment at or after the
     /// recorded one, if it can, and the run ends there or by itself.
     #[must_use]

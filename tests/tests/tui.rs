@@ -1,0 +1,178 @@
+//! `trapline tui` in a pseudo-terminal, which `script` makes: keys go in, and what a terminal shows is compared with the
+//! screens of docs/tui.md. `TRAPLINE_WRITE_SCREENS=1` writes them there instead.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crate::cli::binary;
+use trapline_tests::root;
+
+const TUI: &str = "docs/tui.md";
+const PATIENCE: Duration = Duration::from_secs(200);
+const TOUR: &[&str] = &["embedded:ia32", "-p", "examples/man/6-groups.rpn"];
+
+/// A terminal of 80x24 with a program in it.
+struct Terminal {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+    pid_file: tempfile::NamedTempFile,
+}
+
+impl Terminal {
+    fn new(args: &[&str]) -> Self {
+        let pid_file = tempfile::NamedTempFile::new().unwrap();
+        let (program, pid) = (binary(), pid_file.path().to_owned());
+        let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
+        let line = format!(
+            "stty cols 80 rows 24; echo $$ > {}; exec {} tui {}",
+            pid.display(),
+            program.display(),
+            quoted.join(" ")
+        );
+        let mut script = Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).current_dir(root());
+        script
+            .env("TERM", "xterm")
+            .env("LC_ALL", "C.UTF-8")
+            .env("NO_COLOR", "1")
+            .env("XDG_CONFIG_HOME", "/nonexistent");
+        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut from = child.stdout.take().unwrap();
+        let (told, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                if told.send(bytes[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, output, screen: vt100::Parser::new(24, 80, 0), pid_file }
+    }
+
+    fn press(&mut self, keys: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// What is shown, once this is among it and no move is under way.
+    fn shows(&mut self, wanted: &str) -> String {
+        let from = Instant::now();
+        loop {
+            let shown = self.screen.screen().contents();
+            if shown.contains(wanted) && !shown.contains("  going ") {
+                return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            }
+            assert!(from.elapsed() < PATIENCE, "`{wanted}` is not shown:\n{shown}");
+            if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
+                self.screen.process(&bytes);
+            }
+        }
+    }
+
+    /// Waits for the end; the exit code.
+    fn end(mut self) -> (Option<i32>, vt100::Parser) {
+        while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
+            self.screen.process(&bytes);
+        }
+        (self.child.wait().unwrap().code(), self.screen)
+    }
+}
+
+/// Compares a screen with that of a document, or writes it there.
+fn compare(document: &str, name: &str, screen: &str) {
+    let path = root().join(document);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mark = format!("<!-- screen: {name} -->\n");
+    let (before, after) = text.split_once(&mark).unwrap_or_else(|| panic!("no screen {name} in {document}"));
+    let shown = after.strip_prefix("\n```text\n").and_then(|rest| rest.split_once("```\n"));
+    if std::env::var_os("TRAPLINE_WRITE_SCREENS").is_some() {
+        let rest = shown.map_or(after, |(_, rest)| rest);
+        std::fs::write(&path, format!("{before}{mark}\n```text\n{screen}```\n{rest}")).unwrap();
+        return;
+    }
+    assert_eq!(shown.unwrap().0, screen, "screen {name} of {document}");
+}
+
+#[test]
+fn the_tour() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::new(TOUR);
+    let start = terminal.shows("the run is listed to its end");
+    compare(TUI, "start", &start);
+    terminal.press("]]]");
+    let third = terminal.shows("hit 3 ");
+    compare(TUI, "third", &third);
+    compare("README.md", "third", &third);
+    terminal.press("ssF");
+    compare(TUI, "caller", &terminal.shows("at 82013 "));
+    terminal.press("/kmalloc\r");
+    compare(TUI, "filter", &terminal.shows("(kmalloc)"));
+    terminal.press("q");
+    let (code, after) = terminal.end();
+    assert_eq!(code, Some(0));
+    assert!(!after.screen().alternate_screen(), "the terminal is not restored");
+    assert!(!after.screen().hide_cursor());
+}
+
+#[test]
+fn sigterm_restores_the_terminal() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::new(TOUR);
+    terminal.shows("the run is listed to its end");
+    let pid = std::fs::read_to_string(terminal.pid_file.path()).unwrap();
+    assert!(Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap().success());
+    let (_, after) = terminal.end();
+    assert!(!after.screen().alternate_screen());
+}
+
+#[test]
+fn frame_times_are_printed_at_the_end() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::new(&[TOUR, &["--frame-stats"]].concat());
+    terminal.shows("the run is listed to its end");
+    terminal.press("q");
+    let (code, after) = terminal.end();
+    assert_eq!(code, Some(0));
+    let said = after.screen().contents();
+    assert!(said.contains(" frames, the longest ") && said.contains("over 16 ms"), "{said}");
+}
+
+#[test]
+fn without_a_terminal_it_is_refused() {
+    let ran = crate::cli::trapline(&PathBuf::from("/"), &["tui", "embedded:ia32"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("tui needs a terminal for its input and its output"), "{}", ran.err);
+}
+
+#[test]
+fn the_keys_of_the_document_are_those_of_the_table() {
+    let path = root().join("docs/tui.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, after) = text.split_once("<!-- keys -->\n").unwrap();
+    let mut table = "\n| Key | Action | Where | It does |\n|---|---|---|---|\n".to_owned();
+    for entry in trapline_tui::TABLE {
+        let keys: Vec<String> = entry.keys.iter().map(|key| format!("`{key}`")).collect();
+        table += &format!(
+            "| {} | `{}` | {} | {} |\n",
+            keys.join(" "),
+            entry.id,
+            entry.context.word(),
+            entry.sentence
+        );
+    }
+    let shown = after.split_once("\nA file changes keys").unwrap().0;
+    if std::env::var_os("TRAPLINE_WRITE_SCREENS").is_some() {
+        let rest = after.strip_prefix(shown).unwrap();
+        std::fs::write(&path, format!("{before}<!-- keys -->\n{table}{rest}")).unwrap();
+        return;
+    }
+    assert_eq!(shown, table);
+}

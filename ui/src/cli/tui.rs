@@ -1,0 +1,78 @@
+//! The options of the terminal user interface.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use trapline_session::numbers;
+
+use super::{CmdlineArgs, GuestArgs, ProbeArgs, RecordingArgs, text};
+use crate::devices::DeviceArgs;
+
+/// The ending of a recording's name.
+const RECORDING: &str = "tlr";
+
+/// The colours of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Theme {
+    /// For a dark background
+    Dark,
+    /// For a light background
+    Light,
+}
+
+/// `tui`.
+#[derive(Debug, Args)]
+pub struct TuiArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// The kernel command line.
+    #[command(flatten)]
+    pub cmdline: CmdlineArgs,
+    /// Guest memory in bytes, such as 64M or 1G [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
+    pub mem: Option<u64>,
+    /// Devices.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
+    /// Probes, and what they record.
+    #[command(flatten)]
+    pub probes: ProbeArgs,
+    /// End the run after N hits
+    #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
+    pub stop_after: Option<u64>,
+    /// End the run when the console shows this text; may be repeated
+    #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
+    pub until: Vec<String>,
+    /// End the run as a crash when the console shows this text; may be repeated
+    #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
+    pub crash_on: Vec<String>,
+    /// End the run after N instructions, such as 300M or 2G
+    #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
+    pub limit_insns: Option<u64>,
+    /// The recording of the run.
+    #[command(flatten)]
+    pub recording: RecordingArgs,
+    /// Also look for the files of a recording's guest in this folder, by their names; may be repeated
+    #[arg(long, value_name = "DIR", help_heading = "Guest")]
+    pub image_dir: Vec<PathBuf>,
+    /// Memory for the saved states that travelling goes back to, such as 64M or 1G [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Screen")]
+    pub history_mem: Option<u64>,
+    /// Colours for a dark or a light background; NO_COLOR and --color never take none
+    #[arg(long, value_enum, default_value = "dark", help_heading = "Screen")]
+    pub theme: Theme,
+    /// Keys other than the default ones: lines KEY = "ACTION" [default: ~/.config/trapline/keys.toml]
+    #[arg(long, value_name = "FILE", help_heading = "Screen")]
+    pub keys: Option<PathBuf>,
+    /// Print the number of frames and the longest time of one at the end
+    #[arg(long, help_heading = "Screen")]
+    pub frame_stats: bool,
+}
+
+impl TuiArgs {
+    /// Whether it is a recording that is opened.
+    pub fn is_recording(&self) -> bool {
+        Path::new(&self.guest.image).extension().is_some_and(|ending| ending == RECORDING)
+    }
+}

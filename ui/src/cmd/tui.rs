@@ -1,0 +1,181 @@
+//! `trapline tui`: the hits of a live run or of a recording, in a terminal. The screen is the crate `trapline-tui`; here are its
+//! options, and two sessions of the same run.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use trapline_rpn::ppdf::disassemble;
+use trapline_session::{
+    Command, Condition, DEFAULT_MEMORY, FileError, GuestBuilder, HISTORY_MEM, Limits, OwnPrograms, Places,
+    Probing, Recording, Session, SourceOptions, Timeline, Way, file_name, read_file, read_program, text_of,
+};
+use trapline_trace::HeaderItems;
+use trapline_tui::{Colours, Course, Look, Opening};
+
+use super::insert::{insert_all, probing};
+use super::replay::refuse_writers;
+use super::run::begin_recording;
+use super::travel;
+use crate::cli::{Theme, TuiArgs};
+use crate::failure::{Exit, Failure};
+use crate::talk::Talk;
+use crate::{no_effect, options, overwrite};
+
+/// Runs the command.
+///
+/// # Errors
+/// Before the screen is shown: bad files, programs and options, no terminal. Then: a terminal that cannot be used.
+pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_tui(args)?;
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        return Err(Failure::Usage(
+            "tui needs a terminal for its input and its output; `run` does not".to_owned(),
+        ));
+    }
+    let keys = keys(args)?;
+    let source = options::source(&args.probes.source)?;
+    let (opening, programs) =
+        if args.is_recording() { recorded(args, &source, talk)? } else { live(args, &source, talk)? };
+    let look = Look { colours: colours(args, talk), utf8: utf8() };
+    let stats = trapline_tui::run(opening, look, &keys, programs)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    if args.frame_stats {
+        writeln!(out, "{stats}").map_err(Failure::Output)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The text of the file of keys. That of the user need not be there.
+fn keys(args: &TuiArgs) -> Result<String, Failure> {
+    let read = |path: &Path| -> Result<String, FileError> { text_of(path, read_file(path)?) };
+    if let Some(path) = &args.keys {
+        return Ok(read(path)?);
+    }
+    let folder = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let folder = folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+    let path = folder.map(|folder| folder.join("trapline/keys.toml")).filter(|path| path.exists());
+    Ok(path.map_or_else(|| Ok(String::new()), |path| read(&path))?)
+}
+
+fn colours(args: &TuiArgs, talk: &Talk) -> Colours {
+    match (talk.colours_screen(), args.theme) {
+        (false, _) => Colours::None,
+        (true, Theme::Dark) => Colours::Dark,
+        (true, Theme::Light) => Colours::Light,
+    }
+}
+
+/// Whether the locale says that the terminal shows UTF-8.
+fn utf8() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+    let locale = locale.to_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Records have all items here: the list shows processes.
+fn all_items(probing: Probing) -> Probing {
+    Probing { header: HeaderItems::all(), ..probing }
+}
+
+type Opened = (Opening, Vec<String>);
+
+fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
+    let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
+    let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
+    overwrite::check(inputs.chain(args.devices.disk.as_deref()), recording)?;
+    let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
+    let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
+    let probing = all_items(probing(&args.probes));
+    let recorder = match &args.recording.record {
+        None => None,
+        Some(path) => {
+            Some(begin_recording(&builder, path, &args.recording, |config| config.probing = probing.clone())?)
+        }
+    };
+    let (builder, recorder) =
+        recorder.map_or((builder, None), |(builder, recorder)| (builder, Some(recorder)));
+    let guest = options::open(&builder, talk)?;
+    let mut session = guest.start(probing.clone())?;
+    let mut file = None;
+    if let Some((recorder, late)) = recorder {
+        session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+        file = Some(late);
+    }
+    insert_all(&args.probes, source, args.guest.target.is_some(), &mut session, talk)?;
+    let mut traveller = guest.start(probing)?;
+    insert_all(&args.probes, source, args.guest.target.is_some(), &mut traveller, &talk.silenced())?;
+    let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
+    let crash = args.crash_on.iter().fold(until, |condition, text| condition.or_crash_text(text));
+    let condition = args.stop_after.into_iter().fold(crash, Condition::or_hits);
+    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX));
+    let memory = args.history_mem.unwrap_or(HISTORY_MEM);
+    let timeline = Timeline::new(traveller, memory).map_err(travel::failure)?;
+    let programs = given(args, source)?;
+    if let Some(file) = file {
+        file.open()?;
+    }
+    let title = guest.name().to_owned();
+    Ok((Opening { title, guest, session, course: Course::Live { condition, limits }, timeline }, programs))
+}
+
+/// The texts of the programs of the command line.
+fn given(args: &TuiArgs, source: &SourceOptions) -> Result<Vec<String>, Failure> {
+    let mut texts = Vec::new();
+    for path in &args.probes.probe {
+        texts.push(format!("// {}\n{}", path.display(), disassemble(&read_program(path, source)?, None)));
+    }
+    texts.extend(args.probes.clauses.iter().map(|text| format!("// -n\n{text}")));
+    Ok(texts)
+}
+
+/// The text of a program that a recording has put in.
+fn text_of_command(command: &Command) -> Option<String> {
+    match command {
+        Command::Insert { name, program, .. } => Some(format!("// {name}\n{}", disassemble(program, None))),
+        Command::Clause { text, .. } => Some(format!("// -n\n{text}")),
+        _ => None,
+    }
+}
+
+fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
+    let path = Path::new(&args.guest.image);
+    let recording = Recording::read(path)?;
+    let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
+    let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
+    let asks = args.probes.any();
+    let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
+    let probing = all_items(probing);
+    let own = if asks {
+        refuse_writers(&args.probes, source, guest.start(probing.clone())?, talk)?;
+        recording.own_programs(&guest)
+    } else {
+        OwnPrograms::Stay
+    };
+    if asks && own == OwnPrograms::Stay {
+        let text =
+            "a program of this recording writes to the guest, so its hits cannot be left out; omit -n and -p";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let start = || -> Result<Session, Failure> {
+        let mut session = guest.start(probing.clone())?;
+        let course = recording.course(Way::Same, own);
+        let mut course = if asks { course.with_others() } else { course };
+        session.begin_as(&mut course).map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
+        insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
+        Ok(session)
+    };
+    let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
+    let memory = args.history_mem.unwrap_or(HISTORY_MEM);
+    let timeline = Timeline::of(start()?, &recording, keep, memory).map_err(travel::failure)?;
+    let programs = match asks {
+        true => given(args, source)?,
+        false => recording.commands().filter_map(text_of_command).collect(),
+    };
+    // What the recording has at its beginning comes in when the hits are listed.
+    let mut session = guest.start(probing.clone())?;
+    insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
+    let title = file_name(&args.guest.image).to_owned();
+    let course = Course::Recorded { recording: Box::new(recording), own, others: asks };
+    Ok((Opening { title, guest, session, course, timeline }, programs))
+}

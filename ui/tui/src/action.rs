@@ -1,0 +1,146 @@
+//! The one table of actions: identifier, keys, context, one sentence. Help, key line, palette and docs are views of it.
+//!
+//! Not here: what an action does.
+
+/// Where an action applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    /// Everywhere.
+    Anywhere,
+    /// Where something is selected or scrolled: it acts on the focused pane.
+    Focused,
+    /// In the list of hits.
+    Hits,
+    /// In the code.
+    Code,
+    /// In the memory.
+    Memory,
+}
+
+impl Context {
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Anywhere => "anywhere",
+            Self::Focused => "focused pane",
+            Self::Hits => "Hits",
+            Self::Code => "Code",
+            Self::Memory => "Memory",
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// What is done.
+    pub action: Action,
+    /// Its name in files of keys.
+    pub id: &'static str,
+    /// Its keys, unless a file says otherwise.
+    pub keys: &'static [&'static str],
+    /// Where it applies.
+    pub context: Context,
+    /// What it does.
+    pub sentence: &'static str,
+}
+
+macro_rules! actions {
+    ($($action:ident $id:literal [$($key:literal),*] $context:ident $sentence:literal)*) => {
+        /// What can be done.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Action { $(#[doc = $sentence] $action),* }
+
+        /// All actions, in the order of the help.
+        pub const TABLE: &[Entry] = &[$(Entry {
+            action: Action::$action, id: $id, keys: &[$($key),*], context: Context::$context, sentence: $sentence,
+        }),*];
+    };
+}
+
+actions! {
+    NextHit "next-hit" ["]"] Anywhere "go to the next hit"
+    PreviousHit "previous-hit" ["["] Anywhere "go to the previous hit"
+    NextOfProbe "next-of-probe" ["}"] Anywhere "go to the next hit of this hit's probe"
+    PreviousOfProbe "previous-of-probe" ["{"] Anywhere "go to the previous hit of this hit's probe"
+    Step "step" ["s"] Anywhere "go one instruction forward"
+    Back "back" ["S"] Anywhere "go one instruction back"
+    Over "over" ["n"] Anywhere "go one instruction forward, over calls"
+    BackOver "back-over" ["N"] Anywhere "go one instruction back, over calls"
+    Finish "finish" ["f"] Anywhere "go forward to where the function has returned"
+    Caller "caller" ["F"] Anywhere "go back to the call of this function"
+    Continue "continue" ["c"] Anywhere "go forward to a breakpoint or watchpoint"
+    Reverse "reverse" ["C"] Anywhere "go back to a breakpoint or watchpoint"
+    Goto "goto" ["g"] Anywhere "go to a position: 300M, hit:7, end, end-1000, a bookmark, or a hit by #7"
+    First "first" ["<"] Anywhere "go to the beginning of the run"
+    End "end" [">"] Anywhere "go to the end of the run"
+    Play "play" ["p"] Anywhere "play hit after hit, or stop playing"
+    Faster "faster" [")"] Anywhere "play faster"
+    Slower "slower" ["("] Anywhere "play slower"
+    Undo "undo" ["C-o"] Anywhere "go back to where the last move began"
+    Redo "redo" ["C-y"] Anywhere "make an undone move again"
+    Cancel "cancel" ["Esc"] Anywhere "cancel what is under way; else clear the filter"
+    Breakpoint "breakpoint" ["b"] Anywhere "set or delete a breakpoint: an address or a symbol"
+    Watchpoint "watchpoint" ["W"] Anywhere "set or delete a watchpoint on writes: ADDRESS[:LENGTH]"
+    Memory "memory" ["x"] Anywhere "show memory at an address, symbol or register"
+    Bookmark "bookmark" ["m"] Anywhere "name this position"
+    Filter "filter" ["/"] Anywhere "show only hits that match: words, pid=N, probe=TEXT"
+    FocusNext "focus-next" ["Tab"] Anywhere "focus the next pane"
+    FocusPrevious "focus-previous" ["S-Tab"] Anywhere "focus the previous pane"
+    ShowHits "hits" ["1"] Anywhere "show Hits"
+    ShowCode "code" ["2"] Anywhere "show Code"
+    ShowRegisters "registers" ["3"] Anywhere "show Registers"
+    ShowMemory "show-memory" ["4"] Anywhere "show Memory"
+    ShowStack "stack" ["5"] Anywhere "show Stack"
+    ShowHandler "handler" ["6"] Anywhere "show Handler"
+    ShowConsole "console" ["7"] Anywhere "show Console"
+    ShowProbes "probes" ["8"] Anywhere "show Probes"
+    ShowVariables "variables" ["9"] Anywhere "show Variables"
+    ShowProcesses "processes" ["0"] Anywhere "show Processes"
+    Zoom "zoom" ["z"] Anywhere "give all the room to the focused pane, or take it back"
+    Layout "layout" ["L"] Anywhere "take the next layout: by size, small, medium, large"
+    TimeIn "time-in" ["+"] Anywhere "show a shorter part of the run in the timeline"
+    TimeOut "time-out" ["-"] Anywhere "show a longer part of the run in the timeline"
+    Up "up" ["Up", "k"] Focused "one line up"
+    Down "down" ["Down", "j"] Focused "one line down"
+    PageUp "page-up" ["PageUp"] Focused "one page up"
+    PageDown "page-down" ["PageDown"] Focused "one page down"
+    Top "top" ["Home"] Focused "to the first line"
+    Bottom "bottom" ["End"] Focused "to the last line"
+    Enter "enter" ["Enter"] Focused "Hits: go there. Code: follow the branch. Stack: show the frame's code. Memory: follow the pointer"
+    RunToCursor "run-to" ["r"] Code "go forward to where the selected instruction is executed"
+    ReverseToCursor "reverse-to" ["R"] Code "go back to where the selected instruction was executed"
+    Writer "writer" ["o"] Memory "go back to what wrote the selected byte"
+    Copy "copy" ["y"] Focused "copy the focused pane's text to the clipboard of the terminal"
+    Export "export" ["w"] Focused "write the focused pane's text to a file"
+    Mouse "mouse" ["M"] Anywhere "use the mouse, or leave it to the terminal"
+    Theme "theme" ["T"] Anywhere "take the other colours: dark, light, none"
+    Palette "palette" [":"] Anywhere "choose an action by its name"
+    Help "help" ["?"] Anywhere "show all keys"
+    Redraw "redraw" ["C-l"] Anywhere "draw the screen again"
+    Suspend "suspend" ["C-z"] Anywhere "go to the shell; `fg` comes back"
+    Quit "quit" ["q"] Anywhere "leave"
+}
+
+impl Action {
+    /// Its row.
+    #[must_use]
+    pub fn entry(self) -> Option<&'static Entry> {
+        TABLE.iter().find(|entry| entry.action == self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn identifiers_and_keys_are_unique() {
+        let ids: BTreeSet<_> = TABLE.iter().map(|entry| entry.id).collect();
+        assert_eq!(ids.len(), TABLE.len());
+        let keys: Vec<_> = TABLE.iter().flat_map(|entry| entry.keys).collect();
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    }
+}

@@ -1,0 +1,158 @@
+//! Moves: what is under way, what follows, and what can be undone.
+
+use super::{App, Effect, Spot};
+use crate::message::{Move, Request};
+use crate::scene::Scene;
+use trapline_session::Position;
+
+/// Moves that wait, at most: more would only be waited for.
+const MOST_WAITING: usize = 16;
+/// Moves that can be undone.
+const MOST_UNDONE: usize = 1000;
+
+impl App {
+    /// Goes somewhere, now or when the move that is under way is done.
+    pub(super) fn go(&mut self, to: Move, aim: Option<usize>, words: String) -> Vec<Effect> {
+        self.message = None;
+        if self.travel.busy.is_some() {
+            if self.travel.queue.len() < MOST_WAITING {
+                self.travel.queue.push_back((to, aim, words));
+            }
+            return Vec::new();
+        }
+        self.travel.busy = Some(words);
+        self.travel.aim = aim;
+        vec![Effect::Ask(Request::Move(to))]
+    }
+
+    /// Goes to a hit of the list.
+    pub(super) fn go_to_hit(&mut self, number: usize) -> Vec<Effect> {
+        let Some(hit) = self.run.hits.get(number) else {
+            return self.say(format!("hit {} is not listed; {} are", number + 1, self.run.hits.len()));
+        };
+        self.go(Move::Hit(hit), Some(number), format!("to hit {}", number + 1))
+    }
+
+    /// The hit at which the last of the moves will be: of those under way and waiting, else where it is.
+    fn coming(&self) -> (Option<usize>, u64) {
+        let waiting = self.travel.queue.back().map(|(_, aim, _)| *aim);
+        let aim = waiting.unwrap_or(if self.travel.busy.is_some() { self.travel.aim } else { None });
+        let cursor = aim.or(self.cursor);
+        (cursor, cursor.and_then(|n| self.run.hits.get(n)).map_or(self.at(), |hit| hit.at))
+    }
+
+    /// Goes to the next or the previous hit of those that are shown.
+    pub(super) fn neighbour(&mut self, forwards: bool) -> Vec<Effect> {
+        let (cursor, at) = self.coming();
+        let row = match (cursor, forwards) {
+            (Some(hit), true) => {
+                Some(self.row_of(hit + usize::from(self.filter.is_none() || self.is_shown(hit))))
+            }
+            (Some(hit), false) => self.row_of(hit).checked_sub(1),
+            (None, true) => Some(self.row_of(self.run.hits.first_from(at))),
+            (None, false) => self.row_of(self.run.hits.first_from(at)).checked_sub(1),
+        };
+        match row.and_then(|row| self.hit_of(row)) {
+            Some(hit) => self.go_to_hit(hit),
+            None => self.no_hit(forwards),
+        }
+    }
+
+    fn is_shown(&self, hit: usize) -> bool {
+        self.hit_of(self.row_of(hit)) == Some(hit)
+    }
+
+    fn no_hit(&mut self, forwards: bool) -> Vec<Effect> {
+        self.play.on = false;
+        self.say(match (forwards, self.run.ended.is_some()) {
+            (true, true) => "no hit comes any more".to_owned(),
+            (true, false) => format!("no later hit is listed yet: the run is at {}", self.run.listed),
+            (false, _) => "there was no hit before".to_owned(),
+        })
+    }
+
+    /// Goes to the next or the previous hit of the probe of the hit where it is.
+    pub(super) fn neighbour_of_probe(&mut self, forwards: bool) -> Vec<Effect> {
+        let (cursor, _) = self.coming();
+        let Some((number, hit)) = cursor.and_then(|n| Some((n, self.run.hits.get(n)?))) else {
+            return self.say("this position is no hit; go to one first".to_owned());
+        };
+        let found = match forwards {
+            true => self.run.hits.next_of(hit.probe, number + 1),
+            false => self.run.hits.previous_of(hit.probe, number),
+        };
+        match found {
+            Some(hit) => self.go_to_hit(hit),
+            None => self.no_hit(forwards),
+        }
+    }
+
+    /// Undoes the last move, or makes it again.
+    pub(super) fn retrace(&mut self, back: bool) -> Vec<Effect> {
+        if self.travel.busy.is_some() {
+            return Vec::new();
+        }
+        let spot = if back { self.travel.undo.pop() } else { self.travel.redo.pop() };
+        let Some(spot) = spot else {
+            return self
+                .say(if back { "there is no move to undo" } else { "there is no undone move" }.to_owned());
+        };
+        let here = Spot { at: self.at(), hit: self.cursor };
+        if back {
+            self.travel.redo.push(here)
+        } else {
+            self.travel.undo.push(here)
+        }
+        self.travel.quiet = true;
+        match spot.hit {
+            Some(hit) => self.go_to_hit(hit),
+            None => {
+                let to = Move::To(Position::At { icount: spot.at, ordinal: 0 });
+                self.go(to, None, format!("to {}", spot.at))
+            }
+        }
+    }
+
+    /// A move is done: this is where it has led.
+    pub(super) fn arrived(&mut self, scene: Box<Scene>, how: Option<String>) -> Vec<Effect> {
+        let quiet = std::mem::take(&mut self.travel.quiet);
+        if let Some(old) = self.scene.take() {
+            if !quiet && (old.at, old.ip) != (scene.at, scene.ip) {
+                self.travel.undo.push(Spot { at: old.at, hit: self.cursor });
+                self.travel.redo.clear();
+                if self.travel.undo.len() > MOST_UNDONE {
+                    self.travel.undo.remove(0);
+                }
+            }
+            self.before = old.registers;
+        }
+        self.travel.busy = None;
+        self.cursor = self.travel.aim.take().or_else(|| self.hit_at(&scene));
+        let row = self.cursor.unwrap_or_else(|| self.run.hits.first_from(scene.at));
+        self.selected.row = self.row_of(row).min(self.rows().saturating_sub(1));
+        (self.selected.line, self.selected.frame) = (None, 0);
+        self.scene = Some(scene);
+        if how.is_some() {
+            self.message = how;
+            self.play.on = false;
+            self.travel.queue.clear();
+        }
+        match self.travel.queue.pop_front() {
+            Some((to, aim, words)) => self.go(to, aim, words),
+            None => Vec::new(),
+        }
+    }
+
+    /// The hit at a position, where its instruction comes.
+    fn hit_at(&self, scene: &Scene) -> Option<usize> {
+        let from = self.run.hits.first_from(scene.at);
+        let same = |n: &usize| self.run.hits.get(*n).is_some_and(|hit| hit.at == scene.at);
+        (from..).take_while(same).find(|n| self.run.hits.get(*n).is_some_and(|hit| hit.ip == scene.ip))
+    }
+
+    /// Says something.
+    pub(super) fn say(&mut self, sentence: String) -> Vec<Effect> {
+        self.message = Some(sentence);
+        Vec::new()
+    }
+}

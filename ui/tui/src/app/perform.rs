@@ -1,0 +1,239 @@
+//! Performs actions.
+
+use trapline_session::{Position, StopPoint, Timeline, Watch, WatchKind};
+
+use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose};
+use crate::action::Action;
+use crate::hits::Filter;
+use crate::message::{Move, Request};
+
+/// The shortest and the longest time for a hit that is played, ms.
+const PACES: (u64, u64) = (50, 8000);
+
+impl App {
+    /// Performs an action.
+    pub fn perform(&mut self, action: Action) -> Vec<Effect> {
+        self.message = None;
+        match action {
+            Action::Quit => vec![Effect::Quit],
+            Action::Suspend => vec![Effect::Suspend],
+            Action::Redraw => vec![Effect::Redraw],
+            Action::Help => self.shows(|app| app.help = Some(0)),
+            Action::Palette => self.shows(|app| app.palette = Some(Palette::default())),
+            Action::Zoom => self.shows(|app| app.zoomed = !app.zoomed),
+            Action::Layout => self.next_layout(),
+            Action::Theme => self.shows(|app| app.look = app.look.next()),
+            Action::TimeIn => self.shows(|app| app.zoom = (app.zoom + 1).min(40)),
+            Action::TimeOut => self.shows(|app| app.zoom = app.zoom.saturating_sub(1)),
+            Action::Mouse => {
+                self.mouse = !self.mouse;
+                vec![Effect::Mouse(self.mouse)]
+            }
+            Action::Copy => vec![Effect::Copy(self.focused())],
+            Action::Cancel => self.cancel(),
+            Action::FocusNext => self.focus_next(true),
+            Action::FocusPrevious => self.focus_next(false),
+            Action::Goto => self.ask(Purpose::Goto),
+            Action::Filter => self.ask(Purpose::Filter),
+            Action::Breakpoint => self.ask(Purpose::Breakpoint),
+            Action::Watchpoint => self.ask(Purpose::Watchpoint),
+            Action::Memory => self.ask(Purpose::Memory),
+            Action::Bookmark => self.ask(Purpose::Bookmark),
+            Action::Export => self.ask(Purpose::Export),
+            Action::Play => self.shows(|app| app.play.on = !app.play.on),
+            Action::Faster => self.shows(|app| app.play.pace = (app.play.pace / 2).max(PACES.0)),
+            Action::Slower => self.shows(|app| app.play.pace = (app.play.pace * 2).min(PACES.1)),
+            _ => match pane_of(action) {
+                Some(pane) => self.shows(|app| app.focus(pane)),
+                None => self.travels(action),
+            },
+        }
+    }
+
+    fn travels(&mut self, action: Action) -> Vec<Effect> {
+        let to = |to: Move, words: &str, app: &mut Self| app.go(to, None, words.to_owned());
+        match action {
+            Action::NextHit => self.neighbour(true),
+            Action::PreviousHit => self.neighbour(false),
+            Action::NextOfProbe => self.neighbour_of_probe(true),
+            Action::PreviousOfProbe => self.neighbour_of_probe(false),
+            Action::Undo => self.retrace(true),
+            Action::Redo => self.retrace(false),
+            Action::Step => to(Move::Step(1), "one instruction forward", self),
+            Action::Back => to(Move::Back(1), "one instruction back", self),
+            Action::Over => to(Move::Over, "over the call", self),
+            Action::BackOver => to(Move::BackOver, "back over the call", self),
+            Action::Finish => to(Move::Finish, "to the return", self),
+            Action::Caller => to(Move::Caller, "to the call", self),
+            Action::First => to(Move::To(Position::At { icount: 0, ordinal: 0 }), "to the beginning", self),
+            Action::End => self.go_to_end(),
+            Action::Continue | Action::Reverse => self.go_to_marks(action == Action::Continue),
+            Action::RunToCursor => self.go_to_line(true),
+            Action::ReverseToCursor => self.go_to_line(false),
+            Action::Writer => self.go_to_writer(),
+            _ => self.scrolls(action),
+        }
+    }
+
+    fn shows(&mut self, change: impl FnOnce(&mut Self)) -> Vec<Effect> {
+        change(self);
+        Vec::new()
+    }
+
+    fn next_layout(&mut self) -> Vec<Effect> {
+        self.arrangement = self.arrangement.next();
+        self.say(format!("layout: {:?}", self.arrangement).to_lowercase())
+    }
+
+    fn ask(&mut self, purpose: Purpose) -> Vec<Effect> {
+        let text = match (purpose, &self.filter) {
+            (Purpose::Filter, Some(filter)) => filter.text().to_owned(),
+            (Purpose::Export, _) => format!("{}.txt", self.focused().name().to_lowercase()),
+            _ => String::new(),
+        };
+        self.shows(|app| app.prompt = Some(Prompt { purpose, text }))
+    }
+
+    fn cancel(&mut self) -> Vec<Effect> {
+        self.play.on = false;
+        if self.travel.busy.is_some() {
+            self.travel.queue.clear();
+            return vec![Effect::Cancel];
+        }
+        if self.filter.take().is_some() {
+            self.selected.row = self.cursor.unwrap_or(0);
+        }
+        Vec::new()
+    }
+
+    /// Focuses a pane.
+    pub(super) fn focus(&mut self, pane: Pane) {
+        self.recent.retain(|other| *other != pane);
+        self.recent.insert(0, pane);
+    }
+
+    /// Focuses the next pane of those that are shown, in the order of their places.
+    fn focus_next(&mut self, forwards: bool) -> Vec<Effect> {
+        let shown: Vec<Pane> = if self.zoomed {
+            super::PANES.to_vec()
+        } else {
+            self.places().panes.into_iter().map(|(pane, _)| pane).collect()
+        };
+        let here = shown.iter().position(|pane| *pane == self.focused()).unwrap_or(0);
+        let next = (here + if forwards { 1 } else { shown.len().saturating_sub(1) }) % shown.len().max(1);
+        if let Some(pane) = shown.get(next) {
+            self.focus(*pane);
+        }
+        Vec::new()
+    }
+
+    fn go_to_end(&mut self) -> Vec<Effect> {
+        let known = self.run.ended.is_some();
+        let to =
+            if known { Position::BeforeEnd(0) } else { Position::At { icount: self.run.listed, ordinal: 0 } };
+        self.go(Move::To(to), None, "to the end".to_owned())
+    }
+
+    fn go_to_marks(&mut self, forwards: bool) -> Vec<Effect> {
+        if self.marks.is_empty() {
+            return self.say("there is no breakpoint or watchpoint; `b` and `W` set one".to_owned());
+        }
+        let points: Vec<StopPoint> = self.marks.iter().map(|mark| mark.point.clone()).collect();
+        match forwards {
+            true => self.go(Move::Until(points), None, "to a breakpoint".to_owned()),
+            false => self.go(Move::BackTo(points), None, "back to a breakpoint".to_owned()),
+        }
+    }
+
+    fn go_to_line(&mut self, forwards: bool) -> Vec<Effect> {
+        let line = self.code_line();
+        let Some(address) =
+            self.scene.as_ref().and_then(|scene| scene.code.get(line)).map(|line| line.address)
+        else {
+            return Vec::new();
+        };
+        let points = vec![Timeline::breakpoint(address)];
+        match forwards {
+            true => self.go(Move::Until(points), None, format!("to {address:#x}")),
+            false => self.go(Move::BackTo(points), None, format!("back to {address:#x}")),
+        }
+    }
+
+    fn go_to_writer(&mut self) -> Vec<Effect> {
+        let Some(scene) = &self.scene else { return Vec::new() };
+        let at = scene.memory_at.wrapping_add(self.selected.byte as u64);
+        let point = StopPoint::Watch(Watch { kind: WatchKind::Write, low: at, high: at });
+        self.go(Move::BackTo(vec![point]), None, format!("to what wrote {at:#x}"))
+    }
+
+    /// Carries out what was typed.
+    pub(super) fn typed(&mut self, Prompt { purpose, text }: Prompt) -> Vec<Effect> {
+        let text = text.trim();
+        let done = match purpose {
+            Purpose::Goto => self.typed_position(text),
+            Purpose::Filter => Filter::parse(text).map_err(|error| error.to_string()).map(|filter| {
+                (self.filter, self.selected.row) = (filter, 0);
+                Vec::new()
+            }),
+            Purpose::Breakpoint => self.breakpoint(text).map(|point| self.mark(text, point)),
+            Purpose::Watchpoint => {
+                let text = format!("write {text}");
+                self.watchpoint(text.trim_start_matches("write ")).map(|point| self.mark(&text, point))
+            }
+            Purpose::Memory => self.address(text).map(|at| {
+                self.focus(Pane::Memory);
+                self.selected.byte = 0;
+                vec![Effect::Ask(Request::Memory(at))]
+            }),
+            Purpose::Bookmark if text.is_empty() => Err("a bookmark needs a name".to_owned()),
+            Purpose::Bookmark => {
+                self.bookmarks.insert(text.to_owned(), self.at());
+                Ok(self.say(format!("`g` and {text} comes back to {}", self.at())))
+            }
+            Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),
+            Purpose::Export => Ok(vec![Effect::Export(self.focused(), text.into())]),
+        };
+        done.unwrap_or_else(|sentence| self.say(sentence))
+    }
+
+    fn typed_position(&mut self, text: &str) -> Result<Vec<Effect>, String> {
+        if let Some(number) = text.strip_prefix('#') {
+            let number = trapline_session::numbers::count(number).map_err(|error| error.to_string())?;
+            let hit = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+            return Ok(self.go_to_hit(hit.ok_or("hits count from 1: the first is #1")?));
+        }
+        let position = match self.bookmarks.get(text) {
+            Some(icount) => Position::At { icount: *icount, ordinal: 0 },
+            None => text.parse::<Position>().map_err(|error| error.to_string())?,
+        };
+        Ok(self.go(Move::To(position), None, format!("to {position}")))
+    }
+
+    /// Sets a breakpoint or watchpoint, or deletes it if it is set.
+    fn mark(&mut self, text: &str, point: StopPoint) -> Vec<Effect> {
+        let before = self.marks.len();
+        self.marks.retain(|mark| mark.point != point);
+        if self.marks.len() < before {
+            return self.say(format!("deleted: {text}"));
+        }
+        self.marks.push(Mark { text: text.to_owned(), point });
+        self.say(format!("set: {text}; `c` goes on to it, `C` back to it"))
+    }
+}
+
+/// The pane that an action shows.
+fn pane_of(action: Action) -> Option<Pane> {
+    Some(match action {
+        Action::ShowHits => Pane::Hits,
+        Action::ShowCode => Pane::Code,
+        Action::ShowRegisters => Pane::Registers,
+        Action::ShowMemory => Pane::Memory,
+        Action::ShowStack => Pane::Stack,
+        Action::ShowHandler => Pane::Handler,
+        Action::ShowConsole => Pane::Console,
+        Action::ShowProbes => Pane::Probes,
+        Action::ShowVariables => Pane::Variables,
+        Action::ShowProcesses => Pane::Processes,
+        _ => return None,
+    })
+}

@@ -1,0 +1,86 @@
+//! What is typed on the line at the bottom, and how addresses and stop points are read there.
+
+use trapline_session::{StopPoint, Timeline, Watch, WatchKind, numbers};
+
+use super::App;
+
+/// What a typed line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A position to go to.
+    Goto,
+    /// A filter.
+    Filter,
+    /// The address of a breakpoint.
+    Breakpoint,
+    /// The range of a watchpoint.
+    Watchpoint,
+    /// The address of memory.
+    Memory,
+    /// The name of a bookmark.
+    Bookmark,
+    /// The file of an export.
+    Export,
+}
+
+impl Purpose {
+    /// The text before the typed line.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Goto => "go to: ",
+            Self::Filter => "filter: ",
+            Self::Breakpoint => "breakpoint at: ",
+            Self::Watchpoint => "watch writes to: ",
+            Self::Memory => "memory at: ",
+            Self::Bookmark => "bookmark: ",
+            Self::Export => "write to file: ",
+        }
+    }
+}
+
+/// A line that is being typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// What was typed.
+    pub text: String,
+}
+
+impl App {
+    /// An address: a number, a symbol of the kernel, or a register.
+    ///
+    /// # Errors
+    /// A sentence that says what it is not.
+    pub fn address(&self, text: &str) -> Result<u64, String> {
+        let text = text.trim();
+        if text.starts_with(|c: char| c.is_ascii_digit()) {
+            return numbers::count(text).map_err(|error| error.to_string());
+        }
+        let symbol = self.target.symbols().lookup(text).map(|symbol| symbol.addr);
+        let register = || self.scene.as_ref().and_then(|scene| scene.register(&text.to_lowercase()));
+        symbol.or_else(register).ok_or_else(|| {
+            format!("`{text}` is no address; write a number, a symbol of the kernel or a register")
+        })
+    }
+
+    /// A breakpoint.
+    ///
+    /// # Errors
+    /// As [`App::address`].
+    pub fn breakpoint(&self, text: &str) -> Result<StopPoint, String> {
+        self.address(text).map(Timeline::breakpoint)
+    }
+
+    /// A watchpoint on writes: `ADDRESS[:LENGTH]`.
+    ///
+    /// # Errors
+    /// As [`App::address`], and a bad length.
+    pub fn watchpoint(&self, text: &str) -> Result<StopPoint, String> {
+        let (at, length) = text.split_once(':').unwrap_or((text, "1"));
+        let low = self.address(at)?;
+        let length = numbers::within(length, 1, 4096).map_err(|error| error.to_string())?;
+        let high = low.checked_add(length - 1).ok_or("this range is larger than memory")?;
+        Ok(StopPoint::Watch(Watch { kind: WatchKind::Write, low, high }))
+    }
+}

@@ -1,0 +1,276 @@
+//! Events: of the terminal, and of the other threads.
+
+use crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+use ratatui::layout::{Position as Cell, Rect};
+use trapline_session::Position;
+
+use super::{App, Effect, Pane, matches};
+use crate::action::Action;
+use crate::keys::Key;
+use crate::message::{Input, Move, Request};
+
+/// Hits that a filter looks at between two events.
+const LOOKED: usize = 200_000;
+/// Characters of a typed line, at most.
+const MOST_TYPED: usize = 1000;
+/// Bytes on a line of memory.
+pub const MEMORY_LINE: usize = 16;
+
+impl App {
+    /// Takes an event.
+    pub fn update(&mut self, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Terminal(event) => self.terminal(event),
+            Input::Gone | Input::Terminate => vec![Effect::Quit],
+            Input::Stop => vec![Effect::Suspend],
+            Input::Continued => vec![Effect::Continued],
+            Input::Hits(batch, listed) => {
+                self.run.hits.add(batch);
+                self.run.listed = self.run.listed.max(listed);
+                Vec::new()
+            }
+            Input::Ended(at, ending) => {
+                self.run.listed = self.run.listed.max(at.icount);
+                self.message = Some(format!("the run is listed to its end: {ending}"));
+                self.run.ended = Some((at, ending.clone()));
+                vec![Effect::Ask(Request::Ended(at, ending))]
+            }
+            Input::Failed(why) => self.say(why),
+            Input::Arrived(scene, how) => self.arrived(scene, how),
+            Input::Shown(scene) => {
+                self.scene = Some(scene);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Goes on with what is done bit by bit; whether there is more to do.
+    pub fn tick(&mut self) -> bool {
+        self.filter.as_mut().is_some_and(|filter| filter.look(&self.run.hits, LOOKED))
+    }
+
+    /// The time for the next hit that is played has come.
+    pub fn play_on(&mut self) -> Vec<Effect> {
+        if self.play.on && self.travel.busy.is_none() { self.neighbour(true) } else { Vec::new() }
+    }
+
+    fn terminal(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+            Event::Mouse(mouse) if self.mouse => self.mouse(mouse),
+            Event::Resize(width, height) => {
+                self.size = Rect::new(0, 0, width, height);
+                Vec::new()
+            }
+            Event::Paste(text) => {
+                text.chars().filter(|c| !c.is_control()).for_each(|c| self.type_in(c));
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn key(&mut self, event: KeyEvent) -> Vec<Effect> {
+        if self.palette.is_some() {
+            return self.key_in_palette(event);
+        }
+        if self.prompt.is_some() {
+            return self.key_in_prompt(event);
+        }
+        let action = Key::pressed(event).and_then(|key| self.keys.action(&key));
+        match (self.help, action) {
+            (Some(_), Some(Action::Help | Action::Cancel | Action::Quit)) => {
+                self.help = None;
+                Vec::new()
+            }
+            (_, Some(action)) => self.perform(action),
+            (..) => Vec::new(),
+        }
+    }
+
+    fn type_in(&mut self, c: char) {
+        let text = match (&mut self.palette, &mut self.prompt) {
+            (Some(palette), _) => &mut palette.text,
+            (None, Some(prompt)) => &mut prompt.text,
+            (None, None) => return,
+        };
+        if text.len() < MOST_TYPED {
+            text.push(c);
+        }
+    }
+
+    fn key_in_prompt(&mut self, event: KeyEvent) -> Vec<Effect> {
+        let control = event.modifiers.contains(KeyModifiers::CONTROL);
+        match event.code {
+            KeyCode::Esc => self.prompt = None,
+            KeyCode::Enter => return self.prompt.take().map_or_else(Vec::new, |prompt| self.typed(prompt)),
+            KeyCode::Backspace => {
+                if let Some(prompt) = &mut self.prompt {
+                    prompt.text.pop();
+                }
+            }
+            KeyCode::Char('u') if control => self.prompt.iter_mut().for_each(|prompt| prompt.text.clear()),
+            KeyCode::Char(c) if !control => self.type_in(c),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn key_in_palette(&mut self, event: KeyEvent) -> Vec<Effect> {
+        let Some(palette) = &mut self.palette else { return Vec::new() };
+        let found = matches(&palette.text);
+        match event.code {
+            KeyCode::Esc => self.palette = None,
+            KeyCode::Enter => {
+                let chosen = found.get(palette.selected).map(|entry| entry.action);
+                self.palette = None;
+                return chosen.map_or_else(Vec::new, |action| self.perform(action));
+            }
+            KeyCode::Up => palette.selected = palette.selected.saturating_sub(1),
+            KeyCode::Down => palette.selected = (palette.selected + 1).min(found.len().saturating_sub(1)),
+            KeyCode::Backspace => {
+                palette.text.pop();
+                palette.selected = 0;
+            }
+            KeyCode::Char(c) if !event.modifiers.contains(KeyModifiers::CONTROL) => {
+                palette.selected = 0;
+                self.type_in(c);
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn mouse(&mut self, event: MouseEvent) -> Vec<Effect> {
+        let cell = Cell::new(event.column, event.row);
+        let places = self.places();
+        if places.head.contains(cell) {
+            return match event.kind {
+                MouseEventKind::ScrollUp => self.perform(Action::TimeIn),
+                MouseEventKind::ScrollDown => self.perform(Action::TimeOut),
+                MouseEventKind::Down(MouseButton::Left) if event.row > 0 => {
+                    self.click_time(event.column, places.head)
+                }
+                _ => Vec::new(),
+            };
+        }
+        let Some((pane, rect)) = places.panes.into_iter().find(|(_, rect)| rect.contains(cell)) else {
+            return Vec::new();
+        };
+        match event.kind {
+            MouseEventKind::ScrollUp | MouseEventKind::ScrollDown => {
+                let focused = self.focused();
+                self.focus(pane);
+                let up = event.kind == MouseEventKind::ScrollUp;
+                let done =
+                    (0..3).flat_map(|_| self.perform(if up { Action::Up } else { Action::Down })).collect();
+                self.focus(focused);
+                done
+            }
+            MouseEventKind::Down(MouseButton::Left) => {
+                self.focus(pane);
+                if pane == Pane::Hits && event.row > rect.y + 1 {
+                    let height = usize::from(rect.height.saturating_sub(3));
+                    let row = self.first_row(height) + usize::from(event.row - rect.y - 2);
+                    if row < self.rows() {
+                        self.selected.row = row;
+                        return self.perform(Action::Enter);
+                    }
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn click_time(&mut self, column: u16, head: Rect) -> Vec<Effect> {
+        let (from, to) = self.window();
+        let share =
+            u128::from(to - from) * u128::from(column.saturating_sub(head.x)) / u128::from(head.width.max(1));
+        let icount = from + share as u64;
+        self.go(Move::To(Position::At { icount, ordinal: 0 }), None, format!("to {icount}"))
+    }
+
+    /// The first row of the list that is shown, in so many rows: the selected one is in the middle.
+    pub fn first_row(&self, height: usize) -> usize {
+        self.selected.row.saturating_sub(height / 2).min(self.rows().saturating_sub(height))
+    }
+
+    /// Moves the selection of the focused pane, or enters it.
+    pub(super) fn scrolls(&mut self, action: Action) -> Vec<Effect> {
+        let pane = self.focused();
+        if action == Action::Enter {
+            return self.enter(pane);
+        }
+        let page =
+            self.places().panes.iter().find(|(shown, _)| *shown == pane).map_or(1, |(_, rect)| rect.height);
+        let page = usize::from(page.saturating_sub(3)).max(1);
+        if let Some(help) = &mut self.help {
+            *help = moved(*help, action, page, crate::action::TABLE.len());
+            return Vec::new();
+        }
+        let code_line = self.code_line();
+        let rows = self.rows();
+        let Some(scene) = &self.scene else { return Vec::new() };
+        match pane {
+            Pane::Hits => self.selected.row = moved(self.selected.row, action, page, rows),
+            Pane::Code => self.selected.line = Some(moved(code_line, action, page, scene.code.len())),
+            Pane::Stack => self.selected.frame = moved(self.selected.frame, action, page, scene.frames.len()),
+            Pane::Memory => {
+                let (line, lines) =
+                    (self.selected.byte / MEMORY_LINE, scene.memory.len().div_ceil(MEMORY_LINE));
+                let within = self.selected.byte % MEMORY_LINE;
+                let byte = moved(line, action, page, lines) * MEMORY_LINE + within;
+                self.selected.byte = byte.min(scene.memory.len().saturating_sub(1));
+            }
+            other => {
+                let first = self.selected.first.entry(other).or_default();
+                *first = moved(*first, action, page, MOST_TYPED * 100);
+            }
+        }
+        Vec::new()
+    }
+
+    fn enter(&mut self, pane: Pane) -> Vec<Effect> {
+        let line = self.code_line();
+        let Some(scene) = &self.scene else { return Vec::new() };
+        match pane {
+            Pane::Hits => self.hit_of(self.selected.row).map_or_else(Vec::new, |hit| self.go_to_hit(hit)),
+            Pane::Code => {
+                let target = scene.code.get(line).and_then(|line| line.target);
+                self.selected.line = None;
+                vec![Effect::Ask(Request::Code(target))]
+            }
+            Pane::Stack => {
+                let ip = scene.frames.get(self.selected.frame).map(|frame| frame.ip);
+                self.focus(Pane::Code);
+                vec![Effect::Ask(Request::Code(ip))]
+            }
+            Pane::Memory => {
+                let word = scene.word;
+                let bytes = scene.memory.get(self.selected.byte..self.selected.byte + word);
+                let Some(bytes) = bytes else { return Vec::new() };
+                let at = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+                self.selected.byte = 0;
+                vec![Effect::Ask(Request::Memory(at))]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A selection of `count` things, moved.
+fn moved(at: usize, action: Action, page: usize, count: usize) -> usize {
+    let to = match action {
+        Action::Up => at.saturating_sub(1),
+        Action::Down => at + 1,
+        Action::PageUp => at.saturating_sub(page),
+        Action::PageDown => at + page,
+        Action::Top => 0,
+        Action::Bottom => count,
+        _ => at,
+    };
+    to.min(count.saturating_sub(1))
+}

@@ -1,0 +1,116 @@
+//! Which hits are shown: words of their probes' names, `pid=N`, `probe=TEXT`. A filter looks at so many hits at a time.
+
+use std::collections::BTreeMap;
+
+use super::{Hit, Hits};
+
+/// A filter is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// A process id is no number.
+    #[error("`{0}` is no process id; write pid=7")]
+    Pid(String),
+}
+
+/// A filter, and what it has let through so far.
+#[derive(Debug, Default)]
+pub struct Filter {
+    text: String,
+    words: Vec<String>,
+    probe: Vec<String>,
+    pids: Vec<u32>,
+    /// Whether a probe's name is wanted.
+    probes: BTreeMap<u32, bool>,
+    rows: Vec<u32>,
+    looked: usize,
+}
+
+impl Filter {
+    /// Reads a filter; nothing for an empty one.
+    ///
+    /// # Errors
+    /// A process id is no number.
+    pub fn parse(text: &str) -> Result<Option<Self>, FilterError> {
+        let mut filter = Self { text: text.trim().to_owned(), ..Self::default() };
+        for word in text.split_whitespace() {
+            match word.split_once('=') {
+                Some(("pid", pid)) => {
+                    filter.pids.push(pid.parse().map_err(|_| FilterError::Pid(pid.to_owned()))?);
+                }
+                Some(("probe", name)) => filter.probe.push(name.to_lowercase()),
+                _ => filter.words.push(word.to_lowercase()),
+            }
+        }
+        Ok(Some(filter).filter(|filter| !filter.text.is_empty()))
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Looks at so many more hits; whether there are more.
+    pub fn look(&mut self, hits: &Hits, most: usize) -> bool {
+        let end = hits.len().min(self.looked + most);
+        for number in self.looked..end {
+            if hits.get(number).is_some_and(|hit| self.holds(hits, hit)) {
+                self.rows.push(u32::try_from(number).unwrap_or(u32::MAX));
+            }
+        }
+        self.looked = end;
+        end < hits.len()
+    }
+
+    fn holds(&mut self, hits: &Hits, hit: Hit) -> bool {
+        if !self.pids.is_empty() && !self.pids.contains(&hit.pid) {
+            return false;
+        }
+        let process = hits.process(hit.pid).unwrap_or_default();
+        let (words, probe) = (&self.words, &self.probe);
+        let by_name = *self.probes.entry(hit.probe).or_insert_with(|| {
+            let label = hits.probe(hit.probe);
+            let name = label
+                .map(|label| format!("{} {}", label.program, label.name).to_lowercase())
+                .unwrap_or_default();
+            probe.iter().all(|word| name.contains(word)) && words.iter().all(|word| name.contains(word))
+        });
+        by_name
+            || (probe.is_empty()
+                && !words.is_empty()
+                && words.iter().all(|word| process.contains(word.as_str())))
+    }
+
+    /// The numbers of the hits that it has let through.
+    pub fn rows(&self) -> &[u32] {
+        &self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Batch, ProbeLabel};
+    use super::*;
+
+    #[test]
+    fn words_probes_and_processes_are_filtered() {
+        let mut hits = Hits::default();
+        let label = |number, name: &str| ProbeLabel { number, program: "p.rpn".into(), name: name.into() };
+        let hit = |n: u32| Hit { at: n.into(), ip: 0, probe: n % 2, pid: n % 3 };
+        hits.add(Batch {
+            hits: (0..12).map(hit).collect(),
+            probes: vec![label(0, "fbt::do_fork:entry"), label(1, "fbt::do_exit:entry")],
+            processes: vec![(1, "init".into()), (2, "sh".into())],
+            ..Batch::default()
+        });
+        let rows = |text: &str| {
+            let mut filter = Filter::parse(text).unwrap().unwrap();
+            while filter.look(&hits, 5) {}
+            filter.rows().to_vec()
+        };
+        assert_eq!(rows("fork"), [0, 2, 4, 6, 8, 10]);
+        assert_eq!(rows("probe=exit pid=1"), [1, 7]);
+        assert_eq!(rows("init"), [1, 4, 7, 10]);
+        assert!(Filter::parse("  ").unwrap().is_none());
+        assert!(Filter::parse("pid=x").is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! What is to be seen at a position, as plain values. Not here: where they come from, and how they are drawn.
+
+use trapline_session::{ProcessRow, ProgramState, ProgramVariables, StackFrame};
+
+/// All that panes show of a position.
+#[derive(Debug, Clone, Default)]
+pub struct Scene {
+    /// Instructions retired.
+    pub at: u64,
+    /// Linear address of the instruction that comes.
+    pub ip: u64,
+    /// Whether it is the end of the run.
+    pub end: bool,
+    /// The symbol of `ip`.
+    pub symbol: Option<String>,
+    /// Process id and name of the task that runs.
+    pub task: Option<(u32, String)>,
+    /// Registers.
+    pub registers: Vec<Register>,
+    /// The flags that are set, by name.
+    pub flags: String,
+    /// The function of `code`.
+    pub function: String,
+    /// Instructions.
+    pub code: Vec<Instruction>,
+    /// The file and line of `ip`, if they are known.
+    pub source: Option<String>,
+    /// The stack, innermost first.
+    pub frames: Vec<StackFrame>,
+    /// Where `memory` begins.
+    pub memory_at: u64,
+    /// Memory, to where nothing is mapped.
+    pub memory: Vec<u8>,
+    /// Words of the stack, from the stack pointer.
+    pub words: Vec<(u64, u64, Option<String>)>,
+    /// Probe programs.
+    pub programs: Vec<ProgramState>,
+    /// Their variables.
+    pub variables: Vec<ProgramVariables>,
+    /// Global variables.
+    pub globals: Vec<u64>,
+    /// Processes, if the guest's system is known.
+    pub processes: Vec<ProcessRow>,
+    /// The end of what the guest has written to its console.
+    pub console: Vec<u8>,
+    /// Bytes of a word.
+    pub word: usize,
+}
+
+/// A register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Register {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: u128,
+    /// Hexadecimal digits that it has.
+    pub digits: usize,
+}
+
+/// An instruction.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Instruction {
+    /// Its address.
+    pub address: u64,
+    /// The guest's bytes.
+    pub bytes: Vec<u8>,
+    /// What an instruction fetch sees, where that is something else.
+    pub patched: Option<Vec<u8>>,
+    /// It, in Intel syntax.
+    pub text: String,
+    /// How it is displaced, and why so.
+    pub displaced: Option<(&'static str, &'static str)>,
+    /// The target of a near branch.
+    pub target: Option<u64>,
+}
+
+impl Scene {
+    /// The value of a register by its name.
+    pub fn register(&self, name: &str) -> Option<u64> {
+        self.registers.iter().find(|register| register.name == name).map(|register| register.value as u64)
+    }
+}

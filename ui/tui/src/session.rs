@@ -1,0 +1,241 @@
+//! The loop: takes what comes in, changes the state, draws it once, does what is to be done outside.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossterm::terminal::{Clear, ClearType};
+use crossterm::{event, execute};
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+
+use crate::app::{App, Effect};
+use crate::keys::{Keys, KeysError};
+use crate::message::Input;
+use crate::theme::Look;
+use crate::worker::{Opening, Workers};
+use crate::{terminal, view};
+
+/// Events that are taken between two frames, at most.
+const MOST_EVENTS: usize = 256;
+/// How long nothing may happen before the state is looked at again.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// The user interface cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TuiError {
+    /// The terminal cannot be used.
+    #[error("the terminal cannot be used: {0}")]
+    Terminal(#[from] io::Error),
+    /// The file of keys is wrong.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// A thread has panicked.
+    #[error("the user interface has ended by a defect: {0}")]
+    Panicked(String),
+}
+
+/// Times of the frames that were drawn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FrameStats {
+    /// How many.
+    pub frames: u64,
+    /// The longest time from events to the finished frame, without what the terminal takes to read it.
+    pub longest: Duration,
+    /// How many took more than 16 ms.
+    pub late: u64,
+}
+
+/// The time that a frame may take.
+const FRAME: Duration = Duration::from_millis(16);
+
+impl std::fmt::Display for FrameStats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let longest = self.longest.as_secs_f64() * 1e3;
+        write!(f, "{} frames, the longest {longest:.1} ms, {} over 16 ms", self.frames, self.late)
+    }
+}
+
+/// Shows a run until its user leaves. `keys` is the text of a file of keys; `programs` are the texts of the probe programs.
+///
+/// # Errors
+/// The terminal cannot be used, or the keys are wrong.
+pub fn run(opening: Opening, look: Look, keys: &str, programs: Vec<String>) -> Result<FrameStats, TuiError> {
+    let keys = Keys::changed_by(keys)?;
+    let mut app = App::new(opening.title.clone(), opening.guest.target().clone(), look, keys);
+    app.programs = programs;
+    let (told, inputs) = mpsc::channel();
+    terminal::restore_at_panic();
+    let signals = listen_to_signals(&told)?;
+    let guard = terminal::Guard;
+    terminal::enter(app.mouse)?;
+    listen_to_terminal(&told);
+    let workers = Workers::start(opening, &told);
+    drop(told);
+    let shown = Shown::new(app, inputs, &workers).and_then(|mut shown| shown.show());
+    workers.end();
+    signals.close();
+    drop(guard);
+    match (shown, terminal::panicked()) {
+        (_, Some(panic)) => Err(TuiError::Panicked(panic)),
+        (shown, None) => Ok(shown?),
+    }
+}
+
+fn listen_to_terminal(told: &Sender<Input>) {
+    let told = told.clone();
+    thread::spawn(move || {
+        loop {
+            let input = event::read().map_or(Input::Gone, Input::Terminal);
+            let gone = matches!(input, Input::Gone);
+            if told.send(input).is_err() || gone {
+                return;
+            }
+        }
+    });
+}
+
+fn listen_to_signals(told: &Sender<Input>) -> io::Result<signal_hook::iterator::Handle> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGTSTP, SIGCONT])?;
+    let (handle, told) = (signals.handle(), told.clone());
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let input = match signal {
+                SIGTSTP => Input::Stop,
+                SIGCONT => Input::Continued,
+                _ => Input::Terminate,
+            };
+            if told.send(input).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(handle)
+}
+
+type Terminal = ratatui::Terminal<CrosstermBackend<io::Stdout>>;
+
+struct Shown<'a> {
+    app: App,
+    inputs: Receiver<Input>,
+    workers: &'a Workers,
+    terminal: Terminal,
+    stats: FrameStats,
+    played: Instant,
+}
+
+impl<'a> Shown<'a> {
+    fn new(mut app: App, inputs: Receiver<Input>, workers: &'a Workers) -> io::Result<Self> {
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let size = terminal.size()?;
+        app.size = Rect::new(0, 0, size.width, size.height);
+        Ok(Self { app, inputs, workers, terminal, stats: FrameStats::default(), played: Instant::now() })
+    }
+
+    fn show(&mut self) -> io::Result<FrameStats> {
+        self.draw(Instant::now())?;
+        let mut more = false;
+        loop {
+            let first = match self.inputs.recv_timeout(self.patience(more)) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(self.stats),
+            };
+            let began = Instant::now();
+            let mut effects = Vec::new();
+            for input in
+                first.into_iter().chain(std::iter::from_fn(|| self.inputs.try_recv().ok())).take(MOST_EVENTS)
+            {
+                effects.extend(self.app.update(input));
+                if began.elapsed() > FRAME / 4 {
+                    break;
+                }
+            }
+            if self.app.play.on && self.played.elapsed() >= Duration::from_millis(self.app.play.pace) {
+                self.played = Instant::now();
+                effects.extend(self.app.play_on());
+            }
+            more = self.app.tick();
+            for effect in effects {
+                if self.carry_out(effect)? {
+                    return Ok(self.stats);
+                }
+            }
+            if terminal::panicked().is_some() {
+                return Ok(self.stats);
+            }
+            self.draw(began)?;
+        }
+    }
+
+    /// How long to wait for something to happen.
+    fn patience(&self, more: bool) -> Duration {
+        match (more, self.app.play.on) {
+            (true, _) => Duration::ZERO,
+            (false, true) => Duration::from_millis(self.app.play.pace).saturating_sub(self.played.elapsed()),
+            (false, false) => IDLE,
+        }
+    }
+
+    /// Draws a frame. The time is that of the user interface, not that of a terminal that reads slowly.
+    fn draw(&mut self, began: Instant) -> io::Result<()> {
+        let mut took = Duration::ZERO;
+        let app = &self.app;
+        self.terminal.draw(|frame| {
+            view::draw(app, frame);
+            took = began.elapsed();
+        })?;
+        self.stats.frames += 1;
+        self.stats.longest = self.stats.longest.max(took);
+        self.stats.late += u64::from(took > FRAME);
+        Ok(())
+    }
+
+    /// Does what is to be done; whether that was to leave.
+    fn carry_out(&mut self, effect: Effect) -> io::Result<bool> {
+        match effect {
+            Effect::Ask(request) => self.workers.ask(request),
+            Effect::Cancel => self.workers.cancel(),
+            Effect::Quit => return Ok(true),
+            Effect::Suspend => {
+                terminal::leave();
+                signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
+                self.come_back()?;
+            }
+            Effect::Continued => self.come_back()?,
+            Effect::Redraw => self.clear()?,
+            Effect::Mouse(on) => terminal::mouse(on)?,
+            Effect::Copy(pane) => {
+                terminal::copy(&view::plain(&self.app, pane))?;
+                self.app.message = Some(format!("{} is copied", pane.name()));
+            }
+            Effect::Export(pane, path) => {
+                let text = view::plain(&self.app, pane);
+                self.app.message = Some(match std::fs::write(&path, text) {
+                    Ok(()) => format!("{} is written to {}", pane.name(), path.display()),
+                    Err(error) => format!("{} cannot be written: {error}", path.display()),
+                });
+            }
+        }
+        Ok(false)
+    }
+
+    /// The terminal may be of another size now, and shows what others have written.
+    fn come_back(&mut self) -> io::Result<()> {
+        terminal::enter(self.app.mouse)?;
+        let size = self.terminal.size()?;
+        self.app.size = Rect::new(0, 0, size.width, size.height);
+        self.clear()
+    }
+
+    /// Clears the screen; the next frame is drawn as a whole. ratatui's own `clear` asks the terminal for its cursor, and the
+    /// answer would go to the thread that reads the keys.
+    fn clear(&mut self) -> io::Result<()> {
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
+    }
+}

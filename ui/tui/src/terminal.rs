@@ -1,0 +1,115 @@
+//! The modes of the terminal, restored whatever happens: at the end, at a panic, for the shell.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::cursor::{Hide, Show};
+use crossterm::event::{
+    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+};
+use crossterm::execute;
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+
+use crate::worker::THREADS;
+
+/// Whether the terminal is in the modes of the user interface.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+/// What another thread's panic said.
+static PANICKED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Takes the terminal.
+///
+/// # Errors
+/// It cannot be written, or has no modes.
+pub fn enter(mouse: bool) -> io::Result<()> {
+    enable_raw_mode()?;
+    ENTERED.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+    if mouse { execute!(io::stdout(), EnableMouseCapture) } else { Ok(()) }
+}
+
+/// Gives the terminal back. Nothing is left to be done where that fails.
+pub fn leave() {
+    if ENTERED.swap(false, Ordering::SeqCst) {
+        let _ =
+            execute!(io::stdout(), DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+        let _ = io::stdout().flush();
+    }
+}
+
+/// Uses the mouse, or leaves it to the terminal.
+///
+/// # Errors
+/// The terminal cannot be written.
+pub fn mouse(on: bool) -> io::Result<()> {
+    if on { execute!(io::stdout(), EnableMouseCapture) } else { execute!(io::stdout(), DisableMouseCapture) }
+}
+
+/// Gives the terminal back when it is dropped.
+pub struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// From now on a panic gives the terminal back before it is shown. One of another thread is kept for `panicked`.
+pub fn restore_at_panic() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let ours = std::thread::current().name().is_some_and(|name| name.starts_with(THREADS));
+        if ours {
+            if let Ok(mut said) = PANICKED.lock() {
+                *said = Some(panic.to_string());
+            }
+        } else {
+            leave();
+            before(panic);
+        }
+    }));
+}
+
+/// What a panic of another thread has said.
+pub fn panicked() -> Option<String> {
+    PANICKED.lock().ok().and_then(|said| said.clone())
+}
+
+/// Copies a text to the clipboard of the terminal, by OSC 52.
+///
+/// # Errors
+/// The terminal cannot be written.
+pub fn copy(text: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))?;
+    out.flush()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let value = (0..3).fold(0u32, |value, n| value << 8 | u32::from(three.get(n).copied().unwrap_or(0)));
+        for n in 0..4 {
+            let digit = DIGITS.get((value >> (18 - 6 * n) & 63) as usize).copied().unwrap_or(b'=');
+            text.push(if n > three.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        for (text, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(text.as_bytes()), coded);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
+
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::layout::Rect;
+use trapline_session::{
+    Command, Condition, Guest, GuestBuilder, Limits, Probing, Session, SourceOptions, Timeline, read_program,
+};
+use trapline_trace::HeaderItems;
+
+use crate::app::{App, Effect, PANES};
+use crate::keys::Keys;
+use crate::message::Input;
+use crate::theme::{Colours, Look};
+use crate::view;
+use crate::worker::{Course, Opening, Workers};
+
+/// The program of docs/tui.md.
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/man/6-groups.rpn");
+/// Instructions of the run: it has more than 200 hits by then.
+const LIMIT: u64 = 12_000_000;
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+fn guest() -> Guest {
+    GuestBuilder::embedded("ia32").memory(32 << 20).open().unwrap()
+}
+
+fn session(guest: &Guest) -> Session {
+    let probing = Probing { header: HeaderItems::all(), ..Probing::default() };
+    let mut session = guest.start(probing).unwrap();
+    let program = read_program(PROGRAM.as_ref(), &SourceOptions::default()).unwrap();
+    session.apply(Command::insert("6-groups.rpn", program)).unwrap();
+    session
+}
+
+/// The user interface with its threads.
+struct Bench {
+    app: App,
+    workers: Option<Workers>,
+    inputs: Receiver<Input>,
+}
+
+impl Bench {
+    /// At the beginning of a run that is listed to its end.
+    fn new(look: Look) -> Self {
+        let guest = guest();
+        let timeline = Timeline::new(session(&guest), 256 << 20).unwrap();
+        let session = session(&guest);
+        let mut app = App::new("embedded:ia32".to_owned(), guest.target().clone(), look, Keys::default());
+        app.programs = vec!["// 6-groups.rpn".to_owned()];
+        let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
+        let opening = Opening { title: String::new(), guest, session, course, timeline };
+        let (told, inputs) = mpsc::channel();
+        let workers = Some(Workers::start(opening, &told));
+        let mut bench = Self { app, workers, inputs };
+        bench.settle();
+        bench
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        let Some(workers) = &self.workers else { return };
+        for effect in effects {
+            match effect {
+                Effect::Ask(request) => workers.ask(request),
+                Effect::Cancel => workers.cancel(),
+                // A terminal's affairs, and files.
+                _ => {}
+            }
+        }
+    }
+
+    fn take(&mut self, patience: Duration) -> bool {
+        let Ok(input) = self.inputs.recv_timeout(patience) else { return false };
+        let effects = self.app.update(input);
+        self.carry_out(effects);
+        true
+    }
+
+    /// Waits until nothing is under way and all hits are listed.
+    fn settle(&mut self) {
+        let from = Instant::now();
+        while self.app.travel.busy.is_some() || self.app.run.ended.is_none() {
+            self.take(Duration::from_millis(100));
+            assert!(from.elapsed() < Duration::from_secs(300), "busy {:?}", self.app.travel.busy);
+        }
+        while self.app.tick() {}
+    }
+
+    fn event(&mut self, event: Event) {
+        let effects = self.app.update(Input::Terminal(event));
+        self.carry_out(effects);
+    }
+
+    fn key(&mut self, code: KeyCode, modifiers: KeyModifiers) {
+        self.event(Event::Key(KeyEvent::new(code, modifiers)));
+    }
+
+    /// Types a text, and waits until everything is done.
+    fn press(&mut self, text: &str) {
+        for c in text.chars() {
+            match c {
+                '\n' => self.key(KeyCode::Enter, KeyModifiers::NONE),
+                '\t' => self.key(KeyCode::Tab, KeyModifiers::NONE),
+                '\x0f' => self.key(KeyCode::Char('o'), KeyModifiers::CONTROL),
+                '\x19' => self.key(KeyCode::Char('y'), KeyModifiers::CONTROL),
+                c => self.key(KeyCode::Char(c), KeyModifiers::NONE),
+            }
+        }
+        self.settle();
+        // What was asked for beside moves.
+        while self.take(Duration::from_millis(20)) {}
+        self.app.message = None;
+    }
+
+    fn screen(&mut self, (width, height): (u16, u16)) -> String {
+        self.app.size = Rect::new(0, 0, width, height);
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| view::draw(&self.app, frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| {
+            let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+            format!("{}\n", line.trim_end())
+        };
+        (0..height).map(row).collect()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.workers.take().into_iter().for_each(Workers::end);
+    }
+}
+
+const PLAIN: Look = Look { colours: Colours::None, utf8: true };
+
+#[test]
+fn every_screen_at_three_sizes() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]");
+    for size in SIZES {
+        insta::assert_snapshot!(format!("main-{}x{}", size.0, size.1), bench.screen(size));
+        bench.press("?");
+        insta::assert_snapshot!(format!("help-{}x{}", size.0, size.1), bench.screen(size));
+        bench.press("?:hit");
+        insta::assert_snapshot!(format!("palette-{}x{}", size.0, size.1), bench.screen(size));
+        bench.key(KeyCode::Esc, KeyModifiers::NONE);
+        bench.press("z");
+        for (n, pane) in (1..).zip(PANES) {
+            bench.press(&(n % 10).to_string());
+            let name = format!("{}-{}x{}", pane.name().to_lowercase(), size.0, size.1);
+            insta::assert_snapshot!(name, bench.screen(size));
+        }
+        bench.press("z1");
+    }
+}
+
+#[test]
+fn colours_and_characters_say_nothing_that_text_does_not() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]s");
+    let plain = bench.screen((120, 40));
+    for colours in [Colours::Dark, Colours::Light] {
+        bench.app.look = Look { colours, utf8: true };
+        assert_eq!(bench.screen((120, 40)), plain);
+    }
+    bench.app.look = Look { colours: Colours::None, utf8: false };
+    for pane in PANES {
+        bench.app.perform(
+            crate::action::TABLE.iter().find(|entry| entry.sentence.ends_with(pane.name())).unwrap().action,
+        );
+        assert!(bench.screen((120, 40)).is_ascii());
+    }
+}
+
+#[test]
+fn hits_back_to_the_first_and_forth_again_give_the_same_screens() {
+    let mut bench = Bench::new(PLAIN);
+    let count = bench.app.run.hits.len().min(200);
+    assert!(count > 50, "{count}");
+    bench.press(&format!("g#{count}\n"));
+    let mut seen = vec![bench.screen((120, 40))];
+    // What has changed is marked, and depends on the move.
+    let shown = |bench: &mut Bench| {
+        bench.app.before.clear();
+        bench.screen((120, 40))
+    };
+    seen[0] = shown(&mut bench);
+    for _ in 1..count {
+        bench.press("[");
+        seen.push(shown(&mut bench));
+    }
+    assert!(seen[count - 1].contains("hit 1 "), "{}", seen[count - 1]);
+    for before in seen.iter().rev().skip(1) {
+        bench.press("]");
+        assert_eq!(&shown(&mut bench), before);
+    }
+}
+
+#[test]
+fn moves_are_undone_and_made_again() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]");
+    let second = bench.app.at();
+    bench.press("sss");
+    let third = bench.app.at();
+    assert_eq!(third, second + 3);
+    (0..3).for_each(|_| bench.press("\x0f"));
+    assert_eq!((bench.app.at(), bench.app.cursor), (second, Some(1)));
+    (0..3).for_each(|_| bench.press("\x19"));
+    assert_eq!(bench.app.at(), third);
+}
+
+#[test]
+fn breakpoints_are_met_both_ways_and_functions_are_left_both_ways() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]bdo_fork\nc");
+    let ip = |bench: &Bench| bench.app.scene.as_ref().unwrap().symbol.clone().unwrap();
+    assert_eq!(ip(&bench), "do_fork");
+    let at = bench.app.at();
+    bench.press("sssFN");
+    bench.press(&format!("g{at}\n"));
+    bench.press("c");
+    assert!(bench.app.at() > at);
+    bench.press("C");
+    assert_eq!((bench.app.at(), ip(&bench)), (at, "do_fork".to_owned()));
+}
+
+#[test]
+fn a_filter_shows_its_hits_and_moves_go_along_them() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("/kmalloc\n");
+    assert!(bench.app.rows() > 0 && bench.app.rows() < bench.app.run.hits.len());
+    bench.press("]]");
+    assert_eq!(bench.app.cursor, bench.app.hit_of(1));
+}
+
+/// A step of xorshift.
+fn random(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+/// `TRAPLINE_TUI_EVENTS` says how many; 10,000 without it.
+#[test]
+fn random_events_do_no_harm() {
+    let count = std::env::var("TRAPLINE_TUI_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    let mut bench = Bench::new(Look { colours: Colours::Dark, utf8: true });
+    let mut seed = 0x9e37_79b9_7f4a_7c15;
+    let codes = [
+        KeyCode::Tab,
+        KeyCode::BackTab,
+        KeyCode::Enter,
+        KeyCode::Esc,
+        KeyCode::Up,
+        KeyCode::Down,
+        KeyCode::PageUp,
+        KeyCode::PageDown,
+        KeyCode::Home,
+        KeyCode::End,
+        KeyCode::Backspace,
+        KeyCode::F(1),
+        KeyCode::Insert,
+    ];
+    for n in 0..count {
+        let (what, value) = (random(&mut seed) % 16, random(&mut seed));
+        match what {
+            0..9 => bench.key(KeyCode::Char(char::from(b' ' + (value % 95) as u8)), KeyModifiers::NONE),
+            9..12 => bench.key(codes[value as usize % codes.len()], KeyModifiers::NONE),
+            12 => bench.key(KeyCode::Char(char::from(b'a' + (value % 26) as u8)), KeyModifiers::CONTROL),
+            13 => {
+                let kinds = [
+                    MouseEventKind::Down(MouseButton::Left),
+                    MouseEventKind::ScrollUp,
+                    MouseEventKind::ScrollDown,
+                    MouseEventKind::Moved,
+                ];
+                let (column, row) = ((value >> 8) as u16 % 220, (value >> 32) as u16 % 70);
+                let kind = kinds[value as usize % kinds.len()];
+                bench.event(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
+            }
+            14 => bench.event(Event::Resize((value % 220) as u16, (value >> 16) as u16 % 70)),
+            _ => bench.event(Event::Paste("0x1000\x1b[ é".to_owned())),
+        }
+        bench.take(Duration::ZERO);
+        bench.app.tick();
+        if n % 16 == 0 {
+            let size = bench.app.size;
+            bench.screen((size.width, size.height));
+        }
+    }
+    assert!(crate::terminal::panicked().is_none());
+    bench.app.play.on = false;
+    bench.workers.as_ref().unwrap().cancel();
+    bench.settle();
+}

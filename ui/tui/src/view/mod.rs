@@ -1,0 +1,129 @@
+//! Draws the state, and changes nothing. Each pane is lines of text; the same lines are exported and copied.
+
+mod code;
+mod head;
+mod hits;
+mod lists;
+mod overlay;
+mod registers;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::symbols::border;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph};
+
+use crate::app::{App, PANES, Pane};
+
+/// Lines of a pane, and the first of them that is to be shown.
+pub struct Lines {
+    /// They.
+    pub lines: Vec<Line<'static>>,
+    /// The first one on the screen.
+    pub first: usize,
+}
+
+impl From<Vec<Line<'static>>> for Lines {
+    fn from(lines: Vec<Line<'static>>) -> Self {
+        Self { lines, first: 0 }
+    }
+}
+
+impl Lines {
+    /// So that this line is on a screen of that height.
+    fn around(lines: Vec<Line<'static>>, line: usize, height: usize) -> Self {
+        let first = line.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
+        Self { lines, first }
+    }
+}
+
+const ASCII: border::Set<'static> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};
+
+/// Draws all.
+pub fn draw(app: &App, frame: &mut Frame<'_>) {
+    let places = app.places();
+    head::draw(app, frame, places.head);
+    for (pane, rect) in &places.panes {
+        draw_pane(app, frame, *pane, *rect);
+    }
+    head::draw_foot(app, frame, places.foot);
+    overlay::draw(app, frame);
+}
+
+fn frame_of(app: &App, title: String, focused: bool) -> Block<'static> {
+    let set = match (app.look.utf8, focused) {
+        (false, _) => ASCII,
+        (true, true) => border::THICK,
+        (true, false) => border::PLAIN,
+    };
+    let style = if focused { app.look.focused() } else { app.look.faint() };
+    let title = if focused && !app.look.utf8 { format!("[{title}]") } else { title };
+    Block::bordered().border_set(set).border_style(style).title(Span::styled(title, style))
+}
+
+fn draw_pane(app: &App, frame: &mut Frame<'_>, pane: Pane, rect: Rect) {
+    let number = PANES.iter().position(|one| *one == pane).map_or(0, |n| (n + 1) % 10);
+    let block = frame_of(app, format!("{number} {}{}", pane.name(), note(app, pane)), app.focused() == pane);
+    let inside = block.inner(rect);
+    frame.render_widget(block, rect);
+    let (width, height) = (usize::from(inside.width), usize::from(inside.height));
+    let Lines { lines, first } = text(app, pane, width, height);
+    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(height).collect();
+    frame.render_widget(Paragraph::new(shown), inside);
+}
+
+/// What the title of a pane says beside its name.
+fn note(app: &App, pane: Pane) -> String {
+    let Some(scene) = &app.scene else { return String::new() };
+    match pane {
+        Pane::Hits => hits::note(app),
+        Pane::Code => format!(
+            " {}{}",
+            scene.function,
+            scene.source.as_ref().map(|at| format!(" {at}")).unwrap_or_default()
+        ),
+        Pane::Memory => format!(" {:#x}", scene.memory_at.wrapping_add(app.selected.byte as u64)),
+        _ => String::new(),
+    }
+}
+
+/// The lines of a pane, for so much room.
+pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
+    let scrolled = |lines: Vec<Line<'static>>| {
+        let first =
+            app.selected.first.get(&pane).copied().unwrap_or(0).min(lines.len().saturating_sub(height));
+        Lines { lines, first }
+    };
+    match pane {
+        Pane::Hits => hits::lines(app, width, height).into(),
+        Pane::Code => Lines::around(code::lines(app, width), app.code_line(), height),
+        Pane::Registers => scrolled(registers::lines(app, width)),
+        Pane::Memory => Lines::around(lists::memory(app), app.selected.byte / 16, height),
+        Pane::Stack => Lines::around(lists::stack(app), app.selected.frame, height),
+        Pane::Handler => scrolled(lists::handler(app)),
+        Pane::Console => {
+            let lines = lists::console(app);
+            let first = lines.len().saturating_sub(height);
+            Lines { lines, first }
+        }
+        Pane::Probes => scrolled(lists::probes(app)),
+        Pane::Variables => scrolled(lists::variables(app)),
+        Pane::Processes => scrolled(lists::processes(app)),
+    }
+}
+
+/// The text of a pane, as it is exported.
+pub fn plain(app: &App, pane: Pane) -> String {
+    let rows = if pane == Pane::Hits { app.rows().min(100_000) } else { usize::from(u16::MAX) };
+    let Lines { lines, .. } = text(app, pane, 200, rows);
+    lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect()
+}

@@ -1,0 +1,218 @@
+//! Looks at a timeline where it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trapline_emu::{Core, Seg};
+use trapline_interposer::Way;
+use trapline_providers::{Disassembly, disassemble};
+use trapline_session::{Command, How, Reply, Row, Session, Timeline, Wanted};
+
+use crate::scene::{Instruction, Register, Scene};
+
+/// Bytes of memory that are shown.
+const MEMORY: usize = 1024;
+/// Bytes of the console that are shown, at most.
+const CONSOLE: usize = 16 << 10;
+/// Frames of a stack, at most.
+const FRAMES: usize = 64;
+/// Words of the stack.
+const WORDS: u64 = 32;
+/// Instructions behind the one here, where no function is known.
+const AHEAD: usize = 64;
+/// Functions that are kept disassembled, at most.
+const KEPT: usize = 64;
+/// The first byte of a patched instruction, as a fetch sees it.
+const INT3: u8 = 0xcc;
+/// The longest instruction.
+const LONGEST: usize = 15;
+
+const LONG: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15",
+];
+const SHORT: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+const SEGMENTS: [(&str, Seg); 6] =
+    [("cs", Seg::Cs), ("ss", Seg::Ss), ("ds", Seg::Ds), ("es", Seg::Es), ("fs", Seg::Fs), ("gs", Seg::Gs)];
+const FLAGS: [(&str, u32); 14] = [
+    ("CF", 0),
+    ("PF", 2),
+    ("AF", 4),
+    ("ZF", 6),
+    ("SF", 7),
+    ("TF", 8),
+    ("IF", 9),
+    ("DF", 10),
+    ("OF", 11),
+    ("NT", 14),
+    ("RF", 16),
+    ("VM", 17),
+    ("AC", 18),
+    ("ID", 21),
+];
+
+/// What is looked at beside the position, and what need not be computed again.
+#[derive(Default)]
+pub struct Looker {
+    /// Where memory is shown; at the stack pointer without it.
+    pub memory_at: Option<u64>,
+    /// Whose code is shown; that of the instruction here without it.
+    pub code_at: Option<u64>,
+    functions: BTreeMap<u64, Option<Arc<Disassembly>>>,
+}
+
+impl Looker {
+    /// What is to be seen.
+    pub fn look(&mut self, timeline: &mut Timeline) -> Scene {
+        let mut scene = Scene::default();
+        let end = timeline.history().end;
+        let session = timeline.session();
+        let core = session.core();
+        let ip = core.linear_ip();
+        (scene.at, scene.ip) = (session.icount(), ip);
+        scene.end = end.is_some_and(|end| scene.at >= end);
+        scene.symbol = session.target().symbol(ip);
+        scene.task = session.current_task();
+        scene.word = if core.env().long_mode() { 8 } else { 4 };
+        (scene.registers, scene.flags) = registers(core);
+        let code_at = self.code_at.unwrap_or(ip);
+        (scene.function, scene.code) = self.code(session, code_at);
+        let source = session.target().source_line(code_at);
+        scene.source = source.map(|line| format!("{}:{}", line.file, line.line));
+        scene.frames = session.stack(FRAMES);
+        let sp = core.env().gpr(4);
+        scene.words = words(session, sp, scene.word);
+        scene.memory_at = self.memory_at.unwrap_or(sp);
+        scene.memory = vec![0; MEMORY];
+        let read = core.peek_prefix(scene.memory_at, &mut scene.memory);
+        scene.memory.truncate(read);
+        let console = session.console();
+        scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
+        ask(timeline, &mut scene);
+        scene
+    }
+
+    fn code(&mut self, session: &Session, at: u64) -> (String, Vec<Instruction>) {
+        let core = session.core();
+        if let Some(function) = self.function(session, at) {
+            let lines = function.lines.iter().map(|line| {
+                let displaced = Some((way(line.way), line.why));
+                let (bytes, patched) = bytes(core, line.address, line.bytes.len());
+                Instruction {
+                    address: line.address,
+                    bytes,
+                    patched,
+                    text: line.text.clone(),
+                    displaced,
+                    target: line.target,
+                }
+            });
+            return (function.name.clone(), lines.collect());
+        }
+        let mut code = Vec::new();
+        let mut address = at;
+        while let Some(instruction) = core.decode_original(address).filter(|_| code.len() < AHEAD) {
+            let (bytes, patched) = bytes(core, address, instruction.len());
+            let target = Some(instruction.near_branch_target()).filter(|target| *target != 0);
+            code.push(Instruction {
+                address,
+                bytes,
+                patched,
+                text: instruction.to_string(),
+                displaced: None,
+                target,
+            });
+            address = address.wrapping_add(instruction.len().max(1) as u64);
+        }
+        (session.target().symbol(at).unwrap_or_else(|| format!("{at:#x}")), code)
+    }
+
+    /// The kernel's function with this address, if an instruction begins there.
+    fn function(&mut self, session: &Session, at: u64) -> Option<Arc<Disassembly>> {
+        let start = session.target().symbols().at(at).map(|found| at.wrapping_sub(found.offset))?;
+        if self.functions.len() >= KEPT {
+            self.functions.clear();
+        }
+        let made = || disassemble(session.target(), &format!("{start:#x}")).ok().map(Arc::new);
+        let function = self.functions.entry(start).or_insert_with(made).clone()?;
+        function.lines.iter().any(|line| line.address == at).then_some(function)
+    }
+}
+
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::Emulated => "emulated",
+        Way::OutOfLine => "out of line",
+        Way::Stepped => "stepped",
+    }
+}
+
+/// The guest's bytes, and what a fetch sees where that is something else.
+fn bytes(core: &Core, address: u64, length: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+    let length = length.min(LONGEST);
+    let (mut own, mut fetched) = (vec![0; length], vec![0; length]);
+    let read = core.peek_prefix(address, &mut own);
+    own.truncate(read);
+    let read = core.peek_code(address, &mut fetched);
+    fetched.truncate(read);
+    let patched = (fetched != own && fetched.first() == Some(&INT3)).then_some(fetched);
+    (own, patched)
+}
+
+fn registers(core: &Core) -> (Vec<Register>, String) {
+    let env = core.env();
+    let wide = env.long_mode();
+    let digits = if wide { 16 } else { 8 };
+    let names: &[&str] = if wide { &LONG } else { &SHORT };
+    let one = |name: &str, value: u128, digits| Register { name: name.to_owned(), value, digits };
+    let mut all: Vec<Register> =
+        names.iter().enumerate().map(|(n, name)| one(name, env.gpr(n).into(), digits)).collect();
+    let flags = core.eflags();
+    all.push(one(if wide { "rip" } else { "eip" }, env.eip().into(), digits));
+    all.push(one("eflags", flags.into(), 8));
+    all.extend(SEGMENTS.iter().map(|(name, seg)| one(name, env.seg(*seg).selector.into(), 4)));
+    for n in [0, 2, 3, 4] {
+        all.push(one(&format!("cr{n}"), env.cr(n).into(), digits));
+    }
+    for n in 0..8 {
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().zip(env.fpreg(n)) {
+            *to = from;
+        }
+        all.push(one(&format!("st{n}"), u128::from_le_bytes(bytes), 20));
+    }
+    for n in 0..if wide { 16 } else { 8 } {
+        all.push(one(&format!("xmm{n}"), env.xmm(n), 32));
+    }
+    let set: Vec<&str> =
+        FLAGS.iter().filter(|(_, bit)| flags >> bit & 1 != 0).map(|(name, _)| *name).collect();
+    (all, format!("{} IOPL={} CPL={}", set.join(" "), flags >> 12 & 3, env.cpl()))
+}
+
+fn words(session: &Session, sp: u64, word: usize) -> Vec<(u64, u64, Option<String>)> {
+    let read = |n: u64| {
+        let at = sp.wrapping_add(n * word as u64);
+        let mut bytes = [0; 8];
+        session.core().peek(at, bytes.get_mut(..word)?).ok()?;
+        let value = u64::from_le_bytes(bytes);
+        Some((at, value, session.target().symbol(value)))
+    };
+    (0..WORDS).map_while(read).collect()
+}
+
+/// What commands answer that only ask.
+fn ask(timeline: &mut Timeline, scene: &mut Scene) {
+    if let Ok(Reply::Query { programs, .. }) = timeline.apply(Command::Query).map(|applied| applied.reply) {
+        scene.programs = programs;
+    }
+    if let Ok(Reply::GetVars { programs, gv, .. }) =
+        timeline.apply(Command::GetVars { name: None }).map(|applied| applied.reply)
+    {
+        (scene.variables, scene.globals) = (programs, gv);
+    }
+    let list = Command::List { wanted: Wanted::Processes, how: How::default() };
+    if let Ok(Reply::List { rows, .. }) = timeline.apply(list).map(|applied| applied.reply) {
+        let process = |row: &Row| if let Row::Process(process) = row { Some(process.clone()) } else { None };
+        scene.processes = rows.items().iter().filter_map(process).collect();
+    }
+}

@@ -1,0 +1,201 @@
+//! Travels in the run, and looks. A move that finds nothing, or is cancelled, says so in a sentence.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+use iced_x86::FlowControl;
+use trapline_session::{Arrival, Found, Position, Timeline, TravelError};
+
+use super::look::Looker;
+use super::next;
+use crate::hits::Hit;
+use crate::message::{Input, Move, Request};
+
+/// Returns of other calls that are met, at most, before a step over a call gives up.
+const MOST_RETURNS: usize = 10_000;
+
+/// Answers requests until nobody is left to ask.
+pub fn run(mut timeline: Timeline, asked: &Receiver<Request>, cancel: &AtomicBool, told: &Sender<Input>) {
+    let mut looker = Looker::default();
+    let scene = Box::new(looker.look(&mut timeline));
+    let mut answered = told.send(Input::Arrived(scene, None));
+    while let (Ok(()), Some(request)) = (&answered, next(asked)) {
+        answered = match request {
+            Request::Move(to) => {
+                let how = match go(&mut timeline, &to) {
+                    Ok(how) => how,
+                    Err(error) => Some(error.to_string()),
+                };
+                cancel.store(false, Ordering::Relaxed);
+                looker.code_at = None;
+                told.send(Input::Arrived(Box::new(looker.look(&mut timeline)), how))
+            }
+            Request::Memory(at) => {
+                looker.memory_at = Some(at);
+                told.send(Input::Shown(Box::new(looker.look(&mut timeline))))
+            }
+            Request::Code(at) => {
+                looker.code_at = at;
+                told.send(Input::Shown(Box::new(looker.look(&mut timeline))))
+            }
+            Request::Ended(at, ending) => {
+                timeline.ends_at(at, Some(ending));
+                Ok(())
+            }
+        };
+    }
+}
+
+type Went = Result<Option<String>, TravelError>;
+
+/// Goes there; how it went, if not simply there.
+fn go(timeline: &mut Timeline, to: &Move) -> Went {
+    match to {
+        Move::To(position) => arrived(timeline.goto(*position)?),
+        Move::Hit(hit) => to_hit(timeline, *hit),
+        Move::Step(n) => arrived(timeline.step(*n)?),
+        Move::Back(n) => arrived(timeline.back(*n)?),
+        Move::Over => over(timeline),
+        Move::BackOver => back_over(timeline),
+        Move::Finish => found(timeline.finish()?, "the function does not return any more"),
+        Move::Caller => found(timeline.back_to_caller()?, "the call is before this history"),
+        Move::Until(points) => {
+            found(timeline.run_until(points)?, "no breakpoint or watchpoint is met any more")
+        }
+        Move::BackTo(points) => {
+            found(timeline.reverse_continue(points)?, "no breakpoint or watchpoint was met before")
+        }
+    }
+}
+
+fn arrived(arrival: Arrival) -> Went {
+    Ok(match arrival {
+        Arrival::There => None,
+        Arrival::End(Some(ending)) => Some(format!("the end of the run: {ending}")),
+        Arrival::End(None) => Some("the end of the run".to_owned()),
+    })
+}
+
+fn found(found: Found, nothing: &str) -> Went {
+    Ok(match found {
+        Found::Met(_) => None,
+        Found::Nothing => Some(nothing.to_owned()),
+    })
+}
+
+/// Goes to a hit: of the moments with its count, to the one before its instruction.
+fn to_hit(timeline: &mut Timeline, hit: Hit) -> Went {
+    let there = Position::At { icount: hit.at, ordinal: 0 };
+    let arrival = timeline.goto(there)?;
+    let at_site = |timeline: &Timeline| timeline.session().core().linear_ip() == hit.ip;
+    while timeline.session().icount() == hit.at && !at_site(timeline) {
+        let met = timeline.next_hit(None)?;
+        if met == Found::Nothing || timeline.session().icount() != hit.at {
+            // A hit behind its instruction: of a watch, or of a return.
+            return arrived(timeline.goto(there)?);
+        }
+    }
+    arrived(arrival)
+}
+
+/// The address behind the instruction here, if it is a call.
+fn behind_call(timeline: &Timeline) -> Option<u64> {
+    let core = timeline.session().core();
+    let instruction = core.decode_original(core.linear_ip())?;
+    let call = instruction.is_call_near() || instruction.is_call_near_indirect() || instruction.is_call_far();
+    call.then(|| core.linear_ip().wrapping_add(instruction.len() as u64))
+}
+
+fn stack_pointer(timeline: &Timeline) -> u64 {
+    timeline.session().core().env().gpr(4)
+}
+
+fn over(timeline: &mut Timeline) -> Went {
+    let Some(behind) = behind_call(timeline) else { return arrived(timeline.step(1)?) };
+    let (from, sp) = (timeline.position(), stack_pointer(timeline));
+    for _ in 0..MOST_RETURNS {
+        if timeline.run_until(&[Timeline::breakpoint(behind)])? == Found::Nothing {
+            break;
+        }
+        // In a call of the same function by itself the stack pointer is lower.
+        if stack_pointer(timeline) >= sp {
+            return Ok(None);
+        }
+    }
+    timeline.goto(from)?;
+    Ok(Some("the call does not return any more".to_owned()))
+}
+
+fn back_over(timeline: &mut Timeline) -> Went {
+    let behind = timeline.session().core().linear_ip();
+    timeline.back(1)?;
+    let returned = {
+        let core = timeline.session().core();
+        core.decode_original(core.linear_ip())
+            .is_some_and(|instruction| instruction.flow_control() == FlowControl::Return)
+    };
+    if !returned {
+        return Ok(None);
+    }
+    let returns = timeline.position();
+    if timeline.back_to_caller()? == Found::Nothing || behind_call(timeline) != Some(behind) {
+        timeline.goto(returns)?;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits};
+
+    #[test]
+    fn the_end_after_many_moves_is_that_of_a_run_without_them() {
+        const END: u64 = 3_000_000;
+        let guest = GuestBuilder::embedded("ia32").memory(32 << 20).open().unwrap();
+        let session = || {
+            let mut session = guest.start(trapline_session::Probing::default()).unwrap();
+            session.apply(Command::clause("fbt::do_fork:entry { push pid; log 1 }")).unwrap();
+            session
+        };
+        let mut plain = session();
+        let ending = plain.run_until(&Condition::end(), &Limits::insns(END));
+        let mut timeline = Timeline::new(session(), 64 << 20).unwrap();
+        timeline.ends_at(plain.moment(), Some(Ending::Limit));
+        let hits: Vec<Hit> = plain
+            .records()
+            .map(|record| record.header)
+            .map(|header| Hit { at: header.icount, ip: header.ip, probe: 0, pid: 0 })
+            .collect();
+        for hit in hits.iter().rev().take(5).chain(hits.iter().take(2)) {
+            assert_eq!(go(&mut timeline, &Move::Hit(*hit)).unwrap(), None);
+            assert_eq!(
+                (timeline.session().icount(), timeline.session().core().linear_ip()),
+                (hit.at, hit.ip)
+            );
+            for to in [Move::Step(3), Move::Over, Move::BackOver, Move::Back(2), Move::Caller, Move::Finish] {
+                let went = go(&mut timeline, &to);
+                assert!(matches!(went, Ok(_) | Err(TravelError::NoCaller(_))), "{to:?}: {went:?}");
+            }
+        }
+        let how = go(&mut timeline, &Move::To(Position::BeforeEnd(0))).unwrap();
+        assert_eq!((ending, how), (Ending::Limit, None));
+        assert_eq!(timeline.session().digest(), plain.digest());
+    }
+
+    #[test]
+    fn a_cancelled_search_comes_back() {
+        let session = GuestBuilder::embedded("ia32").memory(32 << 20).start().unwrap();
+        let flag = std::sync::Arc::new(AtomicBool::new(false));
+        let mut timeline = Timeline::new(session, 64 << 20).unwrap().cancelled_by(flag.clone());
+        timeline.step(1000).unwrap();
+        let digest = timeline.session().digest();
+        flag.store(true, Ordering::Relaxed);
+        let never = vec![Timeline::breakpoint(1)];
+        let cancelled = go(&mut timeline, &Move::Until(never)).unwrap_err();
+        assert!(matches!(cancelled, TravelError::Interrupted));
+        assert_eq!(timeline.session().digest(), digest);
+        flag.store(false, Ordering::Relaxed);
+        assert_eq!(go(&mut timeline, &Move::Back(1)).unwrap(), None);
+    }
+}
