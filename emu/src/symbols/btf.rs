@@ -5,7 +5,10 @@
 //! copy each of the 130,000 types and names of a kernel on loading. The data may come from a guest: all walks through
 //! types are bounded, and an invalid id or name is "unknown".
 
+mod described;
+
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::SymbolError;
 use crate::load::{ElfView, Width};
@@ -159,6 +162,8 @@ pub struct Btf {
     /// Where types 1, 2, ... begin.
     types: Vec<u32>,
     pointer: u64,
+    /// The kernel's types, which those of a module go on counting from.
+    base: Option<Arc<Btf>>,
 }
 
 /// A type's common bytes.
@@ -216,7 +221,21 @@ impl Btf {
         let strings = part("string section", u32_at(16), u32_at(20))?;
         let types = index(bytes, types)?;
         let pointer = u64::from(width.bits() / 8);
-        Ok(Self { bytes: bytes.to_vec(), strings, types, pointer })
+        Ok(Self { bytes: bytes.to_vec(), strings, types, pointer, base: None })
+    }
+
+    /// The BTF in the section `.BTF` of a kernel module, whose numbers and names go on from those of its kernel;
+    /// `None` if it has none.
+    ///
+    /// # Errors
+    /// As [`Btf::from_vmlinux`].
+    pub fn from_module(bytes: &[u8], kernel: Arc<Self>) -> Result<Option<Self>, SymbolError> {
+        Ok(Self::from_vmlinux(bytes)?.map(|own| Self { base: Some(kernel), ..own }))
+    }
+
+    /// The number of the first type of its own.
+    fn own_from(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.types.len()) + 1
     }
 
     /// Number of types.
@@ -376,10 +395,21 @@ impl Btf {
     }
 
     fn get(&self, id: u32) -> Option<Type<'_>> {
-        type_at(&self.bytes, *self.types.get((id as usize).checked_sub(1)?)? as usize)
+        match (&self.base, (id as usize).checked_sub(self.own_from())) {
+            (Some(base), None) => base.get(id),
+            (_, own) => type_at(&self.bytes, *self.types.get(own?)? as usize),
+        }
     }
 
     fn string(&self, at: u32) -> Option<&[u8]> {
+        if let Some(base) = &self.base {
+            let Some(own) = at.checked_sub(base.strings.len() as u32) else { return base.string(at) };
+            return self.own_string(own);
+        }
+        self.own_string(at)
+    }
+
+    fn own_string(&self, at: u32) -> Option<&[u8]> {
         let rest = self.bytes.get(self.strings.clone())?.get(at as usize..)?;
         rest.get(..MAX_NAME.min(rest.len()))?.split(|byte| *byte == 0).next()
     }
@@ -393,6 +423,9 @@ impl Btf {
     }
 
     fn is_string(&self, at: u32, name: &str) -> bool {
+        if self.base.is_some() {
+            return self.string(at) == Some(name.as_bytes());
+        }
         let strings = self.bytes.get(self.strings.clone()).unwrap_or_default();
         let here = strings.get(at as usize..).unwrap_or_default();
         here.starts_with(name.as_bytes()) && here.get(name.len()) == Some(&0)

@@ -4,6 +4,10 @@
 //! cannot be unpacked is an error. Looking up a source line reads the line tables of the units that name its file; a
 //! function's parameters, the entries of all units up to it.
 
+mod types;
+
+pub use types::DwarfTypes;
+
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 

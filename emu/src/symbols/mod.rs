@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 mod btf;
+mod ctype;
 mod dwarf;
 mod frames;
 mod kallsyms;
@@ -16,7 +17,8 @@ mod read;
 mod user;
 
 pub use btf::{Btf, BtfError, Member, Parameter};
-pub use dwarf::{Dwarf, DwarfError, LinePlaces, SourceLine};
+pub use ctype::{CMember, CName, CType, TypeInfo};
+pub use dwarf::{Dwarf, DwarfError, DwarfTypes, LinePlaces, SourceLine};
 pub use kallsyms::KallsymsError;
 pub use kmod::KernelModule;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
-use trapline_emu::symbols::{KernelModule, SourceLine, SymbolError, Symbols, UserModule};
+use trapline_emu::symbols::{DwarfTypes, KernelModule, SourceLine, SymbolError, Symbols, UserModule};
 use trapline_os::{KernelImage, Unwinder};
 use trapline_rpn::Width;
 
@@ -85,6 +85,11 @@ impl Target {
     /// The kernel's source line of the instruction at `address`.
     pub fn source_line(&self, address: u64) -> Option<SourceLine> {
         self.lines.line_at(address)
+    }
+
+    /// The kernel's types, by its debugging information.
+    pub fn debug_types(&self) -> Option<DwarfTypes> {
+        self.lines.types()
     }
 
     /// The kernel's source lines.

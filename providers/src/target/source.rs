@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use trapline_emu::symbols::{Dwarf, LinePlaces, Parameter, SourceLine, Symbols};
+use trapline_emu::symbols::{Dwarf, DwarfTypes, LinePlaces, Parameter, SourceLine, Symbols};
 
 /// The name of the kernel in messages.
 pub(crate) const KERNEL: &str = "the kernel";
@@ -127,6 +127,11 @@ impl SourceLines {
             Ok(None)
         };
         self.read.get_or_init(read).as_ref().map(Option::as_ref).map_err(String::as_str)
+    }
+
+    /// The types that the debugging information tells.
+    pub(crate) fn types(&self) -> Option<DwarfTypes> {
+        self.dwarf().ok().flatten().map(Dwarf::types)
     }
 
     /// The source line of the instruction at `addr`.

@@ -4,12 +4,13 @@ use crate::ast::Item;
 use crate::check::Checker;
 use crate::error::{Error, Pos, Result};
 use crate::generate::Code;
+use crate::guest::{TypeTag, Types, scoped};
 use crate::node::{Node, Step};
 use crate::options::Options;
 use crate::parse::{Reading, parse};
 use crate::pragma::Pragma;
 use crate::scope::{CLAUSE_SLOTS, Scope};
-use crate::types::{Model, Types};
+use crate::types::{Model, TypeTable};
 use std::cell::Cell;
 use std::sync::Arc;
 use trapline_rpn::{Limits, Unverified, Verified, Width, verify};
@@ -57,7 +58,7 @@ struct Checked {
 
 /// Compiles the texts of one program, which share their names.
 pub struct Compiler {
-    types: Types,
+    types: TypeTable,
     scope: Scope,
     options: Options,
     clauses: Vec<Checked>,
@@ -68,8 +69,15 @@ impl Compiler {
     /// A program without a text. `model` says how wide the guest's `long` and pointers are.
     #[must_use]
     pub fn new(model: Model, options: Options) -> Self {
-        let (types, scope) = (Types::new(model), Scope::default());
+        let (types, scope) = (TypeTable::new(model), Scope::default());
         Self { types, scope, options, clauses: Vec::new(), texts: 0 }
+    }
+
+    /// The same, for a guest whose types and symbols are known.
+    #[must_use]
+    pub fn with_types(mut self, guest: Arc<dyn Types>) -> Self {
+        self.types.imports.guest = guest;
+        self
     }
 
     /// The options so far.
@@ -90,8 +98,14 @@ impl Compiler {
             used.set(used.get().max(number));
             arguments.get(number).cloned().or_else(|| defaults.then(Vec::new))
         };
+        let guest = Arc::clone(&self.types.imports.guest);
+        let is_type = |name: &str| {
+            let (module, name) = scoped(name);
+            guest.type_named(TypeTag::Typedef, module, name).is_some()
+        };
         let reading = Reading {
             macros: &macros,
+            of_guest: &is_type,
             types: self.types.typedefs().map(str::to_owned).collect(),
             descriptions_first: self.options.flag("pspec") || has_option(text, "pspec"),
         };
@@ -138,6 +152,7 @@ impl Compiler {
             Item::Clause(clause) => {
                 let descriptions: Result<Vec<String>> =
                     clause.descriptions.iter().map(|text| expanded(text, macros, clause.pos)).collect();
+                checker.descriptions = descriptions.as_deref().unwrap_or_default().to_vec();
                 let (predicate, steps) = checker.clause(clause)?;
                 let (descriptions, pos) = (descriptions?, clause.pos);
                 self.clauses.push(Checked { descriptions, pos, text, predicate, steps });

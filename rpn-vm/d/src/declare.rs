@@ -5,6 +5,7 @@ use crate::ast::{
 };
 use crate::check::Checker;
 use crate::error::{Pos, Result};
+use crate::guest::TypeTag;
 use crate::scope::{InlineName, Owner, TranslatorName};
 use crate::types::{Kind, Member, TypeId};
 
@@ -96,15 +97,21 @@ impl Checker<'_> {
     pub fn base(&mut self, base: &Base) -> Result<TypeId> {
         match &base.spec {
             Spec::Words(words) => self.words(words, base.pos),
-            Spec::Typedef(name) => Ok(self.types.builtin(name)),
+            Spec::Typedef(name) => {
+                let own = self.types.named(name);
+                let found = own.or_else(|| self.types.of_guest(TypeTag::Typedef, name));
+                found.ok_or_else(|| {
+                    let sentence = format!("failed to resolve type {name} : Unknown type name");
+                    base.pos.error("D_UNKNOWN", sentence)
+                })
+            }
             Spec::Sou { union, name, members } => {
                 self.sou(*union, name.as_deref(), members.as_deref(), base.pos)
             }
             Spec::Enum { name, items } => {
-                let ty = self.types.enumeration(name.as_deref());
-                if let Some(items) = items {
-                    self.enumerators(ty, items, base.pos)?;
-                }
+                let Some(items) = items else { return Ok(self.types.enumeration(name.as_deref())) };
+                let ty = self.types.own_enumeration(name.as_deref());
+                self.enumerators(ty, items, base.pos)?;
                 Ok(ty)
             }
         }
@@ -162,8 +169,8 @@ impl Checker<'_> {
         members: Option<&[Declaration]>,
         pos: Pos,
     ) -> Result<TypeId> {
-        let ty = self.types.sou(union, name);
-        let Some(members) = members else { return Ok(ty) };
+        let Some(members) = members else { return Ok(self.types.sou(union, name)) };
+        let ty = self.types.own_sou(union, name);
         if self.types.composite(ty).is_some_and(|sou| sou.members.is_some()) {
             let sentence = format!("type redeclared: {}", self.types.name(ty));
             return Err(pos.error("D_DECL_TYPERED", sentence));
@@ -227,7 +234,7 @@ impl Checker<'_> {
 
     fn enumerators(&mut self, ty: TypeId, items: &[(Pos, String, Option<Expr>)], pos: Pos) -> Result<()> {
         let Kind::Enum(index) = *self.types.kind(ty) else { return Ok(()) };
-        if self.types.enums.get(index).is_some_and(|(_, items)| items.is_some()) {
+        if self.types.enums.get(index).is_some_and(|known| known.items.is_some()) {
             return Err(pos.error("D_DECL_TYPERED", format!("type redeclared: {}", self.types.name(ty))));
         }
         let (mut next, mut list) = (0i64, Vec::new());
@@ -247,7 +254,7 @@ impl Checker<'_> {
             next = next.wrapping_add(1);
         }
         if let Some(there) = self.types.enums.get_mut(index) {
-            there.1 = Some(list);
+            there.items = Some(list);
         }
         Ok(())
     }

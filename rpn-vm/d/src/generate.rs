@@ -5,7 +5,7 @@
 
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place, Service, Step};
-use crate::types::{TypeId, Types};
+use crate::types::{TypeId, TypeTable};
 use trapline_rpn::services::d;
 use trapline_rpn::{Insn, Op};
 
@@ -14,7 +14,7 @@ const LONGEST: usize = 60_000;
 
 /// Code of one clause, with the line of each instruction.
 pub(crate) struct Code<'t> {
-    types: &'t Types,
+    types: &'t TypeTable,
     pub code: Vec<Insn>,
     pub lines: Vec<u32>,
     line: u32,
@@ -27,7 +27,7 @@ struct Jump(usize);
 
 impl<'t> Code<'t> {
     /// `slots` says where the clause's own variables are numbered from: as the scope has them, and as they lie.
-    pub fn new(types: &'t Types, clause_slots: (u32, u32)) -> Self {
+    pub fn new(types: &'t TypeTable, clause_slots: (u32, u32)) -> Self {
         Self { types, code: Vec::new(), lines: Vec::new(), line: 0, clause_slots }
     }
 

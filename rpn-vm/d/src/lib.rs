@@ -10,7 +10,7 @@
 //! The way of a text: tokens, syntax tree, typed expressions, instructions, verifier. Errors have DTrace's tags and
 //! sentences. What RPN has no instruction for is a service of the host, which the program calls with `callk`
 //! (`trapline_rpn::services::d`). What records, aggregations and variables look like stands in tables
-//! (`trapline_trace::d::Tables`). The compiler knows no guest.
+//! (`trapline_trace::d::Tables`). The compiler knows no guest: it asks [`Types`] for types, symbols and arguments.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod compile;
 mod declare;
 mod error;
 mod generate;
+mod guest;
 mod lex;
 mod node;
 mod options;
@@ -30,5 +31,8 @@ mod types;
 
 pub use compile::{Compiled, CompiledClause, Compiler, MacroVariable, compile};
 pub use error::Error;
+pub use guest::{
+    GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, NoTypes, TypeTag, Types,
+};
 pub use options::{OptionError, Options};
 pub use types::Model;

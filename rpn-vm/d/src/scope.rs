@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ast::{Expr, Parameter};
 use crate::node::{Node, Place};
-use crate::types::{TypeId, Types};
+use crate::types::{TypeId, TypeTable};
 use trapline_rpn::services::d;
 use trapline_trace::d::{AggKind, Aggregation, Dynamic, Field, SymbolForm, Tables};
 
@@ -125,7 +125,7 @@ impl Scope {
     /// Makes room for a variable.
     pub fn declare(
         &mut self,
-        types: &Types,
+        types: &TypeTable,
         (owner, name): (Owner, &str),
         ty: TypeId,
         keys: Option<Vec<TypeId>>,
@@ -188,7 +188,7 @@ impl Variable {
 }
 
 /// How a value of a type stands in a record or a key.
-pub(crate) fn field(types: &Types, ty: TypeId) -> Field {
+pub(crate) fn field(types: &TypeTable, ty: TypeId) -> Field {
     use crate::types::Kind;
     match types.kind(ty) {
         Kind::Str => Field::Str,

@@ -1,8 +1,12 @@
 //! Types of D: C's, by their size on the guest, and D's own.
 //!
-//! A [`TypeId`] is an index into one [`Types`] table. Pointers to a type are made once; structs, unions and enums are
+//! A [`TypeId`] is an index into one [`TypeTable`]. Pointers to a type are made once; structs, unions and enums are
 //! filled in when their definition comes.
 
+mod imported;
+
+use crate::guest::TypeTag;
+use imported::Imports;
 use std::collections::BTreeMap;
 
 /// How wide `long` and pointers are.
@@ -51,8 +55,15 @@ pub(crate) struct Composite {
     pub members: Option<Vec<Member>>,
 }
 
-/// The names of an enum and their values.
-pub(crate) type Enumerators = Vec<(String, i64)>;
+/// An enum.
+#[derive(Debug, Clone)]
+pub(crate) struct Enumeration {
+    /// Bytes.
+    pub size: u8,
+    pub signed: bool,
+    /// Names and values; `None` until it is defined.
+    pub items: Option<Vec<(String, i64)>>,
+}
 
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
@@ -79,6 +90,11 @@ pub(crate) enum Kind {
     Typedef {
         to: TypeId,
     },
+    /// `const` and the like, which stand only in types of the guest.
+    Qualified {
+        word: &'static str,
+        to: TypeId,
+    },
     /// D's string: as large as `strsize` says.
     Str,
     /// What `stack()` and its kin give.
@@ -97,14 +113,15 @@ struct Type {
 
 /// All types of a program.
 #[derive(Debug, Clone)]
-pub(crate) struct Types {
+pub(crate) struct TypeTable {
     list: Vec<Type>,
     pub sous: Vec<Composite>,
-    pub enums: Vec<(String, Option<Enumerators>)>,
+    pub enums: Vec<Enumeration>,
     names: BTreeMap<String, TypeId>,
     pointers: BTreeMap<TypeId, TypeId>,
     pub model: Model,
     pub strsize: u64,
+    pub imports: Imports,
 }
 
 /// Types that every program has by another name: name, and what it stands for; `long` is as wide as a pointer.
@@ -167,7 +184,7 @@ const TYPEDEFS: &[(&str, &str)] = &[
     ("in_addr_t", "unsigned int"),
 ];
 
-impl Types {
+impl TypeTable {
     /// The types that are there without a declaration.
     pub fn new(model: Model) -> Self {
         let mut types = Self {
@@ -178,6 +195,7 @@ impl Types {
             pointers: BTreeMap::new(),
             model,
             strsize: 256,
+            imports: Imports::default(),
         };
         let word = model.word() as u8;
         types.add("void", Kind::Void);
@@ -217,7 +235,7 @@ impl Types {
         types
     }
 
-    fn push(&mut self, name: String, kind: Kind) -> TypeId {
+    pub(crate) fn push(&mut self, name: String, kind: Kind) -> TypeId {
         let id = TypeId(self.list.len() as u32);
         self.list.push(Type { name, kind });
         id
@@ -256,7 +274,7 @@ impl Types {
 
     /// A type without its typedefs.
     pub fn resolve(&self, mut id: TypeId) -> TypeId {
-        while let Kind::Typedef { to } = self.kind_of(id) {
+        while let Kind::Typedef { to } | Kind::Qualified { to, .. } = self.kind_of(id) {
             id = *to;
         }
         id
@@ -275,6 +293,10 @@ impl Types {
                     );
                 }
                 if name.ends_with('*') { format!("{name}*") } else { format!("{name} *") }
+            }
+            Kind::Qualified { word, to } => {
+                let name = self.name(*to);
+                if name.ends_with('*') { format!("{name}{word}") } else { format!("{word} {name}") }
             }
             Kind::Array { of, length } => {
                 let name = self.name(*of);
@@ -319,8 +341,17 @@ impl Types {
         self.push(String::new(), Kind::Function { returns, parameters, variadic })
     }
 
-    /// A struct or union of this name, made if there is none; without a name always a new one.
+    /// A struct or union of this name, the program's or the guest's, made if there is none; without a name always a
+    /// new one.
     pub fn sou(&mut self, union: bool, name: Option<&str>) -> TypeId {
+        let (word, tag) = if union { ("union", TypeTag::Union) } else { ("struct", TypeTag::Struct) };
+        let own = name.and_then(|name| self.named(&format!("{word} {name}")));
+        let guest = |table: &mut Self| table.of_guest(tag, name?);
+        own.or_else(|| guest(self)).unwrap_or_else(|| self.own_sou(union, name))
+    }
+
+    /// The same without the guest's: what a program defines.
+    pub fn own_sou(&mut self, union: bool, name: Option<&str>) -> TypeId {
         let word = if union { "union" } else { "struct" };
         let full = format!("{word} {}", name.unwrap_or("(anon)"));
         if let Some(there) = name.and_then(|_| self.named(&full)) {
@@ -331,14 +362,21 @@ impl Types {
         if name.is_some() { self.add(&full, Kind::Sou(index)) } else { self.push(full, Kind::Sou(index)) }
     }
 
-    /// An enum, as [`Types::sou`].
+    /// An enum, as [`TypeTable::sou`].
     pub fn enumeration(&mut self, name: Option<&str>) -> TypeId {
+        let own = name.and_then(|name| self.named(&format!("enum {name}")));
+        let guest = |table: &mut Self| table.of_guest(TypeTag::Enum, name?);
+        own.or_else(|| guest(self)).unwrap_or_else(|| self.own_enumeration(name))
+    }
+
+    /// An enum, as [`TypeTable::own_sou`].
+    pub fn own_enumeration(&mut self, name: Option<&str>) -> TypeId {
         let full = format!("enum {}", name.unwrap_or("(anon)"));
         if let Some(there) = name.and_then(|_| self.named(&full)) {
             return there;
         }
         let index = self.enums.len();
-        self.enums.push((full.clone(), None));
+        self.enums.push(Enumeration { size: 4, signed: true, items: None });
         if name.is_some() { self.add(&full, Kind::Enum(index)) } else { self.push(full, Kind::Enum(index)) }
     }
 
@@ -349,7 +387,7 @@ impl Types {
             Kind::Pointer(_) => self.model.word(),
             Kind::Array { of, length } => self.size(*of).saturating_mul(*length),
             Kind::Sou(n) => self.sous.get(*n).map_or(0, |sou| sou.size),
-            Kind::Enum(_) => 4,
+            Kind::Enum(n) => self.enums.get(*n).map_or(4, |it| it.size.into()),
             Kind::Str => self.strsize,
             Kind::Stack | Kind::Symbol => 8,
             _ => 0,
@@ -424,7 +462,7 @@ impl Types {
     pub fn int(&self, id: TypeId) -> (u64, bool) {
         match self.kind(id) {
             Kind::Int { size, signed } => (u64::from(*size), *signed),
-            Kind::Enum(_) => (4, true),
+            Kind::Enum(n) => self.enums.get(*n).map_or((4, true), |it| (it.size.into(), it.signed)),
             // A pointer may be one of D's own memory, which lies beyond 32 bits.
             Kind::Pointer(_) => (8, false),
             Kind::Stack | Kind::Symbol => (8, false),
@@ -453,7 +491,7 @@ mod tests {
     #[test]
     fn long_is_as_wide_as_the_model_says() {
         for (model, size) in [(Model::Ilp32, 4), (Model::Lp64, 8)] {
-            let types = Types::new(model);
+            let types = TypeTable::new(model);
             assert_eq!(types.size(types.builtin("long")), size);
             assert_eq!(types.size(types.builtin("size_t")), size);
             assert_eq!(types.size(types.builtin("uint64_t")), 8);
@@ -462,7 +500,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_c() {
-        let mut types = Types::new(Model::Lp64);
+        let mut types = TypeTable::new(Model::Lp64);
         let int = types.builtin("int");
         let pointer = types.pointer(int);
         let twice = types.pointer(pointer);

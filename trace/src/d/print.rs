@@ -76,7 +76,8 @@ fn show(
             let cut = if width >= 64 { value } else { value & ((1 << width) - 1) };
             let _ = if *sign { write!(out, "{}", signed(value, width)) } else { write!(out, "{cut}") };
         }
-        PrintType::Pointer => {
+        PrintType::Pointer(size) => {
+            let value = integer(bytes.get(..usize::from(*size)).unwrap_or(bytes));
             let _ = write!(out, "{value:#x}");
         }
         PrintType::Text(0) => {
@@ -89,9 +90,10 @@ fn show(
             let end = shown.iter().position(|byte| *byte == 0).unwrap_or(shown.len());
             array(out, (&char, "char"), shown.get(..end).unwrap_or_default().chunks(1), depth);
         }
-        PrintType::Enum(items) => {
-            let value = i64::from(value as i32);
-            let _ = match items.iter().find(|(_, known)| *known == value) {
+        PrintType::Enum { items, size } => {
+            let width = bits.map_or(u32::from(*size) * 8, |(_, count)| count.into());
+            let (value, cut) = (signed(value, width), value & (u64::MAX >> (64 - width.clamp(1, 64))));
+            let _ = match items.iter().find(|(_, known)| *known == value || *known == cut as i64) {
                 Some((name, _)) => write!(out, "{name}"),
                 None => write!(out, "{value}"),
             };

@@ -15,8 +15,8 @@ pub enum PrintType {
         /// Whether it is a character.
         character: bool,
     },
-    /// An address.
-    Pointer,
+    /// An address, of so many bytes.
+    Pointer(u8),
     /// A string of D, or an array of characters of this many bytes.
     Text(u32),
     /// An array.
@@ -33,8 +33,13 @@ pub enum PrintType {
         /// Its members.
         members: Vec<PrintMember>,
     },
-    /// An enum: names and values.
-    Enum(Vec<(String, i64)>),
+    /// An enum.
+    Enum {
+        /// Names and values.
+        items: Vec<(String, i64)>,
+        /// Bytes.
+        size: u8,
+    },
     /// A type without a form of its own: this many bytes.
     Other(u32),
 }

@@ -31,8 +31,8 @@
 //! The modules, each of which may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run
 //! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
 //! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
-//! a value in a file), `guest` (from files to a machine), `script`, `session`, `replay`, `regress`, `timeline` (a
-//! session in which one can go back and forth), `compare` (two runs),
+//! a value in a file), `guest` (from files to a machine), `types` (types and symbols for D programs), `script`, `session`,
+//! `replay`, `regress`, `timeline` (a session in which one can go back and forth), `compare` (two runs),
 //! `questions` (about all of a recording).
 
 #![forbid(unsafe_code)]
@@ -59,6 +59,7 @@ mod script;
 mod session;
 mod snapshot_error;
 mod timeline;
+mod types;
 mod versioned;
 
 pub use commands::{Command, CommandError, InputLine, Selection};
@@ -106,4 +107,5 @@ pub use trapline_interposer::{HandlerState, HandlerTrace};
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
+pub use types::GuestTypes;
 pub use versioned::{VERSION, Versioned};

@@ -127,6 +127,12 @@ impl Checker<'_> {
             let sentence = format!("index of {name} must be an integer, not {}", self.types.name(index.ty));
             return Err(pos.error("D_PROTO_ARG", sentence));
         }
+        if name == "args"
+            && let Some(number) = index.constant()
+            && let Some(node) = self.typed_argument(number, pos)?
+        {
+            return Ok(node);
+        }
         if name == "args" {
             let sentence = match index.constant() {
                 None => "args[ ] must be indexed with a constant".to_owned(),

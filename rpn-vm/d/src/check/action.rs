@@ -53,6 +53,8 @@ const STACKS: &[(&str, usize, usize, &str)] = &[
 
 /// Nesting to which `print()` follows types.
 const DEEPEST: u32 = 16;
+/// Members that it follows them to.
+const MOST_MEMBERS: u32 = 1 << 16;
 
 impl Checker<'_> {
     pub(super) fn is_action(name: &str) -> bool {
@@ -268,7 +270,7 @@ impl Checker<'_> {
             if !self.is_text(node.ty) {
                 return Err(self.wrong_argument("setopt", n, "string", &node, pos));
             }
-            nodes.push(Node { ty: self.types.builtin("string"), ..node });
+            nodes.push(self.as_string(node));
         }
         Ok(self.record(pos, Action::Setopt, nodes))
     }
@@ -442,7 +444,7 @@ impl Checker<'_> {
                 return Err(pos.error("D_PRINT_SIZE", sentence));
             }
         }
-        let printed = self.print_type(ty, 0);
+        let printed = self.print_type(ty, 0, &mut { MOST_MEMBERS });
         let name = self.types.name(node.ty);
         let size = u32::try_from(self.types.size(ty)).unwrap_or(u32::MAX);
         let action = Action::Print { ty: printed, name, by_address };
@@ -455,38 +457,42 @@ impl Checker<'_> {
         Ok(self.record(pos, action, vec![node]))
     }
 
-    fn print_type(&self, ty: TypeId, depth: u32) -> PrintType {
+    /// How a value is shown. `left` is how many members and elements' types may still be followed.
+    fn print_type(&self, ty: TypeId, depth: u32, left: &mut u32) -> PrintType {
         let other = PrintType::Other(u32::try_from(self.types.size(ty)).unwrap_or(u32::MAX));
-        if depth > DEEPEST {
+        if depth > DEEPEST || *left == 0 {
             return other;
         }
+        *left -= 1;
         match self.types.kind(ty) {
             Kind::Int { size, signed } => {
                 let character = *size == 1 && self.types.name(self.types.resolve(ty)) == "char";
                 PrintType::Int { size: *size, signed: *signed, character }
             }
-            Kind::Pointer(_) => PrintType::Pointer,
+            // A value by itself has 64 bits; in memory it is as wide as the guest's.
+            Kind::Pointer(_) if depth == 0 => PrintType::Pointer(8),
+            Kind::Pointer(_) => PrintType::Pointer(self.types.model.word() as u8),
             Kind::Str => PrintType::Text(0),
             Kind::Array { length, .. } if self.types.is_char_array(ty) => PrintType::Text(*length as u32),
             Kind::Array { of, length } => PrintType::Array {
-                of: Box::new(self.print_type(*of, depth + 1)),
+                of: Box::new(self.print_type(*of, depth + 1, left)),
                 length: *length,
                 size: self.types.size(*of),
             },
             Kind::Enum(n) => {
-                let items = self.types.enums.get(*n).and_then(|(_, items)| items.clone());
-                PrintType::Enum(items.unwrap_or_default())
+                let items = self.types.enums.get(*n).and_then(|known| known.items.clone());
+                PrintType::Enum { items: items.unwrap_or_default(), size: self.types.size(ty) as u8 }
             }
             Kind::Sou(n) => {
                 let members = self.types.sous.get(*n).and_then(|sou| sou.members.clone()).unwrap_or_default();
-                let shown = |member: crate::types::Member| PrintMember {
+                let mut shown = |member: crate::types::Member| PrintMember {
                     type_name: self.types.name(member.ty),
-                    ty: self.print_type(member.ty, depth + 1),
+                    ty: self.print_type(member.ty, depth + 1, left),
                     name: member.name,
                     offset: member.offset,
                     bits: member.bits,
                 };
-                PrintType::Sou { members: members.into_iter().map(shown).collect() }
+                PrintType::Sou { members: members.into_iter().map(&mut shown).collect() }
             }
             _ => other,
         }

@@ -383,16 +383,33 @@ impl Checker<'_> {
                 format!("cannot apply stringof to a value of type \"{}\"", self.types.name(node.ty));
             return Err(pos.error("D_STRINGOF_TYPE", sentence));
         }
-        let node = if self.types.by_reference(node.ty) { Self::decayed(node) } else { node };
-        Ok(Node { ty: self.types.builtin("string"), alloca: false, ..node })
+        Ok(Node { alloca: false, ..self.as_string(node) })
+    }
+
+    /// A string, an array of characters or a pointer to a string, as a string.
+    pub(super) fn as_string(&self, node: Node) -> Node {
+        let ty = self.types.builtin("string");
+        if self.types.by_reference(node.ty) {
+            return Node { ty, ..Self::decayed(node) };
+        }
+        match node.kind {
+            // A pointer that lies in memory is read as what it is.
+            NodeKind::Load(Place::Memory { .. }) => {
+                let alloca = node.alloca;
+                Node { alloca, ..Node::new(node.pos, ty, NodeKind::Convert(node.into())) }
+            }
+            _ => Node { ty, ..node },
+        }
     }
 
     /// The address of a place in memory.
     fn address_of(&mut self, operand: &Expr, pos: Pos) -> Result<Node> {
         let node = self.expr(operand)?;
         let dynamic = || Err(pos.error("D_ADDROF_VAR", "cannot take address of dynamic variable"));
-        let variable =
-            matches!(&operand.kind, crate::ast::ExprKind::Name(_) | crate::ast::ExprKind::Scoped { .. });
+        let variable = match &operand.kind {
+            crate::ast::ExprKind::Name(name) => !name.contains('`'),
+            kind => matches!(kind, crate::ast::ExprKind::Scoped { .. }),
+        };
         match node.kind {
             NodeKind::Load(Place::Memory { bits: Some(_), .. }) => {
                 Err(pos.error("D_ADDROF_BITFIELD", "cannot take address of bit-field"))

@@ -10,7 +10,7 @@ use crate::types::{Kind, TypeId};
 impl Checker<'_> {
     /// A value as one of another type, as an assignment converts it.
     pub fn convert_assigned(&mut self, node: Node, ty: TypeId, op: &str, pos: Pos) -> Result<Node> {
-        let incompatible = |types: &crate::types::Types| {
+        let incompatible = |types: &crate::types::TypeTable| {
             let sentence = format!(
                 "operands have incompatible types: \"{}\" {op} \"{}\"",
                 types.name(ty),
@@ -24,12 +24,7 @@ impl Checker<'_> {
         }
         if self.types.is_string(ty) {
             let good = self.is_text(node.ty) || node.constant() == Some(0);
-            let array = self.types.is_char_array(node.ty);
-            return match good {
-                true if array => Ok(Node { ty, ..Self::decayed(node) }),
-                true => Ok(Node { ty, ..node }),
-                false => incompatible(self.types),
-            };
+            return if good { Ok(self.as_string(node)) } else { incompatible(self.types) };
         }
         let same = self.types.resolve(ty) == self.types.resolve(node.ty);
         if self.types.is_scalar(ty) {

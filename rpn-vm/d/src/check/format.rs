@@ -125,8 +125,7 @@ impl Checker<'_> {
         }
         // A pointer to characters is read as a string where one is printed.
         if matches!(conversion.letter(), b's' | b'S') && self.is_text(node.ty) {
-            let node = if self.types.by_reference(node.ty) { Self::decayed(node) } else { node };
-            return Ok(Node { ty: self.types.builtin("string"), ..node });
+            return Ok(self.as_string(node));
         }
         let array = matches!(self.types.kind(node.ty), Kind::Array { .. } | Kind::Str);
         if array && matches!(conversion.letter(), b'p' | b'a' | b'A') {

@@ -7,6 +7,7 @@ mod arithmetic;
 mod assign;
 mod call;
 mod format;
+mod guest;
 mod names;
 
 use crate::ast::{Clause, Expr, ExprKind, Statement};
@@ -15,7 +16,7 @@ use crate::lex::IntLiteral;
 use crate::node::{Node, NodeKind, Place, Service, Step};
 use crate::options::Options;
 use crate::scope::Scope;
-use crate::types::{Kind, TypeId, Types};
+use crate::types::{Kind, TypeId, TypeTable};
 
 /// What of a clause decides what else may stand in it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -28,17 +29,19 @@ struct Done {
 
 /// Checks a program, piece by piece.
 pub(crate) struct Checker<'a> {
-    pub types: &'a mut Types,
+    pub types: &'a mut TypeTable,
     pub scope: &'a mut Scope,
     pub options: &'a Options,
+    /// The probes of the clause.
+    pub descriptions: Vec<String>,
     done: Done,
     /// A conditional has just had one branch out of `alloca()`, and another one.
     mixed: bool,
 }
 
 impl<'a> Checker<'a> {
-    pub fn new(types: &'a mut Types, scope: &'a mut Scope, options: &'a Options) -> Self {
-        Self { types, scope, options, done: Done::default(), mixed: false }
+    pub fn new(types: &'a mut TypeTable, scope: &'a mut Scope, options: &'a Options) -> Self {
+        Self { types, scope, options, descriptions: Vec::new(), done: Done::default(), mixed: false }
     }
 
     /// What a clause does: the predicate, and the steps.
@@ -135,8 +138,14 @@ impl<'a> Checker<'a> {
         Node::new(pos, self.types.builtin("int"), NodeKind::Const(value))
     }
 
-    /// Any expression that has a value.
+    /// Any expression that has a value. Its type is known whole, and that which it leads to.
     pub fn expr(&mut self, expr: &Expr) -> Result<Node> {
+        let node = self.typed(expr)?;
+        self.types.settle(node.ty);
+        Ok(node)
+    }
+
+    fn typed(&mut self, expr: &Expr) -> Result<Node> {
         let pos = expr.pos;
         match &expr.kind {
             ExprKind::Int(int) => Ok(self.literal(int, pos)),
@@ -165,6 +174,7 @@ impl<'a> Checker<'a> {
             ExprKind::Cast(ty, operand) => self.cast(ty, operand, pos),
             ExprKind::SizeofType(ty) => {
                 let ty = self.type_name(ty)?;
+                self.types.settle(ty);
                 self.sizeof(ty, pos)
             }
             ExprKind::Sizeof(operand) => self.sizeof_expr(operand, pos),

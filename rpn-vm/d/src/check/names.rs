@@ -92,9 +92,7 @@ impl Checker<'_> {
             return Err(pos.error("D_IDENT_BADREF", sentence));
         }
         if name.contains('`') {
-            let symbol = name.rsplit('`').next().unwrap_or_default();
-            let shown = if symbol.is_empty() { "`" } else { name };
-            return Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {shown}: Unknown symbol name")));
+            return self.symbol(name, pos);
         }
         if let Some((_, value)) = FAULTS.iter().find(|(fault, _)| *fault == name) {
             return Ok(self.int(pos, *value));
@@ -105,7 +103,10 @@ impl Checker<'_> {
             );
         }
         if let Some(builtin) = Builtin::from_name(name) {
-            let ty = self.types.builtin(builtin_type(builtin));
+            let ty = match self.thread_type().filter(|_| builtin == Builtin::Curthread) {
+                Some(task) => self.types.pointer(task),
+                None => self.types.builtin(builtin_type(builtin)),
+            };
             let service = Service { number: d::BUILTIN, operand: Some(builtin.number()), gives: true };
             return Ok(Self::service(pos, ty, service, Vec::new()));
         }
@@ -117,6 +118,10 @@ impl Checker<'_> {
         if Self::is_action(name) || Self::is_function(name) {
             let sentence = format!("function '{name}' may not be referenced as scalar");
             return Err(pos.error("D_IDENT_BADREF", sentence));
+        }
+        if let Some((value, ty)) = self.types.imports.guest.enumerator(name) {
+            let ty = self.types.import(ty);
+            return Ok(Node::new(pos, ty, NodeKind::Const(value as u64)));
         }
         Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name")))
     }
@@ -170,7 +175,7 @@ impl Checker<'_> {
             _ => wanted,
         };
         let resolved = self.types.resolve(output);
-        let same = |one: TypeId, other: TypeId, types: &crate::types::Types| {
+        let same = |one: TypeId, other: TypeId, types: &crate::types::TypeTable| {
             types.resolve(one) == types.resolve(other)
                 || types.name(types.resolve(one)) == types.name(types.resolve(other))
         };

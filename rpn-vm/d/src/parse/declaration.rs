@@ -1,6 +1,6 @@
 //! C's declarations.
 
-use super::Parser;
+use super::{KEYWORDS, Parser};
 use crate::ast::{Base, Declaration, Declarator, Derived, Parameter, Spec, Storage, TypeName};
 use crate::error::Result;
 use crate::lex::Token;
@@ -25,13 +25,18 @@ fn storage(word: &str) -> Option<Storage> {
 }
 
 impl Parser<'_> {
+    /// Whether a word is the name of a type, of the program or of the guest.
+    pub(super) fn is_typedef(&self, word: &str) -> bool {
+        self.types.contains(word) || !KEYWORDS.contains(&word) && (self.of_guest)(word)
+    }
+
     /// Whether the next token begins a type.
     pub(super) fn begins_type(&mut self) -> Result<bool> {
         let Token::Word(word) = self.peek()? else { return Ok(false) };
         let word = word.clone();
         let keyword =
             matches!(word.as_str(), "struct" | "union" | "enum" | "const" | "volatile" | "restrict");
-        Ok(keyword || TYPE_WORDS.contains(&word.as_str()) || self.types.contains(&word))
+        Ok(keyword || TYPE_WORDS.contains(&word.as_str()) || self.is_typedef(&word))
     }
 
     /// A declaration with its `;`.
@@ -89,7 +94,7 @@ impl Parser<'_> {
                     return Err(self.pos.error("D_DECL_COMBO", "invalid type combination"));
                 }
                 spec = Some(if word == "enum" { self.enumeration()? } else { self.sou()? });
-            } else if spec.is_none() && words.is_empty() && self.types.contains(&word) {
+            } else if spec.is_none() && words.is_empty() && self.is_typedef(&word) {
                 self.take()?;
                 spec = Some(Spec::Typedef(word));
             } else {
@@ -219,7 +224,7 @@ impl Parser<'_> {
         Ok(match self.lexer.name_ahead() {
             Some(word) => {
                 !(TYPE_WORDS.contains(&word.as_str())
-                    || self.types.contains(&word)
+                    || self.is_typedef(&word)
                     || super::KEYWORDS.contains(&word.as_str()))
             }
             None => self.lexer.is_next(b"*(["),

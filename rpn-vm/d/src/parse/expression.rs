@@ -146,7 +146,7 @@ impl Parser<'_> {
             "void", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "string",
             "_Bool", "struct", "union", "enum", "const", "volatile", "restrict", "userland",
         ];
-        Ok(types.contains(&word.as_str()) || self.types.contains(&word))
+        Ok(types.contains(&word.as_str()) || self.is_typedef(&word))
     }
 
     fn postfix(&mut self) -> Result<Expr> {

@@ -102,6 +102,8 @@ pub(crate) struct Reading<'t> {
     pub macros: &'t dyn Fn(&str) -> Option<Vec<u8>>,
     /// Names of types that are there before.
     pub types: BTreeSet<String>,
+    /// Whether the guest has a typedef of a name.
+    pub of_guest: &'t dyn Fn(&str) -> bool,
     /// `-xpspec`: a word outside of clauses is a probe description even if it could begin a declaration.
     pub descriptions_first: bool,
 }
@@ -122,6 +124,7 @@ pub(crate) struct Parser<'t> {
     pos: Pos,
     /// Where the token before this one ended.
     types: BTreeSet<String>,
+    of_guest: &'t dyn Fn(&str) -> bool,
     depth: u32,
     /// A token has been read that is not used up.
     ahead: bool,
@@ -135,6 +138,7 @@ pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
         token: Token::End,
         pos: Pos::default(),
         types: reading.types,
+        of_guest: reading.of_guest,
         depth: 0,
         ahead: false,
         descriptions_first: reading.descriptions_first,
@@ -231,7 +235,7 @@ impl Parser<'_> {
                 return Ok(None);
             }
             let declares = self.lexer.name_ahead().filter(|word| {
-                !self.descriptions_first && (DECLARING.contains(&word.as_str()) || self.types.contains(word))
+                !self.descriptions_first && (DECLARING.contains(&word.as_str()) || self.is_typedef(word))
             });
             let pos = self.lexer.pos();
             if declares.is_none()

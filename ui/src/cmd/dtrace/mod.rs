@@ -12,7 +12,8 @@ use trapline_d::{Compiled, Compiler, Error, Model};
 use trapline_interposer::{DDrops, Event};
 use trapline_rpn::Width;
 use trapline_session::{
-    Condition, DProgram, Ending, Guest, GuestBuilder, Limits, Names, Observer, Probing, Script, Session,
+    Condition, DProgram, Ending, Guest, GuestBuilder, GuestTypes, Limits, Names, Observer, Probing, Script,
+    Session,
 };
 use trapline_trace::d::{Consumer, ConsumerOptions, Firing};
 use trapline_trace::{ChannelConfig, RecordView, Symbolize};
@@ -32,10 +33,13 @@ const IDLE_MEMORY: u64 = 4 << 20;
 const LEAST_BUFFER: u64 = 60;
 
 const USAGE: &str = "\
-Usage: trapline dtrace [--guest IMAGE] [-CeFlqSvVwZ] [-b BUFSIZE] [-D NAME[=VALUE]] [-I FOLDER] [-o FILE]
+Usage: trapline dtrace [--guest IMAGE [--initrd FILE] [--sym FILE].. [--begin-at TEXT]] [-CeFlqSvVwZ] [-b BUFSIZE] [-D NAME[=VALUE]] [-I FOLDER] [-o FILE]
          [-s SCRIPT] [-U NAME] [-x OPTION[=VALUE]] [-P PROVIDER] [-m MODULE] [-f FUNCTION] [-n NAME] [ARGUMENT]..
 
-Without --guest a script runs on embedded:idle, a machine that takes its timer and halts.";
+Without --guest a script runs on embedded:idle, a machine that takes its timer and halts.
+--initrd FILE     the initial RAM disk of a Linux kernel
+--sym FILE        more kernel symbols, and types by debugging information
+--begin-at TEXT   the probes are armed, and BEGIN fires, when the guest's console has shown TEXT";
 
 /// What ends the command early; dtrace(1) ends with 1.
 type Done = Result<Exit, Stop>;
@@ -85,7 +89,9 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
     }
     let guest = guest(&line, talk)?;
     let model = if guest.target().width() == Width::W64 { Model::Lp64 } else { Model::Ilp32 };
-    let (compiled, names) = compile(&line, model)?;
+    let types = GuestTypes::new(Arc::clone(guest.target()));
+    let compiler = Compiler::new(model, line.options.clone()).with_types(Arc::new(types));
+    let (compiled, names) = compile(&line, compiler)?;
     check(&compiled)?;
     if line.show_code {
         show_code(&compiled, out)?;
@@ -102,6 +108,13 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
     let mut session = guest.start(probing)?;
     if line.guest.is_none() {
         session.run_until(&Condition::end(), &Limits::insns(IDLE_BOOT));
+    }
+    if let Some(text) = &line.begin_at {
+        let limits = Limits::none().cancelled_by(ctrl_c::listen());
+        let ending = session.run_until(&Condition::console(text), &limits);
+        if !matches!(ending, Ending::Until(_)) {
+            return Err(said(format!("the guest's console does not show {text:?} (--begin-at): {ending}")));
+        }
     }
     let zero = compiled.options.flag("zdefs");
     let tags = compiled.options.flag("errtags");
@@ -148,12 +161,16 @@ fn guest(line: &Line, talk: &Talk) -> Result<Guest, Stop> {
         None => GuestBuilder::image(IDLE).memory(IDLE_MEMORY),
         Some(image) => GuestBuilder::image(image),
     };
+    let builder = match &line.initrd {
+        Some(file) => builder.initrd(file.clone()),
+        None => builder,
+    };
+    let builder = line.symbols.iter().fold(builder, |builder, file| builder.symbols(file));
     Ok(crate::options::open(&builder, &talk.without_notes())?)
 }
 
 /// Compiles all texts. Also given is what messages call each of them.
-fn compile(line: &Line, model: Model) -> Result<(Compiled, Vec<String>), Stop> {
-    let mut compiler = Compiler::new(model, line.options.clone());
+fn compile(line: &Line, mut compiler: Compiler) -> Result<(Compiled, Vec<String>), Stop> {
     let mut names = Vec::new();
     let variable = |name: &str| source::variable(name);
     for text in &line.texts {

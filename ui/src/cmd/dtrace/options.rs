@@ -15,6 +15,9 @@ pub enum Bad {
     /// An option without its argument.
     #[error("option requires an argument -- '{0}'")]
     Missing(char),
+    /// A long option without its argument.
+    #[error("option {0} requires an argument")]
+    Alone(&'static str),
     /// An option of dtrace(1) that is not supported yet.
     #[error("option -{0} is not there yet: {1}")]
     Absent(char, &'static str),
@@ -62,6 +65,12 @@ pub struct Line {
     pub folders: Vec<PathBuf>,
     /// `--guest IMAGE`.
     pub guest: Option<String>,
+    /// `--initrd FILE`.
+    pub initrd: Option<PathBuf>,
+    /// `--sym FILE`.
+    pub symbols: Vec<PathBuf>,
+    /// `--begin-at TEXT`: BEGIN fires when the guest's console has shown it.
+    pub begin_at: Option<String>,
     /// What `$1` and its kin stand for.
     pub operands: Vec<Vec<u8>>,
 }
@@ -81,8 +90,20 @@ impl Line {
             let bytes = argument.as_bytes();
             match bytes {
                 b"--guest" => {
-                    let image = rest.next().ok_or(Bad::Missing('g'))?;
+                    let image = rest.next().ok_or(Bad::Alone("--guest"))?;
                     line.guest = Some(image.to_string_lossy().into_owned());
+                }
+                b"--initrd" => {
+                    let file = rest.next().ok_or(Bad::Alone("--initrd"))?;
+                    line.initrd = Some(file.into());
+                }
+                b"--sym" => {
+                    let file = rest.next().ok_or(Bad::Alone("--sym"))?;
+                    line.symbols.push(file.into());
+                }
+                b"--begin-at" => {
+                    let text = rest.next().ok_or(Bad::Alone("--begin-at"))?;
+                    line.begin_at = Some(text.to_string_lossy().into_owned());
                 }
                 b"--help" => line.help = true,
                 b"--" => {

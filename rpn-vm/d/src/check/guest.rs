@@ -1,0 +1,109 @@
+//! What a program asks of the guest: symbols, and the typed arguments of probes.
+
+use super::Checker;
+use crate::error::{Pos, Result};
+use crate::guest::{GuestArgument, GuestArguments, TypeTag, scoped};
+use crate::node::{Node, NodeKind, Place, Service};
+use crate::types::{Kind, TypeId};
+use trapline_rpn::services::d::{self, Builtin};
+
+impl Checker<'_> {
+    /// What Linux calls a thread.
+    pub(super) fn thread_type(&mut self) -> Option<TypeId> {
+        self.types.of_guest(TypeTag::Struct, "task_struct")
+    }
+
+    /// A symbol of the guest: what lies at its address. A function is its address.
+    pub(super) fn symbol(&mut self, name: &str, pos: Pos) -> Result<Node> {
+        let (module, symbol) = scoped(name);
+        let Some(found) = self.types.imports.guest.symbol(module, symbol) else {
+            let shown = if symbol.is_empty() { "`" } else { name };
+            return Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {shown}: Unknown symbol name")));
+        };
+        let Some(ty) = found.ty else {
+            let sentence = format!(
+                "no symbolic type information is available for {name}: it lies at {:#x}",
+                found.address
+            );
+            return Err(pos.error("D_SYM_NOTYPES", sentence));
+        };
+        let ty = self.types.import(ty);
+        let pointer = self.types.pointer(ty);
+        let at = |address| Node::new(pos, pointer, NodeKind::Const(address));
+        if matches!(self.types.kind(ty), Kind::Function { .. }) {
+            return Ok(at(found.address));
+        }
+        let address = match found.base {
+            None => at(found.address),
+            Some(base) => {
+                let word = self.types.builtin("unsigned long");
+                let base = NodeKind::Load(Place::Memory { address: at(base).into(), bits: None });
+                let base = Node::new(pos, word, base);
+                Node::new(pos, pointer, NodeKind::Binary("+", base.into(), at(found.address).into()))
+            }
+        };
+        self.loaded(address, ty, pos)
+    }
+
+    /// `args[number]`, if the types of the probes' arguments are known.
+    pub(super) fn typed_argument(&mut self, number: u64, pos: Pos) -> Result<Option<Node>> {
+        let descriptions = self.descriptions.clone();
+        let mut found: Option<(TypeId, GuestArgument)> = None;
+        for description in &descriptions {
+            let different = || {
+                let sentence = format!(
+                    "args[ ] may not be referenced because probe description {description} matches an unstable set of probes"
+                );
+                pos.error("D_ARGS_MULTI", sentence)
+            };
+            let list = match self.types.imports.guest.arguments(description) {
+                GuestArguments::Unknown if found.is_some() => return Err(different()),
+                GuestArguments::Unknown => return Ok(None),
+                GuestArguments::Different => return Err(different()),
+                GuestArguments::Known(list) => list,
+            };
+            let Some(argument) = usize::try_from(number).ok().and_then(|n| list.get(n)).copied() else {
+                let sentence = format!(
+                    "index {number} is out of range for {description} args[ ]: there are {}",
+                    list.len()
+                );
+                return Err(pos.error("D_ARGS_IDX", sentence));
+            };
+            let ty = self.types.import(argument.ty);
+            match found {
+                Some((other, before))
+                    if self.types.name(other) != self.types.name(ty)
+                        || (before.number, before.pair) != (argument.number, argument.pair) =>
+                {
+                    return Err(different());
+                }
+                _ => found = Some((ty, argument)),
+            }
+        }
+        found.map(|(ty, argument)| self.argument(ty, (number, argument), pos)).transpose()
+    }
+
+    fn argument(&mut self, ty: TypeId, (number, argument): (u64, GuestArgument), pos: Pos) -> Result<Node> {
+        if !self.types.is_scalar(ty) {
+            let sentence = format!(
+                "failed to resolve native type for args[{number}]: a {} is passed in parts",
+                self.types.name(ty)
+            );
+            return Err(pos.error("D_ARGS_TYPE", sentence));
+        }
+        let word = self.types.builtin("unsigned long long");
+        let read = |number: u8| {
+            let which = Builtin::Arg0.number() + u64::from(number);
+            let service = Service { number: d::BUILTIN, operand: Some(which), gives: true };
+            Self::service(pos, word, service, Vec::new())
+        };
+        let mut value = read(argument.number);
+        if argument.pair {
+            let bits = self.int(pos, 32);
+            let high = read(argument.number + 1);
+            let high = Node::new(pos, word, NodeKind::Binary("<<", high.into(), bits.into()));
+            value = Node::new(pos, word, NodeKind::Binary("|", value.into(), high.into()));
+        }
+        Ok(Node::new(pos, ty, NodeKind::Convert(value.into())))
+    }
+}

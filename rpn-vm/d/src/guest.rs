@@ -1,0 +1,200 @@
+//! What the compiler asks of a guest: types and symbols by name, and the arguments of probes.
+//!
+//! The reader of the guest's files implements [`Types`]. The compiler makes its own types out of the answers when
+//! a program uses them.
+
+use std::fmt::Debug;
+
+/// A type of the guest: the file that tells it, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GuestTypeId {
+    /// Which of the guest's files.
+    pub file: u32,
+    /// Its number in that file.
+    pub id: u32,
+}
+
+/// What kind of type a name is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TypeTag {
+    /// `struct NAME`.
+    Struct,
+    /// `union NAME`.
+    Union,
+    /// `enum NAME`.
+    Enum,
+    /// A typedef.
+    Typedef,
+}
+
+/// A type of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuestType {
+    /// `void`, or a type that cannot be read.
+    Void,
+    /// An integer.
+    Int {
+        /// As the guest's compiler calls it.
+        name: String,
+        /// Bytes.
+        size: u8,
+        /// Whether it has a sign.
+        signed: bool,
+    },
+    /// A floating-point number.
+    Float {
+        /// Bytes.
+        size: u8,
+    },
+    /// A pointer.
+    Pointer(GuestTypeId),
+    /// An array.
+    Array {
+        /// Of what.
+        of: GuestTypeId,
+        /// Elements.
+        length: u64,
+    },
+    /// A struct or union.
+    Composite {
+        /// Which of them.
+        union: bool,
+        /// Empty where it has none.
+        name: String,
+        /// Bytes.
+        size: u64,
+        /// In order; `None` for a mere declaration.
+        members: Option<Vec<GuestMember>>,
+    },
+    /// An enumeration.
+    Enum {
+        /// Empty where it has none.
+        name: String,
+        /// Bytes.
+        size: u8,
+        /// Names and values.
+        items: Vec<(String, i64)>,
+    },
+    /// A name for a type.
+    Typedef {
+        /// The name.
+        name: String,
+        /// What it stands for.
+        to: GuestTypeId,
+    },
+    /// `const` and the like.
+    Qualified {
+        /// The word.
+        word: &'static str,
+        /// What it is said of.
+        to: GuestTypeId,
+    },
+    /// What a function takes and gives.
+    Function {
+        /// What it gives.
+        returns: GuestTypeId,
+        /// What it takes.
+        parameters: Vec<GuestTypeId>,
+        /// Whether more may follow.
+        variadic: bool,
+    },
+}
+
+/// A member of a struct or union of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestMember {
+    /// Empty where it has none.
+    pub name: String,
+    /// Its type.
+    pub ty: GuestTypeId,
+    /// Bits from the start.
+    pub bit_offset: u64,
+    /// Bits of a bit-field.
+    pub bits: Option<u32>,
+}
+
+/// A symbol of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestSymbol {
+    /// Its address.
+    pub address: u64,
+    /// What lies there, if that is known.
+    pub ty: Option<GuestTypeId>,
+    /// Address of a word that is added to `address`: for what each processor has its own of.
+    pub base: Option<u64>,
+}
+
+/// Where a typed argument of a probe is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestArgument {
+    /// Its type.
+    pub ty: GuestTypeId,
+    /// The number of the argument that holds it.
+    pub number: u8,
+    /// Whether the next one holds its upper half.
+    pub pair: bool,
+}
+
+/// The typed arguments of the probes that a description names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuestArguments {
+    /// No types are known.
+    Unknown,
+    /// All the probes have these.
+    Known(Vec<GuestArgument>),
+    /// They differ from probe to probe.
+    Different,
+}
+
+/// A guest's types, symbols and arguments. `module` is the text before the backquote, as in ``vmlinux`jiffies``; `None` for all.
+pub trait Types: Debug {
+    /// The type of a name.
+    fn type_named(&self, tag: TypeTag, module: Option<&str>, name: &str) -> Option<GuestTypeId>;
+
+    /// What a type is.
+    fn describe(&self, id: GuestTypeId) -> GuestType;
+
+    /// A symbol.
+    fn symbol(&self, module: Option<&str>, name: &str) -> Option<GuestSymbol>;
+
+    /// The value that an enumeration gives to a name.
+    fn enumerator(&self, name: &str) -> Option<(i64, GuestTypeId)>;
+
+    /// The typed arguments of the probes of a description.
+    fn arguments(&self, description: &str) -> GuestArguments;
+}
+
+/// A guest without types and symbols.
+#[derive(Debug, Clone, Copy)]
+pub struct NoTypes;
+
+impl Types for NoTypes {
+    fn type_named(&self, _: TypeTag, _: Option<&str>, _: &str) -> Option<GuestTypeId> {
+        None
+    }
+
+    fn describe(&self, _: GuestTypeId) -> GuestType {
+        GuestType::Void
+    }
+
+    fn symbol(&self, _: Option<&str>, _: &str) -> Option<GuestSymbol> {
+        None
+    }
+
+    fn enumerator(&self, _: &str) -> Option<(i64, GuestTypeId)> {
+        None
+    }
+
+    fn arguments(&self, _: &str) -> GuestArguments {
+        GuestArguments::Unknown
+    }
+}
+
+/// A name with the module that may stand before it.
+pub(crate) fn scoped(name: &str) -> (Option<&str>, &str) {
+    match name.split_once('`') {
+        Some(("", name)) => (None, name),
+        Some((module, name)) => (Some(module), name),
+        None => (None, name),
+    }
+}

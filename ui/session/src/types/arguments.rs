@@ -1,0 +1,111 @@
+//! The typed arguments of probes: of `fbt` by what the function takes and gives, of tracepoints by what their
+//! listeners are given.
+
+use trapline_d::{GuestArgument, GuestArguments, GuestType, GuestTypeId, Types};
+use trapline_emu::symbols::CName;
+use trapline_providers::{Probe, find};
+use trapline_rpn::Width;
+
+use super::{GuestTypes, linux};
+
+/// Names behind which typedefs and qualifiers are followed.
+const DEEPEST: usize = 32;
+/// Registers of the convention that IA32 kernels of Linux are compiled with.
+const IN_REGISTERS: u8 = 3;
+/// Most arguments that D has names for.
+const MOST: u8 = 10;
+
+impl GuestTypes {
+    /// The arguments of the probes of a description.
+    pub(super) fn probe_arguments(&self, description: &str) -> GuestArguments {
+        let Ok(probes) = find(&self.target, description) else { return GuestArguments::Unknown };
+        let mut found = None;
+        for probe in &probes {
+            let Some(list) = self.arguments_of(probe) else {
+                return if found.is_some() { GuestArguments::Different } else { GuestArguments::Unknown };
+            };
+            match &found {
+                Some(before) if *before != list => return GuestArguments::Different,
+                _ => found = Some(list),
+            }
+        }
+        found.map_or(GuestArguments::Unknown, GuestArguments::Known)
+    }
+
+    fn arguments_of(&self, probe: &Probe) -> Option<Vec<GuestArgument>> {
+        let name = &probe.name;
+        match (&*name.provider, &*name.name) {
+            ("fbt", "entry") => {
+                let (_, parameters, variadic) = self.function(&name.module, &name.function)?;
+                Some(self.passed(&parameters, variadic))
+            }
+            ("fbt", "return") => {
+                let (returns, ..) = self.function(&name.module, &name.function)?;
+                let one = |ty, number| GuestArgument { ty, number, pair: false };
+                let mut list = vec![one(linux::INT, 0)];
+                // Of a value in two registers the probe has only the lower half.
+                if self.words(returns) == Some(1) {
+                    list.push(one(returns, 1));
+                }
+                Some(list)
+            }
+            ("tracepoint", tracepoint) => {
+                let iterator = format!("__traceiter_{tracepoint}");
+                let (_, parameters, _) = self.function(&name.module, &iterator)?;
+                let own = parameters.into_iter().skip(1).zip(0..MOST);
+                Some(own.map(|(ty, number)| GuestArgument { ty, number, pair: false }).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// What a function gives, what it takes, and whether more may follow.
+    fn function(&self, module: &str, name: &str) -> Option<(GuestTypeId, Vec<GuestTypeId>, bool)> {
+        let id = self.find(CName::Function, Some(module), name)?;
+        match self.describe(id) {
+            GuestType::Function { returns, parameters, variadic } => Some((returns, parameters, variadic)),
+            _ => None,
+        }
+    }
+
+    /// Where parameters are passed, up to the first of which that is not known.
+    fn passed(&self, parameters: &[GuestTypeId], variadic: bool) -> Vec<GuestArgument> {
+        let is_linux = self.target.image().plan().linux.is_some();
+        let narrow = self.target.width() == Width::W32;
+        let mut next = 0;
+        let mut list = Vec::new();
+        for ty in parameters {
+            let Some(words) = self.words(*ty).filter(|words| (1..=2).contains(words)) else { break };
+            // One that does not fit into the last register is on the stack, and so is all after it.
+            if narrow && is_linux && !variadic && next < IN_REGISTERS && next + words > IN_REGISTERS {
+                next = IN_REGISTERS;
+            }
+            if next + words > MOST {
+                break;
+            }
+            list.push(GuestArgument { ty: *ty, number: next, pair: narrow && words == 2 });
+            next += words;
+        }
+        list
+    }
+
+    /// Words of the guest that a value takes; `None` where that is not known, 0 for `void`.
+    fn words(&self, mut id: GuestTypeId) -> Option<u8> {
+        let word = u64::from(self.target.width().bits() / 8);
+        for _ in 0..DEEPEST {
+            let size = match self.describe(id) {
+                GuestType::Typedef { to, .. } | GuestType::Qualified { to, .. } => {
+                    id = to;
+                    continue;
+                }
+                GuestType::Void => 0,
+                GuestType::Int { size, .. } | GuestType::Enum { size, .. } => size.into(),
+                GuestType::Pointer(_) => word,
+                GuestType::Composite { size, members: Some(_), .. } => size,
+                _ => return None,
+            };
+            return u8::try_from(size.div_ceil(word)).ok();
+        }
+        None
+    }
+}
