@@ -121,7 +121,7 @@ fn programs_use_the_guests_types_and_symbols() {
         "BEGIN { trace(((struct task_struct *)arg0)->next->next->comm); print(*(struct task_struct *)arg0); }",
         "BEGIN { trace(curthread->depth); self->t = curthread; trace(self->t->low); }",
         "BEGIN { x = &`init_task; trace(x->comm); y = AWAKE; trace((enum state)2); }",
-        "wake:entry { trace(args[0]->comm); } endless_t x; BEGIN { trace(x); }",
+        "wake:entry { trace(args[0]->comm); }",
         "struct task_struct { int own; }; BEGIN { trace(((struct task_struct *)arg0)->own); }",
     ] {
         assert_eq!(compiled(text), Ok(()), "{text}");
@@ -136,5 +136,6 @@ fn what_the_guest_does_not_have_is_refused() {
     assert_eq!(tag("BEGIN { trace(((struct other *)arg0)->x); }"), "D_OP_INCOMPLETE");
     assert_eq!(tag("wake:entry { trace(args[1]); }"), "D_ARGS_IDX");
     assert_eq!(tag("some: { trace(args[0]); }"), "D_ARGS_MULTI");
-    assert_eq!(tag("wake:entry, BEGIN { trace(args[0]); }"), "D_ARGS_IDX");
+    assert_eq!(tag("wake:entry, BEGIN { trace(args[0]); }"), "D_ARGS_MULTI");
+    assert_eq!(tag("endless_t x; BEGIN { trace(x); }"), "D_DECL_VOIDOBJ", "a typedef of itself ends as void");
 }
