@@ -417,6 +417,13 @@ impl Checker<'_> {
             NodeKind::Load(Place::Memory { .. }) if variable => dynamic(),
             NodeKind::Load(Place::Memory { address, .. }) => {
                 let ty = self.types.pointer(node.ty);
+                let mut address = address;
+                // The first member of a struct lies where the struct does, which is not loaded.
+                while self.types.by_reference(address.ty)
+                    && let NodeKind::Load(Place::Memory { address: outer, .. }) = address.kind
+                {
+                    address = outer;
+                }
                 Ok(Node { pos, ty, kind: address.kind, alloca: node.alloca })
             }
             NodeKind::Load(_) => dynamic(),
