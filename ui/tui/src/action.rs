@@ -49,6 +49,7 @@ pub struct Entry {
 macro_rules! actions {
     ($($action:ident $id:literal [$($key:literal),*] $context:ident $sentence:literal)*) => {
         /// What can be done.
+        #[allow(rustdoc::broken_intra_doc_links, reason = "the sentences are texts of the screen: their brackets are no links")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Action { $(#[doc = $sentence] $action),* }
 
