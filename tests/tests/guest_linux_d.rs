@@ -86,7 +86,7 @@ fn guest_linux_what_has_no_type_is_refused_with_its_tag() {
     let guest = guest().open().unwrap();
     let tag = |text: &str| compiled(guest.target(), text).map_or_else(|error| error.tag, |_| "none");
     assert_eq!(tag("BEGIN { trace(`no_such_symbol); }"), "D_IDENT_UNDEF");
-    assert_eq!(tag("BEGIN { trace(`_text); }"), "D_SYM_NOTYPES");
+    assert_eq!(tag("BEGIN { trace(`_edata); }"), "D_SYM_NOTYPES");
     assert_eq!(tag("BEGIN { trace(`init_task.no_such_member); }"), "D_TYPE_MEMBER");
     assert_eq!(tag("fbt::kmem_cache_*:entry { trace(args[0]); }"), "D_ARGS_MULTI");
     assert_eq!(tag("fbt::do_filp_open:entry { trace(args[3]); }"), "D_ARGS_IDX");
