@@ -2,8 +2,8 @@
 //! is under way, the first signal asks it to end at the next slice, so that its outputs are whole; a second one ends the
 //! program at once. That a shell ignores SIGINT for a command in the background makes no difference.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::failure::Exit;
 
@@ -34,7 +34,9 @@ impl Signals {
     }
 }
 
-/// Listens for a run that begins now, and answers the flag that a signal raises.
+/// Listens for a run that begins now, and answers the flag that a signal raises. Later calls answer the same flag: a process
+/// can install its handler only once.
 pub fn listen() -> Arc<AtomicBool> {
-    prepare().run()
+    static SIGNALS: OnceLock<Signals> = OnceLock::new();
+    SIGNALS.get_or_init(prepare).run()
 }
