@@ -5,7 +5,6 @@
 use crate::common::*;
 use crate::watching::Watching;
 use iced_x86::code_asm::*;
-use iced_x86::{Decoder, DecoderOptions};
 use trapline_emu::{Stop, Verdict, Watch, WatchKind};
 
 const WIDTHS: [u32; 2] = [32, 64];
@@ -45,13 +44,6 @@ fn trapped(s: &Setup) -> Option<(u64, u64)> {
         0x40 => None,
         other => panic!("vector {other}\n{}", g.core().dump_registers()),
     }
-}
-
-/// Addresses of the instructions at `CODE`.
-fn starts(s: &Setup) -> Vec<u64> {
-    let code = &s.memory.iter().find(|(at, _)| *at == CODE).unwrap().1;
-    let bits = if s.wide() { 64 } else { 32 };
-    Decoder::with_ip(bits, code, CODE, DecoderOptions::NONE).iter().map(|i| i.ip()).collect()
 }
 
 type Code = fn(&mut CodeAssembler, u32);
@@ -111,7 +103,7 @@ fn an_instruction_traps_after_it_has_written_or_read() {
                     code(a, bits);
                     a.nop().unwrap();
                 });
-                let expected = (writes || reads && kind == ACCESSES).then(|| (starts(&s)[3], 1));
+                let expected = (writes || reads && kind == ACCESSES).then(|| (s.starts()[3], 1));
                 assert_eq!(trapped(&s), expected, "{bits}-bit ring {ring} {name}, R/W {kind}");
             }
         }
@@ -332,7 +324,7 @@ fn a_probe_on_an_instruction_that_traps_changes_nothing() {
                 a.mov(edi, DATA as u32).unwrap();
                 code(a, bits);
             });
-            let (site, next) = (starts(&s)[2], starts(&s)[3]);
+            let (site, next) = (s.starts()[2], s.starts()[3]);
             let mut plain = s.boot();
             let caught = plain.caught();
             for slot in [false, true] {
@@ -368,7 +360,7 @@ fn a_repeated_instruction_traps_after_the_iteration() {
                 a.rep().movsd().unwrap();
             })
             .at(DATA + 0x100, &[0x11; 20]);
-            let (site, next) = (starts(&s)[3], starts(&s)[4]);
+            let (site, next) = (s.starts()[3], s.starts()[4]);
             let mut g = s.boot();
             let caught = g.caught();
             let ip = if left == 0 { next } else { site };
@@ -384,7 +376,7 @@ fn a_repeated_instruction_traps_after_the_iteration() {
 fn with_the_trap_flag_there_is_one_trap_for_both() {
     for bits in WIDTHS {
         let s = guest(bits, 3, (DATA, control(0, WRITES, 1)), |a| a.mov(byte_ptr(DATA), 1).unwrap());
-        let next = starts(&s)[1];
+        let next = s.starts()[1];
         assert_eq!(trapped(&s), Some((next, 1)), "{bits}-bit");
         assert_eq!(trapped(&s.clone().flags(TF)), Some((next, BS | 1)), "{bits}-bit");
         let s = guest(bits, 3, (DATA, control(0, WRITES, 1)), |a| a.mov(cl, byte_ptr(DATA)).unwrap());
@@ -419,7 +411,7 @@ fn ports_are_met_with_de_only() {
             let s = guest(bits, 0, (port, control(0, PORTS, 4)), |a| code(a, bits));
             assert_eq!(trapped(&s), None, "{bits}-bit port {port:x} without DE");
             let s = Setup { cr4: s.cr4 | DE, ..s };
-            assert_eq!(trapped(&s), meets.then(|| (starts(&s)[1], 1)), "{bits}-bit port {port:x}");
+            assert_eq!(trapped(&s), meets.then(|| (s.starts()[1], 1)), "{bits}-bit port {port:x}");
         }
     }
 }
@@ -468,7 +460,7 @@ fn execute_breakpoints_come_and_go_with_snapshots() {
             a.nop().unwrap();
             a.int(0x40).unwrap();
         });
-        let site = starts(&s)[5];
+        let site = s.starts()[5];
         let mut g = s.boot();
         let unarmed = g.m.snapshot();
         assert_eq!(g.run_to(4), Stop::Limit);
@@ -478,7 +470,7 @@ fn execute_breakpoints_come_and_go_with_snapshots() {
             assert_eq!((caught.vector, caught.ip), (1, site), "{bits}-bit, armed");
             g.m.restore(&unarmed).unwrap();
             // The same code without arming it.
-            g.core().env().set_eip(starts(&s)[4]);
+            g.core().env().set_eip(s.starts()[4]);
             assert_eq!(g.caught().vector, 0x40, "{bits}-bit, not armed");
             g.m.restore(&armed).unwrap();
         }

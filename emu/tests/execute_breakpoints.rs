@@ -4,7 +4,6 @@
 
 use crate::common::*;
 use iced_x86::code_asm::*;
-use iced_x86::{Decoder, DecoderOptions};
 use trapline_emu::{Digest, Stop, Verdict};
 
 const WIDTHS: [u32; 2] = [32, 64];
@@ -53,9 +52,7 @@ fn looping(bits: u32) -> (Setup, Vec<u64>) {
         a.jnz(again).unwrap();
         a.hlt().unwrap();
     });
-    let code = &s.memory.last().unwrap().1;
-    let all = Decoder::with_ip(bits, code, CODE, DecoderOptions::NONE);
-    let at: Vec<u64> = all.into_iter().map(|i| i.ip()).collect();
+    let at = s.starts();
     (s, at[1..at.len() - 1].to_vec())
 }
 

@@ -110,9 +110,7 @@ fn looping(bits: u32, body: impl Fn(&mut CodeAssembler)) -> (Setup, Vec<u64>) {
         a.jnz(again).unwrap();
         a.hlt().unwrap();
     });
-    let code = &s.memory.last().unwrap().1;
-    let all = iced_x86::Decoder::with_ip(bits, code, CODE, iced_x86::DecoderOptions::NONE);
-    let at = all.into_iter().map(|i| i.ip()).collect();
+    let at = s.starts();
     (s, at)
 }
 

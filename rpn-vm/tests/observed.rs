@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
-use crate::compare::{budget, of_the_interpreter, shape, variables};
+use crate::compare::{budget, ended, of_the_interpreter, shape, variables};
 use crate::generate::{Choices, generate, mix};
 use crate::hostile::Hostile;
 use crate::naive::Ended;
@@ -48,27 +48,7 @@ fn observed(vm: &mut Vm, program: &Verified, seed: u64) -> ((Ended, Hostile), To
     vm.set_max_steps(budget(seed));
     let vars = Vars { lv: &mut lv, gv: &mut gv };
     let out = vm.run_observed(program, &mut host, &mut told, vars);
-    let thrown = vm.unhandled();
-    let (major, minor) = vm.codes();
-    let ended = Ended {
-        termination: out.termination,
-        exception: (out.termination == Termination::Exception).then_some((
-            thrown.code,
-            thrown.parm1,
-            thrown.parm2,
-            thrown.at,
-        )),
-        log: vm.log().to_vec(),
-        stack: vm.stack(),
-        lv,
-        gv,
-        wraps: out.wraps,
-        steps: out.steps,
-        remove: out.remove,
-        major,
-        minor,
-        trace: vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)),
-    };
+    let ended = ended(vm, &out, lv, gv);
     ((ended, host), told)
 }
 

@@ -13,6 +13,12 @@ fn trapline(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     (ran.status.code(), text(ran.stdout), text(ran.stderr))
 }
 
+/// Records a run of the guest as `r.tlr`.
+fn record(folder: &Path, image: &str) {
+    let (code, _, err) = trapline(folder, &["record", image, "-q", "--console", "none", "-o", "r.tlr"]);
+    assert_eq!(code, Some(0), "{err}");
+}
+
 fn answer(folder: &Path, args: &[&str]) -> Value {
     let (code, out, err) = trapline(folder, &[&["replay", "r.tlr", "-f", "json"], args].concat());
     assert_eq!((code, err.as_str()), (Some(0), ""), "{args:?}");
@@ -39,8 +45,7 @@ fn writers_are_those_of_a_watchpoint_that_was_there_from_the_start() {
     let folder = folder.path();
     for guest in ["ia32", "x86_64"] {
         let image = format!("embedded:{guest}");
-        let (code, ..) = trapline(folder, &["record", &image, "-q", "--console", "none", "-o", "r.tlr"]);
-        assert_eq!(code, Some(0));
+        record(folder, &image);
         let found = answer(folder, &["--who-wrote", "current_task", "--last", "1000"]);
         let writers = list(&found, "last");
         let (low, high) = (found["low"].as_u64().unwrap(), found["high"].as_u64().unwrap());
@@ -78,8 +83,7 @@ fn calls_are_those_that_probes_see() {
     let folder = folder.path();
     for guest in ["ia32", "x86_64"] {
         let image = format!("embedded:{guest}");
-        let (code, ..) = trapline(folder, &["record", &image, "-q", "--console", "none", "-o", "r.tlr"]);
-        assert_eq!(code, Some(0));
+        record(folder, &image);
         for function in ["do_fork", "kmalloc", "do_wait", "do_exit"] {
             let found = answer(folder, &["--calls", function]);
             let calls = list(&found, "calls");

@@ -158,6 +158,14 @@ impl Setup {
         self.at(address, &bytes)
     }
 
+    /// Addresses of the instructions at `CODE`.
+    pub fn starts(&self) -> Vec<u64> {
+        let code = &self.memory.iter().find(|(at, _)| *at == CODE).unwrap().1;
+        let bits = if self.wide() { 64 } else { 32 };
+        let all = iced_x86::Decoder::with_ip(bits, code, CODE, iced_x86::DecoderOptions::NONE);
+        all.into_iter().map(|i| i.ip()).collect()
+    }
+
     /// On a PC.
     pub fn pc(mut self) -> Self {
         self.platform = Some(PlatformConfig::pc(RAM));

@@ -5,7 +5,7 @@
 use super::generate::{Generated, Shape, mix};
 use super::hostile::Hostile;
 use super::naive::{self, Ended};
-use trapline_rpn::{Termination, Vars, Verified, Vm, Width, verify};
+use trapline_rpn::{Outcome, Termination, Vars, Verified, Vm, Width, verify};
 
 pub fn shape(width: Width) -> Shape {
     Shape { width, tracing: true, items: 24 }
@@ -40,10 +40,15 @@ fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Host
     let (mut lv, mut gv) = variables(program, seed);
     vm.set_max_steps(budget(seed));
     let out = vm.run(program, &mut host, Vars { lv: &mut lv, gv: &mut gv });
+    (ended(vm, &out, lv, gv), host)
+}
+
+/// How a run has ended that left these variables.
+pub fn ended(vm: &Vm, out: &Outcome, lv: Vec<u64>, gv: Vec<u64>) -> Ended {
     let thrown = vm.unhandled();
     let exception = (thrown.code, thrown.parm1, thrown.parm2, thrown.at);
     let (major, minor) = vm.codes();
-    let ended = Ended {
+    Ended {
         termination: out.termination,
         exception: (out.termination == Termination::Exception).then_some(exception),
         log: vm.log().to_vec(),
@@ -56,8 +61,7 @@ fn on_the_interpreter(vm: &mut Vm, program: &Verified, seed: u64, mut host: Host
         major,
         minor,
         trace: vm.stack_trace().map(|t| (t.records.to_vec(), t.count, t.dropped)),
-    };
-    (ended, host)
+    }
 }
 
 fn on_the_oracle(program: &Verified, seed: u64, mut host: Hostile) -> Left {
