@@ -5,9 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A separate folder for the test `name`.
+/// The folder `name` of the running test. Tests run at the same time and may build files of the same names, so each
+/// has folders of its own; the thread that runs a test bears its name.
 pub fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let test = std::thread::current().name().unwrap_or("main").replace("::", ".");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
