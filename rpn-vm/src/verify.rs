@@ -226,6 +226,8 @@ pub struct Verified {
     pub(crate) fast: Arc<[Fast]>,
     /// Where the handler begins in it.
     pub(crate) entry: u32,
+    /// Its first instruction.
+    pub(crate) first: Quick,
     /// Whether a run may write to the stack, except by throwing an exception.
     pub(crate) writes_stack: bool,
     observe_only: bool,
@@ -398,9 +400,11 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
         let may = traits.get(routine)?;
         let asks =
             may.arguments.iter().filter_map(|(op, arg)| Some(Insn { op: Op::from_code(*op)?, arg: *arg }));
+        let entry = routines.start(routine)?;
         Some(Verified {
             fast: Arc::clone(&fast),
-            entry: routines.start(routine)?,
+            entry,
+            first: fast.get(entry as usize)?.quick,
             writes_stack: may.writes_stack,
             observe_only: !may.changes_guest,
             limits: Limits { excpt_mask, ..limits },

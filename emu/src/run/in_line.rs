@@ -239,15 +239,23 @@ impl Core {
         self.views.active = None;
         let before = self.translated_for();
         self.cpu.blocks_dropped = false;
-        let verdict = self.with_interposer(|i, core| i.trap(core, &trap)).unwrap_or(Verdict::Step);
-        let undisturbed =
-            self.halt.is_none() && !self.cpu.irq && !self.cpu.nmi_pending && !self.cpu.blocks_dropped;
-        if matches!(verdict, Verdict::InLine) && undisturbed && self.translated_for() == before {
-            self.hits_in_line += 1;
-            return true;
-        }
-        self.leave_in_line(verdict, &trap, before);
-        false
+        self.on_verdict(&trap, |core, verdict| {
+            let in_line = matches!(verdict, Verdict::InLine)
+                && core.is_undisturbed()
+                && core.translated_for() == before;
+            if in_line {
+                core.hits_in_line += 1;
+            } else {
+                core.leave_in_line(*verdict, &trap, before);
+            }
+            in_line
+        })
+    }
+
+    /// Whether nothing is due at this boundary, and the block that is about to run still exists.
+    #[inline(always)]
+    fn is_undisturbed(&self) -> bool {
+        self.halt.is_none() & !self.cpu.irq & !self.cpu.nmi_pending & !self.cpu.blocks_dropped
     }
 
     /// Takes the slow path of an in-line hit: its instruction is executed outside of the block.

@@ -26,7 +26,7 @@
 
 use crate::engine::{Handle, Outside};
 use crate::panics;
-use crate::run::interpose::TrapInterposer;
+use crate::run::interpose::{Trap, TrapInterposer, Verdict};
 use crate::run::{Core, Halt};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::ptr::NonNull;
@@ -50,6 +50,13 @@ impl Lent {
                 short,
             )
         })
+    }
+
+    /// The interposer, while this is taken out of the core.
+    #[inline(always)]
+    fn taken_out(&mut self) -> &mut (dyn TrapInterposer + 'static) {
+        // SAFETY: `run` holds the exclusive borrow that this was made from, and nothing else can reach it.
+        unsafe { self.0.as_mut() }
     }
 }
 
@@ -84,11 +91,19 @@ impl Core {
         call: impl FnOnce(&mut dyn TrapInterposer, &mut Core) -> T,
     ) -> Option<T> {
         let mut lent = self.interposer.take()?;
-        // SAFETY: `run` holds the exclusive borrow that this was made from, and nothing else can reach it: it was taken
-        // out of the core.
-        let answer = call(unsafe { lent.0.as_mut() }, self);
+        let answer = call(lent.taken_out(), self);
         self.interposer = Some(lent);
         Some(answer)
+    }
+
+    /// Asks the interposer about a trap, and tells `then` its verdict; without an interposer the verdict is to step.
+    /// The verdict is not returned, because it would be copied at each hit.
+    #[inline(always)]
+    pub(crate) fn on_verdict<T>(&mut self, trap: &Trap, then: impl Fn(&mut Core, &Verdict) -> T) -> T {
+        let Some(mut lent) = self.interposer.take() else { return then(self, &Verdict::Step) };
+        let verdict = lent.taken_out().trap(self, trap);
+        self.interposer = Some(lent);
+        then(self, &verdict)
     }
 
     /// Does the work of a hook. If that panics, the machine has failed, and the engine stops.

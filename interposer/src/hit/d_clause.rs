@@ -21,7 +21,7 @@ impl Guest<'_> {
     #[inline]
     pub fn begin_clause(&mut self, lv: &mut [u64]) -> bool {
         let Some(d) = &mut self.d else { return true };
-        let id = self.rest.provided.as_ref().map_or(0, |provided| provided.id);
+        let id = self.probe.rest.provided.as_ref().map_or(0, |provided| provided.id);
         if d.exit().is_some() && !(END..=LAST_EVENT).contains(&id) {
             return false;
         }
@@ -43,7 +43,7 @@ impl World for Guest<'_> {
     fn builtin(&mut self, which: Builtin) -> Reading {
         let profile = self.profile.as_deref();
         let core: &Core = self.core;
-        let name = self.rest.provided.as_ref().map(|provided| &provided.name);
+        let name = self.probe.rest.provided.as_ref().map(|provided| &provided.name);
         let text = |part: Option<&Arc<str>>| {
             Reading::Text(part.map(|part| part.as_bytes().to_vec()).unwrap_or_default())
         };
@@ -64,7 +64,7 @@ impl World for Guest<'_> {
             Builtin::Icount => core.icount(),
             Builtin::Hit => self.firing.1,
             Builtin::Epid => u64::from(self.firing.0) + 1,
-            Builtin::Id => self.rest.provided.as_ref().map_or(0, |provided| provided.id.into()),
+            Builtin::Id => self.probe.rest.provided.as_ref().map_or(0, |provided| provided.id.into()),
             Builtin::Pid => profile.map_or(0, |profile| profile.tgid(core).into()),
             Builtin::Tid => profile.map_or(0, |profile| profile.pid(core).into()),
             Builtin::Uid | Builtin::Gid => profile.map_or(0, |profile| profile.uid(core).into()),
@@ -83,15 +83,15 @@ impl World for Guest<'_> {
 
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
         // The events of the run itself have no code address.
-        if self.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT) {
+        if self.probe.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT) {
             return Vec::new();
         }
         let profile = self.profile.as_deref();
         if user {
-            let frames = self.unwinder.user_stack(self.core, profile, self.at_call, most);
+            let frames = self.unwinder.user_stack(self.core, profile, self.probe.at_call, most);
             return frames.iter().map(|frame| frame.ip).collect();
         }
-        let frames = self.unwinder.kernel_stack(self.core, profile, self.at_call, most);
+        let frames = self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most);
         frames.iter().map(|frame| frame.ip).collect()
     }
 
@@ -125,9 +125,7 @@ impl Interposer {
         limits: DLimits,
     ) -> Result<ProgramId, InsertError> {
         let id = self.insert(core, name, program, points)?;
-        if let Some(program) = self.inserted.programs.get_mut(id.0) {
-            program.d = Some(Box::new(Runtime::new(tables, limits)));
-        }
+        self.inserted.set_runtime(id.0, Some(Box::new(Runtime::new(tables, limits))));
         Ok(id)
     }
 

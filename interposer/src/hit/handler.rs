@@ -4,11 +4,12 @@ use super::Interposer;
 use super::asked::Asked;
 use super::core_file;
 use super::host::Guest;
-use super::life::{Parked, Part, Why};
+use super::life::{Parked, Part, Stage, Why};
 use super::record::executed;
 use super::traced::{Traces, run_handler};
 use crate::model::{HandlerError, ProgramId};
-use trapline_emu::{Core, Stop, Trap};
+use crate::sites::Site;
+use trapline_emu::{Core, Stop, Trap, Verdict};
 use trapline_rpn::{Outcome, Termination, Vars, Vm};
 use trapline_trace::WatchItem;
 
@@ -32,6 +33,23 @@ impl Runner {
 }
 
 impl Interposer {
+    /// Begins the hit of the trap's site. Returns its first probe, and whether there are others; or the verdict, if
+    /// there is no probe.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, trap: &Trap) -> Result<(u32, bool), Verdict> {
+        let index = trap.patch as usize;
+        let Some(site) = self.sites.get(index) else { return Err(Verdict::Declined) };
+        if site.first == Site::NO_PROBE {
+            // The last probe was removed after the trap had been translated.
+            self.hit.stage = Stage::Over;
+            return Err(Verdict::Step);
+        }
+        self.stats.traps += 1;
+        self.hit.site = index;
+        self.recorder.channels.begin_hit();
+        Ok((site.first, site.several))
+    }
+
     /// The probes of the trap's site from number `from` on, in order; they do not change while a handler runs.
     #[cold]
     pub(super) fn hits_from(&mut self, core: &mut Core, from: usize, trap: &Trap) {
@@ -44,7 +62,15 @@ impl Interposer {
     /// Continues a parked hit at this trap: an instruction that faulted is retried with its handlers, which are not
     /// counted again; the rest of an interrupted instruction runs without handlers.
     #[cold]
-    pub(super) fn go_on(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
+    pub(super) fn go_on(&mut self, core: &mut Core, trap: &Trap, parked: Parked) -> Verdict {
+        if let Err(verdict) = self.begin(trap) {
+            return verdict;
+        }
+        self.take_up(core, trap, parked);
+        self.resume(core, trap)
+    }
+
+    fn take_up(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
         self.hit.rare = true;
         if parked.why == Why::Interrupted {
             self.hit.before = parked.parts;
@@ -70,14 +96,35 @@ impl Interposer {
     /// One probe at one hit; `before` is its part in this hit before the instruction faulted.
     #[inline(always)]
     pub(super) fn run_probe(&mut self, core: &mut Core, index: u32, trap: &Trap, before: Option<Part>) {
-        if self.inserted.probes[index as usize].guarded && !self.admits(core, index, trap) {
+        if self.inserted.probes[index as usize].guarded {
+            return self.run_guarded(core, index, trap, before);
+        }
+        self.run_admitted::<false>(core, index, trap, before);
+    }
+
+    /// A probe whose hit is checked before its handler runs, or whose handler is a clause of D.
+    #[inline(never)]
+    fn run_guarded(&mut self, core: &mut Core, index: u32, trap: &Trap, before: Option<Part>) {
+        if !self.admits(core, index, trap) {
             return;
         }
+        if self.inserted.probes[index as usize].is_clause {
+            self.run_admitted::<true>(core, index, trap, before);
+        } else {
+            self.run_admitted::<false>(core, index, trap, before);
+        }
+    }
+
+    /// One probe whose handler runs if `ignore` lets it.
+    #[inline(always)]
+    fn run_admitted<const IS_CLAUSE: bool>(
+        &mut self,
+        core: &mut Core,
+        index: u32,
+        trap: &Trap,
+        before: Option<Part>,
+    ) {
         let probe = &mut self.inserted.probes[index as usize];
-        if probe.answers {
-            core.env().set_gpr(0, 1);
-            return;
-        }
         probe.hit = self.stats.traps;
         let run = match before {
             None => {
@@ -101,22 +148,19 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.runner.asked,
             ip: None,
-            arguments: probe.arguments.as_deref(),
-            at_call: probe.at_call,
+            probe,
             unwinder: &mut self.recorder.stacks.unwinder,
-            d: program.d.as_deref_mut(),
-            rest: &probe.rest,
+            d: if IS_CLAUSE { program.d.as_deref_mut() } else { None },
             firing: (index, run),
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
-        if !guest.begin_clause(vars.lv) {
+        if IS_CLAUSE && !guest.begin_clause(vars.lv) {
             return;
         }
-        let is_clause = guest.d.is_some();
         let runs = (&mut self.runner.vm, &mut self.runner.traces);
         let outcome = run_handler(runs, probe, &mut guest, vars, false);
         program.ops += u64::from(outcome.steps);
-        if is_clause {
+        if IS_CLAUSE {
             self.end_clause(core, index, (trap.ip, true), &outcome);
             return;
         }
@@ -161,11 +205,9 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.runner.asked,
             ip,
-            arguments: probe.arguments.as_deref(),
-            at_call: false,
+            probe,
             unwinder: &mut self.recorder.stacks.unwinder,
             d: program.d.as_deref_mut(),
-            rest: &probe.rest,
             firing: (number, probe.run),
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };

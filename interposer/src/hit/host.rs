@@ -5,7 +5,7 @@
 
 use super::asked::Asked;
 use crate::d::Runtime;
-use crate::model::{Arguments, Rest, Stats};
+use crate::model::{Probe, Stats};
 use trapline_emu::{Access, Core, Seg};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
@@ -18,15 +18,10 @@ pub(crate) struct Guest<'a> {
     pub asked: &'a mut Asked,
     /// Instruction pointer that handlers see, if it is not the CPU's: that of an instruction that has retired.
     pub ip: Option<u64>,
-    /// The probe point's arguments, if it is a provider's.
-    pub arguments: Option<&'a dyn Arguments>,
-    /// Whether the stack pointer points to the return address.
-    pub at_call: bool,
+    pub probe: &'a Probe,
     pub unwinder: &'a mut Unwinder,
     /// The state of the D program, if the handler is a clause of one.
     pub d: Option<&'a mut Runtime>,
-    /// The part of the probe point that few hits touch.
-    pub rest: &'a Rest,
     /// The number of the probe point, and the number of this run.
     pub firing: (u32, u64),
 }
@@ -233,7 +228,7 @@ impl Host for Guest<'_> {
 
     #[inline]
     fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
-        self.arguments.ok_or(ArgumentError::None)?.argument(self.core, which)
+        self.probe.arguments.as_deref().ok_or(ArgumentError::None)?.argument(self.core, which)
     }
 
     fn io_read(&mut self, port: u16, size: u8) -> u32 {

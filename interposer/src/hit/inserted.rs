@@ -120,6 +120,19 @@ impl Inserted {
         id
     }
 
+    /// Gives a program the state of a D program, or takes it.
+    pub fn set_runtime(&mut self, id: usize, d: Option<Box<Runtime>>) {
+        let Some(program) = self.programs.get_mut(id) else { return };
+        let is_clause = d.is_some();
+        if program.d.is_some() != is_clause {
+            for probe in self.probes.get_mut(program.probes.clone()).into_iter().flatten() {
+                probe.is_clause = is_clause;
+                probe.guarded = probe.is_guarded();
+            }
+        }
+        program.d = d;
+    }
+
     /// Saves it.
     pub fn save(&mut self) -> SavedPrograms {
         let before = &self.last;
@@ -163,9 +176,11 @@ impl Inserted {
         for (program, was) in self.programs.iter_mut().zip(&saved.programs) {
             program.lv.clear();
             program.lv.extend_from_slice(&was.lv);
-            program.d = was.d.as_ref().map(|d| Box::new(Runtime::clone(d)));
             (program.removed, program.stop_at) = (was.removed, was.stop_at);
             (program.counted, program.ops) = (was.counted, was.ops);
+        }
+        for (id, was) in saved.programs.iter().enumerate() {
+            self.set_runtime(id, was.d.as_ref().map(|d| Box::new(Runtime::clone(d))));
         }
         let states = saved.probes.iter().flat_map(|piece| piece.iter());
         for (probe, state) in self.probes.iter_mut().zip(states) {

@@ -100,29 +100,22 @@ pub struct Interposer {
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        let index = trap.patch as usize;
         self.finish(core);
-        let parked = if self.parked.is_empty() { None } else { self.unpark(core, index) };
-        let Some(site) = self.sites.get(index) else { return Verdict::Declined };
-        let (first, several) = (site.first, site.several);
-        if first == Site::NO_PROBE {
-            // The last probe was removed after the trap had been translated.
-            self.hit.stage = Stage::Over;
-            return Verdict::Step;
+        if !self.parked.is_empty()
+            && let Some(parked) = self.unpark(core, trap.patch as usize)
+        {
+            return self.go_on(core, trap, parked);
         }
-        self.stats.traps += 1;
-        self.hit.site = index;
-        self.recorder.channels.begin_hit();
-        match parked {
-            None => {
+        match self.begin(trap) {
+            Ok((first, several)) => {
                 self.run_probe(core, first, trap, None);
                 if several {
                     self.hits_from(core, 1, trap);
                 }
+                self.resume(core, trap)
             }
-            Some(parked) => self.go_on(core, trap, parked),
+            Err(verdict) => verdict,
         }
-        self.resume(core, trap)
     }
 
     fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {

@@ -11,15 +11,20 @@ use trapline_emu::{Core, Trap};
 
 impl Interposer {
     /// Whether the handler of a guarded probe runs now: it has hits left, the process passes its filter, and it runs
-    /// before the instruction. A probe after the instruction is kept until that has completed.
+    /// before the instruction. A probe after the instruction is kept until that has completed; one that only answers
+    /// does so here.
     #[inline(never)]
-    pub(super) fn admits(&mut self, core: &Core, index: u32, trap: &Trap) -> bool {
+    pub(super) fn admits(&mut self, core: &mut Core, index: u32, trap: &Trap) -> bool {
         let Some(probe) = self.inserted.probes.get(index as usize).filter(|probe| !probe.spent) else {
             return false;
         };
         if let Some(filter) = probe.filter
             && !self.filters.pass(filter, core, self.profile.as_deref())
         {
+            return false;
+        }
+        if probe.answers {
+            core.env().set_gpr(0, 1);
             return false;
         }
         if probe.place.is_behind() {

@@ -15,4 +15,4 @@ pub use provided::{Arguments, HandlerError, Point, Provided};
 pub use stats::Stats;
 
 pub(crate) use place::{Address, INT3};
-pub(crate) use probe::{Probe, Program, Rest};
+pub(crate) use probe::{Probe, Program};

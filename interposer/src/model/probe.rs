@@ -109,8 +109,10 @@ pub(crate) struct Probe {
     pub at_call: bool,
     /// Whether a hit only sets AX to 1.
     pub answers: bool,
-    /// Whether a hit is checked before its handler runs.
+    /// Whether a hit needs more than to run a handler of RPN at once ([`Probe::is_guarded`]).
     pub guarded: bool,
+    /// Whether the handler is a clause of a D program.
+    pub is_clause: bool,
     /// Whether it has had its last hit, whose instruction has not completed: it takes part in no other.
     pub spent: bool,
     /// Its process filter, if not for all processes.
@@ -162,6 +164,7 @@ impl Probe {
             logonfault: linked.logonfault,
             filter: None,
             guarded: false,
+            is_clause: false,
             spent: false,
             enabled: false,
             seen: 0,
@@ -171,9 +174,9 @@ impl Probe {
         }
     }
 
-    /// Whether a hit is checked before its handler runs.
+    /// Whether a hit is checked before its handler runs, or the handler is a clause of D.
     pub fn is_guarded(&self) -> bool {
-        self.filter.is_some() || self.place.is_behind() || self.spent
+        self.filter.is_some() || self.place.is_behind() || self.spent || self.answers || self.is_clause
     }
 
     /// Notes whether it has had its last hit, whose instruction has not completed.

@@ -114,7 +114,7 @@ enum Event<'c> {
 /// set-up would be noticeable.
 #[inline(always)]
 pub(super) fn ends_at_once(program: &Verified, budget: u32) -> Option<Outcome> {
-    let termination = match program.fast.get(program.entry as usize)?.quick {
+    let termination = match program.first {
         Quick::Exit => Termination::Exit,
         Quick::Abort => Termination::Abort,
         _ => return None,
