@@ -70,6 +70,7 @@ impl Interposer {
         self.resume(core, trap)
     }
 
+    /// Runs the handlers that are due when a parked hit goes on.
     fn take_up(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
         self.hit.rare = true;
         if parked.why == Why::Interrupted {

@@ -20,7 +20,8 @@ impl Guest<'_> {
             services::KERNEL_STACK => {
                 let most = stack.pop().min(MAX_FRAMES);
                 let profile = self.profile.as_deref();
-                let frames = self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most as usize);
+                let frames =
+                    self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most as usize);
                 frames.iter().rev().for_each(|frame| stack.push(frame.ip));
                 stack.push(frames.len() as u64);
             }
