@@ -8,7 +8,7 @@ use iced_x86::code_asm::*;
 use trapline_emu::devices::lapic::TICK_NS;
 use trapline_emu::devices::virtio::DiskImage;
 use trapline_emu::platform::PlatformConfig;
-use trapline_emu::{CpuModel, Machine, Stop, Verdict, Watch, WatchKind};
+use trapline_emu::{Core, CpuModel, Machine, Stop, Trap, TrapInterposer, Verdict, Watch, WatchKind};
 
 /// Where paging guests map the local APIC.
 const MAPPED: u64 = 0x10_0000;
@@ -491,6 +491,41 @@ mod disk {
         sliced.set(7, WINDOW);
         assert_eq!(in_slices(&mut sliced.m), Stop::Halted);
         assert_eq!(sliced.m.digest(), g.m.digest());
+    }
+
+    /// Notes the pages from which code is fetched for the first time since they were written.
+    struct Fetched(Vec<u64>);
+
+    impl TrapInterposer for Fetched {
+        fn trap(&mut self, _: &mut Core, _: &Trap) -> Verdict {
+            Verdict::Declined
+        }
+        fn faulted(&mut self, _: &mut Core) {}
+        fn interrupted(&mut self, _: &mut Core) {}
+        fn settled(&mut self, _: &mut Core) {}
+        fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
+        fn code_page(&mut self, core: &mut Core, paddr: u64) {
+            assert!(!core.code_pages().contains(&paddr));
+            self.0.push(paddr);
+        }
+        fn wants_code_pages(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn code_that_a_disk_has_written_is_announced_as_new_code_is() {
+        let mut g = guest(0, DATA).boot();
+        g.set(7, WINDOW);
+        let mut seen = Fetched(Vec::new());
+        let digest = run(&mut g, &mut seen);
+        assert_eq!(g.gpr(0), 2);
+        assert_eq!(seen.0, [DATA, DATA], "once before the transfer, once after it");
+        assert!(g.core().code_pages().contains(&DATA));
+        let mut plain = guest(0, DATA).boot();
+        plain.set(7, WINDOW);
+        assert_eq!(plain.run(), Stop::Halted);
+        assert_eq!(plain.m.digest(), digest);
     }
 
     #[test]

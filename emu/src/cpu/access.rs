@@ -113,7 +113,7 @@ impl Cpu {
         self.drain_touched_code();
     }
 
-    /// Drops the blocks of code pages that Rust has written.
+    /// Code pages that Rust has written hold data again, until the next fetch from them.
     #[inline]
     pub(crate) fn drain_touched_code(&mut self) {
         if !self.ram.touched_code.is_empty() {
@@ -125,9 +125,10 @@ impl Cpu {
     fn drop_touched(&mut self) {
         while let Some(page) = self.ram.touched_code.pop() {
             self.drop_page_blocks(page);
-            if self.ram.pages[page as usize].is(PageState::ARMED) {
-                self.forget_mappings(page);
-            }
+            // As after a store of the guest's own, the next fetch is the first of what was written, and is announced.
+            self.forget_mappings(page);
+            self.ram.pages[page as usize].flags &= !PageState::BOTH;
+            self.ram.set_code(page, false);
         }
     }
 
