@@ -6,7 +6,7 @@
 use crate::common::*;
 use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, ecx};
 use std::fmt::Write as _;
-use trapline_emu::Stop;
+use trapline_emu::{Segment, Stop};
 
 struct Case<'a> {
     name: &'a str,
@@ -229,6 +229,46 @@ fn a_missing_ring_0_stack_segment_is_an_invalid_tss() {
     // SDM volume 3, 6.15 "Interrupt 10": SS0 null; the #TS itself then needs the same stack.
     let mut g = Setup::bits32().ring(3).at(TSS + 8, &[0; 4]).code(&[0xcd, 0x40]).boot();
     assert!(matches!(g.run(), trapline_emu::Stop::TripleFault(r) if r.vectors == [0x40, 10, 8]));
+}
+
+/// A call from ring 3 through a gate to HLT in ring 0, with TR as a reset leaves it: the TSS is at address 0.
+fn call_gate_before_ltr(bits: u32) -> Setup {
+    const TARGET: u64 = CODE + 0x100;
+    let gate = TARGET & 0xffff | u64::from(CS0) << 16 | 0xec00 << 32 | (TARGET >> 16) << 48;
+    let call: &[u8] = if bits == 64 { &[0xff, 0x1c, 0x25] } else { &[0xff, 0x1d] };
+    let mut s =
+        Setup::bits(bits).ring(3).code(call).at(CODE + call.len() as u64, &(DATA as u32).to_le_bytes());
+    s.ltr = false;
+    s.at(GDT + 0x70, &gate.to_le_bytes()).at(GDT + 0x78, &[0; 8]).at(DATA + 4, &[0x73, 0]).at(TARGET, &[0xf4])
+}
+
+#[test]
+fn a_call_gate_before_the_first_ltr_finds_its_stack_at_address_0() {
+    for bits in [32, 64] {
+        let width = u64::from(bits / 8);
+        let ss0 = if bits == 32 { DS0 } else { 0 };
+        let s = call_gate_before_ltr(bits)
+            .at(4, &(RSP0 as u32).to_le_bytes())
+            .at(8, &u32::from(ss0).to_le_bytes());
+        let mut g = s.boot();
+        let kept = g.m.snapshot();
+        assert_eq!(g.core().env().tr(), Segment::new(0, 0, 0xffff, 0x8b00));
+        assert_eq!(g.run(), Stop::Halted, "{}", g.core().dump_registers());
+        assert_eq!((g.core().env().cpl(), g.gpr(4)), (0, RSP0 - 4 * width), "{bits}-bit");
+        let old = [2, 3].map(|n| g.mem(g.gpr(4) + n * width, width as usize));
+        assert_eq!(old, [STACK3, USER_DS.into()], "{bits}-bit");
+        let digest = g.m.digest();
+        g.m.restore(&kept).unwrap();
+        assert_eq!(g.run(), Stop::Halted);
+        assert_eq!(g.m.digest(), digest);
+    }
+}
+
+#[test]
+fn a_call_gate_before_the_first_ltr_without_a_stack_at_address_0_is_an_invalid_tss() {
+    // #TS(0) for the null SS, SDM volume 2, CALL; its own delivery needs the same stack.
+    let mut g = call_gate_before_ltr(32).boot();
+    assert!(matches!(g.run(), Stop::TripleFault(r) if r.vectors == [10, 8]));
 }
 
 #[test]

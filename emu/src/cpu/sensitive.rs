@@ -13,7 +13,7 @@ use super::flags::{IF, RF, VM};
 use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind};
-use iced_x86::{Code, Instruction, Mnemonic, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// FAST_STRING: the one feature of a Nehalem's IA32_MISC_ENABLE that this model has (SDM volume 4, table 2-2).
 const MISC_ENABLE: u64 = 1;
@@ -55,6 +55,7 @@ impl Cpu {
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
             M::Invlpg => self.invlpg(i),
+            M::Ltr => self.load_task_register(i),
             M::Ret => self.near_return(i, told),
             M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
             M::Loope | M::Loopne => Ok(Done::ByEngine(Then::Nothing)),
@@ -70,6 +71,16 @@ impl Cpu {
 
     pub(crate) fn privileged(&self) -> Result<(), Fault> {
         if self.env.cpl() == 0 { Ok(()) } else { Err(Fault::gp(0)) }
+    }
+
+    /// LTR, which refuses a null selector (SDM volume 2, LTR).
+    fn load_task_register(&mut self, i: &Instruction) -> Result<Done, Fault> {
+        self.privileged()?;
+        let selector = match i.op0_kind() {
+            OpKind::Register => self.register(i.op0_register()),
+            _ => self.load_unreported(self.wrap_linear(self.effective_address(i)), 2)?,
+        };
+        if selector & 0xfffc == 0 { Err(Fault::gp(0)) } else { Ok(Done::ByEngine(Then::Nothing)) }
     }
 
     /// Time stamp counter: virtual ns plus what the guest has written to it.

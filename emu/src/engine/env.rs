@@ -12,6 +12,9 @@ use super::layout::{env as off, hidden, segment};
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+/// The bit of a task state segment's type that says that it is busy.
+const TSS_BUSY: u32 = 1 << 9;
+
 /// Arithmetic flags: CF, PF, AF, ZF, SF, OF.
 pub const ARITH_FLAGS: u64 = 0x8d5;
 
@@ -218,9 +221,12 @@ impl Env<'_> {
     pub fn ldt(self) -> Segment {
         self.segment_at(off::LDT)
     }
-    /// TR with its hidden part.
+    /// TR with its hidden part. One that LTR has never loaded, which only it leaves without a selector, is busy, as a reset
+    /// leaves it (SDM volume 3, table 10-1).
     pub fn tr(self) -> Segment {
-        self.segment_at(off::TR)
+        let tr = self.segment_at(off::TR);
+        let busy = if tr.selector & !3 == 0 { TSS_BUSY } else { 0 };
+        Segment { flags: tr.flags | busy, ..tr }
     }
     /// Writes GDTR.
     pub fn set_gdt(self, value: Segment) {
@@ -234,9 +240,10 @@ impl Env<'_> {
     pub fn set_ldt(self, value: Segment) {
         self.set_segment_at(off::LDT, value);
     }
-    /// Writes TR.
+    /// Writes TR. As its own LTR does, the engine wants the type that the descriptor had before it became busy: it aborts at
+    /// any other when a call gate changes the stack.
     pub fn set_tr(self, value: Segment) {
-        self.set_segment_at(off::TR, value);
+        self.set_segment_at(off::TR, Segment { flags: value.flags & !TSS_BUSY, ..value });
     }
 
     /// Control register 0, 2, 3 or 4 as stored.

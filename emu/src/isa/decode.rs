@@ -56,6 +56,8 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         // The engine raises #UD for it.
         M::Int1 => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
+        // The engine accepts a null selector, and aborts when it then needs a stack from the TSS.
+        M::Ltr => Kind::Sensitive,
         M::Mov if is_control(i.op0_register()) || is_control(i.op1_register()) => Kind::Sensitive,
         // The engine ignores such a prefix and runs the instruction after it; neither model has these instructions.
         _ if has_vector_prefix(i) || is_absent(i).is_some() => Kind::Sensitive,

@@ -89,6 +89,8 @@ pub struct Setup {
     pub gates: Vec<(u8, u64, u16, u16)>,
     pub idt_limit: Option<u16>,
     pub tss_limit: u32,
+    /// Whether LTR has been executed.
+    pub ltr: bool,
     /// The devices; none: the minimal platform.
     pub platform: Option<PlatformConfig>,
 }
@@ -109,6 +111,7 @@ impl Setup {
             gates: Vec::new(),
             idt_limit: None,
             tss_limit: 0x67,
+            ltr: true,
             platform: None,
         }
     }
@@ -331,8 +334,10 @@ impl Setup {
             a.mov(ds, eax).unwrap();
             a.mov(es, eax).unwrap();
             a.mov(ss, eax).unwrap();
-            a.mov(eax, u32::from(TSS_SEL)).unwrap();
-            a.ltr(ax).unwrap();
+            if self.ltr {
+                a.mov(eax, u32::from(TSS_SEL)).unwrap();
+                a.ltr(ax).unwrap();
+            }
             if self.model == CpuModel::X86_64 {
                 a.mov(ecx, 0xc000_0080u32).unwrap();
                 a.mov(eax, self.efer as u32).unwrap();
