@@ -21,16 +21,24 @@ use trapline_providers::{Abi, TargetProcess};
 use trapline_session::numbers::{self, NumberError};
 
 use crate::devices::DeviceArgs;
+use crate::named_file::named_file;
 use crate::talk::Color;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0 done   1 a handler ended by an exception (--fail-on-exception), or two runs differ (diff)   2 usage
-  3 a probe program does not compile, verify or fit   4 the guest crashed
-  5 a replay is not the recorded run   6 records lost (--fail-on-loss)   7 bad file   124 limit reached   130 interrupted
-  141 standard output was closed, as by head
+    0  done
+    1  a handler ended by an exception (--fail-on-exception), or two runs differ (diff)
+    2  the command line or a script is wrong
+    3  a probe program does not compile, verify or fit
+    4  the guest crashed
+    5  a replay is not the recorded run
+    6  records were lost (--fail-on-loss)
+    7  a file cannot be read or written, or has the wrong content
+  124  the instruction limit was reached
+  130  interrupted
+  141  the reader of standard output closed it, as head does
 
-Data goes to standard output, messages go to standard error.";
+Data goes to standard output, messages to standard error. An input file named - is standard input.";
 
 /// A text that is not empty.
 fn text(text: &str) -> Result<String, String> {
@@ -81,9 +89,7 @@ Examples:
   Probes             trapline run embedded:ia32 -n 'fbt::do_fork:entry { push pid; log 1 }'
   Probe programs     trapline run embedded:ia32 -p probes.rpn -D DEBUG=1
   Course of the run  trapline run bzImage -n 'fbt::do_exit:entry' --until '/ # ' --limit-insns 2G
-  Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats
-
-IMAGE, and each FILE of a probe program or script, may be - for standard input.";
+  Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats";
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
@@ -107,7 +113,7 @@ Examples:
   A recording        trapline tui boot.tlr
   New probes         trapline tui boot.tlr -n 'fbt::do_exit:entry'
 
-In the screen, ? shows all keys.";
+On the screen, ? shows all keys.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -121,13 +127,13 @@ Examples:
   A command line     trapline diff boot.tlr --append nosmp
   Calls              trapline diff before.tlr after.tlr --hits='fbt::do_*:entry' -f json
 
-The exit code is 0 if nothing differs, 1 if something does, and one of those of `trapline --help` else.";
+The exit code is 0 if nothing differs and 1 if something does; the others are those of `trapline --help`.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
   Functions          trapline list embedded:ia32 'do_*' --opcode
   Probes             trapline list embedded:ia32 'fbt::do_*:entry' -v
-  Run before         trapline list embedded:ia32 --processes --at insns=3M";
+  A running guest    trapline list embedded:ia32 --processes --at insns=3M";
 
 const DIS_EXAMPLES: &str = "\
 Examples:
@@ -164,13 +170,13 @@ pub enum Command {
     #[command(mut_arg("output", |arg| arg.short(None)))]
     #[command(mut_arg("record", |arg| arg.short('o').required(true)))]
     Record(Box<RunArgs>),
-    /// Replay a recording, with new probes if you like
+    /// Replay a recording, optionally with new probes
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
-    /// Compare two recordings, or a recording and a changed guest: say where they begin to differ, and in what
+    /// Compare two recordings, or a recording with a changed guest: where they first differ, and in what
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
-    /// Step through the hits of a run or of a recording in the terminal, forth and back (docs/tui.md)
+    /// Step back and forth through the hits of a run or a recording in the terminal (docs/tui.md)
     #[command(after_help = TUI_EXAMPLES)]
     #[command(mut_arg("image", |arg| arg.value_name("IMAGE|FILE.tlr").help(TUI_IMAGE)))]
     Tui(Box<TuiArgs>),
@@ -312,7 +318,7 @@ pub struct RunArgs {
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// End the run after N hits, with exit code 0; the other probes of the same instruction still have theirs
+    /// End the run after N hits, with exit code 0; other probes of the same instruction still run
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
     /// Run the commands of this script at instruction counts and hits (docs/script.md)
@@ -350,7 +356,7 @@ impl RunArgs {
 
 /// How a guest is run before something is done with it.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Run before")]
+#[command(next_help_heading = "Before the listing")]
 pub struct FirstArgs {
     /// Run the guest for N instructions before the listing
     #[arg(long, value_name = "insns=N", value_parser = numbers::position, conflicts_with = "until")]
@@ -407,10 +413,10 @@ pub struct ListArgs {
     #[command(flatten)]
     pub first: FirstArgs,
     /// List the modules that the guest has loaded
-    #[arg(long, conflicts_with_all = ["glob", "processes", "opcode", "bytes"])]
+    #[arg(long, conflicts_with_all = ["glob", "processes", "opcode", "bytes"], help_heading = "Output")]
     pub modules: bool,
     /// List the tasks of the guest; with -v also the files that they map
-    #[arg(long, conflicts_with_all = ["glob", "opcode", "bytes"])]
+    #[arg(long, conflicts_with_all = ["glob", "opcode", "bytes"], help_heading = "Output")]
     pub processes: bool,
     /// Show the sites of each probe and the rule that found them
     #[arg(short, long, help_heading = "Output")]
@@ -448,7 +454,7 @@ pub struct DisArgs {
     #[command(flatten)]
     pub guest: GuestArgs,
     /// Function of the kernel or a module, MODULE:FUNCTION, or 0xADDRESS for the kernel's function that has this address;
-    /// none for a PPDF file, given as the image
+    /// omitted for a PPDF file, which is given as the image
     #[arg(help_heading = "Arguments")]
     pub symbol: Option<String>,
     /// Show original and patched bytes side by side; without -p, as if every instruction were probed
@@ -513,13 +519,13 @@ pub struct BuildArgs {
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Check for 32 or 64 bits only [default: both; the program must be valid for one]. The file is the same
+    /// Check for 32 or 64 bits only [default: both; the program must be valid for one]. It does not change the file
     #[arg(long, value_name = "BITS", value_parser = width, help_heading = "Output")]
     pub width: Option<u8>,
     /// Sign with this private key (Ed25519, PEM)
     #[arg(long, value_name = "KEYFILE", help_heading = "Output")]
     pub sign: Option<PathBuf>,
-    /// Only make a new key: KEYFILE for --sign, and KEYFILE.pub for --require-signed
+    /// Only make a new key pair: KEYFILE for --sign, and KEYFILE.pub for --require-signed
     #[arg(long, value_name = "KEYFILE", exclusive = true, help_heading = "Output")]
     pub new_key: Option<PathBuf>,
 }
@@ -570,7 +576,7 @@ pub struct CatArgs {
     #[arg(long)]
     pub symbols: bool,
     /// Show data by the templates of this template directory (docs/records.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub templates: Option<PathBuf>,
     /// Show the run's counters, like `run --stats`
     #[arg(long)]

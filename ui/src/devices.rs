@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use trapline_session::{GuestBuilder, PlatformKind};
 
+use crate::named_file::named_file;
+
 /// A platform, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlatformName {
@@ -22,7 +24,7 @@ pub struct DeviceArgs {
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     pub platform: Option<PlatformName>,
     /// Raw image of a virtio disk, with --platform pc; the file is only read: writes of the guest stay in memory
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub disk: Option<PathBuf>,
     /// Add a virtio console, with --platform pc; its output goes where that of the console goes (--console)
     #[arg(long)]

@@ -12,6 +12,7 @@ mod errors;
 mod failure;
 mod keys;
 mod late_file;
+mod named_file;
 mod no_effect;
 mod options;
 mod outlet;

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use trapline_rpn::{Atom, Expr, Location, Program};
 
 use crate::cli::{
-    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
-    SourceArgs, TuiArgs,
+    CheckArgs, DisArgs, Format, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs,
 };
 use crate::failure::Failure;
+use crate::overwrite;
+
+/// Standard input, where a file is named.
+const STDIN: &str = "-";
 
 /// The name of the process of `--target` in descriptions of probes.
 pub const TARGET: &str = "$target";
@@ -35,7 +38,8 @@ fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
 /// # Errors
 /// The first option without effect.
 pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
-    stdin(&args.guest, &args.probes.probe, args.script.as_deref())?;
+    let files = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
+    reads_stdin_once(files.chain(args.script.as_deref()))?;
     let of_probes = [
         (args.guest.fbt.is_some(), "--fbt"),
         (args.guest.abi.is_some(), "--abi"),
@@ -129,11 +133,8 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
             "without probes of this command line, since those of the recording keep theirs; add -p FILE.rpn or -n CLAUSE",
         ));
     }
-    let files = std::iter::once(args.file.as_path()).chain(probes.probe.iter().map(PathBuf::as_path));
-    let reads = files.filter(|path| *path == Path::new("-")).count() + usize::from(args.at.is_some());
-    if reads > 1 {
-        return Err(twice());
-    }
+    let files = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(probes));
+    reads_stdin_once(files.chain(args.at.map(|_| Path::new(STDIN))))?;
     dtrace_header(args.output.format, probes)?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));
@@ -217,7 +218,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
-    stdin(&args.guest, &[], None)?;
+    reads_stdin_once(overwrite::of_guest(&args.guest))?;
     let named = args.glob.as_deref().unwrap_or_default();
     if args.guest.target.is_some() && !named.contains(TARGET) {
         return Err(unused_target());
@@ -247,7 +248,8 @@ pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
-    stdin(&args.guest, &args.probe, None)?;
+    let probes = args.probe.iter().map(PathBuf::as_path).chain(args.source.require_signed.as_deref());
+    reads_stdin_once(overwrite::of_guest(&args.guest).chain(probes))?;
     let given = first(&source_options(&args.source)).filter(|_| args.probe.is_empty());
     if let Some(option) = given.filter(|option| *option != "--require-signed") {
         return Err(refused(option, "without a probe program; add -p FILE.rpn"));
@@ -269,9 +271,8 @@ pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
-    if args.files.iter().filter(|path| path.as_path() == Path::new("-")).count() > 1 {
-        return Err(twice());
-    }
+    let files = args.files.iter().map(PathBuf::as_path);
+    reads_stdin_once(files.chain(args.source.require_signed.as_deref()))?;
     if args.disassemble && args.form.format == Format::Json {
         return Err(refused("--disassemble", "with -f json"));
     }
@@ -299,21 +300,15 @@ pub fn names_target(program: &Program) -> bool {
     })
 }
 
-fn twice() -> Failure {
-    Failure::Usage("standard input (-) can be read only once".to_owned())
-}
-
-/// Refuses a second `-`.
-fn stdin(guest: &GuestArgs, probes: &[PathBuf], script: Option<&Path>) -> Result<(), Failure> {
-    let is_stdin = |path: &Path| path == Path::new("-");
-    let image = Path::new(&guest.image);
-    let given = std::iter::once(image)
-        .chain(guest.initrd.as_deref())
-        .chain(guest.sym.iter().map(PathBuf::as_path))
-        .chain(guest.module.iter().map(Path::new))
-        .chain(probes.iter().map(PathBuf::as_path))
-        .chain(script);
-    if given.filter(|path| is_stdin(path)).count() > 1 { Err(twice()) } else { Ok(()) }
+/// Refuses a second `-` among the files that a command reads.
+///
+/// # Errors
+/// Standard input would be read twice.
+pub fn reads_stdin_once<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
+    if files.into_iter().filter(|path| *path == Path::new(STDIN)).count() > 1 {
+        return Err(Failure::Usage("standard input (-) can be read only once".to_owned()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -51,6 +51,27 @@ fn what_is_not_there_is_refused_in_a_sentence() {
         (&["verify", "r.tlr", "--image-dir", "empty"], None, 2, "--image-dir empty: there is no such folder"),
         (&["run", "embedded:ia32", "--script", "script"], None, 2, "the snapshot's name is empty"),
         (&["build", "-"], Some("p.rpn"), 2, "a program from standard input has no name; add -o FILE.ppdf"),
+        (&["verify", "-", "-"], None, 2, "standard input (-) can be read only once"),
+        (
+            &["verify", "-", "--update"],
+            None,
+            2,
+            "--update rewrites files, and standard input (-) is not a file",
+        ),
+        (&["diff", "-", "-"], None, 2, "standard input (-) can be read only once"),
+        (
+            &["run", "embedded:ia32", "-p", "-", "--require-signed", "-"],
+            None,
+            2,
+            "standard input (-) can be read only once",
+        ),
+        (
+            &["run", "embedded:ia32", "--disk", "-"],
+            None,
+            2,
+            "it cannot be standard input; write the name of a file",
+        ),
+        (&["trace", "cat", "t", "--templates", "-"], None, 2, "it cannot be standard input"),
         (
             &["run", "embedded:ia32", "--sym", "empty"],
             None,
@@ -61,6 +82,34 @@ fn what_is_not_there_is_refused_in_a_sentence() {
         let (code, _, err) = trapline(folder, args, input);
         assert_eq!(code, Some(exit), "{args:?}: {err}");
         assert!(err.contains(said), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn an_empty_file_that_cannot_be_what_it_is_read_as_exits_7_in_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    File::create(folder.join("empty")).unwrap();
+    let program = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlog 0\nexit\n";
+    std::fs::write(folder.join("p.rpn"), program).unwrap();
+    for command in [
+        "run empty",
+        "run embedded:ia32 --sym empty",
+        "list embedded:ia32 --sym empty",
+        "dis embedded:ia32 do_fork --sym empty",
+        "dtrace --guest embedded:ia32 --sym empty -n BEGIN",
+        "run embedded:ia32 --initrd empty",
+        "run embedded:ia32 --platform pc --disk empty",
+        "run embedded:ia32 -p p.rpn --require-signed empty",
+        "build p.rpn --sign empty -o q",
+        "replay empty",
+        "verify empty",
+        "diff empty empty",
+        "trace cat empty",
+    ] {
+        let args: Vec<&str> = command.split(' ').collect();
+        let (code, _, err) = trapline(folder, &args, None);
+        assert_eq!(code, Some(7), "{command}: {err}");
     }
 }
 
@@ -88,6 +137,33 @@ fn info_is_in_the_words_of_the_options() {
     assert_eq!((&config["append"][0], &config["max_cores"]), (&"quiet".into(), &3.into()), "{config}");
     assert!(info["checkpoints"].as_array().unwrap().iter().all(|point| point["hash"].is_string()), "{info}");
     assert!(info["commands"].as_array().unwrap().iter().all(|row| row["command"].is_string()), "{info}");
+}
+
+/// The command with the name of its file.
+fn with<'a>(command: &[&'a str], file: &'a str) -> Vec<&'a str> {
+    command.iter().map(|arg| if *arg == "FILE" { file } else { *arg }).collect()
+}
+
+#[test]
+fn recordings_and_ppdf_files_are_read_from_standard_input() {
+    let folder = recorded(&[]);
+    let folder = folder.path();
+    let program = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlog 0\nexit\n";
+    std::fs::write(folder.join("p.rpn"), program).unwrap();
+    assert_eq!(trapline(folder, &["build", "p.rpn", "-o", "p.ppdf"], None).0, Some(0));
+    for (command, file) in [
+        (&["dis", "FILE"][..], "p.ppdf"),
+        (&["replay", "FILE", "--verify"], "r.tlr"),
+        (&["diff", "FILE", "--mem", "64M", "-f", "json"], "r.tlr"),
+    ] {
+        let (code, out, err) = trapline(folder, &with(command, file), None);
+        assert!(matches!(code, Some(0 | 1)) && !format!("{out}{err}").is_empty(), "{command:?}: {err}");
+        let piped = trapline(folder, &with(command, "-"), Some(file));
+        assert_eq!(piped, (code, out.replace(file, "-"), err.replace(file, "-")), "{command:?}");
+    }
+    let (code, out, err) = trapline(folder, &["verify", "-"], Some("r.tlr"));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.starts_with("ok      -: 1000 instructions"), "{out}");
 }
 
 #[test]

@@ -21,10 +21,10 @@ pub struct DiffArgs {
         conflicts_with_all = ["image", "mem", "cmdline", "append"]
     )]
     pub b: Option<PathBuf>,
-    /// Change the guest: this image in place of the recorded one
+    /// Change the guest: use this image instead of the recorded one
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub image: Option<PathBuf>,
-    /// Change the guest: this much memory
+    /// Change the guest: give it this much memory
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Change the guest: this kernel command line.
@@ -33,7 +33,7 @@ pub struct DiffArgs {
     /// Also look for the guests' files in this folder, by their names; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub image_dir: Vec<PathBuf>,
-    /// Also count the hits of these probes by function in both runs, each as a whole [default of SPEC: fbt:::entry]
+    /// Also compare the hits of these probes by function, over the whole of each run [default SPEC: fbt:::entry]
     #[arg(
         long,
         value_name = "SPEC",

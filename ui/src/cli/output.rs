@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::RecordFormat;
+use crate::named_file::named_file;
 
 /// Output options.
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub struct OutputArgs {
     #[arg(long, help_heading = "Output")]
     pub symbols: bool,
     /// Format data by the templates of this template directory (docs/records.md)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = named_file(), help_heading = "Output")]
     pub templates: Option<PathBuf>,
     /// Write records to this file instead of standard output
     #[arg(short, long = "output-file", value_name = "FILE", help_heading = "Output")]

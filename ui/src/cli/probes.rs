@@ -36,17 +36,17 @@ pub struct ProbeArgs {
     /// Items of each record, separated by commas: cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none [default: none]
     #[arg(long, value_name = "ITEMS", help_heading = "Output")]
     pub header: Option<HeaderItems>,
-    /// Size in bytes and number of the sub-buffers that records are kept in, such as 64Kx16 [default: 64Kx16, growing]
+    /// Size in bytes and number of the sub-buffers that hold records, such as 64Kx16 [default: 64Kx16, growing]
     #[arg(long, value_name = "SIZE[xCOUNT]", value_parser = numbers::channel, help_heading = "Probes")]
     pub channel: Option<ChannelConfig>,
-    /// Folder for the core files of `exit 3`: core.1, core.2 and so on, with numbers that no file there has
+    /// Folder for the core files of `exit 3`: core.1, core.2 and so on; numbers that are in use there are skipped
     /// [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Probes")]
     pub core_dir: Option<PathBuf>,
     /// Write at most N core files [default: 16]
     #[arg(long, value_name = "N", value_parser = numbers::count, help_heading = "Probes")]
     pub max_cores: Option<u64>,
-    /// Most RPN instructions that a handler may execute for one hit [default: 65536]
+    /// Limit of the RPN instructions that a handler executes per hit [default: 65536]
     #[arg(long, value_name = "N", value_parser = steps, help_heading = "Probes")]
     pub max_steps: Option<u32>,
     /// Allow any number of watchpoints of any size, beyond the four debug registers of the hardware

@@ -42,7 +42,7 @@ pub struct ReplayArgs {
     /// go back and forth (docs/travel.md)
     #[arg(long, value_name = "POSITION", conflicts_with = "to", help_heading = "Course of the run")]
     pub at: Option<Position>,
-    /// Memory for the snapshots that commands of --at go back to, such as 64M or 1G [default: 512M]
+    /// Memory for the snapshots that --at uses to go back, such as 64M or 1G [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::size, requires = "at", help_heading = "Course of the run")]
     pub history_mem: Option<u64>,
     /// Insert the probes of -n and -p at this position [default: the beginning]
@@ -83,7 +83,7 @@ pub struct QuestionArgs {
         conflicts_with_all = ["verify", "to", "at", "from", "branch", "info", "speed_report"]
     )]
     pub who_wrote: Option<String>,
-    /// List the calls of this function of the kernel: arguments, value, duration
+    /// List the calls of this kernel function: arguments, return value, duration
     #[arg(
         long,
         value_name = "FUNCTION",

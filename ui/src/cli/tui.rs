@@ -56,16 +56,16 @@ pub struct TuiArgs {
     /// Also look for the files of a recording's guest in this folder, by their names; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub image_dir: Vec<PathBuf>,
-    /// Memory for the saved states that travelling goes back to, such as 64M or 1G [default: 512M]
+    /// Memory for the snapshots used to go back, such as 64M or 1G [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Screen")]
     pub history_mem: Option<u64>,
-    /// Colours for a dark or a light background; NO_COLOR and --color never take none
+    /// Colours for a dark or a light background; there are none with NO_COLOR or --color never
     #[arg(long, value_enum, default_value = "dark", help_heading = "Screen")]
     pub theme: Theme,
-    /// Keys other than the default ones: lines KEY = "ACTION" [default: ~/.config/trapline/keys.toml]
+    /// File of key bindings that replace default ones, one KEY = "ACTION" per line [default: ~/.config/trapline/keys.toml]
     #[arg(long, value_name = "FILE", help_heading = "Screen")]
     pub keys: Option<PathBuf>,
-    /// Print the number of frames and the longest time of one at the end
+    /// Print the number of frames and the longest frame time at the end
     #[arg(long, help_heading = "Screen")]
     pub frame_stats: bool,
 }

@@ -12,8 +12,8 @@ use trapline_session::{
 use super::travel;
 use crate::cli::{DiffArgs, Format};
 use crate::failure::{Exit, Failure};
-use crate::options;
 use crate::talk::Talk;
+use crate::{no_effect, options};
 
 /// Lines of one kind that text shows at most.
 const SHOWN: usize = 16;
@@ -23,7 +23,11 @@ const SHOWN: usize = 16;
 /// # Errors
 /// A recording or a guest cannot be used, or standard output cannot be written.
 pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    let recordings = Both { a: Recording::read(&args.a)?, b: read_other(args)? };
+    let files = [Some(args.a.as_path()), args.b.as_deref(), args.image.as_deref()];
+    no_effect::reads_stdin_once(files.into_iter().flatten())?;
+    let a = Recording::read(&args.a)?;
+    let b = args.b.as_deref().map_or_else(|| Ok(a.clone()), Recording::read)?;
+    let recordings = Both { a, b };
     let builders = Both {
         a: builder(&recordings.a, &args.a, args)?,
         b: changed(builder(&recordings.b, args.b.as_deref().unwrap_or(&args.a), args)?, args),
@@ -47,10 +51,6 @@ pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     written.map_err(Failure::Output)?;
     Ok(if differs { Exit::Different } else { Exit::Ok })
-}
-
-fn read_other(args: &DiffArgs) -> Result<Recording, Failure> {
-    Ok(Recording::read(args.b.as_deref().unwrap_or(&args.a))?)
 }
 
 fn builder(recording: &Recording, path: &Path, args: &DiffArgs) -> Result<GuestBuilder, Failure> {

@@ -10,7 +10,7 @@ use trapline_rpn::{
     Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Span, Watch,
 };
 
-use trapline_session::{compiled, read_file};
+use trapline_session::{FileError, compiled, read_file};
 
 use crate::cli::{DisArgs, Format};
 use crate::failure::{Exit, Failure};
@@ -22,12 +22,7 @@ use crate::options;
 /// It is damaged, or an option has no effect on it.
 pub fn file(args: &DisArgs) -> Result<Option<Ppdf>, Failure> {
     let path = Path::new(&args.guest.image);
-    let mut first = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(ppdf::MAGIC.len() as u64).read_to_end(&mut first));
-    // A file that cannot be read may be a name such as embedded:ia32.
-    if read.is_err() || !ppdf::is_ppdf(&first) {
-        return Ok(None);
-    }
+    let Some(bytes) = bytes(path, args.symbol.is_none())? else { return Ok(None) };
     let guest = &args.guest;
     let more = args.symbol.is_some() || args.armed || !args.probe.is_empty();
     let of_guest = guest.initrd.is_some() || !guest.file.is_empty() || guest.target.is_some();
@@ -38,7 +33,20 @@ pub fn file(args: &DisArgs) -> Result<Option<Ppdf>, Failure> {
         );
         return Err(Failure::Usage(message));
     }
-    Ok(compiled(path, &read_file(path)?, &options::source(&args.source)?)?)
+    Ok(compiled(path, &bytes, &options::source(&args.source)?)?)
+}
+
+/// The content of a PPDF file; none of any other. Standard input is one unless a function is named, which is then that
+/// of an image.
+fn bytes(path: &Path, alone: bool) -> Result<Option<Vec<u8>>, FileError> {
+    if path == Path::new("-") {
+        let bytes = if alone { Some(read_file(path)?) } else { None };
+        return Ok(bytes.filter(|bytes| ppdf::is_ppdf(bytes)));
+    }
+    let mut first = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(ppdf::MAGIC.len() as u64).read_to_end(&mut first));
+    // A file that cannot be read may be a name such as embedded:ia32.
+    if read.is_err() || !ppdf::is_ppdf(&first) { Ok(None) } else { read_file(path).map(Some) }
 }
 
 /// Prints it.

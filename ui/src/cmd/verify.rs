@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diffy::DiffOptions;
@@ -13,6 +14,7 @@ use trapline_session::{Case, CaseError, Failed, FileError, Passed, Places, count
 use crate::cli::VerifyArgs;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
+use crate::{ctrl_c, no_effect};
 
 /// Lines of a difference that are shown at most.
 const SHOWN: usize = 40;
@@ -82,9 +84,14 @@ impl Outcome {
 pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     crate::options::check_folders(&args.image_dir)?;
     let paths = recordings(&args.paths)?;
+    no_effect::reads_stdin_once(paths.iter().map(PathBuf::as_path))?;
+    if args.update && paths.iter().any(|path| path == Path::new("-")) {
+        let text = "--update rewrites files, and standard input (-) is not a file; name the recording's file";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let junit_file = args.junit.as_deref().map(|path| ("the results", path));
     crate::overwrite::check(paths.iter().map(PathBuf::as_path), junit_file)?;
-    let outcomes = run_all(&paths, args);
+    let outcomes = run_all(&paths, args, &ctrl_c::listen());
     for outcome in &outcomes {
         let text = format!("{}\n{}", outcome.line(), outcome.difference());
         out.write_all(text.as_bytes()).map_err(Failure::Output)?;
@@ -96,6 +103,12 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     let good = counted((outcomes.len() - failed) as u64, "recording");
+    let left = paths.len() - outcomes.len();
+    if left > 0 {
+        let left = counted(left as u64, "recording");
+        talk.note(&format!("{good} verified, {failed} failed; interrupted, with {left} left"));
+        return Ok(Exit::Interrupted);
+    }
     talk.note(&format!("{good} verified, {failed} failed"));
     let unreadable = outcomes.iter().any(|outcome| outcome.result.is_err());
     let diverged = outcomes.iter().any(|outcome| matches!(outcome.result, Ok(Err(_))));
@@ -138,17 +151,21 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs all recordings, a limited number at a time; returns the results in the order of the paths.
-fn run_all(paths: &[PathBuf], args: &VerifyArgs) -> Vec<Outcome> {
+/// Runs all recordings, a limited number at a time; returns the results in the order of the paths. When the flag is raised,
+/// it begins no other, and those under way have no result.
+fn run_all(paths: &[PathBuf], args: &VerifyArgs, cancelled: &Arc<AtomicBool>) -> Vec<Outcome> {
     let left: Mutex<VecDeque<(usize, &PathBuf)>> = Mutex::new(paths.iter().enumerate().collect());
     let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.min(paths.len()) {
             scope.spawn(|| {
                 // A thread that panicked would have poisoned a lock, and panics do not happen while one is held.
-                while let Some((number, path)) = left.lock().ok().and_then(|mut left| left.pop_front()) {
-                    let outcome = run_one(path, args);
-                    if let Ok(mut done) = done.lock() {
+                let next = || left.lock().ok().and_then(|mut left| left.pop_front());
+                while let Some((number, path)) = next().filter(|_| !cancelled.load(Ordering::SeqCst)) {
+                    let outcome = run_one(path, args, cancelled);
+                    if !matches!(outcome.result, Err(CaseError::Interrupted))
+                        && let Ok(mut done) = done.lock()
+                    {
                         done.push((number, outcome));
                     }
                 }
@@ -160,18 +177,19 @@ fn run_all(paths: &[PathBuf], args: &VerifyArgs) -> Vec<Outcome> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn run_one(path: &Path, args: &VerifyArgs) -> Outcome {
+fn run_one(path: &Path, args: &VerifyArgs, cancelled: &Arc<AtomicBool>) -> Outcome {
     let from = Instant::now();
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
     let mut updated = false;
+    let read = || Case::read(path).map(|case| case.cancelled_by(Arc::clone(cancelled)));
     let mut run = || {
-        let result = Case::read(path)?.run(&places);
-        if !args.update || matches!(result, Ok(Ok(_))) {
+        let result = read()?.run(&places);
+        if !args.update || matches!(result, Ok(Ok(_)) | Err(CaseError::Interrupted)) {
             return result;
         }
         updated = true;
-        let failed = Case::read(path)?.update(&places)?;
-        if failed.is_empty() { Case::read(path)?.run(&places) } else { Ok(Err(failed)) }
+        let failed = read()?.update(&places)?;
+        if failed.is_empty() { read()?.run(&places) } else { Ok(Err(failed)) }
     };
     let result = run();
     Outcome { path: path.to_owned(), result, updated, took: from.elapsed() }

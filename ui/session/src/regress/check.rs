@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use trapline_rpn::Diagnostics;
 use trapline_trace::{RecordView, Sink, TextSink};
@@ -52,6 +54,9 @@ pub enum CaseError {
         /// The error.
         error: Box<CommandError>,
     },
+    /// The flag of [`Case::cancelled_by`] was raised.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// The result of a passed test.
@@ -111,9 +116,11 @@ impl std::fmt::Display for Failed {
 pub struct Case {
     pub(super) path: PathBuf,
     pub(super) recording: Recording,
-    assertions: Vec<Assertion>,
+    pub(super) assertions: Vec<Assertion>,
     /// The text of its records, if that is kept.
-    records: Option<String>,
+    pub(super) records: Option<String>,
+    /// What interrupts its runs.
+    pub(super) limits: Limits,
 }
 
 /// The text of a file, if there is one.
@@ -133,13 +140,20 @@ impl Case {
         let text = text_beside(path, "expect")?.unwrap_or_default();
         let assertions = parse(&expect, &text).map_err(CaseError::Expectations)?;
         let records = text_beside(path, "out")?;
-        Ok(Self { path: path.to_owned(), recording, assertions, records })
+        Ok(Self { path: path.to_owned(), recording, assertions, records, limits: Limits::none() })
+    }
+
+    /// Has [`Case::run`] and [`Case::update`] end with [`CaseError::Interrupted`] soon after the flag has become true.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
+        self.limits = self.limits.cancelled_by(cancel);
+        self
     }
 
     /// Replays it; returns the failures, if there are any.
     ///
     /// # Errors
-    /// It cannot be replayed, or a probe that an assertion names is not there.
+    /// It cannot be replayed, a probe that an assertion names is not there, or it was interrupted.
     pub fn run(&self, places: &Places) -> Result<Result<Passed, Vec<Failed>>, CaseError> {
         let guest =
             GuestBuilder::of_recording(&self.recording, places)?.open().map_err(ReplayError::Guest)?;
@@ -173,11 +187,15 @@ impl Case {
         let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
         let mut shown = Shown::new(self.recording.config().probing.header);
         // Following without a position cannot fail.
-        let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut shown);
-        if let Ok(Followed::Diverged(found)) = followed {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let console = (text(self.recording.console()), text(&shown.console));
-            failed.push(Failed::Diverged { found, console });
+        let Ok(followed) = session.follow(&mut course, None, &self.limits, &mut shown);
+        match followed {
+            Ok(Followed::Interrupted) => return Err(CaseError::Interrupted),
+            Ok(Followed::Diverged(found)) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let console = (text(self.recording.console()), text(&shown.console));
+                failed.push(Failed::Diverged { found, console });
+            }
+            _ => {}
         }
         Ok((session, shown.text()))
     }
@@ -211,8 +229,10 @@ impl Case {
             inserted.map_err(|error| CaseError::Probe { file, line, error: Box::new(error) })?;
             done.push(name);
         }
-        let Ok(_) = session.follow(&mut course, None, &Limits::none(), &mut Shown::default());
-        Ok(Some(session))
+        match session.follow(&mut course, None, &self.limits, &mut Shown::default()) {
+            Ok(Ok(Followed::Interrupted)) => Err(CaseError::Interrupted),
+            Ok(_) => Ok(Some(session)),
+        }
     }
 
     /// The actual value if the claim does not hold.

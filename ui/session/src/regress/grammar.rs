@@ -208,7 +208,7 @@ fn tokens(line: &str) -> Result<Vec<Token>, Wrong> {
                         start + 1,
                         chars.len() - start,
                         message,
-                        "put a second one behind the text",
+                        "put a second one after the text",
                     ));
                 };
                 at += end + 2;
@@ -280,7 +280,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 match self.next().map(|token| &token.kind) {
                     Some(Kind::Word(word)) if word == "contains" => Ok(Claim::Console(self.text()?)),
-                    _ => Err(wrong(self.end, 1, "`contains` is missing behind `console`", FORM)),
+                    _ => Err(wrong(self.end, 1, "`contains` is missing after `console`", FORM)),
                 }
             }
             Some(Kind::Word(word)) if word == "ending" => {
@@ -454,7 +454,7 @@ mod tests {
             ("hits(a) < 5", 6, "`a` stands where a text between quotation marks belongs"),
             ("hits('a' < 5", 10, "`<` stands where `)` belongs"),
             ("hits < 5 6", 10, "`6` is not expected here"),
-            ("console 'x'", 12, "`contains` is missing behind `console`"),
+            ("console 'x'", 12, "`contains` is missing after `console`"),
             ("ending < 'x'", 8, "`<` stands where `==` or `!=` belongs"),
             ("hits == 'x", 9, "the quotation mark is not closed"),
             ("hits ? 5", 6, "`?` has no meaning here"),

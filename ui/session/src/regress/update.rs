@@ -5,11 +5,10 @@ use std::io;
 use std::path::Path;
 
 use super::check::{Case, CaseError, Failed};
-use crate::ending::Limits;
 use crate::guest::{GuestBuilder, Places, ReplayError};
 use crate::recording::Recorder;
 use crate::replay::OwnPrograms;
-use crate::session::Way;
+use crate::session::{Followed, Way};
 
 impl Case {
     /// Accepts the results of a run as expected: records the run again if it differs, writes the records' text if it is
@@ -24,14 +23,19 @@ impl Case {
         let again = |failed: &Failed| matches!(failed, Failed::Diverged { .. } | Failed::BreaksOff);
         if failed.iter().any(again) || case.is_of_other_files(&places) {
             case.record_again(&places)?;
-            case = Self::read(&case.path)?;
+            case = case.read_again()?;
             failed = case.run(&places)?.err().unwrap_or_default();
         }
         for failed in &failed {
             case.take(failed)?;
         }
-        let case = Self::read(&case.path)?;
+        let case = case.read_again()?;
         Ok(case.run(&places)?.err().unwrap_or_default())
+    }
+
+    /// The case as its files say it now.
+    fn read_again(&self) -> Result<Self, CaseError> {
+        Ok(Self { limits: self.limits.clone(), ..Self::read(&self.path)? })
     }
 
     /// Whether a file of the guest has another content now.
@@ -60,8 +64,12 @@ impl Case {
         session.record(recorder).map_err(|error| writing(&new, io::Error::other(error)))?;
         let mut course = self.recording.course(Way::Branch, OwnPrograms::Stay);
         let mut dropped = super::check::Shown::default();
-        let Ok(_) = session.follow(&mut course, None, &Limits::none(), &mut dropped);
+        let Ok(followed) = session.follow(&mut course, None, &self.limits, &mut dropped);
         session.finish_recording().map_err(|error| writing(&new, error))?;
+        if followed == Ok(Followed::Interrupted) {
+            std::fs::remove_file(&new).map_err(|error| writing(&new, error))?;
+            return Err(CaseError::Interrupted);
+        }
         std::fs::rename(&new, &self.path).map_err(|error| writing(&self.path, error))
     }
 
