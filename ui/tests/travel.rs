@@ -105,7 +105,20 @@ fn what_a_replay_cannot_do_is_told_under_q() {
         ["record", "embedded:ia32", "-n", "fbt::do_fork:entry", "-q", "-o", "r.tlr", "--console", "none"];
     assert_eq!(trapline(folder, &record, "").0, Some(0));
     for (args, said) in [
-        (&["--to", "hit:99"][..], "the position was never reached"),
+        (&["--to", "hit:99"][..], "hit:99 was never reached: fewer hits leave a record"),
+        (
+            &["-n", "fbt::do_exit:entry", "--to", "hit:99"],
+            "hit:99 was never reached: fewer hits of the probes of this command line leave a record, and those of the \
+             recording's programs, which only observe and are left out, do not count",
+        ),
+        (
+            &["-n", "fbt::do_exit:entry", "--at", "hit:99"],
+            "hit:99 was never reached: fewer hits of the probes of this command line leave a record",
+        ),
+        (
+            &["-n", "fbt::do_exit:entry", "--from", "hit:99"],
+            "--from hit:99 is not in the recording: fewer hits of its programs leave a record",
+        ),
         (&["--header", "pid"], "--header has no effect without probes of this command line"),
         (&["-n", "fbt::do_fork:entry", "-f", "dtrace", "--header", "pid"], "with -f dtrace"),
     ] {
@@ -113,6 +126,40 @@ fn what_a_replay_cannot_do_is_told_under_q() {
         assert_eq!((code, err.lines().count()), (Some(2), 1), "{args:?}: {err}");
         assert!(err.contains(said), "{args:?}: {err}");
     }
+}
+
+#[test]
+fn probes_come_in_at_a_hit_of_the_recordings_programs_though_these_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (name, probe) in [("none.tlr", &[][..]), ("r.tlr", &["-n", "fbt::do_fork:entry"])] {
+        let record = ["record", "embedded:ia32", "-q", "-o", name, "--console", "none"];
+        assert_eq!(trapline(folder, &[&record[..], probe].concat(), "").0, Some(0));
+    }
+    let hits = |args: &[&str]| {
+        let asked = ["replay", "r.tlr", "-q", "-f", "json", "-n", "fbt::do_exit:entry"];
+        let (code, out, err) = trapline(folder, &[&asked[..], args].concat(), "");
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let lines = out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines
+            .filter(|line| line["type"] == "hit")
+            .map(|hit| hit["icount"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let (code, where_it_is, err) =
+        trapline(folder, &["replay", "r.tlr", "-q", "-f", "json", "--to", "hit:3"], "");
+    assert_eq!(code, Some(0), "{err}");
+    let end: serde_json::Value = serde_json::from_str(where_it_is.lines().last().unwrap()).unwrap();
+    let third = end["insns"].as_u64().unwrap();
+    let all = hits(&[]);
+    let later: Vec<u64> = all.iter().copied().filter(|at| *at > third).collect();
+    assert!(!later.is_empty() && later.len() < all.len(), "{all:?} {third}");
+    assert_eq!(hits(&["--from", "hit:3"]), later);
+    assert_eq!(hits(&["--from", &third.to_string()]), later);
+    let without = ["replay", "none.tlr", "-q", "-n", "fbt::do_exit:entry", "--from", "hit:1"];
+    let (code, out, err) = trapline(folder, &without, "");
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("--from hit:1 is not in the recording: it has no probes"), "{err}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `trapline replay`: a recorded run again, as it was, seen by other probes, or left for another one.
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,6 +64,13 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         replay.say_speed(from);
     }
     Ok(exit)
+}
+
+/// Takes what a run shows, for one that only finds something.
+struct Unseen;
+
+impl Observer for Unseen {
+    type Error = Infallible;
 }
 
 /// A replay that is under way.
@@ -160,7 +168,11 @@ impl<'a> Replay<'a> {
         let mut followed = None;
         if !self.inserted {
             if let Some(from) = self.args.from {
-                followed = Some(self.follow(Some(from), &mut outputs)?).filter(|f| *f != Followed::Reached);
+                let reached = match self.by_count(from)? {
+                    Ok(from) => self.follow(Some(from), &mut outputs)?,
+                    Err(followed) => followed,
+                };
+                followed = Some(reached).filter(|f| *f != Followed::Reached);
             }
             if followed.is_none() {
                 self.insert()?;
@@ -268,7 +280,31 @@ impl<'a> Replay<'a> {
                 position::shell(shell, outputs, &self.cancelled, self.talk)
             }
             Err(TravelError::Interrupted) => Ok(Said { by: EndedBy::Signal, right: true }),
+            Err(TravelError::FewerHits(hit)) => {
+                Err(Failure::Usage(format!("{hit} was never reached: {}", self.which_hits())))
+            }
             Err(error) => Err(travel::failure(error)),
+        }
+    }
+
+    /// Where the probes come in. The hits before are those of the recording's programs: where these are left out, a replay
+    /// with them finds the instruction count of the hit.
+    fn by_count(&self, from: Position) -> Result<Result<Position, Followed>, Failure> {
+        let (Position::Hit(_), OwnPrograms::LeftOut) = (from, self.own) else { return Ok(Ok(from)) };
+        let mut session = self.guest.start(self.recording.config().probing.clone())?;
+        let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
+        let limits = Limits::none().cancelled_by(Arc::clone(&self.cancelled));
+        let Ok(followed) = session.follow(&mut course, Some(from), &limits, &mut Unseen);
+        match followed.map_err(|unknown| Failure::Usage(unknown.to_string()))? {
+            Followed::Reached => Ok(Ok(Position::At { icount: session.icount(), ordinal: 0 })),
+            Followed::NeverReached => {
+                let why = match self.recording.commands().any(Command::inserts) {
+                    true => "fewer hits of its programs leave a record",
+                    false => "it has no probes; give an instruction count",
+                };
+                Err(Failure::Usage(format!("--from {from} is not in the recording: {why}")))
+            }
+            other => Ok(Err(other)),
         }
     }
 
@@ -315,9 +351,7 @@ impl<'a> Replay<'a> {
         if let Followed::Diverged(found) = followed {
             self.talk.error(&found.to_string());
         } else if *followed == Followed::NeverReached {
-            self.talk.error(
-                "the position was never reached; give one that lies in the recording (--info shows its end)",
-            );
+            self.talk.error(&self.why_never_reached());
         } else if let Some(verifier) = self.session.verifier() {
             let all = self.recording.checkpoints().len();
             self.talk.note(&format!(
@@ -325,6 +359,30 @@ impl<'a> Replay<'a> {
                 verifier.verified(),
                 counted(all as u64, "checkpoint")
             ));
+        }
+    }
+
+    /// Why the position is not in this run.
+    fn why_never_reached(&self) -> String {
+        match self.args.to.or(self.args.at) {
+            Some(hit @ Position::Hit(_)) => {
+                format!("{hit} was never reached: {}", self.which_hits())
+            }
+            _ => "the position was never reached; give one that lies in the recording (--info shows its end)"
+                .to_owned(),
+        }
+    }
+
+    /// Why there are too few hits.
+    fn which_hits(&self) -> &'static str {
+        let (asks, own) = (self.args.probes.any(), self.recording.commands().any(Command::inserts));
+        match (asks, own, self.own) {
+            (false, false, _) => "the recording has no probes; give an instruction count",
+            (true, true, OwnPrograms::LeftOut) => {
+                "fewer hits of the probes of this command line leave a record, and those of the recording's programs, which \
+                 only observe and are left out, do not count"
+            }
+            _ => "fewer hits leave a record",
         }
     }
 
