@@ -7,22 +7,23 @@ use trapline_tests::root;
 
 use super::cli::{Ran, binary, finish, trapline};
 
-/// Builds and runs `tests/embedding` beside the tests, without network and with the workspace's versions of all crates.
-fn embedding(guest: &str) -> Ran {
+/// Builds and runs a program of `tests/embedding` beside the tests, without network and with the workspace's versions of
+/// all crates.
+fn embedding(program: &[&str]) -> Ran {
     let folder = root().join("tests/embedding");
     std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let built = binary();
     let target = built.parent().and_then(Path::parent).unwrap();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--offline", "--profile", "ci", "--target-dir"]).arg(target);
-    command.arg(guest).current_dir(folder);
+    command.args(program).current_dir(folder);
     finish(command)
 }
 
 #[test]
 fn a_program_outside_the_workspace_boots_probes_and_prints() {
     for guest in ["ia32", "x86_64"] {
-        let ran = embedding(guest);
+        let ran = embedding(&[guest]);
         assert_eq!(ran.code, 0, "{}", ran.err);
         let image = format!("embedded:{guest}");
         let clause = "fbt::do_fork:entry { push pid; log 1 }";
@@ -50,4 +51,13 @@ fn a_program_outside_the_workspace_boots_probes_and_prints() {
         );
         assert_eq!(ran.out, format!("{}\n{ending}", hits.join("\n")));
     }
+}
+
+#[test]
+fn an_observer_of_everything_needs_no_other_crate() {
+    let ran = embedding(&["--example", "observe"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let expected = "the guest halted\nrecords of do_fork appln:swap do_fork, failed divides.rpn:9\n\
+                    1 replies, core files: appln of process 2\nall that was sent is the console's text: true\n";
+    assert_eq!(ran.out, expected);
 }

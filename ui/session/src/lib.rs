@@ -102,8 +102,8 @@ pub use timeline::{
     Applied, Arrival, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
 };
 pub use trapline_emu::platform::PlatformKind;
-pub use trapline_emu::{Digest, Moment, SnapshotMismatch, Watch, WatchKind};
-pub use trapline_interposer::{HandlerState, HandlerTrace};
+pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
+pub use trapline_interposer::{CoreFile, HandlerError, HandlerState, HandlerTrace, ProbeNames};
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
