@@ -75,8 +75,7 @@ fn guest_linux_payload_that_is_damaged() {
     let image = kernel("cloud-amd64");
     let packed = payload(&image);
     let said = bad_image(&with(&image, packed.start, b"junk"));
-    let format =
-        "the bzImage's payload begins with 6a 75 6e 6b, which is no gzip, xz, lz4 or zstd stream and no ELF";
+    let format = "the bzImage's payload begins with 6a 75 6e 6b, which is neither a gzip, xz, lz4 or zstd stream nor an ELF";
     assert_eq!(said, format!("{format} file"));
     let said = bad_image(&with(&image, packed.end - 4, &1234u32.to_le_bytes()));
     assert!(said.starts_with("the bzImage's lz4 payload unpacks to 0x"), "{said}");
@@ -305,6 +304,6 @@ fn guest_linux_with_a_damaged_list_of_modules() {
         .err
         .lines()
         .find_map(|line| line.strip_prefix("trapline: the guest's list of kernel modules at "));
-    let why = " is damaged: behind 1 entries the link at 0xdead0000 leads nowhere";
+    let why = " is damaged: after 1 entries the link at 0xdead0000 leads nowhere";
     assert!(said.is_some_and(|said| said.ends_with(why)), "{}", ran.err);
 }

@@ -185,7 +185,7 @@ fn a_refusal_names_the_probe_the_limit_and_the_option() {
     for (range, kind, reason) in [
         ("0x1000:0x1002", "w", "1, 2, 4 or 8 bytes, aligned to their size; --watch-unlimited"),
         ("0x1002:0x1005", "rw", "1, 2, 4 or 8 bytes, aligned to their size; --watch-unlimited"),
-        ("0x1000:0x1001", "x", "which is 1 byte; --watch-unlimited"),
+        ("0x1000:0x1001", "x", "it takes 1 byte; --watch-unlimited"),
         ("0x1004:0x1000", "w", "0x1004:0x1000 ends before it begins"),
         ("0x10000:0x10000", "io", "ends at 0x10000, which is not a port; the highest port is 0xffff"),
     ] {

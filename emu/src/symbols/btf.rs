@@ -443,7 +443,7 @@ fn index(bytes: &[u8], section: Range<usize>) -> Result<Vec<u32>, BtfError> {
     while at < section.end {
         let wrong = |what| BtfError::Type { id: types.len() + 1, at, what };
         let info = read_u32(bytes, at + 4).ok_or_else(|| wrong("is cut off"))?;
-        let kind = kind_of(info).ok_or_else(|| wrong("has a kind that is none of 1 to 19"))?;
+        let kind = kind_of(info).ok_or_else(|| wrong("has a kind that is not one of 1 to 19"))?;
         let next = at + COMMON + kind.extra((info & 0xffff) as usize);
         if next > section.end {
             return Err(wrong("reaches beyond the type section"));

@@ -110,7 +110,7 @@ fn damage_is_named() {
     assert_eq!(with(2, 2), "the BTF version is 2; it must be 1");
     assert!(with(15, 0x7f).starts_with("BTF is truncated or damaged: its type section ends at 0x7f"));
     assert!(with(23, 0xff).contains("string section"));
-    assert!(with(24 + 7, 0x1f).contains("type 1 at offset 0x18 has a kind that is none of 1 to 19"));
+    assert!(with(24 + 7, 0x1f).contains("type 1 at offset 0x18 has a kind that is not one of 1 to 19"));
     for len in 0..good.len() {
         assert!(Btf::parse(&good[..len], Width::Bits64).is_err(), "{len}");
     }

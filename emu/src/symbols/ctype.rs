@@ -1,19 +1,19 @@
-//! C's types as a kernel tells them: one form for BTF and DWARF.
+//! C's types as a kernel describes them: one form for BTF and DWARF.
 
 use std::fmt::Debug;
 
-/// A type. Numbers lead to others; 0 is `void`.
+/// A type. It refers to others by number; 0 is `void`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CType {
     /// `void`, or a type that cannot be read.
     Void,
-    /// An integer; `char`, `_Bool` and the like too.
+    /// An integer, also `char`, `_Bool` and the like.
     Int {
-        /// As the compiler calls it: `long unsigned int`.
+        /// The compiler's name of it: `long unsigned int`.
         name: String,
         /// Bytes.
         size: u32,
-        /// Whether it has a sign.
+        /// Whether it is signed.
         signed: bool,
     },
     /// A floating-point number.
@@ -25,25 +25,25 @@ pub enum CType {
     Pointer(u32),
     /// An array.
     Array {
-        /// Of what.
+        /// The type of its elements.
         of: u32,
-        /// Elements.
+        /// Number of elements.
         length: u32,
     },
     /// A struct or union.
     Composite {
-        /// Which of them.
+        /// Whether it is a struct or a union.
         union: bool,
-        /// Empty where it has none.
+        /// Empty if it has none.
         name: String,
         /// Bytes.
         size: u32,
-        /// In order; `None` for a mere declaration.
+        /// In order; `None` if it is only declared.
         members: Option<Vec<CMember>>,
     },
     /// An enumeration.
     Enum {
-        /// Empty where it has none.
+        /// Empty if it has none.
         name: String,
         /// Bytes.
         size: u32,
@@ -54,23 +54,23 @@ pub enum CType {
     Typedef {
         /// The name.
         name: String,
-        /// What it stands for.
+        /// The type that it names.
         to: u32,
     },
     /// `const`, `volatile` or `restrict`.
     Qualified {
-        /// The word.
+        /// The qualifier.
         word: &'static str,
-        /// What it is said of.
+        /// The qualified type.
         to: u32,
     },
-    /// What a function takes and gives.
+    /// The signature of a function.
     Function {
-        /// What it gives.
+        /// The type of its value.
         returns: u32,
-        /// What it takes.
+        /// The types of its parameters.
         parameters: Vec<u32>,
-        /// Whether more may follow.
+        /// Whether it takes further arguments (`..`).
         variadic: bool,
     },
 }
@@ -78,7 +78,7 @@ pub enum CType {
 /// A member of a struct or union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CMember {
-    /// Empty where it has none.
+    /// Empty if it has none.
     pub name: String,
     /// Its type.
     pub ty: u32,
@@ -99,7 +99,7 @@ pub enum CName {
     Enum,
     /// A typedef.
     Typedef,
-    /// A function; its number is that of what it takes and gives.
+    /// A function; its number is that of its signature.
     Function,
     /// A variable; its number is that of its type.
     Variable,
@@ -107,16 +107,15 @@ pub enum CName {
 
 /// Types that can be asked for by name and number.
 pub trait TypeInfo: Debug + Send + Sync {
-    /// The number of the first type of its own; those below are of the file that it goes on from.
+    /// The number of the first type of its own; lower numbers are types of the file that it extends.
     fn first(&self) -> u32 {
         1
     }
 
-    /// The type with a number that another answer has given.
+    /// The type of a number from another answer.
     fn describe(&self, id: u32) -> CType;
 
-    /// All names with their numbers, in the order of the types. Of a struct, union or enum of which there is but a
-    /// declaration, none.
+    /// All names with their numbers, in the order of the types; without structs, unions and enums that are only declared.
     fn names(&self) -> Vec<(CName, String, u32)>;
 
     /// The numbers of all enumerations.

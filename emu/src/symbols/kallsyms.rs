@@ -44,7 +44,7 @@ pub enum KallsymsError {
     /// Tokens, but nothing before them that fits.
     #[error(
         "kallsyms is damaged: before its token table at file offset {at:#x} no list of names agrees with \
-         markers behind it"
+         markers after it"
     )]
     NoNames {
         /// File offset of the token table.

@@ -58,7 +58,7 @@ fn apply_variables(changed: &Changed, variables: &mut [u64]) {
 /// How a state differs from the one before it.
 #[derive(Debug)]
 struct Step {
-    /// None behind the last operation.
+    /// None after the last operation.
     at: Option<u32>,
     calls: u32,
     stack: Tail<u64>,
@@ -80,7 +80,7 @@ pub struct HandlerTrace {
     pub at: Moment,
     /// The instruction pointer that it saw.
     pub ip: u64,
-    /// Whether it ran behind an access or an instruction, or at a tick: the guest's state at its moment has its effects.
+    /// Whether it ran after an access or an instruction, or at a tick: the guest's state at its moment has its effects.
     pub behind: bool,
     /// How it ended.
     pub outcome: Outcome,
@@ -94,10 +94,10 @@ pub struct HandlerTrace {
     thrown: Vec<(usize, Unhandled)>,
 }
 
-/// A handler before one of its operations, or behind the last one.
+/// A handler before one of its operations, or after the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerState {
-    /// Index of the operation that comes; none behind the last one.
+    /// Index of the next operation; none after the last one.
     pub at: Option<u32>,
     /// Calls that have not returned.
     pub calls: u32,

@@ -88,8 +88,7 @@ pub enum InsertErrorKind {
     },
     /// No debug register can hold the range.
     #[error(
-        "the range {low:#x}:{high:#x} is none that the hardware can watch, which is {allowed}; --watch-unlimited \
-         takes any range"
+        "the hardware cannot watch the range {low:#x}:{high:#x}: it takes {allowed}; --watch-unlimited takes any range"
     )]
     WatchRange {
         /// Lowest address.

@@ -78,7 +78,7 @@ pub(crate) struct Site {
 pub(crate) enum Change {
     /// The probed instruction.
     Instruction,
-    /// Only what comes behind it: another instruction, or data.
+    /// Only what follows it: another instruction, or data.
     Behind,
 }
 

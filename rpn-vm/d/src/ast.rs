@@ -24,7 +24,7 @@ pub(crate) struct Clause {
     pub pos: Pos,
     pub descriptions: Vec<String>,
     pub predicate: Option<Expr>,
-    /// `None` where no braces stand: the default action.
+    /// `None` if there are no braces: the default action.
     pub body: Option<Vec<Statement>>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Base {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Spec {
-    /// `unsigned long int`, as the words stand; also `void`, `string`.
+    /// `unsigned long int`, word by word; also `void`, `string`.
     Words(Vec<String>),
     Typedef(String),
     Sou {
@@ -99,7 +99,7 @@ pub(crate) enum Spec {
 pub(crate) struct Declarator {
     pub pos: Pos,
     pub name: Option<String>,
-    /// What is made of the base type, in that order.
+    /// What a declarator makes of the base type, in that order.
     pub derived: Vec<Derived>,
     pub bits: Option<Expr>,
 }
@@ -157,7 +157,7 @@ pub(crate) enum ExprKind {
     /// `x++` and `x--`.
     After(&'static str, Box<Expr>),
     Binary(&'static str, Box<Expr>, Box<Expr>),
-    /// `=` and its kin; the operator without `=`.
+    /// An assignment; the operator without its `=`.
     Assign(&'static str, Box<Expr>, Box<Expr>),
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
     Comma(Box<Expr>, Box<Expr>),

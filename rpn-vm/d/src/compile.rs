@@ -1,4 +1,4 @@
-//! The way of a text: tokens, syntax tree, types, instructions, verifier.
+//! The stages of a compilation: tokens, syntax tree, types, instructions, verifier.
 
 use crate::ast::Item;
 use crate::check::Checker;
@@ -23,7 +23,7 @@ pub struct CompiledClause {
     pub descriptions: Vec<String>,
     /// Where the clause begins.
     pub line: u32,
-    /// The text that it is of, by number.
+    /// The number of the text that it is in.
     pub text: usize,
     /// Its code.
     pub handler: Arc<Verified>,
@@ -36,7 +36,7 @@ pub struct CompiledClause {
 pub struct Compiled {
     /// The clauses in program order.
     pub clauses: Vec<CompiledClause>,
-    /// What it needs to run and to be shown.
+    /// The tables that running it and showing its data need.
     pub tables: Tables,
     /// Options, with those that the texts have set.
     pub options: Options,
@@ -44,7 +44,7 @@ pub struct Compiled {
     pub slots: u32,
 }
 
-/// Gives the value of a macro variable of its own, such as `target` or `pid`.
+/// Gives the value of a macro variable that the caller defines, such as `target` or `pid`.
 pub type MacroVariable<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 /// A clause whose types are known.
@@ -89,7 +89,7 @@ impl Compiler {
     /// Adds a text. `arguments` are what `$0`, `$1` and so on stand for.
     ///
     /// # Errors
-    /// The first thing in it that is not D.
+    /// The first error in it.
     pub fn add(&mut self, text: &[u8], arguments: &[Vec<u8>], variable: MacroVariable<'_>) -> Result<()> {
         let used = Cell::new(0usize);
         let defaults = self.options.flag("defaultargs") || has_option(text, "defaultargs");
@@ -222,7 +222,7 @@ fn expanded(text: &str, macros: &dyn Fn(&str) -> Option<Vec<u8>>, pos: Pos) -> R
         let after = after.strip_prefix('$').unwrap_or(after);
         let length = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
         let (name, tail) = after.split_at(length);
-        // `pid$target` is the provider's own affair.
+        // The provider itself replaces `pid$target`.
         if name == "target" {
             out.push_str("$target");
         } else {
@@ -240,7 +240,7 @@ fn expanded(text: &str, macros: &dyn Fn(&str) -> Option<Vec<u8>>, pos: Pos) -> R
 /// Compiles one text without arguments, for LP64.
 ///
 /// # Errors
-/// The first thing in it that is not D.
+/// The first error in it.
 pub fn compile(text: &str) -> std::result::Result<Compiled, Error> {
     let mut compiler = Compiler::new(Model::Lp64, Options::default());
     compiler.add(text.as_bytes(), &[b"d".to_vec()], &|_| None)?;

@@ -198,7 +198,7 @@ impl Checker<'_> {
         Ok(ty)
     }
 
-    /// Places a member behind those that are there.
+    /// Adds a member after the others.
     fn lay_out(&mut self, layout: &mut Layout, base: TypeId, declarator: &Declarator) -> Result<()> {
         let pos = declarator.pos;
         let name = declarator.name.clone().unwrap_or_default();

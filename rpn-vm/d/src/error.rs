@@ -14,7 +14,7 @@ pub struct Error {
     pub message: String,
 }
 
-/// Where something stands in the text.
+/// A place in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pos {
     pub line: u32,
@@ -28,5 +28,5 @@ impl Pos {
     }
 }
 
-/// What may go wrong in the compiler.
+/// A result of the compiler.
 pub(crate) type Result<T> = std::result::Result<T, Error>;

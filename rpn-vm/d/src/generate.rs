@@ -1,7 +1,7 @@
 //! From typed expressions to instructions of the virtual machine.
 //!
 //! The words of a D program are 64 bits on every guest. A value on the stack is extended to 64 bits as its type asks, so
-//! a conversion costs only where bits go. What the machine has no instruction for is a service.
+//! only a conversion that drops bits costs anything. What the machine has no instruction for is a service.
 
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place, Service, Step};
@@ -227,7 +227,7 @@ impl<'t> Code<'t> {
         self.truth(Op::Jnz);
     }
 
-    /// Cuts the top to a type and extends it.
+    /// Truncates the top to a type and extends it.
     fn cut(&mut self, ty: TypeId) {
         match self.types.int(ty) {
             (8.., _) | (0, _) => {}
@@ -253,7 +253,7 @@ impl<'t> Code<'t> {
             "|" => self.emit(Op::Or, 0),
             "^" => self.emit(Op::Xor, 0),
             "/" | "%" => {
-                // The divisor is on top; the quotient comes to lie on the remainder.
+                // The divisor is on top; the quotient ends up above the remainder.
                 self.emit(if signed { Op::Idiv } else { Op::Div }, 0);
                 if op == "/" {
                     self.emit(Op::Xchg, 0);
@@ -520,7 +520,7 @@ impl<'t> Code<'t> {
         }
     }
 
-    /// `+=` and its kin. The value of the place before or after is left on the stack.
+    /// `+=` and the like. The value of the place before or after the assignment is left on the stack.
     fn update(&mut self, place: &Place, (op, after): (&'static str, bool), value: &Node, ty: TypeId) {
         let compute = if self.types.is_pointer(ty) { ty } else { value.ty };
         match place {
@@ -549,7 +549,7 @@ impl<'t> Code<'t> {
                     None => self.fetch(ty),
                 }
                 if after {
-                    // The value before comes to lie under the address.
+                    // The old value ends up under the address.
                     self.emit(Op::DupN, 1);
                     self.emit(Op::PushTspN, (-2i64) as u64);
                     self.emit(Op::Xchg, 0);
@@ -583,7 +583,7 @@ impl<'t> Code<'t> {
         self.cut(ty);
     }
 
-    /// A value of the place's type as one of the type in which is computed.
+    /// Converts a value of the place's type to the type of the computation.
     fn cut_to(&mut self, compute: TypeId, ty: TypeId) {
         let (from, to) = (self.types.int(ty), self.types.int(compute));
         if to.0 < 8 && (from.0 > to.0 || from.1 != to.1) {

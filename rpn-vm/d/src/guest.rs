@@ -1,11 +1,11 @@
 //! What the compiler asks of a guest: types and symbols by name, and the arguments of probes.
 //!
-//! The reader of the guest's files implements [`Types`]. The compiler makes its own types out of the answers when
+//! The reader of the guest's files implements [`Types`]. The compiler makes its own types from the answers when
 //! a program uses them.
 
 use std::fmt::Debug;
 
-/// A type of the guest: the file that tells it, and its number there.
+/// A type of the guest: the file that describes it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GuestTypeId {
     /// Which of the guest's files.
@@ -34,11 +34,11 @@ pub enum GuestType {
     Void,
     /// An integer.
     Int {
-        /// As the guest's compiler calls it.
+        /// The guest's compiler's name of it.
         name: String,
         /// Bytes.
         size: u8,
-        /// Whether it has a sign.
+        /// Whether it is signed.
         signed: bool,
     },
     /// A floating-point number.
@@ -50,25 +50,25 @@ pub enum GuestType {
     Pointer(GuestTypeId),
     /// An array.
     Array {
-        /// Of what.
+        /// The type of its elements.
         of: GuestTypeId,
-        /// Elements.
+        /// Number of elements.
         length: u64,
     },
     /// A struct or union.
     Composite {
-        /// Which of them.
+        /// Whether it is a struct or a union.
         union: bool,
-        /// Empty where it has none.
+        /// Empty if it has none.
         name: String,
         /// Bytes.
         size: u64,
-        /// In order; `None` for a mere declaration.
+        /// In order; `None` if it is only declared.
         members: Option<Vec<GuestMember>>,
     },
     /// An enumeration.
     Enum {
-        /// Empty where it has none.
+        /// Empty if it has none.
         name: String,
         /// Bytes.
         size: u8,
@@ -79,23 +79,23 @@ pub enum GuestType {
     Typedef {
         /// The name.
         name: String,
-        /// What it stands for.
+        /// The type that it names.
         to: GuestTypeId,
     },
     /// `const` and the like.
     Qualified {
-        /// The word.
+        /// The qualifier.
         word: &'static str,
-        /// What it is said of.
+        /// The qualified type.
         to: GuestTypeId,
     },
-    /// What a function takes and gives.
+    /// The signature of a function.
     Function {
-        /// What it gives.
+        /// The type of its value.
         returns: GuestTypeId,
-        /// What it takes.
+        /// The types of its parameters.
         parameters: Vec<GuestTypeId>,
-        /// Whether more may follow.
+        /// Whether it takes further arguments (`..`).
         variadic: bool,
     },
 }
@@ -103,7 +103,7 @@ pub enum GuestType {
 /// A member of a struct or union of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestMember {
-    /// Empty where it has none.
+    /// Empty if it has none.
     pub name: String,
     /// Its type.
     pub ty: GuestTypeId,
@@ -120,7 +120,7 @@ pub struct GuestSymbol {
     pub address: u64,
     /// What lies there, if that is known.
     pub ty: Option<GuestTypeId>,
-    /// Address of a word that is added to `address`: for what each processor has its own of.
+    /// Address of a word that is added to `address`: for per-processor data.
     pub base: Option<u64>,
 }
 

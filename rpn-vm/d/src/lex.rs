@@ -1,7 +1,7 @@
 //! Tokens of D.
 //!
-//! The lexer knows two states, as DTrace's: outside of clauses a word may be a probe description, inside it is C. The
-//! parser says which one it is in. A `/` closes a predicate if the next character that is no white space is `{`, `;`,
+//! Like DTrace's, the lexer has two states: outside a clause a word may be a probe description, inside it is C. The
+//! parser says which one it is in. A `/` closes a predicate if the next character that is not white space is `{`, `;`,
 //! `/` or the end; otherwise it divides.
 
 use crate::error::{Pos, Result};
@@ -14,7 +14,7 @@ pub(crate) enum Token {
     Word(String),
     /// A number with its suffix.
     Int(IntLiteral),
-    /// A string, its escapes replaced.
+    /// A string, with its escapes replaced.
     Str(Vec<u8>),
     /// An operator or other mark.
     Mark(&'static str),
@@ -41,7 +41,7 @@ pub(crate) struct IntLiteral {
 }
 
 impl Token {
-    /// What messages call it.
+    /// Its name in messages.
     pub fn show(&self) -> String {
         match self {
             Self::Word(word) => format!("\"{word}\""),
@@ -55,7 +55,7 @@ impl Token {
     }
 }
 
-/// Marks, the longest first.
+/// Operators and punctuation, the longest first.
 const MARKS: &[&str] = &[
     "<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "^^", "+=", "-=",
     "*=", "/=", "%=", "&=", "|=", "^=", "(", ")", "[", "]", "{", "}", ",", ";", ":", "?", ".", "+", "-", "*",
@@ -93,7 +93,7 @@ impl<'t> Lexer<'t> {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Where the next character stands.
+    /// The place of the next character.
     pub fn pos(&self) -> Pos {
         Pos { line: self.line, column: (self.at - self.line_start + 1) as u32 }
     }
@@ -104,7 +104,7 @@ impl<'t> Lexer<'t> {
         self.line_start = self.at;
     }
 
-    /// Passes over white space, comments and directives.
+    /// Skips white space, comments and directives.
     pub fn skip(&mut self) -> Result<()> {
         loop {
             match self.peek(0) {
@@ -302,7 +302,7 @@ impl<'t> Lexer<'t> {
         matches!(rest.next(), None | Some(b'{' | b';' | b'/'))
     }
 
-    /// Keeps account of the brackets.
+    /// Keeps track of the brackets.
     fn brackets(&mut self, mark: &str, pos: Pos) -> Result<()> {
         match mark {
             "(" | "[" | "{" => self.open.extend(mark.bytes()),
@@ -441,7 +441,7 @@ impl<'t> Lexer<'t> {
 }
 
 impl IntLiteral {
-    /// A number that nobody has written.
+    /// A number that is not in the text.
     pub fn plain(value: u64) -> Self {
         let text = value.to_string();
         Self { value, text, unsigned: false, long: 0, decimal: true, character: false }

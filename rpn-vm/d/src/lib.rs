@@ -7,9 +7,9 @@
 //! # Ok::<(), trapline_d::Error>(())
 //! ```
 //!
-//! The way of a text: tokens, syntax tree, typed expressions, instructions, verifier. Errors have DTrace's tags and
+//! The stages: tokens, syntax tree, typed expressions, instructions, verifier. Errors have DTrace's tags and
 //! sentences. What RPN has no instruction for is a service of the host, which the program calls with `callk`
-//! (`trapline_rpn::services::d`). What records, aggregations and variables look like stands in tables
+//! (`trapline_rpn::services::d`). Tables describe records, aggregations and variables
 //! (`trapline_trace::d::Tables`). The compiler knows no guest: it asks [`Types`] for types, symbols and arguments.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Expressions whose names and types are known: what code is generated from.
+//! Expressions whose names and types are resolved, from which code is generated.
 
 use crate::error::Pos;
 use crate::types::TypeId;
@@ -9,7 +9,7 @@ pub(crate) struct Node {
     pub pos: Pos,
     pub ty: TypeId,
     pub kind: NodeKind,
-    /// Whether it is an address out of `alloca()`.
+    /// Whether it is an address from `alloca()`.
     pub alloca: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum NodeKind {
         place: Place,
         value: Box<Node>,
     },
-    /// `+=` and its kin, `++` and `--`. `value` has the type in which is computed.
+    /// `+=` and the like, `++` and `--`. `value` has the type of the computation.
     Update {
         place: Place,
         op: &'static str,
@@ -53,13 +53,13 @@ pub(crate) enum NodeKind {
     Xor(Box<Node>, Box<Node>),
     Conditional(Box<Node>, Box<Node>, Box<Node>),
     Comma(Box<Node>, Box<Node>),
-    /// To the node's own type.
+    /// A conversion to the node's own type.
     Convert(Box<Node>),
     Service {
         service: Service,
         arguments: Vec<Node>,
     },
-    /// What a translator makes; only its members have values.
+    /// The result of a translator; only its members have values.
     Translated {
         translator: usize,
         input: Box<Node>,
@@ -82,7 +82,7 @@ pub(crate) enum Place {
 /// What a clause does, in order.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// An expression whose value nobody needs.
+    /// An expression whose value is not used.
     Evaluate(Node),
     If {
         condition: Node,

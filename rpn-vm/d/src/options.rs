@@ -225,7 +225,7 @@ impl Options {
         bytes(text).or_else(|| number(text)).unwrap_or(0)
     }
 
-    /// What the preprocessor is to define, and what not: `-x define=` and `-x undef=`, in order.
+    /// The macros that `-x define=` and `-x undef=` define and undefine, in order.
     pub fn defines(&self) -> impl Iterator<Item = (&str, bool)> {
         self.defines.iter().map(|(text, on)| (text.as_str(), *on))
     }

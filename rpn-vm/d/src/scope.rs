@@ -31,7 +31,7 @@ pub(crate) struct Variable {
     pub home: Home,
     /// Types of its keys, for an associative array.
     pub keys: Option<Vec<TypeId>>,
-    /// Whether what was assigned to it came out of `alloca()`; `None` before anything was.
+    /// Whether its value is an address from `alloca()`; `None` before the first assignment.
     pub alloca: Option<bool>,
 }
 
@@ -187,7 +187,7 @@ impl Variable {
     }
 }
 
-/// How a value of a type stands in a record or a key.
+/// The form of a value of a type in a record or a key.
 pub(crate) fn field(types: &TypeTable, ty: TypeId) -> Field {
     use crate::types::Kind;
     match types.kind(ty) {

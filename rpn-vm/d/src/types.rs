@@ -1,7 +1,7 @@
 //! Types of D: C's, by their size on the guest, and D's own.
 //!
 //! A [`TypeId`] is an index into one [`TypeTable`]. Pointers to a type are made once; structs, unions and enums are
-//! filled in when their definition comes.
+//! completed by their definition.
 
 mod imported;
 
@@ -90,18 +90,18 @@ pub(crate) enum Kind {
     Typedef {
         to: TypeId,
     },
-    /// `const` and the like, which stand only in types of the guest.
+    /// `const` and the like, which only types of the guest have.
     Qualified {
         word: &'static str,
         to: TypeId,
     },
     /// D's string: as large as `strsize` says.
     Str,
-    /// What `stack()` and its kin give.
+    /// The result of `stack()` and the like.
     Stack,
-    /// What `sym()` and its kin give.
+    /// The result of `sym()` and the like.
     Symbol,
-    /// What an action or an aggregating function gives: nothing.
+    /// The result of an action or an aggregating function: no value.
     Nothing,
 }
 
@@ -185,7 +185,7 @@ const TYPEDEFS: &[(&str, &str)] = &[
 ];
 
 impl TypeTable {
-    /// The types that are there without a declaration.
+    /// The predeclared types.
     pub fn new(model: Model) -> Self {
         let mut types = Self {
             list: Vec::new(),
@@ -252,7 +252,7 @@ impl TypeTable {
         self.names.get(name).copied()
     }
 
-    /// One of the types that are always there.
+    /// A predeclared type.
     pub fn builtin(&self, name: &str) -> TypeId {
         self.named(name).unwrap_or(TypeId(0))
     }
@@ -350,7 +350,7 @@ impl TypeTable {
         own.or_else(|| guest(self)).unwrap_or_else(|| self.own_sou(union, name))
     }
 
-    /// The same without the guest's: what a program defines.
+    /// The same, but never the guest's: for a definition in the program.
     pub fn own_sou(&mut self, union: bool, name: Option<&str>) -> TypeId {
         let word = if union { "union" } else { "struct" };
         let full = format!("{word} {}", name.unwrap_or("(anon)"));
@@ -400,7 +400,7 @@ impl TypeTable {
             Kind::Array { of, .. } => self.align(*of),
             Kind::Sou(n) => self.sous.get(*n).map_or(1, |sou| sou.align),
             Kind::Str | Kind::Void | Kind::Nothing | Kind::Function { .. } => 1,
-            // The i386 ABI aligns what has eight bytes to four inside of structs.
+            // The i386 ABI aligns members of eight bytes to four.
             _ => self.size(id).clamp(1, self.model.word()),
         }
     }

@@ -95,7 +95,7 @@ pub enum Reply {
         place: String,
         /// The number of the probe, as records have it.
         probe: u32,
-        /// Index of the operation that comes; none behind the last.
+        /// Index of the next operation; none after the last.
         at: Option<u32>,
         /// Its source line, 0 if it is not known.
         line: u32,

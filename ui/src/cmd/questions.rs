@@ -92,7 +92,7 @@ fn write_of(out: &mut dyn Write, writer: &Writer) -> io::Result<()> {
     if writer.changed_before {
         writeln!(
             out,
-            "  changed before by something that is no instruction here: a device, a handler, another mapping"
+            "  changed before by something other than an instruction here: a device, a handler, another mapping"
         )?;
     }
     let instruction = writer.instruction.as_ref().map(|text| format!(": {text}")).unwrap_or_default();

@@ -91,9 +91,9 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     // Lists ptraced and ptrace_entry, thread_pid and four pid_links lie between.
     let thread_group = parent + (6 + 1 + 4 + 1 + 8) * w;
     if !task.empty_list(thread_group) {
-        return Err(LinuxError::NotInferred { what: "thread_group, behind pid_links", found: "nowhere" });
+        return Err(LinuxError::NotInferred { what: "thread_group, after pid_links", found: "nowhere" });
     }
-    let prio = task.only("pushable_tasks, a priority of 140 behind an empty list", |at| {
+    let prio = task.only("pushable_tasks, a priority of 140 after an empty list", |at| {
         task.at(at).is_some_and(|word| word & 0xffff_ffff == MAX_PRIO)
             && at >= 2 * w
             && task.empty_list(at - 2 * w)
@@ -104,7 +104,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let mm = prio + (1 + 4 + 3) * w;
     let init_mm = task.at(mm + w).filter(|active| *active != 0 && task.is(mm, 0));
     let init_mm = init_mm
-        .ok_or(LinuxError::NotInferred { what: "active_mm, behind pushable_dl_tasks", found: "nowhere" })?;
+        .ok_or(LinuxError::NotInferred { what: "active_mm, after pushable_dl_tasks", found: "nowhere" })?;
     let stack = stack(task)?;
     let layout = TaskLayout {
         flags: stack + w + 4,

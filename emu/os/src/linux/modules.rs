@@ -80,12 +80,12 @@ impl ModuleLayout {
         let what = match end {
             ListEnd::Head => {
                 let bad = all.into_iter().position(|at| self.module(memory, at).is_none())?;
-                format!("entry {} of {entries} is no module", bad + 1)
+                format!("entry {} of {entries} is not a module", bad + 1)
             }
-            ListEnd::Nowhere(at) => format!("behind {entries} entries the link at {at:#x} leads nowhere"),
+            ListEnd::Nowhere(at) => format!("after {entries} entries the link at {at:#x} leads nowhere"),
             ListEnd::Inside(at) => {
                 format!(
-                    "behind {entries} entries the link at {at:#x} leads back into the list, not to its head"
+                    "after {entries} entries the link at {at:#x} leads back into the list, not to its head"
                 )
             }
             ListEnd::Most => format!("it has more than {MAX_MODULES} entries"),

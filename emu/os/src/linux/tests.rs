@@ -421,11 +421,11 @@ fn a_damaged_list_of_modules_is_reported() {
         };
         let begin = format!("the guest's list of kernel modules at {head:#x} is damaged: ");
         let link_at = kernel.p(link);
-        assert_eq!(told(MODULES, 0), format!("{begin}behind 0 entries the link at {head:#x} leads nowhere"));
-        assert_eq!(told(link, 8), format!("{begin}behind 2 entries the link at 0x8 leads nowhere"));
+        assert_eq!(told(MODULES, 0), format!("{begin}after 0 entries the link at {head:#x} leads nowhere"));
+        assert_eq!(told(link, 8), format!("{begin}after 2 entries the link at 0x8 leads nowhere"));
         let back = "leads back into the list, not to its head";
-        assert_eq!(told(link, link_at), format!("{begin}behind 1 entries the link at {link_at:#x} {back}"));
-        assert_eq!(told(0x3_1000 + 40 * w, 0), format!("{begin}entry 1 of 1 is no module"));
+        assert_eq!(told(link, link_at), format!("{begin}after 1 entries the link at {link_at:#x} {back}"));
+        assert_eq!(told(0x3_1000 + 40 * w, 0), format!("{begin}entry 1 of 1 is not a module"));
     }
 }
 

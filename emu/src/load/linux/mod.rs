@@ -39,7 +39,7 @@ pub enum LinuxError {
     NotHigh,
     /// The payload's compression is not known.
     #[error(
-        "the bzImage's payload begins with {first}, which is no gzip, xz, lz4 or zstd stream and no ELF file"
+        "the bzImage's payload begins with {first}, which is neither a gzip, xz, lz4 or zstd stream nor an ELF file"
     )]
     PayloadFormat {
         /// The first bytes in hexadecimal.

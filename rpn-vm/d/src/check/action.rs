@@ -10,7 +10,7 @@ use crate::types::{Kind, TypeId};
 use trapline_rpn::services::d::{self, Function};
 use trapline_trace::d::{Action, Field, Format, PrintMember, PrintType, Record};
 
-/// Actions that are there: name, least and most arguments.
+/// The actions: name, least and most arguments.
 const ACTIONS: &[(&str, usize, usize)] = &[
     ("trace", 1, 1),
     ("tracemem", 2, 3),
@@ -144,7 +144,7 @@ impl Checker<'_> {
         }
     }
 
-    /// `stack()`, `sym(address)` and their kin.
+    /// `stack()`, `sym(address)` and the like.
     pub(super) fn stack_value(&mut self, name: &str, arguments: &[Expr], pos: Pos) -> Result<Node> {
         let Some((_, least, most, ty)) = STACKS.iter().find(|(action, ..)| *action == name) else {
             return Err(pos.error("D_FUNC_UNDEF", format!("undefined function name: {name}")));

@@ -51,7 +51,7 @@ impl Checker<'_> {
         };
         let Some((_, least, most)) = FUNCTIONS.iter().find(|(known, ..)| known == function) else {
             if Self::is_function(function) || Self::is_action(function) {
-                let sentence = format!("aggregating function required: {function} is none");
+                let sentence = format!("aggregating function required: {function} is not one");
                 return Err(pos.error("D_AGG_FUNC", sentence));
             }
             return Err(pos.error("D_FUNC_UNDEF", format!("undefined function name: {function}")));

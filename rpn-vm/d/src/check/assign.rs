@@ -52,7 +52,7 @@ impl Checker<'_> {
                 && (self.is_reserved(name) || self.scope.inlines.contains_key(name))
             {
                 let sentence =
-                    format!("operator = can only be applied to a writable variable, and {name} is none");
+                    format!("operator = can only be applied to a writable variable, and {name} is not one");
                 return Err(pos.error("D_OP_WRITE", sentence));
             }
             if let Some(ty) = new.filter(|_| unknown && !name.contains('`')) {
@@ -101,7 +101,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes that an address out of `alloca()`, or another, was assigned to a variable.
+    /// Notes whether the value assigned to a variable is an address from `alloca()`.
     fn note_alloca(&mut self, left: &Expr, value: &Node, pos: Pos) -> Result<()> {
         let (whole, element) = match &left.kind {
             ExprKind::Index(of, _) => (of.as_ref(), true),
@@ -144,7 +144,7 @@ impl Checker<'_> {
         let (place, ty) = self.place(left, Some(new), pos)?;
         self.note_alloca(left, &value, pos)?;
         let alloca = value.alloca;
-        // An element of 0 is none, whatever its type.
+        // An element that is set to 0 is removed, whatever its type.
         let deleted = matches!(place, Place::Dynamic { .. }) && value.constant() == Some(0);
         let value = if deleted { value } else { self.convert_assigned(value, ty, "=", pos)? };
         Ok(Node { pos, ty, kind: NodeKind::Assign { place, value: value.into() }, alloca })
@@ -195,7 +195,7 @@ impl Checker<'_> {
         self.scope.owned(owner).get(name).is_some_and(|variable| variable.alloca == Some(true))
     }
 
-    /// A number of elements as bytes.
+    /// A number of elements times their size in bytes.
     fn scaled(&mut self, pointer: TypeId, by: Node, pos: Pos) -> Result<Node> {
         let to = self.types.target(pointer).unwrap_or(pointer);
         let size = self.types.size(to).max(1);

@@ -15,7 +15,7 @@ enum Kind {
     Address,
     /// A pointer to the user's memory or an integer, but no string.
     Pointer,
-    /// An address out of `alloca()`.
+    /// An address from `alloca()`.
     Alloca,
     Text,
 }
@@ -73,7 +73,7 @@ const PROTOTYPES: &[Prototype] = &[
     row(Function::Toupper, &[Text], 1, "string"),
 ];
 
-/// Functions of DTrace that are known, and not there yet: name, least and most arguments.
+/// Functions of DTrace that are not supported yet: name, least and most arguments.
 const ABSENT: &[(&str, usize, usize)] = &[
     ("mutex_owned", 1, 1),
     ("progenyof", 1, 1),
@@ -136,7 +136,7 @@ impl Checker<'_> {
         let Some(row) = PROTOTYPES.iter().find(|row| row.function.name() == name) else {
             let known = self.scope.functions.contains_key(name) || self.scope.globals.contains_key(name);
             let sentence = if known {
-                format!("'{name}' may not be called: it is no function of D")
+                format!("'{name}' may not be called: it is not a function of D")
             } else {
                 format!("undefined function name: {name}")
             };
@@ -165,7 +165,7 @@ impl Checker<'_> {
         }
         self.check_size(row.function, &nodes, pos)?;
         let ty = self.result_type(row);
-        // How many of the arguments that may be left out are there is told by all ones.
+        // This number stands for an optional argument that is missing.
         for _ in nodes.len()..row.arguments.len() {
             nodes.push(Node::new(pos, self.types.builtin("int64_t"), NodeKind::Const(i64::MIN as u64)));
         }

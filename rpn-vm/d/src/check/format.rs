@@ -8,7 +8,7 @@ use crate::types::{Kind, TypeId};
 use trapline_trace::d::{Conversion, Format, Size};
 
 impl Checker<'_> {
-    /// The format of `printf()` and its kin, and the values that it takes.
+    /// The format of `printf()` and the like, and the values that it takes.
     pub(super) fn formatted(
         &mut self,
         name: &str,
@@ -25,7 +25,7 @@ impl Checker<'_> {
         let format = match Format::parse(text) {
             Ok(format) => format,
             Err(error) => {
-                // What is wrong with an argument is told first.
+                // An error in an argument is reported first.
                 for argument in rest {
                     self.expr(argument)?;
                 }

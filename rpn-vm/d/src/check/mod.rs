@@ -1,4 +1,4 @@
-//! From the syntax tree to typed expressions: names, types, conversions; and what of it is not D.
+//! From the syntax tree to typed expressions: names, types, conversions, and their errors.
 
 mod access;
 mod action;
@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::scope::Scope;
 use crate::types::{Kind, TypeId, TypeTable};
 
-/// What of a clause decides what else may stand in it.
+/// What decides what else a clause may contain.
 #[derive(Debug, Default, Clone, Copy)]
 struct Done {
     speculated: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Checker<'a> {
     /// The probes of the clause.
     pub descriptions: Vec<String>,
     done: Done,
-    /// A conditional has just had one branch out of `alloca()`, and another one.
+    /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
         Ok(steps)
     }
 
-    /// A statement: an action, an aggregation, or an expression whose value nobody needs.
+    /// A statement: an action, an aggregation, or an expression whose value is not used.
     fn statement(&mut self, expr: &Expr) -> Result<Option<Node>> {
         match &expr.kind {
             ExprKind::Call(name, arguments) if Self::is_action(name) => {
@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The value of a constant expression, or `None` if it is none.
+    /// The value of a constant expression, or `None` if it is not constant.
     pub fn constant(&mut self, expr: &Expr) -> Result<Option<u64>> {
         Ok(self.expr(expr)?.constant())
     }

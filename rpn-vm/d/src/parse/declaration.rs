@@ -194,7 +194,7 @@ impl Parser<'_> {
             inner = self.declarator()?;
             self.expect(")")?;
         } else if matches!(self.peek()?, Token::Word(word) if !super::KEYWORDS.contains(&word.as_str())) {
-            // A name of a type may be declared again, which is told later.
+            // A name of a type may be declared again, which is reported later.
             let (token, _) = self.take()?;
             if let Token::Word(word) = token {
                 inner.name = Some(word);
@@ -217,7 +217,7 @@ impl Parser<'_> {
     }
 
     /// Whether an open parenthesis begins a declarator, not the parameters of a function without a name: that is so before
-    /// `*` and `(`, and before a name that is no type.
+    /// `*` and `(`, and before a name that is not a type.
     fn nests(&mut self) -> Result<bool> {
         // The lexer has read the parenthesis.
         self.lexer.skip()?;

@@ -5,7 +5,7 @@ use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::lex::Token;
 
-/// Binary operators, the loosest first.
+/// Binary operators, those that bind loosest first.
 const LEVELS: &[&[&str]] = &[
     &["||"],
     &["^^"],
@@ -211,7 +211,7 @@ impl Parser<'_> {
             }
             Token::Str(mut text) => {
                 self.take()?;
-                // Strings that follow each other are one.
+                // Adjacent strings are one.
                 while let Token::Str(more) = self.peek()?.clone() {
                     self.take()?;
                     text.extend(more);

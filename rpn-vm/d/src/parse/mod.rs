@@ -12,10 +12,10 @@ use crate::error::{Error, Pos, Result};
 use crate::lex::{Lexer, Token};
 use crate::pragma::Pragma;
 
-/// Most brackets, blocks and operators that may be nested: what is deeper would exhaust the stack.
+/// How deep brackets, blocks and operators may be nested: deeper nesting would exhaust the stack.
 const DEEPEST: u32 = 100;
 
-/// Words that no variable may have.
+/// Words that cannot be names of variables.
 pub(crate) const KEYWORDS: &[&str] = &[
     "auto",
     "break",
@@ -98,9 +98,9 @@ const DECLARING: &[&str] = &[
 
 /// How a text is read.
 pub(crate) struct Reading<'t> {
-    /// What `$1` and its kin stand for.
+    /// The values of `$1` and the other macro arguments.
     pub macros: &'t dyn Fn(&str) -> Option<Vec<u8>>,
-    /// Names of types that are there before.
+    /// Names of types that are known already.
     pub types: BTreeSet<String>,
     /// Whether the guest has a typedef of a name.
     pub of_guest: &'t dyn Fn(&str) -> bool,
@@ -206,7 +206,7 @@ impl Parser<'_> {
         Ok(self.pos.error("D_SYNTAX", format!("syntax error near {shown}")))
     }
 
-    /// A name that is no keyword.
+    /// A name that is not a keyword.
     fn name(&mut self) -> Result<String> {
         match self.peek()? {
             Token::Word(word) if !KEYWORDS.contains(&word.as_str()) => {

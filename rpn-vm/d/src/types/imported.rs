@@ -1,7 +1,7 @@
-//! Types of the guest, made types of the program when it uses them.
+//! Imports types of the guest into a program that uses them.
 //!
-//! A struct is imported without its members. They come when the program looks into it or at a pointer to it
-//! ([`TypeTable::settle`]); so one struct does not bring in all that it leads to.
+//! A struct is imported without its members. They follow when the program accesses it or a pointer to it
+//! ([`TypeTable::settle`]); so one struct does not import all that it refers to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::{Composite, Enumeration, Kind, Member, TypeId, TypeTable};
 use crate::guest::{GuestMember, GuestType, GuestTypeId, NoTypes, TypeTag, Types, scoped};
 
-/// How deep types are followed by their names, pointers and members.
+/// How deep types are followed through typedefs, pointers and members.
 const DEEPEST: u32 = 32;
-/// Names of integers that C has shorter ones for.
+/// Integer types for which C has shorter names.
 const INTS: &[(&str, &str)] = &[
     ("long int", "long"),
     ("long unsigned int", "unsigned long"),
@@ -21,12 +21,12 @@ const INTS: &[(&str, &str)] = &[
     ("long long unsigned int", "unsigned long long"),
 ];
 
-/// The guest, and its types that have become types of the program.
+/// The guest, and its types that have been imported.
 #[derive(Debug, Clone)]
 pub(crate) struct Imports {
     pub guest: Arc<dyn Types>,
     done: BTreeMap<GuestTypeId, TypeId>,
-    /// Structs and unions whose members have not come yet, by their index.
+    /// Structs and unions whose members have not been imported yet, by index.
     waiting: BTreeMap<usize, GuestTypeId>,
 }
 
@@ -44,7 +44,7 @@ impl TypeTable {
         Some(self.import(found))
     }
 
-    /// A type of the guest as one of the program; members come with it.
+    /// A type of the guest, imported with its members.
     pub fn import(&mut self, id: GuestTypeId) -> TypeId {
         let ty = self.import_at(id, 0);
         self.settle(ty);
@@ -125,7 +125,7 @@ impl TypeTable {
         }
     }
 
-    /// Brings the members of a struct or union, and of that which pointers and arrays lead to.
+    /// Imports the members of a struct or union, or of the one that a pointer or an array leads to.
     pub fn settle(&mut self, ty: TypeId) {
         let mut ty = ty;
         for _ in 0..DEEPEST {
@@ -155,7 +155,7 @@ impl TypeTable {
         }
     }
 
-    /// Brings the members of what lies inside of a struct.
+    /// Imports the members of the structs and unions inside a struct.
     fn embedded(&mut self, ty: TypeId, depth: u32) {
         let mut ty = ty;
         while let Kind::Array { of, .. } = *self.kind(ty) {

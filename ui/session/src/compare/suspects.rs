@@ -1,4 +1,4 @@
-//! What may make a difference that is gone again when the states are next compared: so they are compared behind it.
+//! What may make a difference that is gone again when the states are next compared: so they are compared right after it.
 //!
 //! That are bytes that the runs did not begin alike with, where they are executed or accessed; hits of handlers that write;
 //! and the serial port, after something else was typed. Only the first of them are looked at.

@@ -136,8 +136,9 @@ fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<(u64, Site)>, 
         _ => None,
     };
     let found: Vec<_> = probes.into_iter().flat_map(|probe| probe.sites).filter_map(at).collect();
-    let elsewhere =
-        format!("`{function}` is no function of the kernel itself, whose calls alone can be listed");
+    let elsewhere = format!(
+        "`{function}` is not a function of the kernel itself; only calls of such functions can be listed"
+    );
     if found.is_empty() { Err(QuestionError::Place(elsewhere)) } else { Ok(found) }
 }
 

@@ -28,7 +28,7 @@ const FRAMES: usize = 16;
 pub struct Writer {
     /// Instructions that had retired before it: `--at` goes to before the write.
     pub position: u64,
-    /// Virtual time behind it, ns.
+    /// Virtual time after it, ns.
     pub virtual_ns: u64,
     /// Its linear address.
     pub ip: u64,
@@ -51,7 +51,7 @@ pub struct Writer {
     /// Whether something else has changed the range since the write before: a device, a handler, or an instruction by
     /// another address of the same memory.
     pub changed_before: bool,
-    /// The stack behind it, innermost first.
+    /// The stack after it, innermost first.
     pub stack: Vec<StackFrame>,
 }
 

@@ -42,7 +42,7 @@ pub enum Position {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PositionError {
     /// It has another form.
-    #[error("`{0}` is no position; write an instruction count such as 300M, hit:N, end or end-N")]
+    #[error("`{0}` is not a position; write an instruction count such as 300M, hit:N, end or end-N")]
     Form(String),
     /// Its number is invalid.
     #[error(transparent)]
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn an_invalid_position_is_refused_in_a_sentence() {
         for (text, sentence) in [
-            ("", "`` is no position; write an instruction count such as 300M, hit:N, end or end-N"),
+            ("", "`` is not a position; write an instruction count such as 300M, hit:N, end or end-N"),
             (
                 "ending",
-                "`ending` is no position; write an instruction count such as 300M, hit:N, end or end-N",
+                "`ending` is not a position; write an instruction count such as 300M, hit:N, end or end-N",
             ),
             ("hit:0", "hits count from 1: the first hit is hit:1"),
             ("5x", "`5x` is not a number; write 1500000, 1_500_000, 0x16e360, 1500K or 2M"),

@@ -84,7 +84,7 @@ impl Recording {
         let mut read = Self { config, brought, log, checkpoints, pages, console, last, whole: false };
         while let Some((kind, content)) = chunks.next()? {
             if read.whole {
-                return Err(chunks.wrong("comes behind the end"));
+                return Err(chunks.wrong("comes after the end"));
             }
             read.add(kind, content).map_err(|what| chunks.wrong(what))?;
         }

@@ -191,7 +191,7 @@ fn split(content: &str) -> Parsed<Line<'_>> {
         let text = content.get(byte(start + usize::from(quoted))..byte(n)).unwrap_or_default();
         if quoted && n == chars.len() {
             let message = "the quotation mark is not closed".to_owned();
-            let help = "put a second `\"` behind the text".to_owned();
+            let help = "put a second `\"` after the text".to_owned();
             return Err(Wrong { col: start + 1, len: n - start, message, help });
         }
         n += usize::from(quoted);
@@ -324,7 +324,7 @@ fn unescape(word: Word<'_>) -> Parsed<Vec<u8>> {
             (other, _) => {
                 let shown = other.map_or_else(|| "the end".to_owned(), |c| format!("`{c}`"));
                 let help = "write \\n, \\r, \\t, \\e, \\\\ or \\x and two hexadecimal digits";
-                return Err(wrong(word, format!("{shown} behind `\\` stands for nothing"), help));
+                return Err(wrong(word, format!("`\\` followed by {shown} is not an escape"), help));
             }
         };
         bytes.push(byte);
@@ -410,7 +410,11 @@ fn listing(line: &mut Line<'_>) -> Parsed<Command> {
             "--modules" => Wanted::Modules,
             "--processes" => Wanted::Processes,
             text if text.starts_with('-') => {
-                return Err(wrong(word, format!("`{text}` is no option of list"), &format!("write {FORM}")));
+                return Err(wrong(
+                    word,
+                    format!("`{text}` is not an option of list"),
+                    &format!("write {FORM}"),
+                ));
             }
             text => Wanted::Named(text.to_owned()),
         };
@@ -439,7 +443,7 @@ fn typed(line: &mut Line<'_>) -> Parsed<Command> {
         (_, None) => (InputLine::Com1, first),
         (other, Some(_)) => {
             let help = "write hvc0, or put quotation marks around a text with blanks";
-            return Err(wrong(first, format!("`{other}` is no console to type at"), help));
+            return Err(wrong(first, format!("`{other}` is not a console to type at"), help));
         }
     };
     Ok(Command::Type { line, bytes: unescape(text)? })

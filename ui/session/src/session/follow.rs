@@ -51,7 +51,7 @@ pub enum PositionUnknown {
         /// The last instruction count.
         end: u64,
     },
-    /// It is behind the end.
+    /// It is after the end.
     #[error("{asked} is past the end of the recording, which has {}", counted(*end, "instruction"))]
     Behind {
         /// The position.

@@ -172,7 +172,7 @@ impl Timeline {
     }
 
     /// As [`Timeline::run_on_to`], looking for something, and to the end of the stretch in which it is met first. What is met
-    /// at the goal or behind it does not count.
+    /// at the goal or after it does not count.
     pub(crate) fn search_on_to(
         &mut self,
         goal: Goal,

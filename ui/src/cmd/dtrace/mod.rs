@@ -36,7 +36,7 @@ const USAGE: &str = "\
 Usage: trapline dtrace [--guest IMAGE [--initrd FILE] [--sym FILE].. [--begin-at TEXT]] [-CeFlqSvVwZ] [-b BUFSIZE] [-D NAME[=VALUE]] [-I FOLDER] [-o FILE]
          [-s SCRIPT] [-U NAME] [-x OPTION[=VALUE]] [-P PROVIDER] [-m MODULE] [-f FUNCTION] [-n NAME] [ARGUMENT]..
 
-Without --guest a script runs on embedded:idle, a machine that takes its timer and halts.
+Without --guest a script runs on embedded:idle, a machine that serves its timer and otherwise halts.
 --initrd FILE     the initial RAM disk of a Linux kernel
 --sym FILE        more kernel symbols, and types by debugging information
 --begin-at TEXT   the probes are armed, and BEGIN fires, when the guest's console has shown TEXT";

@@ -75,7 +75,7 @@ impl App {
     pub(super) fn neighbour_of_probe(&mut self, forwards: bool) -> Vec<Effect> {
         let (cursor, _) = self.coming();
         let Some((number, hit)) = cursor.and_then(|n| Some((n, self.run.hits.get(n)?))) else {
-            return self.say("this position is no hit; go to one first".to_owned());
+            return self.say("this position is not a hit; go to one first".to_owned());
         };
         let found = match forwards {
             true => self.run.hits.next_of(hit.probe, number + 1),

@@ -60,7 +60,7 @@ impl App {
         let symbol = self.target.symbols().lookup(text).map(|symbol| symbol.addr);
         let register = || self.scene.as_ref().and_then(|scene| scene.register(&text.to_lowercase()));
         symbol.or_else(register).ok_or_else(|| {
-            format!("`{text}` is no address; write a number, a symbol of the kernel or a register")
+            format!("`{text}` is not an address; write a number, a symbol of the kernel or a register")
         })
     }
 

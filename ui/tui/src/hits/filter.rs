@@ -8,7 +8,7 @@ use super::{Hit, Hits};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A process id is no number.
-    #[error("`{0}` is no process id; write pid=7")]
+    #[error("`{0}` is not a process id; write pid=7")]
     Pid(String),
 }
 

@@ -71,7 +71,7 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Adds hits behind the others.
+    /// Adds hits after the others.
     pub fn add(&mut self, batch: Batch) {
         self.probes.extend(batch.probes.into_iter().map(|label| (label.number, label)));
         self.processes.extend(batch.processes);

@@ -18,7 +18,7 @@ const CONSOLE: usize = 16 << 10;
 const FRAMES: usize = 64;
 /// Words of the stack.
 const WORDS: u64 = 32;
-/// Instructions behind the one here, where no function is known.
+/// Instructions after the one here, where no function is known.
 const AHEAD: usize = 64;
 /// Functions that are kept disassembled, at most.
 const KEPT: usize = 64;

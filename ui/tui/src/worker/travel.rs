@@ -91,14 +91,14 @@ fn to_hit(timeline: &mut Timeline, hit: Hit) -> Went {
     while timeline.session().icount() == hit.at && !at_site(timeline) {
         let met = timeline.next_hit(None)?;
         if met == Found::Nothing || timeline.session().icount() != hit.at {
-            // A hit behind its instruction: of a watch, or of a return.
+            // A hit after its instruction: of a watch, or of a return.
             return arrived(timeline.goto(there)?);
         }
     }
     arrived(arrival)
 }
 
-/// The address behind the instruction here, if it is a call.
+/// The address after the instruction here, if it is a call.
 fn behind_call(timeline: &Timeline) -> Option<u64> {
     let core = timeline.session().core();
     let instruction = core.decode_original(core.linear_ip())?;
