@@ -57,7 +57,7 @@ fn a_program_outside_the_workspace_boots_probes_and_prints() {
 fn an_observer_of_everything_needs_no_other_crate() {
     let ran = embedding(&["--example", "observe"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let expected = "the guest halted\nrecords of do_fork appln:swap do_fork, failed divides.rpn:9\n\
+    let expected = "the guest halted, and time has passed: true\nrecords of do_fork appln:swap do_fork, failed divides.rpn:9\n\
                     1 replies, core files: appln of process 2\nall that was sent is the console's text: true\n";
     assert_eq!(ran.out, expected);
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use trapline_session::{
     Command, Condition, CoreFile, Error, GuestBuilder, HandlerError, Limits, Names, Observer, ProbeNames,
-    RecordView, Reply, Script, SentByte, SourceOptions, Symbolize, compile,
+    RecordView, Reply, Script, SentByte, SourceOptions, Symbolize, compile, trapline_emu, trapline_rpn,
 };
 
 /// A handler that divides by zero, and one that takes a core file.
@@ -60,18 +60,29 @@ impl Observer for Seen {
     }
 }
 
+/// The program of a text.
+fn program(name: &str, text: &str, source: &SourceOptions) -> Result<trapline_rpn::Program, Error> {
+    Ok(compile(name, text, source)?)
+}
+
+/// The instructions and the virtual time of a run.
+fn time(core: &trapline_emu::Core) -> (u64, u64) {
+    (core.icount(), core.virtual_ns())
+}
+
 fn main() -> Result<(), Error> {
     let source = SourceOptions::default();
     let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
     for (name, text) in [("divides.rpn", DIVIDES), ("core.rpn", TAKES_CORE)] {
-        session.apply(Command::insert(name, compile(name, text, &source)?))?;
+        session.apply(Command::insert(name, program(name, text, &source)?))?;
     }
     let mut script = Script::parse("once.script", "at insns=3M query\n", &[], &source)?;
     let mut seen = Seen::default();
     let Ok(ending) = session.run(&mut script, &Condition::end(), &Limits::none(), &mut seen);
     seen.failed.dedup();
     seen.functions.dedup();
-    println!("{ending}");
+    let (icount, ns) = time(session.core());
+    println!("{ending}, and time has passed: {}", icount == session.icount() && ns > 0);
     println!("records of {}, failed {}", seen.functions.join(" "), seen.failed.join(" "));
     println!("{} replies, core files: {}", seen.replies.len(), seen.cores.join(", "));
     println!("all that was sent is the console's text: {}", seen.sent == seen.console);

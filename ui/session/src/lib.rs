@@ -73,8 +73,8 @@ pub use error::Error;
 pub use files::{FileError, file_name, io_sentence, read_file, text_of};
 pub use guest::{Content, DEFAULT_MEMORY, Guest, GuestBuilder, GuestError, Places, ReplayError, user_module};
 pub use listing::{
-    FunctionRow, How, ListError, Listed, Listing, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row, Rows,
-    SiteRow, SpotRow, Wanted,
+    FunctionRow, How, ListError, Listed, Listing, Loaded, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row,
+    Rows, Running, SiteRow, SpotRow, Wanted,
 };
 pub use plural::counted;
 pub use probing::Probing;
@@ -92,7 +92,7 @@ pub use recording::{Framer, Kind as ChunkKind};
 pub use regress::{Case, CaseError, Failed, Passed};
 pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
-pub use script::{Script, ScriptError};
+pub use script::{DueHit, Script, ScriptError};
 pub use session::{
     DError, DProgram, Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse,
     SavedSession, Session, StackFrame, TooLate, Way,
@@ -107,5 +107,10 @@ pub use trapline_interposer::{CoreFile, HandlerError, HandlerState, HandlerTrace
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
+// All other types that the signatures here name are public in these crates.
 pub use types::GuestTypes;
 pub use versioned::{VERSION, Versioned};
+pub use {
+    serde_json, trapline_d, trapline_emu, trapline_interposer, trapline_os, trapline_providers, trapline_rpn,
+    trapline_trace,
+};
