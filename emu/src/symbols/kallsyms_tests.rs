@@ -146,7 +146,7 @@ fn damage_is_named() {
     assert!(none.starts_with("the image holds no kallsyms"));
     assert!(error(tokens, 0).starts_with("the image holds no kallsyms"));
     for at in [markers, markers + 5, names - 8] {
-        assert!(error(at, 9).contains("no list of names agrees with markers behind it"), "{at:#x}");
+        assert!(error(at, 9).contains("no list of names agrees with markers after it"), "{at:#x}");
     }
     assert!(error(names - 16, 1).contains("do not place _text at 0x100000"));
     assert!(error(names + 2, b'X').contains("_text"), "without _text the place of the addresses is unknown");
