@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use iced_x86::code_asm::*;
-use trapline_emu::{Stop, TrapInterposer};
+use trapline_emu::{Moment, Stop, TrapInterposer};
 
 const PIT_HZ: u64 = 1_193_182;
 /// Start of the code that the timer interrupts.
@@ -277,6 +277,64 @@ fn halt_sleeps_until_the_timer_and_counts_one() {
             assert_eq!(g.count(), body + 2 + 3, "{bits}-bit");
             assert_eq!(g.core().virtual_ns(), fires_at(g.base + out, count) + 3, "{bits}-bit");
         }
+    }
+}
+
+#[test]
+fn halt_passes_in_parts_where_that_is_asked_for() {
+    let s = timer(32, true).at(BODY, &[0x90, 0xf4, 0x90]);
+    let ready = || {
+        let mut g = s.boot();
+        g.set(6, 3).set(7, 60_000);
+        g
+    };
+    let mut whole = ready();
+    let (out, body) = lead(3);
+    let end = body + 4;
+    assert_eq!(whole.m.run(None, whole.base + end), Stop::Limit);
+    let mut parts = ready();
+    parts.m.core_mut().stop_when_idle(true);
+    let fires = fires_at(parts.base + out, 60_000);
+    for part in [0, 1, 17, 1_000_000, 1_000_000_000] {
+        let left = fires - parts.core().virtual_ns().max(parts.base + body + 2);
+        assert_eq!(parts.m.run(None, parts.base + end), Stop::Idle(Some(left)));
+        let here = parts.m.moment();
+        let until = Moment { virtual_ns: here.virtual_ns + part.min(left), ..here };
+        assert_eq!(parts.m.run_until(None, u64::MAX, until), Stop::Limit);
+        assert_eq!(parts.m.moment(), until);
+    }
+    assert_eq!(parts.m.run(None, parts.base + end), Stop::Limit);
+    assert_eq!((parts.m.moment(), parts.m.digest()), (whole.m.moment(), whole.m.digest()));
+}
+
+#[test]
+fn a_run_waits_in_halt_for_what_comes_in() {
+    for bits in [32, 64] {
+        let s = Setup::bits(bits).gate(2, DATA, 0x8e00).asm_at(DATA, |a| {
+            a.inc(ebx).unwrap();
+            if bits == 64 { a.iretq().unwrap() } else { a.iretd().unwrap() }
+        });
+        let s = s.asm(|a| {
+            // The timer's one-shot mode, without a count.
+            a.mov(eax, 0x30).unwrap();
+            a.out(0x43, al).unwrap();
+            a.xor(ebx, ebx).unwrap();
+            a.sti().unwrap();
+            a.nop().unwrap();
+            a.hlt().unwrap();
+            a.cli().unwrap();
+            a.hlt().unwrap();
+        });
+        let mut g = s.boot();
+        g.m.core_mut().stop_when_idle(true);
+        assert_eq!(g.m.run(None, u64::MAX), Stop::Idle(None));
+        let here = g.m.moment();
+        let until = Moment { virtual_ns: here.virtual_ns + 12_345, ..here };
+        assert_eq!(g.m.run_until(None, u64::MAX, until), Stop::Limit);
+        assert_eq!(g.m.moment(), until);
+        g.m.core_mut().raise_nmi();
+        assert_eq!(g.m.run(None, u64::MAX), Stop::Halted);
+        assert_eq!((g.gpr(3), g.core().virtual_ns()), (1, until.virtual_ns + 4), "{bits}-bit");
     }
 }
 

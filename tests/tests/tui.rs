@@ -3,87 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
 
-use crate::cli::binary;
+use crate::terminal::Terminal;
 use trapline_tests::root;
 
 const TUI: &str = "docs/tui.md";
-const PATIENCE: Duration = Duration::from_secs(200);
 const TOUR: &[&str] = &["embedded:ia32", "-p", "examples/man/6-groups.rpn"];
 
-/// A terminal of 80x24 with a program in it.
-struct Terminal {
-    child: Child,
-    output: Receiver<Vec<u8>>,
-    screen: vt100::Parser,
-    pid_file: tempfile::NamedTempFile,
-}
-
-impl Terminal {
-    fn new(args: &[&str]) -> Self {
-        let pid_file = tempfile::NamedTempFile::new().unwrap();
-        let (program, pid) = (binary(), pid_file.path().to_owned());
-        let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
-        let line = format!(
-            "stty cols 80 rows 24; echo $$ > {}; exec {} tui {}",
-            pid.display(),
-            program.display(),
-            quoted.join(" ")
-        );
-        let mut script = Command::new("script");
-        script.args(["-qefc", &line, "/dev/null"]).current_dir(root());
-        script
-            .env("TERM", "xterm")
-            .env("LC_ALL", "C.UTF-8")
-            .env("NO_COLOR", "1")
-            .env("XDG_CONFIG_HOME", "/nonexistent");
-        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut from = child.stdout.take().unwrap();
-        let (told, output) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(read @ 1..) = from.read(&mut bytes) {
-                if told.send(bytes[..read].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, output, screen: vt100::Parser::new(24, 80, 0), pid_file }
-    }
-
-    fn press(&mut self, keys: &str) {
-        let input = self.child.stdin.as_mut().unwrap();
-        input.write_all(keys.as_bytes()).unwrap();
-        input.flush().unwrap();
-    }
-
-    /// What is shown, once this is among it and no move is under way.
-    fn shows(&mut self, wanted: &str) -> String {
-        let from = Instant::now();
-        loop {
-            let shown = self.screen.screen().contents();
-            if shown.contains(wanted) && !shown.contains("  going ") {
-                return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-            }
-            assert!(from.elapsed() < PATIENCE, "`{wanted}` is not shown:\n{shown}");
-            if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
-                self.screen.process(&bytes);
-            }
-        }
-    }
-
-    /// Waits for the end; the exit code.
-    fn end(mut self) -> (Option<i32>, vt100::Parser) {
-        while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
-            self.screen.process(&bytes);
-        }
-        (self.child.wait().unwrap().code(), self.screen)
-    }
+fn tui(args: &[&str]) -> Terminal {
+    Terminal::new(&[&["tui"], args].concat())
 }
 
 /// Compares a screen with that of a document, or writes it there.
@@ -104,7 +33,7 @@ fn compare(document: &str, name: &str, screen: &str) {
 #[test]
 fn the_tour() {
     trapline_tests::turns::take().unwrap();
-    let mut terminal = Terminal::new(TOUR);
+    let mut terminal = tui(TOUR);
     let start = terminal.shows("the run is listed to its end");
     compare(TUI, "start", &start);
     terminal.press("]]]");
@@ -125,10 +54,9 @@ fn the_tour() {
 #[test]
 fn sigterm_restores_the_terminal() {
     trapline_tests::turns::take().unwrap();
-    let mut terminal = Terminal::new(TOUR);
+    let mut terminal = tui(TOUR);
     terminal.shows("the run is listed to its end");
-    let pid = std::fs::read_to_string(terminal.pid_file.path()).unwrap();
-    assert!(Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap().success());
+    terminal.signal("-TERM");
     let (_, after) = terminal.end();
     assert!(!after.screen().alternate_screen());
 }
@@ -136,7 +64,7 @@ fn sigterm_restores_the_terminal() {
 #[test]
 fn frame_times_are_printed_at_the_end() {
     trapline_tests::turns::take().unwrap();
-    let mut terminal = Terminal::new(&[TOUR, &["--frame-stats"]].concat());
+    let mut terminal = tui(&[TOUR, &["--frame-stats"]].concat());
     terminal.shows("the run is listed to its end");
     terminal.press("q");
     let (code, after) = terminal.end();

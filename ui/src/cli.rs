@@ -89,7 +89,8 @@ Examples:
   Probes             trapline run embedded:ia32 -n 'fbt::do_fork:entry { push pid; log 1 }'
   Probe programs     trapline run embedded:ia32 -p probes.rpn -D DEBUG=1
   Course of the run  trapline run bzImage -n 'fbt::do_exit:entry' --until '/ # ' --limit-insns 2G
-  Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats";
+  Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats
+  By hand            trapline run -i bzImage --initrd initrd.gz";
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
@@ -318,6 +319,9 @@ pub struct RunArgs {
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
+    /// Use the terminal as the guest's console, by hand; Ctrl-A h shows the keys (docs/interactive.md)
+    #[arg(short, long, conflicts_with_all = ["console", "com2", "log_to"], help_heading = "Course of the run")]
+    pub interactive: bool,
     /// End the run after N hits, with exit code 0; other probes of the same instruction still run
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::failure::Exit;
+use crate::raw;
 
 /// What a signal does.
 pub struct Signals {
@@ -20,6 +21,7 @@ pub fn prepare() -> Signals {
     let _ = ctrlc::set_handler(move || {
         let again = asked.swap(true, Ordering::SeqCst);
         if again || !runs.load(Ordering::SeqCst) {
+            raw::leave();
             std::process::exit(Exit::Interrupted.code().into());
         }
     });

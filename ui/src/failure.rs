@@ -69,7 +69,7 @@ impl From<&Ending> for Exit {
     fn from(ending: &Ending) -> Self {
         match ending {
             Ending::Halted | Ending::PoweredOff | Ending::Reset(_) | Ending::Until(_) => Self::Ok,
-            Ending::Stopped | Ending::HandlerStopped(_) | Ending::EnoughHits(_) => Self::Ok,
+            Ending::Stopped | Ending::Left | Ending::HandlerStopped(_) | Ending::EnoughHits(_) => Self::Ok,
             Ending::CrashText(_)
             | Ending::KernelCrashed(_)
             | Ending::TripleFault(_)

@@ -10,6 +10,7 @@ mod ctrl_c;
 mod devices;
 mod errors;
 mod failure;
+mod interactive;
 mod keys;
 mod late_file;
 mod named_file;
@@ -18,6 +19,7 @@ mod options;
 mod outlet;
 mod output;
 mod overwrite;
+mod raw;
 mod talk;
 mod wire;
 

@@ -262,14 +262,15 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 }
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
-/// records sent through the console's own port. The console gets it if it is wanted there and no records are.
+/// records sent through the console's own port. The console gets it if it is wanted there and no records are. Who runs the
+/// guest by hand wants the console.
 ///
 /// # Errors
 /// A file cannot be made or is wrong, or the options contradict each other.
 pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
-    probed: bool,
+    (probed, by_hand): (bool, bool),
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
@@ -280,7 +281,8 @@ pub fn choose<'a>(
     let stdout =
         if to == "stdout" && (probed || args.format != RecordFormat::Text) { out.take() } else { None };
     let by_default = |port| if to == port { "stdio" } else { "none" };
-    let wanted = args.console.as_deref().unwrap_or(if probed { by_default("com1") } else { "stdio" });
+    let wanted =
+        args.console.as_deref().unwrap_or(if probed && !by_hand { by_default("com1") } else { "stdio" });
     let wanted2 = args.com2.as_deref().unwrap_or(by_default("com2"));
     // The port that carries the records has priority for standard output.
     let (com1, com2) = if to == "com2" {

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
 use crate::failure::Failure;
+use crate::raw;
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,8 +82,13 @@ impl Talk {
 
     /// A line that was requested, or that must be shown.
     pub fn line(&self, text: &str) {
+        let line = match raw::is_raw() {
+            // The guest may be in the middle of a line.
+            true => format!("\r\n{}\r\n", text.replace('\n', "\r\n")),
+            false => format!("{text}\n"),
+        };
         // If standard error is closed, there is nowhere to report that.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
     /// A counter of a run.

@@ -133,6 +133,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) rep_from: u64,
     /// Virtual ns skipped since the last instruction.
     pub(crate) idle_ns: u64,
+    /// Whether a run stops where HLT would skip time.
+    pub(crate) stops_when_idle: bool,
     /// Virtual time at which a run stops, if nothing stops it before.
     pub(crate) alarm: Option<u64>,
     /// The moment at which a run stops, if nothing stops it before.
@@ -209,6 +211,7 @@ impl Core {
             single_step_until: 0,
             rep_from: 0,
             idle_ns: 0,
+            stops_when_idle: false,
             alarm: None,
             until: None,
             delivered: (0, 0),

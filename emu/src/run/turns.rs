@@ -30,6 +30,9 @@ pub enum Stop {
     Limit,
     /// HLT with interrupts disabled, or with no event that could wake the CPU.
     Halted,
+    /// HLT, with this many ns of virtual time until the next event, or none that would come by itself. Only where
+    /// [`Core::stop_when_idle`] has asked for it.
+    Idle(Option<u64>),
     /// The watched text number n appeared on the console.
     Text(usize),
     /// The guest asked for a reset.
@@ -202,21 +205,28 @@ impl Core {
         if !enabled && !self.cpu.nmi_pending {
             return Some(Stop::Halted);
         }
-        let now = self.cpu.hot.clock.now();
-        match self.cpu.platform.next_event(now) {
-            Some(t) if self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS => {
-                // An event at `now` itself still has to make progress.
-                let t = self.alarm.map_or(t, |alarm| t.min(alarm));
-                let here = self.moment();
-                let until = self.until.filter(|until| until.icount == here.icount && until.virtual_ns > now);
-                let t = until.map_or(t, |until| t.min(until.virtual_ns));
-                let skip = t.saturating_sub(now).max(1);
-                self.cpu.hot.clock.skipped += skip;
-                self.idle_ns += skip;
-                None
-            }
-            _ => Some(Stop::Halted),
+        let (here, now) = (self.moment(), self.cpu.hot.clock.now());
+        let event = self.cpu.platform.next_event(now);
+        let event = event.filter(|t| self.idle_ns + t.saturating_sub(now) <= MAX_IDLE_NS);
+        // Where a run is to stop in this HLT, input comes in that may wake the CPU.
+        let until = self.until.filter(|until| until.icount == here.icount && until.virtual_ns > now);
+        let until = until.map(|until| until.virtual_ns);
+        if self.stops_when_idle && until.is_none() && event.is_none_or(|t| t > now) {
+            let next = event.into_iter().chain(self.alarm).min();
+            return Some(Stop::Idle(next.map(|t| t.saturating_sub(now))));
         }
+        let Some(t) = event.into_iter().chain(until).min() else { return Some(Stop::Halted) };
+        // An event at `now` itself still has to make progress.
+        let skip = self.alarm.map_or(t, |alarm| t.min(alarm)).saturating_sub(now).max(1);
+        self.cpu.hot.clock.skipped += skip;
+        self.idle_ns += skip;
+        None
+    }
+
+    /// Whether runs stop with [`Stop::Idle`] where HLT would skip time. The guest cannot observe it: to skip the time,
+    /// or part of it, [run on to the moment](crate::Machine::run_until) at the end of it.
+    pub fn stop_when_idle(&mut self, stops: bool) {
+        self.stops_when_idle = stops;
     }
 
     /// Takes the pending NMI or external interrupt.

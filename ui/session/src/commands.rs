@@ -81,6 +81,8 @@ pub enum Command {
         /// The bytes.
         bytes: Vec<u8>,
     },
+    /// Raises a non-maskable interrupt.
+    Nmi,
     /// Lowers the semaphores that probes have raised in the guest's programs, at the end of the run.
     Silence,
     /// Ends the run.
@@ -131,6 +133,7 @@ impl Command {
             Self::Snapshot { label } => format!("snapshot {label}"),
             Self::Restore { label } => format!("restore {label}"),
             Self::Type { bytes, .. } => format!("type \"{}\"", bytes.escape_ascii()),
+            Self::Nmi => "nmi".to_owned(),
             Self::Silence => "silence".to_owned(),
             Self::Stop => "stop".to_owned(),
         }

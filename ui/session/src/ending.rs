@@ -37,6 +37,8 @@ pub enum Ending {
     Unrecorded,
     /// [`Command::Stop`](crate::Command::Stop).
     Stopped,
+    /// The operator at the console left: [`Deed::Leave`](crate::Deed::Leave).
+    Left,
     /// A handler of this program called the service `stop`.
     HandlerStopped(String),
     /// The number of hits given to [`Condition::or_hits`] was reached.
@@ -74,6 +76,7 @@ impl fmt::Display for Ending {
             Self::Interrupted => f.write_str("interrupted"),
             Self::Unrecorded => f.write_str("the run ended, because its recording cannot be written,"),
             Self::Stopped => f.write_str("the script stopped the run"),
+            Self::Left => f.write_str("the run was ended at the terminal"),
             Self::HandlerStopped(name) => write!(f, "a handler of {name} stopped the run"),
             Self::EnoughHits(1) => f.write_str("there was 1 hit"),
             Self::EnoughHits(hits) => write!(f, "there were {}", counted(*hits, "hit")),

@@ -94,8 +94,8 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    DError, DProgram, Followed, Names, NoHits, Observer, PositionUnknown, Reason, RecordedCourse,
-    SavedSession, Session, StackFrame, TooLate, Way,
+    DError, DProgram, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
+    RecordedCourse, SavedSession, Session, StackFrame, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{

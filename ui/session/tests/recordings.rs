@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use trapline_session::{
-    Command, Condition, Ending, Followed, GuestBuilder, InputLine, Limits, Names, Observer, Places, Position,
-    Probing, Record, RecordView, RecordedCourse, Recorder, Recording, Reply, Script, Session, SourceOptions,
-    Way,
+    Command, Condition, Deed, Ending, Followed, GuestBuilder, InputLine, Limits, Names, Observer, Operator,
+    Places, Position, Probing, Record, RecordView, RecordedCourse, Recorder, Recording, Reply, SavedSession,
+    Script, Session, SourceOptions, Way,
 };
 
 /// A file in memory.
@@ -260,4 +260,175 @@ fn a_recording_begins_with_the_run() {
     assert!(begun(&|_| {}));
     assert!(!begun(&|session| assert_eq!(session.step(1), None)));
     assert!(!begun(&|session| assert!(session.apply(Command::clause("fbt::do_fork:entry")).is_ok())));
+}
+
+/// An operator who types at random moments, and lets idle time pass in random parts.
+struct Restless {
+    random: u64,
+    types: bool,
+    /// How often the guest was idle, and how many of these times were cut short.
+    idle: (u64, u64),
+    saved: Vec<u64>,
+}
+
+impl Restless {
+    fn new(random: u64, types: bool) -> Self {
+        Self { random, types, idle: (0, 0), saved: Vec::new() }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % bound
+    }
+}
+
+impl Operator for Restless {
+    fn deeds(&mut self) -> Vec<Deed> {
+        let deed = match self.below(20) {
+            0..8 if self.types => Deed::Type(InputLine::Com1, vec![self.below(256) as u8; 3]),
+            8 if self.types => Deed::Type(InputLine::Virtio, b"nobody".to_vec()),
+            9 => Deed::Save,
+            _ => return Vec::new(),
+        };
+        vec![deed]
+    }
+
+    fn idle(&mut self, ns: Option<u64>) -> u64 {
+        self.idle.0 += 1;
+        let passed = match (self.below(3), ns) {
+            (0, Some(ns)) => self.below(ns + 1),
+            (1, _) => self.below(100_000),
+            (_, ns) => ns.unwrap_or(1_000),
+        };
+        self.idle.1 += u64::from(ns.is_none_or(|ns| passed < ns));
+        passed
+    }
+
+    fn saved(&mut self, saved: &SavedSession) {
+        self.saved.push(saved.icount());
+    }
+}
+
+/// A guest with its probes, and how long it runs.
+type Guest = (&'static str, &'static [&'static str], u64);
+
+const BUSY: [Guest; 2] = [("ia32", CLAUSES, 3_000_000), ("x86_64", CLAUSES, 3_000_000)];
+const CLAUSES: &[&str] =
+    &["fbt::do_fork:entry { push pid; log 1 }", "fbt::console_write:", "profile:::tick-100us"];
+/// It halts from one interrupt of its timer to the next.
+const IDLE: Guest = ("idle", &["fbt::timer:entry { push 1; log 1 }", "profile:::tick-3ms"], 5_000);
+
+fn probed(mut session: Session, clauses: &[&str]) -> Session {
+    for clause in clauses {
+        session.apply(Command::clause(clause)).unwrap();
+    }
+    session
+}
+
+fn attended(session: &mut Session, insns: u64, operator: &mut Restless) -> (Ending, Told) {
+    let (mut told, limits) = (Told::default(), Limits::insns(insns));
+    let Ok(ending) =
+        session.run_attended(&mut Script::default(), &Condition::end(), &limits, &mut told, operator);
+    (ending, told)
+}
+
+#[test]
+fn an_operator_who_only_watches_changes_nothing() {
+    for (name, clauses, insns) in [BUSY[0], IDLE] {
+        for clauses in [&clauses[..0], &clauses[..1], clauses] {
+            let session = || probed(guest(name).start().unwrap(), clauses);
+            let (mut alone, mut plain) = (session(), Told::default());
+            let limits = Limits::insns(insns);
+            let Ok(ending) = alone.run(&mut Script::default(), &Condition::end(), &limits, &mut plain);
+            for seed in 1..6 {
+                let (mut watched, mut operator) = (session(), Restless::new(seed, false));
+                let (same, told) = attended(&mut watched, insns, &mut operator);
+                assert_eq!((&same, watched.icount()), (&ending, alone.icount()));
+                assert_eq!(watched.digest(), alone.digest());
+                assert!(told == plain, "{name} with {clauses:?}, seed {seed}");
+                let (idle, short) = operator.idle;
+                assert!(name != IDLE.0 || short > 100 && idle > short && !operator.saved.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_operator_does_is_replayed() {
+    for (seed, (name, clauses, insns)) in (1..10).zip([BUSY[0], BUSY[1], IDLE].into_iter().cycle()) {
+        let (session, file) = recorded(&guest(name), &Probing::default());
+        let mut session = probed(session, clauses);
+        let (ending, told) = attended(&mut session, insns, &mut Restless::new(seed, true));
+        session.finish_recording().unwrap();
+        let recording = read(&file);
+        let moments: Vec<_> = typed(&recording).map(|logged| logged.at).collect();
+        let skipped = |at: &trapline_session::Moment| at.virtual_ns - at.icount;
+        let (first, last) = (moments.first().unwrap(), moments.last().unwrap());
+        assert!(name != IDLE.0 || moments.len() > 100 && skipped(last) > skipped(first));
+        let (again, said) = verify(&recording, &ending);
+        assert!(told == said, "{name}, seed {seed}");
+        assert_eq!((again.icount(), again.digest()), (session.icount(), session.digest()));
+    }
+}
+
+fn typed(recording: &Recording) -> impl Iterator<Item = &trapline_session::Logged> {
+    let is_typed = |logged: &&trapline_session::Logged| {
+        matches!(&logged.event, trapline_session::Event::Command(Command::Type { .. }))
+    };
+    recording.log().iter().filter(is_typed)
+}
+
+#[test]
+fn an_operator_who_types_is_like_a_script_that_types_there() {
+    /// Types at the first slices, as long as the guest has never been idle.
+    struct First(u64);
+    impl Operator for First {
+        fn deeds(&mut self) -> Vec<Deed> {
+            self.0 = self.0.saturating_sub(1);
+            if self.0 > 0 { vec![Deed::Type(InputLine::Com1, b"ls\r".to_vec())] } else { Vec::new() }
+        }
+        fn idle(&mut self, ns: Option<u64>) -> u64 {
+            self.0 = 0;
+            ns.unwrap_or(0)
+        }
+    }
+    let (mut session, file) = recorded(&guest("ia32"), &Probing::default());
+    session.apply(Command::clause("fbt::console_write:")).unwrap();
+    let (condition, limits) = (Condition::end(), Limits::insns(2_000_000));
+    let mut told = Told::default();
+    let Ok(ending) =
+        session.run_attended(&mut Script::default(), &condition, &limits, &mut told, &mut First(9));
+    session.finish_recording().unwrap();
+    let recording = read(&file);
+    let line = |logged: &trapline_session::Logged| format!("at insns={} type \"ls\\r\"", logged.at.icount);
+    let lines: Vec<String> = typed(&recording).map(line).collect();
+    assert!(lines.len() > 2, "{lines:?}");
+    let mut script = Script::parse("s", &lines.join("\n"), &[], &SourceOptions::default()).unwrap();
+    let mut other = guest("ia32").start().unwrap();
+    other.apply(Command::clause("fbt::console_write:")).unwrap();
+    let mut scripted = Told::default();
+    assert_eq!(other.run(&mut script, &condition, &limits, &mut scripted), Ok(ending));
+    assert!(scripted == told);
+    assert_eq!((other.icount(), other.digest()), (session.icount(), session.digest()));
+}
+
+#[test]
+fn an_nmi_is_input_like_any_other() {
+    let (mut session, file) = recorded(&guest("ia32"), &Probing::default());
+    session.step(500_000);
+    let before = session.digest();
+    session.apply(Command::Nmi).unwrap();
+    assert_ne!(session.digest(), before, "it is pending");
+    let ending = session.run_until(&Condition::end(), &Limits::insns(1_000_000));
+    session.finish_recording().unwrap();
+    let plain = {
+        let mut plain = guest("ia32").start().unwrap();
+        plain.run_until(&Condition::end(), &Limits::insns(1_000_000));
+        plain.digest()
+    };
+    assert_ne!(session.digest(), plain, "the guest has not noticed");
+    let (again, _) = verify(&read(&file), &ending);
+    assert_eq!(again.digest(), session.digest());
 }

@@ -12,7 +12,7 @@ use super::{SourceArgs, depth, steps};
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
     /// Probe program to insert, source or PPDF file; may be repeated
-    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], short_alias = 'i', value_name = "FILE.rpn", help_heading = "Probes")]
+    #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], value_name = "FILE.rpn", help_heading = "Probes")]
     pub probe: Vec<PathBuf>,
     /// Probe by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is provider:module:function:name.
     /// Without a handler, the arguments are logged. May be repeated (docs/providers.md)

@@ -55,7 +55,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let outputs = choose(
         &args.output,
         (replay.probing.header, args.probes.core_dir.as_deref()),
-        replay.is_probed(),
+        (replay.is_probed(), false),
         out,
         *talk,
     )?;

@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
     CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
-    Recorder, Script, Session, SourceOptions,
+    Recorder, Script, Session, SourceOptions, file_name,
 };
 use trapline_trace::RunInfo;
 
@@ -15,6 +17,7 @@ use super::insert::{insert_all, names_of, probing};
 use super::report::{self, Ended};
 use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
+use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
@@ -29,6 +32,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.script.as_deref());
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
+    interactive::check(args)?;
     overwrite::check(inputs, recording.into_iter().chain(overwrite::of_output(&args.output)))?;
     let signals = ctrl_c::prepare();
     let source = options::source(&args.probes.source)?;
@@ -38,15 +42,19 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
     let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
-    let mut outputs = choose(&args.output, items, args.is_probed(), out, *talk)?;
+    let mut outputs = choose(&args.output, items, (args.is_probed(), args.interactive), out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
         width: bits(&prepared.guest),
         extra: header_fields(args, Some(prepared.observe_only)),
     })?;
     file.map_or(Ok(()), |file| file.open())?;
-    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(cancelled);
-    let ran = prepared.run(args, &limits, &mut outputs, talk);
+    let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
+    let ran = if args.interactive {
+        prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
+    } else {
+        prepared.run(args, &limits, &mut outputs, None, talk)
+    };
     prepared.finish(args, ran, outputs, talk)
 }
 
@@ -65,14 +73,44 @@ impl Prepared {
         args: &RunArgs,
         limits: &Limits,
         outputs: &mut Outputs<'_>,
+        person: Option<Person>,
         talk: &Talk,
     ) -> Result<Ending, Failure> {
-        let ending = self.session.run(&mut self.script, &condition(args), limits, outputs)?;
+        let (session, script, condition) = (&mut self.session, &mut self.script, condition(args));
+        let ending = match person {
+            None => session.run(script, &condition, limits, outputs)?,
+            Some(mut person) => session.run_attended(script, &condition, limits, outputs, &mut person)?,
+        };
         for line in self.script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
             talk.note(&format!("{} was never reached", self.script.place(line)));
         }
         ask(&args.output, &mut self.session, outputs)?;
         Ok(ending)
+    }
+
+    /// Runs with a person at the console, to whom replies to their own keys are not told.
+    fn run_by_hand(
+        &mut self,
+        args: &RunArgs,
+        limits: &Limits,
+        cancelled: Arc<AtomicBool>,
+        outputs: &mut Outputs<'_>,
+        talk: &Talk,
+    ) -> Result<Ending, Failure> {
+        let person = Person::sits_down(
+            file_name(self.guest.name()),
+            self.guest.has_virtio_console(),
+            cancelled,
+            *talk,
+        )?;
+        outputs.talk = talk.without_notes();
+        let ran = self.run(args, limits, outputs, Some(person), talk);
+        outputs.talk = *talk;
+        // What is said from here on begins on a line of its own.
+        if self.session.console().last().is_some_and(|last| *last != b'\n') {
+            talk.line("");
+        }
+        ran
     }
 
     /// Ends what was written. Where one output has failed, the others are whole.

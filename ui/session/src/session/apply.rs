@@ -61,6 +61,10 @@ impl Session {
             }
             Command::Restore { label } => self.restore_label(&label),
             Command::Type { line, bytes } => self.type_at(line, &bytes),
+            Command::Nmi => {
+                self.machine.core_mut().raise_nmi();
+                Ok(self.done("nmi", "", "raised an NMI".to_owned()))
+            }
             Command::Silence => {
                 if let Some(interposer) = &mut self.interposer {
                     interposer.silence(self.machine.core_mut());

@@ -411,7 +411,7 @@ impl Session {
             return Ok(Ending::Limit);
         }
         let limits = Limits { icount: self.icount().saturating_mul(2), ..limits.clone() };
-        self.run_on(&mut Script::default(), condition, &limits, observer)
+        self.run_on(&mut Script::default(), condition, &limits, observer, None)
     }
 
     /// Forgets that a handler has asked for the stop.

@@ -1,11 +1,13 @@
 //! A session: a machine, its probes, and its saved states.
 
 mod apply;
+mod attended;
 mod course;
 mod dtrace;
 mod follow;
 mod names;
 mod no_hits;
+mod operator;
 mod run;
 mod saved;
 #[cfg(test)]
@@ -36,6 +38,7 @@ pub use dtrace::{DError, DProgram};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::Names;
 pub use no_hits::{NoHits, Reason};
+pub use operator::{Deed, Operator};
 pub use run::Observer;
 pub use saved::SavedSession;
 pub use scout::{Met, StopPoint};

@@ -11,7 +11,7 @@ use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
 use super::scout::{Scout, Search};
-use super::{Names, Session};
+use super::{Names, Operator, Session};
 use crate::ending::{Condition, Ending, Limits};
 use crate::recording::Event;
 use crate::replies::Reply;
@@ -128,8 +128,20 @@ impl Session {
         limits: &Limits,
         observer: &mut O,
     ) -> Result<Ending, O::Error> {
+        self.run_whole(script, condition, limits, observer, None)
+    }
+
+    /// A run, from its beginning to its end as a recording has it.
+    pub(super) fn run_whole<O: Observer>(
+        &mut self,
+        script: &mut Script,
+        condition: &Condition,
+        limits: &Limits,
+        observer: &mut O,
+        operator: Option<&mut dyn Operator>,
+    ) -> Result<Ending, O::Error> {
         self.course.event(self.machine.moment(), || Event::Begin);
-        let ran = self.run_on(script, condition, limits, observer);
+        let ran = self.run_on(script, condition, limits, observer, operator);
         // Without its observer the run ends here, and a recording of it ends properly.
         let ending = ran.as_ref().map_or(Ending::Interrupted, Clone::clone);
         self.ends(ending);
@@ -147,6 +159,7 @@ impl Session {
         condition: &Condition,
         limits: &Limits,
         observer: &mut O,
+        mut operator: Option<&mut dyn Operator>,
     ) -> Result<Ending, O::Error> {
         self.prepare(script, condition, observer);
         let mut due = Vec::new();
@@ -157,15 +170,26 @@ impl Session {
                 (Acted::GoesOn, Some(stop)) => return Ok(self.why_ended(stop, condition)),
                 _ => {}
             }
-            let (stop, whole) = self.slice(limits.icount.min(script.next_stop(self.icount())), None);
+            let limit = limits.icount.min(script.next_stop(self.icount()));
+            let (stop, whole) = match &mut operator {
+                None => self.slice(limit, None),
+                Some(operator) => self.attended_slice(limit, observer, *operator)?,
+            };
+            // A stop in HLT for the operator's sake is none for the channels: a replay does not make it.
+            let waits = operator.is_some() && !whole && stop == Stop::Limit && self.icount() < limit;
             let passes = limits.passes && !self.course.is_noted();
-            if whole || !passes || stop != Stop::Limit || self.icount() != limits.icount {
+            if !waits && (whole || !passes || stop != Stop::Limit || self.icount() != limits.icount) {
                 self.pass_on(observer)?;
             }
             if matches!(stop, Stop::Text(_) | Stop::Requested) {
                 self.course.event(self.machine.moment(), || Event::Drain);
             }
             if let Some(ending) = self.course.broken() {
+                return Ok(ending);
+            }
+            if let Some(operator) = &mut operator
+                && let Some(ending) = self.attend(observer, *operator)?
+            {
                 return Ok(ending);
             }
             if limits.cancelled() {
@@ -336,14 +360,28 @@ impl Session {
                 observer.failed(&error, interposer.names());
             }
         }
+        let shown = self.note_console();
+        result?;
+        observer.console(self.machine.console().get(shown..).unwrap_or_default())?;
+        let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
+        cores.iter().try_for_each(|core| observer.core_file(core))
+    }
+
+    /// Tells the observer what is new on the console, and leaves the records in the channels.
+    pub(super) fn show_console<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+        let shown = self.note_console();
+        match self.machine.console().get(shown..) {
+            None | Some([]) => Ok(()),
+            Some(fresh) => observer.console(fresh),
+        }
+    }
+
+    /// Notes what is new on the console; answers how much was known before.
+    fn note_console(&mut self) -> usize {
         let console = self.machine.console();
         let fresh = console.get(self.shown..).unwrap_or_default();
         self.course.console(fresh, self.machine.icount());
-        self.shown = console.len();
-        result?;
-        observer.console(fresh)?;
-        let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
-        cores.iter().try_for_each(|core| observer.core_file(core))
+        std::mem::replace(&mut self.shown, console.len())
     }
 
     pub(super) fn why_ended(&mut self, stop: Stop, condition: &Condition) -> Ending {
@@ -364,7 +402,7 @@ impl Session {
 fn ending_of(stop: Stop, condition: &Condition) -> Ending {
     match stop {
         Stop::Limit => Ending::Limit,
-        Stop::Halted => Ending::Halted,
+        Stop::Halted | Stop::Idle(_) => Ending::Halted,
         Stop::PoweredOff => Ending::PoweredOff,
         Stop::Reset(how) => Ending::Reset(how),
         Stop::Text(n) => match (condition.until.get(n), n.checked_sub(condition.until.len())) {

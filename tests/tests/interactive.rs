@@ -1,0 +1,150 @@
+//! `run -i` and `record -i` in a pseudo-terminal: a person's keys go to the guest, and a recording repeats them.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cli::trapline;
+use crate::terminal::Terminal;
+use tempfile::TempDir;
+use trapline_tests::root;
+
+const PROMPT: &str = "/ # ";
+
+fn fetched(name: &str) -> String {
+    root().join(".guests").join(name).display().to_string()
+}
+
+/// The kernel with its shell, recorded into this folder.
+fn shell(folder: &Path) -> (Terminal, String) {
+    let (kernel, initrd) = (fetched("linux-cloud-amd64"), fetched("initramfs-amd64.cpio.gz"));
+    let file = folder.join("hand.tlr").display().to_string();
+    let args = ["record", "-i", &kernel, "--initrd", &initrd, "-o", &file];
+    let mut terminal = Terminal::with_modes(&args);
+    terminal.shows(PROMPT);
+    (terminal, file)
+}
+
+/// Seconds of CPU time that a process has taken.
+fn cpu(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks = |n: usize| fields[n].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Waits for the end, and asserts that the terminal has its modes again.
+fn ends(terminal: Terminal) -> (Option<i32>, String) {
+    let (code, screen) = terminal.end();
+    let shown = screen.screen().contents();
+    let (before, modes) = shown.split_once("the modes:").unwrap();
+    let modes: Vec<&str> = modes.split_whitespace().collect();
+    for mode in ["icanon", "echo", "isig", "opost"] {
+        assert!(modes.contains(&mode), "{mode}:\n{shown}");
+    }
+    (code, before.to_owned())
+}
+
+#[test]
+fn guest_linux_shell_by_hand() {
+    trapline_tests::turns::take().unwrap();
+    let folder = TempDir::new().unwrap();
+    let (mut terminal, file) = shell(folder.path());
+    terminal.press("echo $((6*7))-\r");
+    terminal.shows("42-");
+    // Ctrl-C goes to the guest; so does Ctrl-A if it is typed twice.
+    terminal.press("\x03");
+    terminal.press("echo c\x01\x01bra\r");
+    terminal.shows("bra");
+    let before = Instant::now();
+    terminal.press("sleep 2; echo $((6*9))-\r");
+    terminal.shows("54-");
+    // Idle time passes in real time.
+    assert!(before.elapsed() > Duration::from_secs(1));
+    let (idle, began) = (cpu(terminal.pid()), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (took, over) = (cpu(terminal.pid()) - idle, began.elapsed().as_secs_f64());
+    assert!(took < over / 3.0, "an idle guest took {took} s of CPU time in {over} s");
+    terminal.press("\x01h");
+    terminal.shows("Ctrl-A x ends the run");
+    terminal.press("\x01x");
+    let (code, said) = ends(terminal);
+    assert_eq!(code, Some(0));
+    assert!(said.contains("the run was ended at the terminal after "), "{said}");
+    let again = trapline(folder.path(), &["replay", &file, "--verify", "--console", "later"]);
+    assert_eq!(again.code, 0, "{}", again.err);
+    let console = std::fs::read_to_string(folder.path().join("later")).unwrap();
+    assert!(console.contains("\n42-") && console.contains("\n54-"), "{console}");
+    let info = trapline(folder.path(), &["replay", &file, "--info"]).out;
+    assert!(info.contains("\\x03") && info.contains("\\x01"), "{info}");
+}
+
+#[test]
+fn guest_gnumach_debugger_by_hand() {
+    trapline_tests::turns::take().unwrap();
+    let kernel = fetched("gnumach.gz");
+    let mut terminal = Terminal::with_modes(&["run", "-i", &kernel, "--cmdline", "console=com0"]);
+    terminal.shows("db>");
+    terminal.press("show registers\r");
+    terminal.shows("eip");
+    terminal.press("\x01x");
+    assert_eq!(ends(terminal).0, Some(0));
+}
+
+#[test]
+fn a_snapshot_by_hand_is_one_of_the_session() {
+    trapline_tests::turns::take().unwrap();
+    let folder = TempDir::new().unwrap();
+    let name = folder.path().join("idle.elf").display().to_string();
+    std::fs::write(&name, trapline_guests::find("idle").unwrap().image).unwrap();
+    let mut terminal = Terminal::in_folder(folder.path(), &["run", "-i", "idle.elf"]);
+    terminal.press("\x01s");
+    let shown = terminal.shows(" instructions");
+    terminal.press("\x01q");
+    terminal.shows("Ctrl-A q means nothing");
+    terminal.press("\x01x");
+    assert_eq!(ends(terminal).0, Some(0));
+    let file = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let file = file.map(|name| name.into_string().unwrap()).find(|name| name.ends_with(".snapshot")).unwrap();
+    assert!(shown.contains(&format!("snapshot {file} at ")), "{shown}");
+    let guest = trapline_session::GuestBuilder::image(&name).start().unwrap();
+    let saved = guest.read_snapshot(&std::fs::read(folder.path().join(&file)).unwrap()).unwrap();
+    assert_eq!(file, format!("idle.elf-{}.snapshot", saved.icount()));
+}
+
+#[test]
+fn signals_give_the_terminal_back() {
+    trapline_tests::turns::take().unwrap();
+    for signal in ["-TERM", "-HUP"] {
+        let folder = TempDir::new().unwrap();
+        let (terminal, file) = shell(folder.path());
+        terminal.signal(signal);
+        let (code, said) = ends(terminal);
+        assert_eq!(code, Some(130), "{said}");
+        let again = trapline(folder.path(), &["replay", &file, "--verify", "--console", "none", "-q"]);
+        assert_eq!(again.code, 0, "{}", again.err);
+    }
+}
+
+#[test]
+fn without_a_terminal_a_guest_is_not_run_by_hand() {
+    let folder = TempDir::new().unwrap();
+    for args in [&["run", "-i", "embedded:ia32"][..], &["record", "-i", "embedded:ia32", "-o", "r.tlr"]] {
+        let ran = trapline(folder.path(), args);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+        assert!(ran.err.contains("-i needs a terminal as standard input"), "{}", ran.err);
+    }
+    assert!(!folder.path().join("r.tlr").exists());
+    let ran = trapline(folder.path(), &["run", "-i", "embedded:ia32", "--console", "none"]);
+    assert!(ran.code == 2 && ran.err.contains("cannot be used with"), "{}", ran.err);
+}
+
+#[test]
+fn records_do_not_go_to_the_terminal_of_the_guest() {
+    trapline_tests::turns::take().unwrap();
+    let terminal = Terminal::with_modes(&["run", "-i", "embedded:ia32", "-n", "fbt::do_fork:entry"]);
+    let (code, said) = ends(terminal);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("write the records into a file with -o FILE"), "{said}");
+}

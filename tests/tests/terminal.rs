@@ -1,0 +1,113 @@
+//! A pseudo-terminal with `trapline` in it, which `script` makes: keys go in, and what a terminal shows comes out.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crate::cli::binary;
+use trapline_tests::root;
+
+const PATIENCE: Duration = Duration::from_secs(200);
+
+/// A terminal of 80x24 with a program in it.
+pub struct Terminal {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+    pid_file: tempfile::NamedTempFile,
+}
+
+impl Terminal {
+    pub fn new(args: &[&str]) -> Self {
+        Self::running(&root(), args, "")
+    }
+
+    /// Shows the terminal's modes when the program has ended.
+    pub fn with_modes(args: &[&str]) -> Self {
+        Self::in_folder(&root(), args)
+    }
+
+    /// The same in a folder.
+    pub fn in_folder(folder: &Path, args: &[&str]) -> Self {
+        Self::running(folder, args, "; code=$?; echo the modes:; stty -a; exit $code")
+    }
+
+    fn running(folder: &Path, args: &[&str], after: &str) -> Self {
+        let pid_file = tempfile::NamedTempFile::new().unwrap();
+        let (program, pid) = (binary(), pid_file.path().to_owned());
+        let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
+        let line = format!(
+            "stty cols 80 rows 24; sh -c 'echo $$ > {}; exec \"$@\"' sh {} {}{after}",
+            pid.display(),
+            program.display(),
+            quoted.join(" ")
+        );
+        let mut script = Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).current_dir(folder);
+        script
+            .env("TERM", "xterm")
+            .env("LC_ALL", "C.UTF-8")
+            .env("NO_COLOR", "1")
+            .env("XDG_CONFIG_HOME", "/nonexistent");
+        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut from = child.stdout.take().unwrap();
+        let (told, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                if told.send(bytes[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, output, screen: vt100::Parser::new(24, 80, 0), pid_file }
+    }
+
+    /// Types.
+    pub fn press(&mut self, keys: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// What is shown, once this is among it and no move is under way.
+    pub fn shows(&mut self, wanted: &str) -> String {
+        let from = Instant::now();
+        loop {
+            let shown = self.screen.screen().contents();
+            if shown.contains(wanted) && !shown.contains("  going ") {
+                return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            }
+            if from.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+                panic!("`{wanted}` is not shown:\n{shown}");
+            }
+            if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
+                self.screen.process(&bytes);
+            }
+        }
+    }
+
+    /// Waits for the end; the exit code.
+    pub fn end(mut self) -> (Option<i32>, vt100::Parser) {
+        while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
+            self.screen.process(&bytes);
+        }
+        (self.child.wait().unwrap().code(), self.screen)
+    }
+
+    /// The process of the program.
+    pub fn pid(&self) -> u32 {
+        std::fs::read_to_string(self.pid_file.path()).unwrap().trim().parse().unwrap()
+    }
+
+    /// Sends a signal to the program.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
