@@ -132,3 +132,95 @@ fn what_cannot_be_asked_is_refused() {
         assert!(code == Some(2) && err.contains(words), "{err}");
     }
 }
+
+/// Where the small kernels are loaded.
+const BASE: u32 = 0x10_0000;
+
+/// A 32-bit ELF file with this code, which begins at its first byte.
+fn kernel(code: &[u8]) -> Vec<u8> {
+    const HEADERS: u32 = 0x54;
+    let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+    file.resize(16, 0);
+    let halves = |file: &mut Vec<u8>, list: &[u16]| list.iter().for_each(|n| file.extend(n.to_le_bytes()));
+    let words = |file: &mut Vec<u8>, list: &[u32]| list.iter().for_each(|n| file.extend(n.to_le_bytes()));
+    halves(&mut file, &[2, 3]);
+    words(&mut file, &[1, BASE, 52, 0, 0]);
+    halves(&mut file, &[52, 32, 1, 40, 0, 0]);
+    words(&mut file, &[1, HEADERS, BASE, BASE, code.len() as u32, 0x8000, 7, 16]);
+    file.extend(code);
+    file
+}
+
+/// Records a small kernel, which halts.
+fn record_kernel(folder: &Path, code: &[u8], more: &[&str]) {
+    std::fs::write(folder.join("small.elf"), kernel(code)).unwrap();
+    let record = ["record", "small.elf", "--mem", "4M", "-q", "--console", "none", "-o", "r.tlr"];
+    let (code, _, err) = trapline(folder, &[&record[..], more].concat());
+    assert_eq!(code, Some(0), "{err}");
+}
+
+/// `mov [102010h], 0CAFEF00Dh`, then 17 bytes into the 16 at 102000h: `mov edi, 102000h; mov ecx, 17`, and
+/// `mov [edi], al; inc edi; dec ecx; jnz` as a loop; `hlt`.
+const OVERFLOW: &[u8] = b"\xc7\x05\x10\x20\x10\x00\x0d\xf0\xfe\xca\xbf\x00\x20\x10\x00\xb9\x11\x00\x00\x00\
+    \x88\x07\x47\x49\x75\xfa\xf4";
+
+#[test]
+fn the_store_that_breaks_a_canary_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    record_kernel(folder, OVERFLOW, &[]);
+    let found = answer(folder, &["--who-wrote", "0x102010:4", "--last", "1"]);
+    assert_eq!(found["count"], 2);
+    let [breaks] = list(&found, "last").as_slice() else { panic!("{found}") };
+    // Three instructions, then 16 rounds of four.
+    assert_eq!((&breaks["position"], &breaks["ip"]), (&Value::from(3 + 16 * 4), &Value::from(BASE + 0x14)));
+    assert_eq!(breaks["instruction"], "mov [edi],al");
+    assert_eq!((&breaks["old"], &breaks["new"]), (&"0d f0 fe ca".into(), &"00 f0 fe ca".into()));
+    let watch = "name = vmlinux\nmodtype = kernel\naddress = 0x102010:0x102013\nwatchpoint = w\npush 1\nlog 1\nexit\n";
+    std::fs::write(folder.join("w.rpn"), watch).unwrap();
+    let run = ["run", "small.elf", "--mem", "4M", "-q", "--console", "none", "-p", "w.rpn", "-f", "json"];
+    let (_, out, _) = trapline(folder, &run);
+    let live = records(&out);
+    // A watchpoint's record has the count after the instruction.
+    assert_eq!(counts(&live), [1, 3 + 16 * 4 + 1]);
+    assert_eq!(live[1]["ip"], format!("{:#x}", BASE + 0x14));
+}
+
+/// At 0, `mov esp, 107000h; mov eax, 3; call g; hlt`. At 20h, g: `push ebp; pop ebp; jmp f`. At 30h, f:
+/// `push ebp; mov ebp, esp; test eax, eax; jz .out; dec eax; call f; inc eax; .out: pop ebp; ret`.
+const RECURSION: &[u8] = b"\xbc\x00\x70\x10\x00\xb8\x03\x00\x00\x00\xe8\x11\x00\x00\x00\xf4\
+    \x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\
+    \x55\x5d\xe9\x09\x00\x00\x00\x90\x90\x90\x90\x90\x90\x90\x90\x90\
+    \x55\x89\xe5\x85\xc0\x74\x07\x48\xe8\xf3\xff\xff\xff\x40\x5d\xc3";
+
+#[test]
+fn calls_of_a_recursive_function_and_through_a_tail_call_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("map"), "00100000 T _start\n00100020 T g\n00100030 T f\n00100040 T end\n")
+        .unwrap();
+    record_kernel(folder, RECURSION, &["--sym", "map"]);
+    let found = answer(folder, &["--calls", "f"]);
+    let calls = list(&found, "calls");
+    let numbers = |name: &str| calls.iter().map(|call| call[name].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(numbers("depth"), [0, 1, 2, 3]);
+    assert_eq!(numbers("value"), [3, 2, 1, 0]);
+    assert_eq!(calls.iter().map(|call| &call["arguments"][0]).collect::<Vec<_>>(), [3, 2, 1, 0]);
+    // The first is called by the jump in g, and returns to the caller of g.
+    assert_eq!(numbers("caller"), [0x0f, 0x3d, 0x3d, 0x3d].map(|at: u64| u64::from(BASE) + at));
+    assert!(calls.iter().all(|call| call["left"] == "returned" && call["tail_call"] == false));
+    let run = ["run", "small.elf", "--sym", "map", "--mem", "4M", "-q", "--console", "none", "-f", "json"];
+    let live = |probe: &str| {
+        let (_, out, _) = trapline(folder, &[&run[..], &["-n", probe]].concat());
+        counts(&records(&out))
+    };
+    assert_eq!(numbers("position"), live("fbt::f:entry"));
+    let mut returns = numbers("returned");
+    returns.reverse();
+    // A return's probe fires before the instruction that returns.
+    assert_eq!(returns, live("fbt::f:return").iter().map(|at| at + 1).collect::<Vec<_>>());
+    let found = answer(folder, &["--calls", "g"]);
+    let [tail] = list(&found, "calls").as_slice() else { panic!("{found}") };
+    assert_eq!((&tail["tail_call"], &tail["value"]), (&Value::from(true), &Value::from(3)));
+    assert_eq!(tail["returned"], calls[0]["returned"]);
+}
