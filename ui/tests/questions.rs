@@ -224,3 +224,53 @@ fn calls_of_a_recursive_function_and_through_a_tail_call_are_told_apart() {
     assert_eq!((&tail["tail_call"], &tail["value"]), (&Value::from(true), &Value::from(3)));
     assert_eq!(tail["returned"], calls[0]["returned"]);
 }
+
+/// `lgdt; lidt; jmp 8:next; mov esp, 107000h; xor edx, edx; xor ecx, ecx; mov eax, 6; call f; hlt`. At 40h, f: `div ecx;
+/// ret`. At 50h, the handler of #DE, after which the division is tried again: `inc ecx; iretd`. At 60h, what LGDT and LIDT
+/// load, then the two tables.
+const RETRY: &[u8] = b"\x0f\x01\x15\x60\x00\x10\x00\x0f\x01\x1d\x66\x00\x10\x00\xea\x15\x00\x10\x00\x08\x00\
+    \xbc\x00\x70\x10\x00\x31\xd2\x31\xc9\xb8\x06\x00\x00\x00\xe8\x18\x00\x00\x00\xf4\
+    \x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\
+    \xf7\xf1\xc3\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\
+    \x41\xcf\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\
+    \x17\x00\x70\x00\x10\x00\x07\x00\x88\x00\x10\x00\x00\x00\x00\x00\
+    \x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x9a\xcf\x00\xff\xff\x00\x00\x00\x92\xcf\x00\
+    \x50\x00\x08\x00\x00\x8e\x10\x00";
+
+#[test]
+fn a_hit_whose_instruction_faults_and_is_tried_again_is_entered_both_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(
+        folder.join("map"),
+        "00100000 T _start\n00100040 T f\n00100050 T handler\n00100060 T end\n",
+    )
+    .unwrap();
+    let probe = "fbt::f:entry { push r, ecx; push 7; add; log 1 }";
+    record_kernel(folder, RETRY, &["--sym", "map", "-n", probe]);
+    std::fs::write(folder.join("commands"), "step op 3\nshow handler\nback op 4\nout\nwhere\n").unwrap();
+    let inside = |position: &str| {
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_trapline"));
+        replay.args(["replay", "r.tlr", "-q", "--at", position]).current_dir(folder);
+        let input = std::fs::File::open(folder.join("commands")).unwrap();
+        let ran = replay.stdin(input).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap())
+    };
+    // Eight instructions lead to the division; INC and IRET come before it is tried again. Only the second has a record.
+    for (position, icount, ecx) in [("8.1", 8, 0), ("10.1", 10, 1), ("hit:1.1", 10, 1)] {
+        let (code, out, err) = inside(position);
+        assert_eq!(code, Some(0), "{position}: {err}");
+        let shown = [
+            format!("at {icount}.4 of 5, -n fbt::f:entry: exit"),
+            format!("log        {:02x}000000", 7 + ecx),
+            format!("at {icount}.0 of 5, -n fbt::f:entry: push r, ecx"),
+            format!("at {icount} 0x100040 f: div ecx"),
+        ];
+        let mut rest = out.as_str();
+        for line in shown {
+            rest = rest.split_once(&line).unwrap_or_else(|| panic!("{position}: no `{line}` in\n{out}")).1;
+        }
+    }
+    let (code, _, err) = inside("hit:2.1");
+    assert!(code != Some(0) && err.contains("hit:2 was never reached: fewer hits leave a record"), "{err}");
+}
