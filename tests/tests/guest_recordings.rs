@@ -60,3 +60,25 @@ fn guest_linux_with_typed_commands_is_replayed_and_asked() {
         asked_later_is_as_asked_live(folder, &run, asked, &["json"]);
     }
 }
+
+#[test]
+fn guest_linux_byte_that_a_script_changes_is_named() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
+    let run = [kernel.as_str(), "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G", "-q"];
+    let program = "name = vmlinux\nmodtype = kernel\noffset = kernel_init\nopcode = 0xe8\nmaxhits = 1\n\
+         push print_fatal_signals\npush 1\npop mem, u8\nexit\n";
+    std::fs::write(folder.join("w.rpn"), program).unwrap();
+    std::fs::write(folder.join("s"), "at insns=1M insert w.rpn\n").unwrap();
+    for (file, more) in [("a.tlr", &[][..]), ("b.tlr", &["--script", "s"])] {
+        let quiet = ["record", "-o", file, "--console", "none"];
+        let ran = trapline(folder, &[&quiet, &run[..], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+    let ran = trapline(folder, &["diff", "a.tlr", "b.tlr"]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    for text in [" kernel_init: nop ", " print_fatal_signals  a 00  b 01", "at 1000000: insert w.rpn"] {
+        assert!(ran.out.contains(text), "`{text}` is not in\n{}", ran.out);
+    }
+}
