@@ -40,7 +40,9 @@ fn the_tour() {
     let third = terminal.shows("hit 3 ");
     compare(TUI, "third", &third);
     compare("README.md", "third", &third);
-    terminal.press("ssF");
+    terminal.press("i..");
+    compare(TUI, "handler", &terminal.shows("6 Handler 2 of "));
+    terminal.press("I12ssF");
     compare(TUI, "caller", &terminal.shows("at 82013 "));
     terminal.press("/kmalloc\r");
     compare(TUI, "filter", &terminal.shows("(kmalloc)"));

@@ -30,6 +30,23 @@ pub enum Move {
     Step(u64),
     /// So many instructions back.
     Back(u64),
+    /// Into the hit that is here.
+    IntoHit,
+    /// So many operations of the handlers on.
+    Operations(u64),
+    /// So many operations of the handlers back.
+    OperationsBack(u64),
+    /// Out of the hit.
+    Out,
+    /// Into the hit at a spot, to where so many operations have been executed.
+    Within {
+        /// The hit, if it is listed.
+        hit: Option<Hit>,
+        /// The instruction count.
+        at: u64,
+        /// Operations of the handlers there.
+        executed: u64,
+    },
     /// One instruction on, over a call.
     Over,
     /// One instruction back, over a call.

@@ -45,6 +45,45 @@ pub struct Scene {
     pub console: Vec<u8>,
     /// Bytes of a word.
     pub word: usize,
+    /// The operation of the handler, if it is within a hit.
+    pub handler: Option<Handler>,
+}
+
+/// A handler at one of its operations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handler {
+    /// Operations of all handlers here that have been executed.
+    pub executed: u64,
+    /// How many they execute in all.
+    pub all: u64,
+    /// The number of the handler's run, from 1, and how many there are.
+    pub number: (usize, usize),
+    /// Its program.
+    pub program: String,
+    /// Its probe.
+    pub place: String,
+    /// Its operations.
+    pub listing: Vec<String>,
+    /// The one that comes next; none after the last.
+    pub next: Option<usize>,
+    /// How the handler before has ended, if this one begins here.
+    pub before: Option<String>,
+    /// How it has ended, if nothing follows.
+    pub ending: Option<String>,
+    /// Calls that have not returned.
+    pub calls: u32,
+    /// The operand stack, top last.
+    pub stack: Vec<u64>,
+    /// Local variables.
+    pub locals: Vec<u64>,
+    /// Global variables.
+    pub globals: Vec<u64>,
+    /// What has been logged so far.
+    pub log: Vec<u8>,
+    /// The last exception.
+    pub exception: Option<String>,
+    /// What the handlers have changed of the guest.
+    pub changes: Vec<String>,
 }
 
 /// A register.

@@ -12,7 +12,7 @@ use trapline_session::{
 };
 use trapline_trace::HeaderItems;
 
-use crate::app::{App, Effect, PANES};
+use crate::app::{App, Effect, PANES, Pane};
 use crate::keys::Keys;
 use crate::message::Input;
 use crate::theme::{Colours, Look};
@@ -197,6 +197,52 @@ fn hits_back_to_the_first_and_forth_again_give_the_same_screens() {
     for before in seen.iter().rev().skip(1) {
         bench.press("]");
         assert_eq!(&shown(&mut bench), before);
+    }
+}
+
+#[test]
+fn all_operations_of_a_hit_are_gone_along_both_ways() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]");
+    let outside = bench.screen((120, 40));
+    bench.press("i");
+    assert_eq!(bench.app.focused(), Pane::Handler);
+    let handler = |bench: &Bench| bench.app.scene.as_ref().unwrap().handler.clone();
+    let all = handler(&bench).unwrap().all;
+    let mut seen = vec![bench.screen((120, 40))];
+    for executed in 1..=all {
+        bench.press(".");
+        assert_eq!(handler(&bench).unwrap().executed, executed);
+        seen.push(bench.screen((120, 40)));
+    }
+    let last = handler(&bench).unwrap();
+    assert_eq!(last.ending.as_deref(), Some("the handler has ended"));
+    assert_eq!(Some(last.log.as_slice()), bench.app.run.hits.logged(2));
+    bench.press(".");
+    assert_eq!(handler(&bench).unwrap(), last, "nothing follows the last operation");
+    for (n, before) in seen.iter().enumerate().rev().skip(1) {
+        bench.press(",");
+        assert_eq!(&bench.screen((120, 40)), before, "operation {n}");
+    }
+    bench.press("..I");
+    assert_eq!((handler(&bench), bench.app.cursor), (None, Some(2)));
+    bench.press("\x0f");
+    assert_eq!(handler(&bench).unwrap().executed, 2);
+    bench.press("I1");
+    assert_eq!(bench.screen((120, 40)).lines().nth(2), outside.lines().nth(2));
+    bench.press("s");
+    assert_eq!(handler(&bench), None);
+}
+
+#[test]
+fn a_handler_is_shown_at_three_sizes() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]i..");
+    for size in SIZES {
+        insta::assert_snapshot!(format!("within-{}x{}", size.0, size.1), bench.screen(size));
+        bench.press("z");
+        insta::assert_snapshot!(format!("within-zoomed-{}x{}", size.0, size.1), bench.screen(size));
+        bench.press("z");
     }
 }
 

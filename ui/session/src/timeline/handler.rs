@@ -10,6 +10,18 @@ use crate::replies::Reply;
 /// Elements of the operand stack, and bytes of the log, that a line shows at most.
 const MOST_SHOWN: usize = 64;
 
+impl Operation<'_> {
+    /// How the handler has ended, where nothing of it follows.
+    pub fn ending(&self) -> Option<String> {
+        self.state.at.is_none().then(|| ending(self.run))
+    }
+
+    /// How the handler before has ended, where this one has executed nothing.
+    pub fn ending_before(&self) -> Option<String> {
+        self.ended.map(ending)
+    }
+}
+
 impl Timeline {
     /// The operation that comes next, as a reply: in one line, or with the whole handler.
     ///
@@ -164,12 +176,12 @@ fn whole_lines(
     let icount = run.at.icount;
     let mut lines =
         vec![format!("at {icount}.{executed} of {all}, handler {number} of {of}: {program} at {place}")];
-    lines.extend(operation.ended.map(|before| format!("the one before: {}", ending(before))));
+    lines.extend(operation.ending_before().map(|ending| format!("the one before: {ending}")));
     for (n, text) in (0u32..).zip(listing) {
         let mark = if state.at == Some(n) { '>' } else { ' ' };
         lines.push(format!("{mark}{n:5}  {text}"));
     }
-    lines.extend(state.at.is_none().then(|| ending(run)));
+    lines.extend(operation.ending());
     lines.push(format!("stack      {}", stack_text(&state.stack)));
     if state.calls > 0 {
         lines.push(format!("calls      {}", state.calls));

@@ -1,7 +1,5 @@
 //! What is to be seen at a position: where it is, registers, memory.
 
-use trapline_emu::Core;
-
 use super::Timeline;
 use crate::replies::Reply;
 
@@ -54,13 +52,22 @@ impl Timeline {
         Reply::Lines { icount: self.session.icount(), action: "registers".to_owned(), lines }
     }
 
+    /// Reads linear memory up to where nothing is mapped, and returns how much that is. Within a hit it is as the handlers
+    /// have left it up to the operation.
+    pub fn peek(&self, address: u64, bytes: &mut [u8]) -> usize {
+        let read = self.session.core().peek_prefix(address, bytes);
+        if let (Some(inside), Some(bytes)) = (&self.inside, bytes.get_mut(..read)) {
+            inside.overlay(address, bytes);
+        }
+        read
+    }
+
     /// Linear memory, as a reply: a line for 16 bytes. It ends where nothing is mapped.
     pub fn examine(&self, address: u64, length: u64) -> Reply {
-        let mut bytes = peeked(self.session.core(), address, length);
-        if let Some(inside) = &self.inside {
-            inside.overlay(address, &mut bytes);
-        }
-        let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(length).unwrap_or_default();
+        let mut bytes = vec![0; wanted];
+        let read = self.peek(address, &mut bytes);
+        bytes.truncate(read);
         let mut lines: Vec<String> = (address..).step_by(LINE).zip(bytes.chunks(LINE)).map(line).collect();
         if bytes.len() < wanted {
             let at = address.wrapping_add(bytes.len() as u64);
@@ -68,13 +75,6 @@ impl Timeline {
         }
         Reply::Lines { icount: self.session.icount(), action: "examine".to_owned(), lines }
     }
-}
-
-fn peeked(core: &Core, address: u64, length: u64) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-    let read = core.peek_prefix(address, &mut bytes);
-    bytes.truncate(read);
-    bytes
 }
 
 fn line((at, bytes): (u64, &[u8])) -> String {

@@ -1,6 +1,6 @@
 //! Moves: what is under way, what follows, and what can be undone.
 
-use super::{App, Effect, Spot};
+use super::{App, Effect};
 use crate::message::{Move, Request};
 use crate::scene::Scene;
 use trapline_session::Position;
@@ -87,6 +87,12 @@ impl App {
         }
     }
 
+    /// Goes along the operations of the hit where it will be: that hit stays the current one.
+    pub(super) fn go_within(&mut self, to: Move, words: &str) -> Vec<Effect> {
+        let (cursor, _) = self.coming();
+        self.go(to, cursor, words.to_owned())
+    }
+
     /// Undoes the last move, or makes it again.
     pub(super) fn retrace(&mut self, back: bool) -> Vec<Effect> {
         if self.travel.busy.is_some() {
@@ -97,16 +103,18 @@ impl App {
             return self
                 .say(if back { "there is no move to undo" } else { "there is no undone move" }.to_owned());
         };
-        let here = Spot { at: self.at(), hit: self.cursor };
-        if back {
-            self.travel.redo.push(here)
-        } else {
-            self.travel.undo.push(here)
-        }
+        let here = self.spot();
+        let others = if back { &mut self.travel.redo } else { &mut self.travel.undo };
+        others.extend(here);
         self.travel.quiet = true;
-        match spot.hit {
-            Some(hit) => self.go_to_hit(hit),
-            None => {
+        match (spot.hit, spot.executed) {
+            (hit, Some(executed)) => {
+                let listed = hit.and_then(|number| self.run.hits.get(number));
+                let to = Move::Within { hit: listed, at: spot.at, executed };
+                self.go(to, hit, format!("to {}.{executed}", spot.at))
+            }
+            (Some(hit), None) => self.go_to_hit(hit),
+            (None, None) => {
                 let to = Move::To(Position::At { icount: spot.at, ordinal: 0 });
                 self.go(to, None, format!("to {}", spot.at))
             }
@@ -116,9 +124,12 @@ impl App {
     /// A move is done: this is where it has led.
     pub(super) fn arrived(&mut self, scene: Box<Scene>, how: Option<String>) -> Vec<Effect> {
         let quiet = std::mem::take(&mut self.travel.quiet);
+        let spot = self.spot();
         if let Some(old) = self.scene.take() {
-            if !quiet && (old.at, old.ip) != (scene.at, scene.ip) {
-                self.travel.undo.push(Spot { at: old.at, hit: self.cursor });
+            let executed = |scene: &Scene| scene.handler.as_ref().map(|handler| handler.executed);
+            let same = (old.at, old.ip, executed(&old)) == (scene.at, scene.ip, executed(&scene));
+            if !quiet && !same {
+                self.travel.undo.extend(spot);
                 self.travel.redo.clear();
                 if self.travel.undo.len() > MOST_UNDONE {
                     self.travel.undo.remove(0);

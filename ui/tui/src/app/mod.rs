@@ -57,6 +57,8 @@ pub struct Spot {
     pub at: u64,
     /// The number of the hit, if it was one.
     pub hit: Option<usize>,
+    /// Within the hit: operations of the handlers that have been executed.
+    pub executed: Option<u64>,
 }
 
 /// A breakpoint or watchpoint.
@@ -242,6 +244,13 @@ impl App {
     /// The position.
     pub fn at(&self) -> u64 {
         self.scene.as_ref().map_or(0, |scene| scene.at)
+    }
+
+    /// Where it is, to come back to.
+    pub fn spot(&self) -> Option<Spot> {
+        let scene = self.scene.as_ref()?;
+        let executed = scene.handler.as_ref().map(|handler| handler.executed);
+        Some(Spot { at: scene.at, hit: self.cursor, executed })
     }
 
     /// The last position that is known.

@@ -65,6 +65,13 @@ impl App {
             Action::BackOver => to(Move::BackOver, "back over the call", self),
             Action::Finish => to(Move::Finish, "to the return", self),
             Action::Caller => to(Move::Caller, "to the call", self),
+            Action::IntoHit => {
+                self.focus(Pane::Handler);
+                self.go_within(Move::IntoHit, "into the hit")
+            }
+            Action::StepOperation => self.go_within(Move::Operations(1), "one operation forward"),
+            Action::BackOperation => self.go_within(Move::OperationsBack(1), "one operation back"),
+            Action::Out => self.go_within(Move::Out, "out of the hit"),
             Action::First => to(Move::To(Position::At { icount: 0, ordinal: 0 }), "to the beginning", self),
             Action::End => self.go_to_end(),
             Action::Continue | Action::Reverse => self.go_to_marks(action == Action::Continue),

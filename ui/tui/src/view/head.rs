@@ -21,7 +21,9 @@ fn title(app: &App) -> Line<'static> {
     let mut spans = vec![Span::styled(format!("{}  ", app.run.title), look.name())];
     if let Some(scene) = &app.scene {
         let place = scene.symbol.clone().unwrap_or_else(|| format!("{:#x}", scene.ip));
-        spans.push(Span::styled(format!("at {} {place}", scene.at), look.here()));
+        let within = scene.handler.as_ref().map(|handler| format!(".{}", handler.executed));
+        let within = within.unwrap_or_default();
+        spans.push(Span::styled(format!("at {}{within} {place}", scene.at), look.here()));
         if let Some(number) = app.cursor {
             let label = app.run.hits.get(number).and_then(|hit| app.run.hits.probe(hit.probe));
             let label = label.map(|label| format!(" {}", label.name)).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Draws the state, and changes nothing. Each pane is lines of text; the same lines are exported and copied.
 
 mod code;
+mod handler;
 mod head;
 mod hits;
 mod lists;
@@ -91,6 +92,7 @@ fn note(app: &App, pane: Pane) -> String {
             scene.function,
             scene.source.as_ref().map(|at| format!(" {at}")).unwrap_or_default()
         ),
+        Pane::Handler => scene.handler.as_ref().map(handler::note).unwrap_or_default(),
         Pane::Memory => format!(" {:#x}", scene.memory_at.wrapping_add(app.selected.byte as u64)),
         _ => String::new(),
     }
@@ -109,7 +111,10 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
         Pane::Registers => scrolled(registers::lines(app, width)),
         Pane::Memory => Lines::around(lists::memory(app), app.selected.byte / 16, height),
         Pane::Stack => Lines::around(lists::stack(app), app.selected.frame, height),
-        Pane::Handler => scrolled(lists::handler(app)),
+        Pane::Handler => match app.scene.as_ref().and_then(|scene| scene.handler.as_ref()) {
+            Some(inside) => handler::lines(app, inside, width, height),
+            None => scrolled(lists::handler(app)),
+        },
         Pane::Console => {
             let lines = lists::console(app);
             let first = lines.len().saturating_sub(height);

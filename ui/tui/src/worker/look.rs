@@ -8,7 +8,7 @@ use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
 use trapline_session::{Command, How, Reply, Row, Session, Timeline, Wanted};
 
-use crate::scene::{Instruction, Register, Scene};
+use crate::scene::{Handler, Instruction, Register, Scene};
 
 /// Bytes of memory that are shown.
 const MEMORY: usize = 1024;
@@ -84,10 +84,11 @@ impl Looker {
         scene.words = words(session, sp, scene.word);
         scene.memory_at = self.memory_at.unwrap_or(sp);
         scene.memory = vec![0; MEMORY];
-        let read = core.peek_prefix(scene.memory_at, &mut scene.memory);
+        let read = timeline.peek(scene.memory_at, &mut scene.memory);
         scene.memory.truncate(read);
         let console = session.console();
         scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
+        scene.handler = handler(timeline);
         ask(timeline, &mut scene);
         scene
     }
@@ -198,6 +199,35 @@ fn words(session: &Session, sp: u64, word: usize) -> Vec<(u64, u64, Option<Strin
         Some((at, value, session.target().symbol(value)))
     };
     (0..WORDS).map_while(read).collect()
+}
+
+/// The operation of the handler that comes next, if it is within a hit.
+fn handler(timeline: &Timeline) -> Option<Handler> {
+    let operation = timeline.operation()?;
+    let reply = timeline.operation_reply(false).ok()?;
+    let Reply::Operation { executed, operations, program, place, exception, changes, .. } = reply else {
+        return None;
+    };
+    let (before, ending) = (operation.ending_before(), operation.ending());
+    let state = operation.state;
+    Some(Handler {
+        executed,
+        all: operations,
+        number: operation.handler,
+        program,
+        place,
+        listing: operation.run.handler().code().iter().map(|insn| insn.to_text()).collect(),
+        next: state.at.map(|at| at as usize),
+        before,
+        ending,
+        calls: state.calls,
+        stack: state.stack,
+        locals: state.lv,
+        globals: state.gv,
+        log: state.log,
+        exception,
+        changes,
+    })
 }
 
 /// What commands answer that only ask.

@@ -55,6 +55,11 @@ fn go(timeline: &mut Timeline, to: &Move) -> Went {
         Move::Hit(hit) => to_hit(timeline, *hit),
         Move::Step(n) => arrived(timeline.step(*n)?),
         Move::Back(n) => arrived(timeline.back(*n)?),
+        Move::IntoHit => timeline.into_hit().map(|()| None),
+        Move::Operations(n) => timeline.step_operation(*n).map(|()| None),
+        Move::OperationsBack(n) => timeline.back_operation(*n).map(|()| None),
+        Move::Out => timeline.out().map(|()| None),
+        Move::Within { hit, at, executed } => within(timeline, *hit, *at, *executed),
         Move::Over => over(timeline),
         Move::BackOver => back_over(timeline),
         Move::Finish => found(timeline.finish()?, "the function does not return any more"),
@@ -81,6 +86,21 @@ fn found(found: Found, nothing: &str) -> Went {
         Found::Met(_) => None,
         Found::Nothing => Some(nothing.to_owned()),
     })
+}
+
+/// Goes to an operation of the handlers at an instruction count.
+fn within(timeline: &mut Timeline, hit: Option<Hit>, at: u64, executed: u64) -> Went {
+    match hit {
+        Some(hit) => to_hit(timeline, hit)?,
+        None => arrived(timeline.goto(Position::At { icount: at, ordinal: 0 })?)?,
+    };
+    timeline.into_hit()?;
+    let here = timeline.operation().map_or(0, |operation| operation.executed);
+    match executed.checked_sub(here) {
+        Some(more) => timeline.step_operation(more)?,
+        None => timeline.back_operation(here - executed)?,
+    }
+    Ok(None)
 }
 
 /// Goes to a hit: of the moments with its count, to the one before its instruction.
@@ -173,6 +193,14 @@ mod tests {
                 (timeline.session().icount(), timeline.session().core().linear_ip()),
                 (hit.at, hit.ip)
             );
+            assert_eq!(go(&mut timeline, &Move::IntoHit).unwrap(), None);
+            let all = timeline.operation().unwrap().all;
+            assert!(all > 0);
+            for _ in 0..all {
+                assert_eq!(go(&mut timeline, &Move::Operations(1)).unwrap(), None);
+            }
+            assert!(go(&mut timeline, &Move::Operations(1)).is_err());
+            assert_eq!(go(&mut timeline, &Move::OperationsBack(all)).unwrap(), None);
             for to in [Move::Step(3), Move::Over, Move::BackOver, Move::Back(2), Move::Caller, Move::Finish] {
                 let went = go(&mut timeline, &to);
                 assert!(matches!(went, Ok(_) | Err(TravelError::NoCaller(_))), "{to:?}: {went:?}");
