@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::cli::trapline;
 use std::process::Command;
 
 /// Snapshots to take of a guest.
@@ -33,4 +34,55 @@ fn guest_linux_goes_on_from_a_file_in_a_new_process() {
     resumes("linux:686", 1);
     // Semaphores and pointers of a program, and a kernel module that is loaded and unloaded.
     resumes("shop:cloud-amd64", 2);
+}
+
+/// The same probes, the same limit: what two processes write is what one writes.
+#[test]
+fn run_goes_on_from_where_run_has_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let common = ["run", "embedded:x86_64", "--console", "none", "--digest", "--quiet"];
+        trapline(folder.path(), &[&common[..], more].concat())
+    };
+    let probes = ["-n", "fbt:::entry"];
+    let whole = run(&probes);
+    let first = run(&[&probes[..], &["--limit-insns", "1234567", "--save", "s"]].concat());
+    let rest = run(&["--restore", "s"]);
+    assert_eq!((whole.code, first.code, rest.code), (0, 124, 0), "{}{}", first.err, rest.err);
+    assert!(first.out.lines().count() > 100 && first.err.starts_with("digest "), "{}", first.err);
+    assert_eq!((first.out + &rest.out, rest.err), (whole.out, whole.err));
+
+    let more = run(&["--restore", "s", "-n", "fbt::do_fork:entry", "--restore", "s"]);
+    assert_eq!(more.code, 2, "one snapshot at most: {}", more.err);
+    let header = run(&["--restore", "s", "-n", "fbt::do_fork:return", "-f", "json"]).out;
+    assert!(header.lines().next().unwrap().contains(r#""programs":["fbt:::entry","fbt::do_fork:return"]"#));
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |image: &str, more: &[&str]| {
+        trapline(folder.path(), &[&["run", image, "--console", "none", "--quiet"], more].concat())
+    };
+    assert_eq!(run("embedded:ia32", &["--limit-insns", "500K", "--save", "s"]).code, 124);
+    let file = std::fs::read(folder.path().join("s")).unwrap();
+    std::fs::write(folder.path().join("cut"), &file[..file.len() / 2]).unwrap();
+    let cases = [
+        (
+            "embedded:x86_64",
+            vec!["--restore", "s"],
+            7,
+            "cannot restore s: the snapshot is of another machine",
+        ),
+        ("embedded:ia32", vec!["--restore", "cut"], 7, "cannot restore cut: the snapshot is damaged"),
+        ("embedded:ia32", vec!["--restore", "absent"], 7, "cannot read absent"),
+        ("embedded:ia32", vec!["--restore", "s", "--save", "s"], 2, "the snapshot would overwrite an input"),
+        ("embedded:ia32", vec!["--restore", "s", "--record", "r"], 2, "cannot be used with"),
+        ("embedded:ia32", vec!["--save", "no/where", "--limit-insns", "1K"], 7, "cannot write no/where"),
+    ];
+    for (image, more, code, text) in cases {
+        let ran = run(image, &more);
+        assert!(ran.code == code && ran.err.contains(text), "{more:?}: {} {}", ran.code, ran.err);
+    }
+    assert_eq!(std::fs::read(folder.path().join("s")).unwrap(), file);
 }

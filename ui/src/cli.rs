@@ -328,6 +328,12 @@ pub struct RunArgs {
     /// Run the commands of this script at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub script: Option<PathBuf>,
+    /// Go on from this snapshot of the same guest, which --save has written (docs/snapshots.md)
+    #[arg(long, value_name = "FILE", conflicts_with = "record", help_heading = "Course of the run")]
+    pub restore: Option<PathBuf>,
+    /// Write a snapshot into this file where the run ends
+    #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
+    pub save: Option<PathBuf>,
     /// End the run when the console shows this text, with exit code 0; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = text, help_heading = "Course of the run")]
     pub until: Vec<String>,
@@ -352,9 +358,9 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether there may be probes.
+    /// Whether there may be probes: a snapshot may hold some.
     pub fn is_probed(&self) -> bool {
-        self.probes.any() || self.script.is_some()
+        self.probes.any() || self.script.is_some() || self.restore.is_some()
     }
 }
 

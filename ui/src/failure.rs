@@ -10,7 +10,7 @@ use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, UnwritableError};
 use trapline_session::{
     CommandError, Ending, FileError, GuestError, ListError, ProgramError, RecordingError, ReplayError,
-    ScriptError, io_sentence,
+    ScriptError, SnapshotError, io_sentence,
 };
 use trapline_trace::{TemplateErrors, TraceFileError};
 
@@ -148,6 +148,14 @@ pub enum Failure {
         path: PathBuf,
         /// Why.
         error: TraceFileError,
+    },
+    /// A snapshot cannot be restored.
+    #[error("cannot restore {}: {error}", path.display())]
+    Snapshot {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: SnapshotError,
     },
     /// A recording cannot be read.
     #[error(transparent)]

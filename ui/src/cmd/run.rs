@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
     CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
-    Recorder, Script, Session, SourceOptions, file_name,
+    Recorder, Script, Session, SourceOptions, file_name, read_file,
 };
 use trapline_trace::RunInfo;
 
@@ -31,9 +31,12 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     no_effect::of_run(args)?;
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.script.as_deref());
+    let inputs = inputs.chain(args.restore.as_deref());
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
+    let snapshot = args.save.as_deref().map(|path| ("the snapshot", path));
     interactive::check(args)?;
-    overwrite::check(inputs, recording.into_iter().chain(overwrite::of_output(&args.output)))?;
+    let outputs = recording.into_iter().chain(snapshot).chain(overwrite::of_output(&args.output));
+    overwrite::check(inputs, outputs)?;
     let signals = ctrl_c::prepare();
     let source = options::source(&args.probes.source)?;
     let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
@@ -46,7 +49,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
         width: bits(&prepared.guest),
-        extra: header_fields(args, Some(prepared.observe_only)),
+        extra: prepared.header_fields(args),
     })?;
     file.map_or(Ok(()), |file| file.open())?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
@@ -67,6 +70,18 @@ struct Prepared {
 }
 
 impl Prepared {
+    /// Fields of the JSON header line: the programs of a snapshot were not named on the command line.
+    fn header_fields(&self, args: &RunArgs) -> Vec<(String, Value)> {
+        let mut fields = header_fields(args, Some(self.observe_only));
+        if let Some((_, names)) =
+            fields.iter_mut().find(|(name, _)| args.restore.is_some() && name == PROGRAMS)
+        {
+            let programs = self.session.interposer().map(|probes| probes.programs()).unwrap_or_default();
+            *names = json!(programs.iter().map(|program| program.name).collect::<Vec<_>>());
+        }
+        fields
+    }
+
     /// Runs to the end, and asks there what is asked.
     fn run(
         &mut self,
@@ -122,6 +137,10 @@ impl Prepared {
         talk: &Talk,
     ) -> Result<Exit, Failure> {
         let session = &mut self.session;
+        let saved = match &args.save {
+            Some(path) if ran.is_ok() => save(session, path, talk),
+            _ => Ok(()),
+        };
         session.apply(Command::Silence)?;
         let recorded = session.finish_recording();
         let recorded = recorded.map_err(|error| Failure::writing(args.recording.record.as_deref(), error));
@@ -133,7 +152,7 @@ impl Prepared {
         };
         let finished = report::finish(&args.output, session, &ended, outputs, talk);
         let exit = ended.exit;
-        report::first([ran.map(|_| ()), finished, recorded], talk)?;
+        report::first([ran.map(|_| ()), finished, recorded, saved], talk)?;
         Ok(exit)
     }
 }
@@ -147,6 +166,9 @@ fn prepared(
 ) -> Result<Prepared, Failure> {
     let guest = options::open(builder, talk)?;
     let mut session = guest.start(probing(&args.probes))?;
+    if let Some(path) = &args.restore {
+        restore(&mut session, path)?;
+    }
     if let Some(recorder) = recorder {
         session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
     }
@@ -155,6 +177,22 @@ fn prepared(
     let script = script(args, source, &session)?;
     let observe_only = check_script(&script, &guest, talk)? && session.observe_only();
     Ok(Prepared { guest, session, script, observe_only })
+}
+
+/// Takes a session to where a snapshot in a file was taken.
+fn restore(session: &mut Session, path: &Path) -> Result<(), Failure> {
+    let file = read_file(path)?;
+    let restored = session.read_snapshot(&file).and_then(|saved| session.restore(&saved));
+    restored.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
+}
+
+/// Writes a snapshot of a session into a file.
+fn save(session: &mut Session, path: &Path, talk: &Talk) -> Result<(), Failure> {
+    let saved = session.snapshot();
+    let bytes = saved.to_bytes().map_err(|error| Failure::Usage(error.to_string()))?;
+    std::fs::write(path, bytes).map_err(|error| Failure::writing(Some(path), error))?;
+    talk.note(&format!("the state after {} instructions is in {}", saved.icount(), path.display()));
+    Ok(())
 }
 
 /// What records the run, if that is asked for, and a guest of the files as they were read for it.
@@ -252,7 +290,7 @@ fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Fai
 /// are inserted.
 fn header_fields(args: &RunArgs, observe_only: Option<bool>) -> Vec<(String, Value)> {
     let mut fields = vec![
-        ("programs", json!(names_of(&args.probes))),
+        (PROGRAMS, json!(names_of(&args.probes))),
         (OBSERVE_ONLY, json!(observe_only)),
         ("mem", json!(args.mem)),
     ];
@@ -261,6 +299,7 @@ fn header_fields(args: &RunArgs, observe_only: Option<bool>) -> Vec<(String, Val
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+const PROGRAMS: &str = "programs";
 const OBSERVE_ONLY: &str = "observe_only";
 
 /// A field of the header line, now that it is known whether the programs only observe.
