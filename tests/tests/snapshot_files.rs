@@ -55,7 +55,9 @@ fn run_goes_on_from_where_run_has_saved() {
     let more = run(&["--restore", "s", "-n", "fbt::do_fork:entry", "--restore", "s"]);
     assert_eq!(more.code, 2, "one snapshot at most: {}", more.err);
     let header = run(&["--restore", "s", "-n", "fbt::do_fork:return", "-f", "json"]).out;
-    assert!(header.lines().next().unwrap().contains(r#""programs":["fbt:::entry","fbt::do_fork:return"]"#));
+    assert!(
+        header.lines().next().unwrap().contains(r#""programs":["-n fbt:::entry","-n fbt::do_fork:return"]"#)
+    );
 }
 
 #[test]
