@@ -41,6 +41,24 @@ fn seg2lin_takes_the_offset_from_the_top_and_the_selector_from_under_it() {
     assert!(swapped.err.contains("(SEG_FAULT) in action #3"), "{}", swapped.err);
 }
 
+/// A 64-bit kernel runs 32-bit programs, whose segments have bases.
+#[test]
+fn seg2lin_takes_the_base_of_a_descriptor_in_64_bit_code_too() {
+    // Selector 0x10 gets the descriptor of a data segment with base 0x090523c0; 0x08 is 64-bit code, whose base is 0.
+    let descriptor =
+        "push r, gdtr\npop lv, 0\npush lv, 0\npush 0x10\nadd\npush 0x09cff30523c0ffff\npop mem, u64";
+    let handler = format!(
+        "{descriptor}\npush 0x10\npush 0x10\nseg2lin\nlog 1\npush r, cs\npush 5\nseg2lin\nlog 1\nexit"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let program =
+        format!("name = vmlinux\nmodtype = kernel\nvars = 1\noffset = do_fork\nopcode = 0x55\n{handler}\n");
+    std::fs::write(folder.path().join("p.rpn"), program).unwrap();
+    let arguments = ["run", "embedded:x86_64", "-p", "p.rpn", "--stop-after", "1", "--console", "none"];
+    let ran = trapline(folder.path(), &arguments);
+    assert_eq!(ran.out, "DProbes(0,0) d0230509000000000500000000000000\n", "{}", ran.err);
+}
+
 #[test]
 fn check_and_run_say_the_same_of_a_range_for_a_breakpoint() {
     let place = "address = do_fork:do_fork+3";

@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::descriptor::Descriptor;
-use crate::engine::{Model, Seg, Segment};
+use crate::engine::{Model, Seg, Segment, hflags};
 
 impl Cpu {
     /// CPUID of the guest's model: `[eax, ebx, ecx, edx]`.
@@ -35,7 +35,7 @@ impl Cpu {
     }
 
     /// Reads a segment descriptor without side effects; `None` for a null, absent or foreign selector.
-    fn peek_descriptor(&self, selector: u16) -> Option<Segment> {
+    fn peek_descriptor(&self, selector: u16) -> Option<Descriptor> {
         if selector & !3 == 0 {
             return None;
         }
@@ -48,21 +48,23 @@ impl Cpu {
         self.peek(self.wrap_linear(table.base.wrapping_add(offset.into())), &mut bytes).ok()?;
         let raw = u64::from_le_bytes(bytes);
         let descriptor = Descriptor::new(raw as u32, (raw >> 32) as u32, 0);
-        (!descriptor.is_system() && descriptor.present()).then(|| descriptor.segment(selector))
+        (!descriptor.is_system() && descriptor.present()).then_some(descriptor)
     }
 
-    /// Linear base of the segment that a selector names (`seg2lin`).
+    /// Linear base of the segment that a selector names (`seg2lin`): its descriptor's, also in 64-bit code, whose tasks
+    /// may be 32-bit programs. A segment of 64-bit code begins at 0, whatever its descriptor says.
     pub fn selector_base(&self, selector: u16) -> Option<u64> {
-        let segment = self.peek_descriptor(selector)?;
-        Some(if self.env.code64() { 0 } else { segment.base })
+        let descriptor = self.peek_descriptor(selector)?;
+        let flat = self.env.hflags() & hflags::LMA != 0 && descriptor.is_code() && descriptor.long();
+        Some(if flat { 0 } else { descriptor.segment(selector).base })
     }
 
     /// Loads DS, ES, FS or GS for a handler; a selector that the CPU would refuse changes nothing.
     pub fn load_selector(&mut self, seg: Seg, selector: u16) {
         if selector & !3 == 0 {
             self.env.load_seg(seg, Segment::new(selector, 0, 0, 0));
-        } else if let Some(segment) = self.peek_descriptor(selector) {
-            self.env.load_seg(seg, segment);
+        } else if let Some(descriptor) = self.peek_descriptor(selector) {
+            self.env.load_seg(seg, descriptor.segment(selector));
         }
     }
 }

@@ -18,6 +18,8 @@ const PADDING: [&[u64]; 2] = [&[8, 16], &[0]];
 const ENTRY_STACK: u64 = 0x1000;
 /// Bit 1 of EFLAGS, which is always set.
 const ALWAYS: u64 = 2;
+/// The flags that the kernel gives a program that it starts (`start_thread`): IF alone. The CPU adds the fixed one.
+const STARTED: u64 = 0x200;
 /// Most modules visited.
 const MAX_MODULES: usize = 4096;
 
@@ -132,6 +134,6 @@ fn pt_regs(memory: &Memory<'_>, at: u64) -> Option<UserRegisters> {
     }
     let (cs, flags, ss) = (word(ip + 1)? as u16, word(ip + 2)?, word(ip + 4)?);
     gpr[4] = word(ip + 3)?;
-    let possible = cs & 3 == 3 && ss & 3 == 3 && flags & ALWAYS != 0;
+    let possible = cs & 3 == 3 && ss & 3 == 3 && (flags & ALWAYS != 0 || flags == STARTED);
     possible.then_some(UserRegisters { gpr, ip: word(ip)?, cs })
 }

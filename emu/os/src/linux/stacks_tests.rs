@@ -34,9 +34,15 @@ fn user_registers_are_at_the_end_of_the_kernel_stack() {
 }
 
 #[test]
+fn a_program_that_is_about_to_start_has_registers() {
+    let (os, kernel) = with_registers(8, 0, (0x33, 0x2b, 0x200));
+    assert_eq!(os.user_registers(kernel.machine().core()).map(|found| found.ip), Some(0x40_1000));
+}
+
+#[test]
 fn invalid_user_registers_are_rejected() {
     // The kernel's code segment, its stack segment, flags that no CPU has.
-    for wrong in [(0x10, 0x2b, 0x202), (0x33, 0x18, 0x202), (0x33, 0x2b, 0x200)] {
+    for wrong in [(0x10, 0x2b, 0x202), (0x33, 0x18, 0x202), (0x33, 0x2b, 0x244)] {
         let (os, kernel) = with_registers(8, 0, wrong);
         assert_eq!(os.user_registers(kernel.machine().core()), None, "{wrong:x?}");
     }
