@@ -133,7 +133,7 @@ pub struct Ram {
 /// Why RAM cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "guest memory of {0} bytes is not possible: it must be a multiple of 4096 between 1 MiB and 3 GiB that the host can give"
+    "guest memory of {0} bytes is not possible; use 1M to 3G, in multiples of 4K, and not more than the host can give"
 )]
 pub struct RamError(pub u64);
 

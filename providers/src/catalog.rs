@@ -33,12 +33,14 @@ pub enum MatchError {
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// There is no such probe.
-    #[error("probe description {description} does not match any probes{}", suggestion(.near))]
+    #[error("probe description {description} does not match any probes{}{}", suggestion(.near), reasons(.unread))]
     Nothing {
         /// The description.
         description: String,
         /// Names similar to the requested one.
         near: Vec<String>,
+        /// The files that could not be read, one sentence each.
+        unread: Vec<String>,
     },
     /// It matches too many sites.
     #[error(
@@ -52,6 +54,15 @@ pub enum MatchError {
 
 fn suggestion(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// The files that could not be read, as the end of a sentence.
+pub(crate) fn reasons(unread: &[String]) -> String {
+    let shown: String = unread.iter().take(SUGGESTIONS).map(|reason| format!("; {reason}")).collect();
+    match unread.len().saturating_sub(SUGGESTIONS) {
+        0 => shown,
+        more => format!("{shown}; {more} more files cannot be read"),
+    }
 }
 
 /// The probes of one user program or library that match a description, without a kernel.
@@ -69,7 +80,9 @@ pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Result<Vec
         }
     }
     match found.is_empty() {
-        true => Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new() }),
+        true => {
+            Err(MatchError::Nothing { description: wanted.to_string(), near: Vec::new(), unread: Vec::new() })
+        }
         false => Ok(found),
     }
 }
@@ -131,7 +144,8 @@ impl Catalog {
             return Err(refusal.into());
         }
         if found.is_empty() {
-            return Err(MatchError::Nothing { description: description(), near: self.near(target, wanted) });
+            let (near, unread) = (self.near(target, wanted), target.unread().to_vec());
+            return Err(MatchError::Nothing { description: description(), near, unread });
         }
         if found.iter().map(|probe| probe.sites.len()).sum::<usize>() > MOST_SITES {
             return Err(MatchError::TooMany { description: description() });

@@ -82,7 +82,7 @@ impl<H: Host, O: Observer> Host for Observed<'_, H, O> {
     }
 
     fn threw(&mut self, at: u32, [code, parm1, parm2]: [u64; 3]) {
-        self.observer.threw(Unhandled { code, parm1, parm2, at });
+        self.observer.threw(Unhandled { code, parm1, parm2, at, out_of_steps: false });
     }
 
     fn read_reg(&mut self, context: Context, reg: Reg) -> u64 {

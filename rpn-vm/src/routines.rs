@@ -10,6 +10,9 @@ use std::ops::Range;
 use crate::code::Insn;
 use crate::instructions::{Op, OperandKind};
 
+/// The operand of `exit` that requests a core file.
+const CORE_FILE: u64 = 3;
+
 /// The properties of code that are known before it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
@@ -17,6 +20,8 @@ pub(crate) struct Traits {
     pub changes_guest: bool,
     /// Whether it may write to the stack before it throws.
     pub writes_stack: bool,
+    /// Whether it may write a core file.
+    pub writes_core: bool,
     /// The arguments that it uses: opcode and operand of the instructions.
     pub arguments: BTreeSet<(u8, u64)>,
 }
@@ -26,6 +31,7 @@ impl Traits {
     pub fn add(&mut self, insn: Insn, observes: bool) {
         self.changes_guest |= !observes;
         self.writes_stack |= !leaves_stack(insn.op);
+        self.writes_core |= insn.op == Op::ExitN && insn.arg == CORE_FILE;
         if matches!(insn.op, Op::PushArg | Op::PushRet) {
             self.arguments.insert((insn.op.code(), insn.arg));
         }
@@ -33,11 +39,15 @@ impl Traits {
 
     /// Adds the properties of a called procedure; returns whether anything was added.
     fn join(&mut self, called: &Self) -> bool {
-        let before = (self.changes_guest, self.writes_stack, self.arguments.len());
+        let all = |traits: &Self| {
+            (traits.changes_guest, traits.writes_stack, traits.writes_core, traits.arguments.len())
+        };
+        let before = all(self);
         self.changes_guest |= called.changes_guest;
         self.writes_stack |= called.writes_stack;
+        self.writes_core |= called.writes_core;
         self.arguments.extend(&called.arguments);
-        before != (self.changes_guest, self.writes_stack, self.arguments.len())
+        before != all(self)
     }
 }
 

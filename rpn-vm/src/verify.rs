@@ -231,6 +231,7 @@ pub struct Verified {
     /// Whether a run may write to the stack, except by throwing an exception.
     pub(crate) writes_stack: bool,
     observe_only: bool,
+    may_write_core: bool,
     limits: Limits,
     /// The instructions that use an argument.
     arguments: Box<[Insn]>,
@@ -246,6 +247,12 @@ impl Verified {
     #[must_use]
     pub const fn observe_only(&self) -> bool {
         self.observe_only
+    }
+
+    /// Whether it has an `exit 3`, which writes a core file.
+    #[must_use]
+    pub const fn may_write_core(&self) -> bool {
+        self.may_write_core
     }
 
     /// The limits it was verified with.
@@ -407,6 +414,7 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
             first: fast.get(entry as usize)?.quick,
             writes_stack: may.writes_stack,
             observe_only: !may.changes_guest,
+            may_write_core: may.writes_core,
             limits: Limits { excpt_mask, ..limits },
             arguments: asks.collect(),
             routines: Arc::clone(&routines),

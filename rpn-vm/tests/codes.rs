@@ -39,7 +39,7 @@ fn program(text: &str) -> String {
 /// The findings of a program, including those of linking for a 32-bit guest.
 fn findings(text: &str, defines: &[(&str, &str)]) -> Diagnostics {
     let defines = defines.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let options = ParseOptions { defines };
+    let options = ParseOptions { defines, ..ParseOptions::default() };
     match parse_with("t.rpn", text, &options, &mut Files(text.to_owned())) {
         Err(found) => found,
         Ok(program) => {

@@ -158,7 +158,8 @@ fn mutated_programs_never_panic_hang_or_fill_memory() {
     for n in 0..count {
         let text = mutated(&mut random, &corpus);
         let begun = Instant::now();
-        let options = ParseOptions { defines: vec![("N".to_owned(), "3".to_owned())] };
+        let options =
+            ParseOptions { defines: vec![("N".to_owned(), "3".to_owned())], ..ParseOptions::default() };
         match parse_with("m", &text, &options, &mut Wild(&text, n)) {
             Ok(program) => {
                 compiled += 1;

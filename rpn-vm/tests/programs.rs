@@ -366,7 +366,10 @@ fn includes_that_multiply_are_stopped() {
 
 #[test]
 fn macros_and_command_line_definitions_are_replaced() {
-    let options = ParseOptions { defines: vec![("FUNC".into(), "do_fork".into()), ("N".into(), "2".into())] };
+    let options = ParseOptions {
+        defines: vec![("FUNC".into(), "do_fork".into()), ("N".into(), "2".into())],
+        ..ParseOptions::default()
+    };
     let text =
         "name = t\n#define WHERE FUNC + 0x10\n#define LOOP LOOP\noffset = WHERE\nopcode = 0x55\nlog N\n";
     let program = parse_with("t", text, &options, &mut trapline_rpn::NoFiles).unwrap();

@@ -267,7 +267,7 @@ fn bad_options() {
         "--mem",
         "100",
         "--mem <SIZE>",
-        "guest memory of 100 bytes is impossible; use at least 1M, in multiples of 4K",
+        "guest memory of 100 bytes is not possible; use 1M to 3G, in multiples of 4K",
     );
     bad_option("--mem", "", "--mem <SIZE>", &no_number(""));
     bad_option(

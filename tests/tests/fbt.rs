@@ -273,7 +273,7 @@ fn guest_a_function_that_jumps_to_another_has_no_value_there() {
     // Without a handler, the value is logged where it exists.
     assert_eq!(data(&run_mach("fbt::t_int3:return")), ["04000000"]);
     assert_eq!(data(&run_embedded("fbt::arch_init:return")), ["e100000000000000"]);
-    let why = "no return value: the function jumps to another function here, which returns later";
+    let why = "no return value in action #1 at RPN offset 0: the function jumps to another function here, which returns later";
     for handler in ["push ret; log 1", "push arg, 1; log 1"] {
         let ran = run_mach(&format!("fbt::t_int3:return {{ {handler} }}"));
         assert!(ran.err.contains(why), "{}", ran.err);

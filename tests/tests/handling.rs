@@ -33,7 +33,8 @@ fn piped(folder: &Path, args: &[&str], input: &[u8]) -> Ran {
 
 #[test]
 fn every_option_takes_numbers_alike() {
-    let folder = folder(&[("p.rpn", probe().as_bytes())]);
+    // A core file is what --max-cores is about.
+    let folder = folder(&[("p.rpn", probe().replace("exit", "exit 3").as_bytes())]);
     for (more, same) in [
         (["--limit-insns", "3_000_000"], ["--limit-insns", "3M"]),
         (["--limit-insns", "0x2dc6c0"], ["--limit-insns", "3000K"]),
@@ -205,8 +206,8 @@ fn lost_records_are_reported_even_when_quiet() {
 
 #[test]
 fn a_folder_for_core_files_must_be_there_before_the_run() {
-    let folder = folder(&[]);
-    let args = ["run", GUEST, "-q", "-n", "fbt::do_fork:entry", "--core-dir", "nothere"];
+    let folder = folder(&[("p.rpn", probe().replace("exit", "exit 3").as_bytes())]);
+    let args = ["run", GUEST, "-q", "-p", "p.rpn", "--core-dir", "nothere"];
     let ran = trapline(folder.path(), &args);
     let said = "trapline: error: --core-dir nothere: there is no such folder; make it first\n";
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (2, "", said));

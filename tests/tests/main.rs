@@ -66,6 +66,7 @@ mod stacks;
 mod static_catalog;
 mod static_probes;
 mod terminal;
+mod told;
 mod trace_file;
 mod tracing;
 mod tui;

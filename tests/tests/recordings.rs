@@ -271,10 +271,10 @@ fn a_recorder_that_is_killed_at_any_moment_leaves_a_recording_that_replays() {
         child.wait().unwrap();
         let Ok(recording) = Recording::read(&folder.join("r.tlr")) else { continue };
         let again = replay(folder, &["--verify"]);
-        assert_eq!(again.code, 0, "{}", again.err);
-        assert_eq!(again.err.contains("the recording is incomplete"), !recording.is_whole(), "{}", again.err);
         let all = recording.checkpoints().len();
-        assert!(again.err.contains(&format!("{all} of {all} checkpoint")), "{}", again.err);
+        assert_eq!(again.code, if all > 0 { 0 } else { 5 }, "{}", again.err);
+        assert_eq!(again.err.contains("the recording is incomplete"), !recording.is_whole(), "{}", again.err);
+        assert!(all == 0 || again.err.contains(&format!("{all} of {all} checkpoint")), "{}", again.err);
         cut.set(cut.get() + u64::from(!recording.is_whole()));
     }
     assert!(cut.get() > 0, "no recorder was killed before its end");
@@ -291,7 +291,9 @@ fn a_recording_that_is_cut_off_anywhere_says_so() {
         std::fs::write(folder.path().join("r.tlr"), &file[..file.len() - 1 - cut]).unwrap();
         let again = replay(folder.path(), &["--verify"]);
         let told = again.err.contains("the recording is incomplete");
-        assert!(again.code == 0 && told || again.code == 7, "{cut} bytes less: {}", again.err);
+        let nothing = again.err.contains("--verify has nothing to compare");
+        let code = if nothing { 5 } else { 0 };
+        assert!(again.code == code && told || again.code == 7, "{cut} bytes less: {}", again.err);
         incomplete += u32::from(told);
     }
     assert!(incomplete > 25);

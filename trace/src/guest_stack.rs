@@ -145,7 +145,7 @@ mod tests {
     struct Names;
 
     impl Symbolize for Names {
-        fn symbol(&self, _: u64) -> Option<String> {
+        fn symbol(&self, _: u64, _: u32) -> Option<String> {
             None
         }
 

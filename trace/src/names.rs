@@ -9,8 +9,9 @@ use crate::record::Kind;
 
 /// Gives the names of addresses and probes; each method returns `None` if there is no name.
 pub trait Symbolize {
-    /// The symbol of an address, such as `do_fork` or `do_fork+0x10`. The result stays the same during a run.
-    fn symbol(&self, ip: u64) -> Option<String>;
+    /// The symbol of the address of a hit, such as `do_fork` or `do_fork+0x10`. The address alone names code of the kernel;
+    /// the probe with the number in [`Header::probe`](crate::Header::probe) also code of modules and programs.
+    fn symbol(&self, ip: u64, probe: u32) -> Option<String>;
 
     /// The symbol that holds an address in a module, and the offset of the address in it, for stack records of this
     /// kind. [`StackModule`](crate::StackModule) defines such addresses. The result may change when modules are loaded.
@@ -28,7 +29,7 @@ pub trait Symbolize {
 }
 
 impl<F: Fn(u64) -> Option<String>> Symbolize for F {
-    fn symbol(&self, ip: u64) -> Option<String> {
+    fn symbol(&self, ip: u64, _: u32) -> Option<String> {
         self(ip)
     }
 }

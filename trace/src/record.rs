@@ -69,10 +69,19 @@ const ITEMS: &[(&str, HeaderItems)] = &[
     ("name", HeaderItems::NAME),
 ];
 
-/// A word of `--header` that names no item.
+/// A word of `--header` that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown header item `{0}`: the items are cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none")]
-pub struct ParseItemsError(pub String);
+pub enum ParseItemsError {
+    /// It names no item.
+    #[error("unknown header item `{0}`: the items are cpu, name, pid, uid, cs, eip, ss, esp, tsc, all, none")]
+    Unknown(String),
+    /// It stands for all items or none, and there are others.
+    #[error("the header item `{0}` goes with no other item; give it alone")]
+    NotAlone(String),
+    /// Its item was named before.
+    #[error("the header item `{0}` was named before; name each item once")]
+    Twice(String),
+}
 
 impl FromStr for HeaderItems {
     type Err = ParseItemsError;
@@ -80,19 +89,25 @@ impl FromStr for HeaderItems {
     /// Parses `pid,uid,tsc`, `all` or `none`. `cs` does not include eip, and `ss` does not include esp. Major and minor
     /// code are always included.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut items = Self::default();
-        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+        let mut items = Self::empty();
+        let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+        for word in &words {
             let low = word.to_ascii_lowercase();
-            match low.as_str() {
-                "all" => items = Self::all(),
-                "none" => {}
-                _ => {
-                    let known = ITEMS.iter().find(|(name, _)| *name == low);
-                    items |= known.ok_or_else(|| ParseItemsError(word.to_owned()))?.1;
+            let known = ITEMS.iter().find(|(name, _)| *name == low).map(|(_, item)| *item);
+            let more = match low.as_str() {
+                "all" | "none" if words.len() > 1 => {
+                    return Err(ParseItemsError::NotAlone((*word).to_owned()));
                 }
+                "all" => Self::all(),
+                "none" => Self::empty(),
+                _ => known.ok_or_else(|| ParseItemsError::Unknown((*word).to_owned()))?,
+            };
+            if !more.is_empty() && items.contains(more) {
+                return Err(ParseItemsError::Twice((*word).to_owned()));
             }
+            items |= more;
         }
-        Ok(items)
+        Ok(Self::default() | items)
     }
 }
 

@@ -36,7 +36,7 @@ impl Default for Known {
 }
 
 impl Symbolize for Known {
-    fn symbol(&self, ip: u64) -> Option<String> {
+    fn symbol(&self, ip: u64, _: u32) -> Option<String> {
         (ip == 0xc010_1234).then(|| "do_fork".to_owned())
     }
 
@@ -176,7 +176,7 @@ fn a_file_prints_as_the_run_would_have() {
 struct Fork;
 
 impl Symbolize for Fork {
-    fn symbol(&self, _: u64) -> Option<String> {
+    fn symbol(&self, _: u64, _: u32) -> Option<String> {
         Some("f".to_owned())
     }
 
@@ -229,7 +229,7 @@ fn names_that_change_during_a_run_are_those_of_each_record() {
     /// The loaded module.
     struct Now(Option<&'static str>, ProbeName);
     impl Symbolize for Now {
-        fn symbol(&self, _: u64) -> Option<String> {
+        fn symbol(&self, _: u64, _: u32) -> Option<String> {
             None
         }
         fn frame(&self, _: Kind, _: &str, _: u64) -> Option<(String, u64)> {

@@ -10,7 +10,7 @@ use trapline_trace::{
 struct NoSymbols;
 
 impl Symbolize for NoSymbols {
-    fn symbol(&self, _: u64) -> Option<String> {
+    fn symbol(&self, _: u64, _: u32) -> Option<String> {
         None
     }
 }

@@ -310,7 +310,7 @@ pub struct RunArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory in bytes, such as 64M or 1G
+    /// Guest memory in bytes, from 1M to 3G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: u64,
     /// Devices.
@@ -380,7 +380,7 @@ pub struct FirstArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory in bytes, such as 64M or 1G [default: 256M]
+    /// Guest memory in bytes, from 1M to 3G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Devices.

@@ -1,5 +1,7 @@
 //! Messages about handlers that an exception ended: the first failure of each probe, and at the end their number.
 
+use std::collections::HashMap;
+
 use trapline_interposer::{HandlerError, Interposer, ProbeNames};
 use trapline_rpn::exception;
 
@@ -17,16 +19,24 @@ pub fn report(error: &HandlerError, names: ProbeNames<'_>, talk: &Talk) {
     }
 }
 
-/// Counts the failures of each probe that failed more than once.
+/// Counts the failures of each probe that failed more than once, at all its sites and in all programs that enable it.
 pub fn totals(interposer: &Interposer, talk: &Talk) {
     let names = interposer.names();
-    for (number, errors) in names.errors().filter(|(_, errors)| *errors > 1) {
-        let errors = counted(errors, "error");
+    let mut probes: Vec<(String, u64)> = Vec::new();
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    for (number, errors) in names.errors() {
         if let Some(provided) = names.get(number) {
-            talk.warn(&format!("{errors} on probe ID {} ({})", provided.id, provided.name));
+            let place = *places.entry(provided.id).or_insert(probes.len());
+            match probes.get_mut(place) {
+                Some((_, all)) => *all += errors,
+                None => probes.push((format!("probe ID {} ({})", provided.id, provided.name), errors)),
+            }
         } else if let Some((program, major, minor)) = names.program(number) {
-            talk.warn(&format!("{errors} on probe ({major},{minor}) of {program}"));
+            probes.push((format!("probe ({major},{minor}) of {program}"), errors));
         }
+    }
+    for (probe, errors) in probes.into_iter().filter(|(_, errors)| *errors > 1) {
+        talk.warn(&format!("{} on {probe}", counted(errors, "error")));
     }
 }
 
@@ -37,21 +47,22 @@ fn is_return(error: &HandlerError, names: ProbeNames<'_>) -> bool {
 
 /// The sentence of dtrace(1) for a provider's probe; for a probe point of a program the line of its source.
 fn sentence(error: &HandlerError, names: ProbeNames<'_>) -> Option<String> {
+    let place = format!("in action #{} at RPN offset {}", error.at + 1, error.offset);
     let what = match exception::lowest(error.code) {
-        exception::INVALID_ADDR => format!("invalid address ({:#x})", error.parm1),
-        exception::DIVIDE_BY_ZERO => "divide-by-zero".to_owned(),
+        0 => format!("more than {} (--max-steps) {place}", counted(error.parm1, "instruction")),
+        exception::INVALID_ADDR => format!("invalid address ({:#x}) {place}", error.parm1),
+        exception::DIVIDE_BY_ZERO => format!("divide-by-zero {place}"),
         // A tail call; other probes that lack an argument are refused when they are enabled.
-        exception::INVALID_OPERAND if error.parm1 == NO_ARGUMENT && is_return(error, names) => {
-            "no return value: the function jumps to another function here, which returns later".to_owned()
-        }
-        _ => format!("illegal operation ({})", exception::name(error.code)),
+        exception::INVALID_OPERAND if error.parm1 == NO_ARGUMENT && is_return(error, names) => format!(
+            "no return value {place}: the function jumps to another function here, which returns later"
+        ),
+        _ => format!("illegal operation ({}) {place}", exception::name(error.code)),
     };
-    let at = format!("{what} in action #{} at RPN offset {}", error.at + 1, error.offset);
     let Some(provided) = names.get(error.probe) else {
         let (program, major, minor) = names.program(error.probe)?;
         let line = if error.line > 0 { format!(":{}", error.line) } else { String::new() };
-        return Some(format!("{program}{line}: error on probe ({major},{minor}): {at}"));
+        return Some(format!("{program}{line}: error on probe ({major},{minor}): {what}"));
     };
-    let (enabled, id, name) = (error.probe + 1, provided.id, &provided.name);
-    Some(format!("error on enabled probe ID {enabled} (ID {id}: {name}): {at}"))
+    let (enabled, id, name) = (names.enabled(error.probe), provided.id, &provided.name);
+    Some(format!("error on enabled probe ID {enabled} (ID {id}: {name}): {what}"))
 }

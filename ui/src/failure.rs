@@ -182,7 +182,7 @@ impl From<ListError> for Failure {
         match error {
             ListError::Glob(error) => Self::Glob(error),
             ListError::Probes(error) => Self::Probes(error),
-            ListError::UnknownSystem => Self::Usage(error.to_string()),
+            ListError::UnknownSystem | ListError::NoFunction { .. } => Self::Usage(error.to_string()),
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use trapline_rpn::{Atom, Expr, Location, Program};
+use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
+use trapline_session::Session;
 
 use crate::cli::{
-    CheckArgs, DisArgs, Format, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs,
+    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
+    SourceArgs, TuiArgs,
 };
 use crate::failure::Failure;
 use crate::overwrite;
@@ -38,6 +40,7 @@ fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
 /// # Errors
 /// The first option without effect.
 pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
+    no_files(&args.guest)?;
     let files = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     reads_stdin_once(files.chain(args.script.as_deref()))?;
     let of_probes = [
@@ -60,6 +63,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         (args.probes.watch_unlimited, "--watch-unlimited"),
         (args.fail_on_exception, "--fail-on-exception"),
         (args.fail_on_loss, "--fail-on-loss"),
+        (args.output.log_to.is_some(), "--log-to"),
         (args.guest.target.is_some(), "--target"),
     ];
     if !args.is_probed() {
@@ -83,6 +87,14 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// Refuses files for a system that has none.
+fn no_files(guest: &GuestArgs) -> Result<(), Failure> {
+    if guest.image.starts_with("embedded:") && !guest.file.is_empty() {
+        return Err(refused("--file", "on an embedded guest, which has no files"));
+    }
+    Ok(())
 }
 
 fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure> {
@@ -183,6 +195,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
     } else if !args.image_dir.is_empty() {
         return Err(refused("--image-dir", "without a recording"));
     }
+    no_files(guest)?;
     let of_probes = [
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),
@@ -218,6 +231,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
+    no_files(&args.guest)?;
     reads_stdin_once(overwrite::of_guest(&args.guest))?;
     let named = args.glob.as_deref().unwrap_or_default();
     if args.guest.target.is_some() && !named.contains(TARGET) {
@@ -248,6 +262,7 @@ pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
+    no_files(&args.guest)?;
     let probes = args.probe.iter().map(PathBuf::as_path).chain(args.source.require_signed.as_deref());
     reads_stdin_once(overwrite::of_guest(&args.guest).chain(probes))?;
     let given = first(&source_options(&args.source)).filter(|_| args.probe.is_empty());
@@ -281,6 +296,46 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     match given.filter(|_| args.explain.is_some()) {
         Some(option) => Err(refused(option, "with --explain")),
         None => Ok(()),
+    }
+}
+
+/// What the programs of a run may do, of which options speak.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Uses {
+    /// They have watchpoints.
+    pub watches: bool,
+    /// They have an `exit 3`.
+    pub cores: bool,
+}
+
+impl Uses {
+    /// Those of a session's programs.
+    pub fn of(session: &Session) -> Self {
+        session.interposer().map_or(Self::default(), |interposer| Self {
+            watches: interposer.watches(),
+            cores: interposer.may_write_cores(),
+        })
+    }
+
+    /// Adds those of a program that a script inserts.
+    pub fn add(&mut self, program: &LinkedProgram) {
+        self.watches |= program.probes.iter().any(|probe| probe.watch.is_some());
+        self.cores |= program.probes.iter().any(|probe| probe.handler.may_write_core());
+    }
+
+    /// Checks the options that only some programs need.
+    ///
+    /// # Errors
+    /// The first option without effect.
+    pub fn check(self, args: &ProbeArgs) -> Result<(), Failure> {
+        if args.watch_unlimited && !self.watches {
+            return Err(refused("--watch-unlimited", "without a watchpoint; add one to a probe program"));
+        }
+        let of_cores = [(args.core_dir.is_some(), "--core-dir"), (args.max_cores.is_some(), "--max-cores")];
+        match first(&of_cores).filter(|_| !self.cores) {
+            Some(option) => Err(refused(option, "unless a handler has `exit 3`, which writes a core file")),
+            None => Ok(()),
+        }
     }
 }
 

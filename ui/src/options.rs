@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use trapline_providers::Rules;
 use trapline_session::{Guest, GuestBuilder, SourceOptions, file_name, public_key};
 
-use crate::cli::{CmdlineArgs, FbtRules, GuestArgs, SourceArgs};
+use crate::cli::{CmdlineArgs, FbtRules, GuestArgs, ProbeArgs, SourceArgs};
 use crate::devices::DeviceArgs;
 use crate::failure::Failure;
 use crate::talk::Talk;
@@ -24,7 +24,16 @@ pub fn source(args: &SourceArgs) -> Result<SourceOptions, Failure> {
         defines: args.define.iter().map(pair).collect(),
         folders: args.include.clone(),
         signed_by: args.require_signed.as_deref().map(public_key).transpose()?,
+        max_steps: None,
     })
+}
+
+/// How the programs of a run are read.
+///
+/// # Errors
+/// The key file is invalid.
+pub fn source_of_run(args: &ProbeArgs) -> Result<SourceOptions, Failure> {
+    Ok(SourceOptions { max_steps: args.max_steps, ..source(&args.source)? })
 }
 
 /// Checks the folders of `--image-dir`.

@@ -56,6 +56,14 @@ pub enum SymbolError {
         /// Its text, shortened.
         text: String,
     },
+    /// An address in a System.map that no machine has.
+    #[error("the address in line {line} of the System.map, {text}, has more than 64 bits")]
+    MapAddress {
+        /// The line's number from 1.
+        line: usize,
+        /// The address.
+        text: String,
+    },
     /// A file that is not text.
     #[error("byte {at} of the System.map is not UTF-8 text")]
     NotText {

@@ -96,6 +96,11 @@ pub(super) fn system_map(text: &[u8]) -> Result<Vec<Symbol>, SymbolError> {
         match map_line(line) {
             Some(symbol) => found.extend(symbol),
             None => {
+                let first = line.split_whitespace().next().unwrap_or_default();
+                if first.len() > 16 && first.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                    let text = first.chars().take(60).collect();
+                    return Err(SymbolError::MapAddress { line: index + 1, text });
+                }
                 let text = line.chars().take(60).collect();
                 return Err(SymbolError::MapLine { line: index + 1, text });
             }

@@ -5,6 +5,7 @@ use super::asked::Asked;
 use super::core_file;
 use super::host::Guest;
 use super::life::{Parked, Part, Stage, Why};
+use super::names::failed_elsewhere;
 use super::record::executed;
 use super::traced::{Traces, run_handler};
 use crate::model::{HandlerError, ProgramId};
@@ -280,19 +281,24 @@ impl Interposer {
         }
     }
 
-    /// Notes that an exception has ended the handler of this probe; the first one is kept in full.
+    /// Notes that an exception has ended the handler of this probe; the first one at any of its sites is kept in full.
     fn failed(&mut self, index: u32) {
         self.stats.exceptions += 1;
         let probe = &mut self.inserted.probes[index as usize];
         probe.errors += 1;
-        if probe.errors > 1 {
+        if probe.errors > 1 || failed_elsewhere(&self.inserted.probes, index) {
             return;
         }
+        let probe = &self.inserted.probes[index as usize];
         let thrown = self.runner.vm.unhandled();
         let before = probe.handler.code().into_iter().take(thrown.at as usize);
         let offset = before.map(|insn| 1 + insn.op.row().operand.size()).sum();
         let line = probe.rest.lines.line(thrown.at);
-        let (at, code, parm1) = (thrown.at, thrown.code, thrown.parm1);
+        let at = thrown.at;
+        let (code, parm1) = match thrown.out_of_steps {
+            true => (0, self.runner.vm.max_steps().into()),
+            false => (thrown.code, thrown.parm1),
+        };
         self.runner.errors.push(HandlerError { probe: index, at, offset, line, code, parm1 });
     }
 

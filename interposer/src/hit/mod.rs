@@ -34,7 +34,7 @@ pub use core_file::CoreFile;
 pub use names::ProbeNames;
 pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 
-use crate::model::{HandlerError, ProgramId, Stats};
+use crate::model::{HandlerError, Place, ProgramId, Stats};
 use crate::sites::{Change, Site, SiteTable};
 use crate::sources::{Reach, Sources, data_watches, stays_on};
 use handler::Runner;
@@ -364,6 +364,16 @@ impl Interposer {
     /// Whether every handler only observes and every place can be hidden, so that the guest cannot notice the probes.
     pub fn observe_only(&self) -> bool {
         self.inserted.probes.iter().all(|p| p.handler.observe_only() && !p.place.is_visible())
+    }
+
+    /// Whether any inserted probe point is a watchpoint.
+    pub fn watches(&self) -> bool {
+        self.inserted.probes.iter().any(|probe| matches!(probe.place, Place::Watch(_)))
+    }
+
+    /// Whether the handler of any inserted probe point may write a core file.
+    pub fn may_write_cores(&self) -> bool {
+        self.inserted.probes.iter().any(|probe| probe.handler.may_write_core())
     }
 
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.

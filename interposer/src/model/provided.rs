@@ -66,8 +66,8 @@ pub struct HandlerError {
     pub offset: usize,
     /// Line of the probe program, 0 when not known.
     pub line: u32,
-    /// The exception: u-field in bits 31..16, x-field in 15..0.
+    /// The exception: u-field in bits 31..16, x-field in 15..0. 0 for none: the handler's step budget is used up.
     pub code: u64,
-    /// Its first parameter.
+    /// Its first parameter, or the budget in instructions.
     pub parm1: u64,
 }

@@ -17,6 +17,7 @@ use trapline_rpn::{
 };
 
 use super::expand::{Resolved, expand, find};
+use crate::catalog::reasons;
 use crate::target::{Abi, Code, KERNEL, Refusal, SourceError, SourceLines, SourcePlace, Target, basename};
 
 /// Most near misses that an error names.
@@ -96,6 +97,18 @@ impl<'a> Scope<'a> {
             return Some(Err(format!("`{name}` has no fixed address: {program} can be mapped anywhere")));
         }
         Some(Ok(symbol.addr))
+    }
+
+    /// Why handlers cannot push a symbol of their own kernel module.
+    fn in_kernel_module(&self, name: &str) -> Option<(String, Option<String>)> {
+        let module = self.kernel_module?;
+        module.file().symbols().lookup(name)?;
+        let why = format!(
+            "`{name}` has no fixed address: the guest decides where it loads the module {}",
+            module.name()
+        );
+        let help = "compute the address from a register; symbols of the kernel can be pushed".to_owned();
+        Some((why, Some(help)))
     }
 
     /// Looks names up in the kernel.
@@ -286,6 +299,7 @@ impl SymbolResolver for Scope<'_> {
                 Some(symbol) => Some(program.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr)),
                 None => self.source_line(module, name)?.ok(),
             },
+            (None, None) if self.in_kernel_module(name).is_some() => None,
             (None, Some(_)) if self.in_program(name).is_some() => self.in_program(name)?.ok(),
             (module, _) => match self.target.symbols().lookup(name) {
                 Some(symbol) => Some(symbol.addr),
@@ -299,6 +313,9 @@ impl SymbolResolver for Scope<'_> {
             let help =
                 "link the program with -no-pie for fixed addresses, or compute the address from a register";
             return Some((why, Some(help.to_owned())));
+        }
+        if let (None, Some(refused)) = (module, self.in_kernel_module(name)) {
+            return Some(refused);
         }
         let error = self.source_line(module, name)?.err()?;
         Some((error.to_string(), error.help()))
@@ -323,7 +340,12 @@ fn unknown_kernel_module(target: &Target, program: &Program) -> Diagnostics {
     };
     let help = "--file /PATH/NAME.ko=FILE gives its file; those of an initial RAM disk are known. modtype = kernel \
                 names the kernel's own image";
-    about_name(program, "unknown-module", message, Some(help.to_owned()))
+    about_name(program, "unknown-module", with_unread(target, message), Some(help.to_owned()))
+}
+
+/// The message, and the files that could not be read: the module may be one of them.
+fn with_unread(target: &Target, message: String) -> String {
+    message + &reasons(target.unread())
 }
 
 fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
@@ -339,7 +361,7 @@ fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
     } else {
         "add the program with --module FILE, or with --file /PATH/IN/GUEST=FILE if the guest has it; name = must be its name"
     };
-    about_name(program, "unknown-module", message, Some(help.to_owned()))
+    about_name(program, "unknown-module", with_unread(target, message), Some(help.to_owned()))
 }
 
 /// A diagnostic that points at the value of `name =`.

@@ -27,6 +27,8 @@ pub struct Target {
     kernel_modules: Vec<Arc<KernelModule>>,
     files: Files,
     lines: SourceLines,
+    /// See [`Target::with_unread`].
+    unread: Vec<String>,
     options: ProbeOptions,
     /// See [`Target::once`].
     worked_out: OnceLock<Arc<dyn Any + Send + Sync>>,
@@ -53,8 +55,8 @@ impl Target {
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
         let (options, worked_out) = (ProbeOptions::default(), OnceLock::new());
-        let (kernel_modules, files) = (Vec::new(), Files::default());
-        Self { image, symbols, modules, kernel_modules, files, lines, options, worked_out }
+        let (kernel_modules, files, unread) = (Vec::new(), Files::default(), Vec::new());
+        Self { image, symbols, modules, kernel_modules, files, lines, unread, options, worked_out }
     }
 
     /// Adds the programs, libraries and kernel modules among the guest's files, under their paths. `refused`
@@ -73,6 +75,17 @@ impl Target {
         }
         self.files = files;
         self
+    }
+
+    /// Sets the files that could not be read, one sentence each. A description without matches may be about one of them.
+    #[must_use]
+    pub fn with_unread(self, unread: Vec<String>) -> Self {
+        Self { unread, ..self }
+    }
+
+    /// See [`Target::with_unread`].
+    pub(crate) fn unread(&self) -> &[String] {
+        &self.unread
     }
 
     /// Adds the debugging information of the ELF file `file`, if it has any; it precedes that of the image.

@@ -12,7 +12,7 @@ use crate::ast::{Instr, Routine};
 use crate::instructions::Op;
 use crate::source::Span;
 use crate::verify::Width;
-use crate::vm::{DEFAULT_MAX_STEPS, MAX_CALLS};
+use crate::vm::MAX_CALLS;
 
 /// Most instructions that are executed here for all handlers of a program.
 const BUDGET: u32 = 1_000_000;
@@ -79,7 +79,7 @@ fn run(
     let (jmpmax, logmax) = (subject.header.jmpmax, u64::from(subject.header.logmax));
     let mut run = Run { width, jmpmax, logmax, stack: Vec::new(), jumps: 0, logged: 0, unsure: false };
     let mut frames = vec![frame(handler)];
-    for _ in 0..DEFAULT_MAX_STEPS {
+    for _ in 0..subject.max_steps {
         *budget = budget.checked_sub(1)?;
         let present = frames.last_mut()?;
         let next = match present.routine.body.get(present.at) {
@@ -108,7 +108,9 @@ fn run(
     }
     let span = frames.last().and_then(|f| f.routine.body.get(f.at)).map(|i| i.span)?;
     let message = format!(
-        "every hit that reaches this executes more than {DEFAULT_MAX_STEPS} instructions: it ends here with JMP_MAX"
+        "every hit that reaches this executes more than {} instruction{} (--max-steps): it ends here with JMP_MAX",
+        subject.max_steps,
+        if subject.max_steps == 1 { "" } else { "s" }
     );
     Some(Certain { span, code: "endless-loop", message, help: None })
 }

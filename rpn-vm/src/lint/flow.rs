@@ -119,8 +119,21 @@ pub(super) fn unreachable(graph: &Graph<'_>, report: &mut Report<'_>) {
     }
 }
 
+/// What ends an endless loop in a routine of this many instructions: jumps or the budget, if it is known which of them.
+fn end_of_loop(instructions: u64, jmpmax: u32, max_steps: u32) -> String {
+    let steps = format!("{max_steps} instructions (--max-steps)");
+    // Between two jumps no instruction is executed twice.
+    if (u64::from(jmpmax) + 1).saturating_mul(instructions) <= max_steps.into() {
+        format!("{jmpmax} jumps")
+    } else if jmpmax >= max_steps {
+        steps
+    } else {
+        format!("{jmpmax} jumps or {steps}")
+    }
+}
+
 /// Endless loops of a routine.
-pub(super) fn endless(graph: &Graph<'_>, header: &FileHeader, report: &mut Report<'_>) {
+pub(super) fn endless(graph: &Graph<'_>, (header, max_steps): (&FileHeader, u32), report: &mut Report<'_>) {
     // A call may end the handler; so may an exception.
     let may_end = |at: usize, instr: &Instr| {
         graph.next.get(at).is_none_or(Vec::is_empty)
@@ -132,8 +145,8 @@ pub(super) fn endless(graph: &Graph<'_>, header: &FileHeader, report: &mut Repor
     for (at, ends) in ends.iter().enumerate().take(graph.len()) {
         let caught = Graph::is(&graph.reached, at) && !ends;
         if caught && !inside {
-            let message =
-                format!("this loop never ends by itself: it ends with JMP_MAX after {} jumps", header.jmpmax);
+            let end = end_of_loop(graph.len() as u64, header.jmpmax, max_steps);
+            let message = format!("this loop never ends by itself: it ends with JMP_MAX after {end}");
             report.say(graph.span(at), "endless-loop", message, None);
         }
         inside = caught;

@@ -23,6 +23,8 @@ pub(crate) struct Subject<'a> {
     pub sources: &'a Sources,
     /// Whether any instruction takes back logged bytes.
     pub takes_back: bool,
+    /// The instructions that a hit may execute.
+    pub max_steps: u32,
 }
 
 impl<'a> Subject<'a> {
@@ -31,10 +33,11 @@ impl<'a> Subject<'a> {
         probes: &'a [ProbePoint],
         procs: &'a [Routine],
         sources: &'a Sources,
+        max_steps: u32,
     ) -> Self {
         let routines = probes.iter().map(|p| &p.handler).chain(procs);
         let takes_back = routines.flat_map(|r| &r.body).any(|i| i.op == Op::PopLp);
-        Self { header, probes, procs, sources, takes_back }
+        Self { header, probes, procs, sources, takes_back, max_steps }
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn lint(subject: &Subject<'_>, sink: &mut Sink) {
         let graph = flow::Graph::new(routine, subject.header.modtype.is_kernel());
         unused_labels(routine, &mut report);
         flow::unreachable(&graph, &mut report);
-        flow::endless(&graph, subject.header, &mut report);
+        flow::endless(&graph, (subject.header, subject.max_steps), &mut report);
         flow::scopes(&graph, &mut report);
         state::check(&graph, subject, is_handler, &mut report);
     }

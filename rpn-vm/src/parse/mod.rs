@@ -19,6 +19,7 @@ use crate::diag::{Diagnostics, Sink};
 use crate::instructions::Op;
 use crate::lint::{Subject, lint};
 use crate::source::{Sources, Span};
+use crate::vm::DEFAULT_MAX_STEPS;
 use lex::{Kind, Token};
 pub use preproc::{FileLoader, Loader, NoFiles};
 
@@ -27,6 +28,8 @@ pub use preproc::{FileLoader, Loader, NoFiles};
 pub struct ParseOptions {
     /// `-D key=value` substitutions.
     pub defines: Vec<(String, String)>,
+    /// The instructions that a hit may execute, of which warnings speak; the default budget if `None`.
+    pub max_steps: Option<u32>,
 }
 
 /// Parses a program held in memory; `name` is shown in diagnostics, `#include` is refused.
@@ -62,7 +65,8 @@ pub fn parse_with(
         return Err(sink.finish());
     }
     let probes: Vec<ProbePoint> = probes.into_iter().map(Draft::into_probe).collect();
-    lint(&Subject::new(&header, &probes, &procs, &sources), &mut sink);
+    let max_steps = options.max_steps.unwrap_or(DEFAULT_MAX_STEPS);
+    lint(&Subject::new(&header, &probes, &procs, &sources, max_steps), &mut sink);
     let warnings = sink.finish();
     Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
 }
@@ -315,7 +319,11 @@ impl<'a> Parser<'a> {
             return None;
         };
         if value < min || value > max {
-            self.error(expr.span, "out-of-range", format!("{what} is {value}; it must be in {min}..={max}"));
+            self.error(
+                expr.span,
+                "out-of-range",
+                format!("{what} is {value}; it must be between {min} and {max}"),
+            );
             return None;
         }
         Some(value)

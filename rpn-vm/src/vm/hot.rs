@@ -237,13 +237,16 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     #[cold]
     #[inline(never)]
     fn out_of_steps(&mut self, pc: usize) -> Termination {
-        if pc < self.program.fast.len() {
+        let within = pc < self.program.fast.len();
+        if within {
             self.fatal(exception::JMP_MAX, u64::from(self.program.limits().jmpmax), 0);
         } else {
             self.fatal(exception::INVALID_OPCODE, 0, pc as u64);
         }
         self.tell_thrown(pc as u32);
-        self.unhandled(pc as u32)
+        let ended = self.unhandled(pc as u32);
+        self.vm.out_of_steps = within;
+        ended
     }
 }
 

@@ -101,6 +101,8 @@ pub struct Unhandled {
     pub parm2: u64,
     /// Index of the instruction.
     pub at: u32,
+    /// Whether the run had used up its step budget, as the JMP_MAX of jumps beyond `jmpmax` has not.
+    pub out_of_steps: bool,
 }
 
 impl Unhandled {
@@ -201,6 +203,8 @@ pub struct Vm {
     raised: Thrown,
     /// The instruction that raised the exception that ended the last run.
     ended_at: u32,
+    /// See [`Unhandled::out_of_steps`].
+    out_of_steps: bool,
     max_steps: u32,
 }
 
@@ -222,6 +226,7 @@ impl Vm {
             tracing: Box::default(),
             raised: Thrown::default(),
             ended_at: 0,
+            out_of_steps: false,
             max_steps: DEFAULT_MAX_STEPS,
         }
     }
@@ -229,6 +234,12 @@ impl Vm {
     /// Sets the number of instructions a run may execute (`--max-steps`).
     pub fn set_max_steps(&mut self, steps: u32) {
         self.max_steps = steps;
+    }
+
+    /// See [`Vm::set_max_steps`].
+    #[must_use]
+    pub const fn max_steps(&self) -> u32 {
+        self.max_steps
     }
 
     /// Runs a handler. The log stays readable until the next run.
@@ -251,7 +262,7 @@ impl Vm {
     #[must_use]
     pub const fn unhandled(&self) -> Unhandled {
         let Thrown { code, parm1, parm2 } = self.raised;
-        Unhandled { code, parm1, parm2, at: self.ended_at }
+        Unhandled { code, parm1, parm2, at: self.ended_at, out_of_steps: self.out_of_steps }
     }
 
     /// Major and minor code that the last run set with `setmaj` and `setmin`.

@@ -46,6 +46,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     #[cold]
     pub fn unhandled(&mut self, at: u32) -> Termination {
         self.vm.ended_at = self.program.own(at);
+        self.vm.out_of_steps = false;
         Termination::Exception
     }
 

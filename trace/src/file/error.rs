@@ -56,7 +56,9 @@ pub enum TraceFileError {
         length: u32,
     },
     /// The bytes of a record, or of the head, have changed since they were written.
-    #[error("the record at byte {at} is damaged: its checksum is {found:08x}, and the file says {right:08x}")]
+    #[error(
+        "the record at byte {at} is damaged: its checksum is {found:08x}, and the file says {right:08x}; use an undamaged copy"
+    )]
     Checksum {
         /// The record's offset.
         at: u64,

@@ -79,7 +79,7 @@ impl FileNames {
 }
 
 impl Symbolize for FileNames {
-    fn symbol(&self, ip: u64) -> Option<String> {
+    fn symbol(&self, ip: u64, _: u32) -> Option<String> {
         self.symbols.get(&ip).cloned()
     }
 

@@ -1,6 +1,6 @@
 //! Writing trace files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
@@ -16,8 +16,8 @@ use crate::sink::{End, Reply, RunInfo, Sink};
 pub struct RawSink<W> {
     out: W,
     head: FileHead,
-    /// Addresses whose symbol was asked for.
-    symbols: BTreeSet<u64>,
+    /// Symbols as the file has them, by address.
+    symbols: BTreeMap<u64, String>,
     /// Symbols of frames as the file has them, by kind, module and address.
     frames: BTreeMap<(Kind, String, u64), Option<(String, u64)>>,
     /// Probes as the file has them, by number.
@@ -37,7 +37,7 @@ impl<W: Write> RawSink<W> {
         Self {
             out,
             head: FileHead { version: VERSION, width: 32, items },
-            symbols: BTreeSet::new(),
+            symbols: BTreeMap::new(),
             frames: BTreeMap::new(),
             probes: BTreeMap::new(),
             records: 0,
@@ -66,10 +66,12 @@ impl<W: Write> RawSink<W> {
     /// Writes the names that a record refers to and that the file does not hold yet.
     fn name(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let ip = record.header.ip;
-        if self.symbols.insert(ip)
-            && let Some(name) = symbols.symbol(ip)
+        // Two programs may have code at one address.
+        if let Some(name) = symbols.symbol(ip, record.header.probe)
+            && self.symbols.get(&ip) != Some(&name)
         {
-            self.control(&control::name(&Name::Symbol { ip, name }))?;
+            self.control(&control::name(&Name::Symbol { ip, name: name.clone() }))?;
+            self.symbols.insert(ip, name);
         }
         let number = record.header.probe;
         if let Some(probe) = symbols.probe(number)

@@ -41,7 +41,7 @@ impl<W: Write> Sink for DtraceSink<W> {
         }
         let (id, name) = match symbols.probe(h.probe) {
             Some(probe) => (probe.id, format!("{}:{}", probe.name.function, probe.name.name)),
-            None => (0, symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip))),
+            None => (0, symbols.symbol(h.ip, h.probe).unwrap_or_else(|| format!("{:#x}", h.ip))),
         };
         let mut line = format!("{:>3} {id:>6} {:>32}", h.cpu, harmless(&name));
         push_words(record, &mut line);

@@ -152,7 +152,7 @@ impl<W: Write> Sink for JsonSink<W> {
         line.add("seq", h.seq);
         line.add("icount", h.icount);
         line.add("ip", format_args!("{:#x}", h.ip));
-        line.add("symbol", symbols.symbol(h.ip));
+        line.add("symbol", symbols.symbol(h.ip, h.probe));
         line.add("major", h.major);
         line.add("minor", h.minor);
         if let Some(probe) = symbols.probe(h.probe) {

@@ -72,7 +72,7 @@ impl<W: Write> Sink for TextSink<W> {
         text.clear();
         // Writing to a string cannot fail.
         if let Some(width) = self.symbols {
-            let symbol = symbols.symbol(h.ip).unwrap_or_else(|| format!("{:#x}", h.ip));
+            let symbol = symbols.symbol(h.ip, h.probe).unwrap_or_else(|| format!("{:#x}", h.ip));
             let _ = write!(text, "{:>12} {:width$} ", h.icount, harmless(&symbol));
         }
         header(self.items, record, &mut text);

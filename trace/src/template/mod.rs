@@ -145,7 +145,10 @@ fn load_text(
         Err(error) => {
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or(&text);
-            errors.add(named_at.unwrap_or(&whole).clone(), format!("cannot read {name}: {reason}"));
+            match named_at {
+                Some(place) => errors.add(place.clone(), format!("cannot read {name}: {reason}")),
+                None => errors.add(whole, format!("the file cannot be read: {reason}")),
+            }
             return None;
         }
     };

@@ -49,6 +49,11 @@ pub enum GuestError {
         /// What is wrong with it.
         error: LoadError,
     },
+    /// The image is a module of a kernel.
+    #[error(
+        "{0} is a kernel module; give its kernel as the image, and the module with --file /PATH/NAME.ko={0}"
+    )]
+    ModuleAsImage(String),
     /// A file of symbols is empty.
     #[error("{0} holds no symbols: it is empty (0 bytes)")]
     NoSymbols(String),
@@ -85,8 +90,23 @@ pub enum GuestError {
     /// A path in the guest begins with `/`.
     #[error("{0:?} is not the path of a file in the guest, such as /bin/busybox")]
     GuestPath(String),
+    /// A file that was given for the guest's is not one of its kind.
+    #[error("{file} cannot be the {kind} {path}: {error}")]
+    GuestFile {
+        /// Its path in the guest.
+        path: String,
+        /// What the guest has there.
+        kind: &'static str,
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        error: Box<SymbolError>,
+    },
     /// The calling convention is not one of this guest's code.
-    #[error("the calling convention (--abi) is one of {abi}-bit code, and {image} is a {guest}-bit guest")]
+    #[error(
+        "the calling convention (--abi) is one of {abi}-bit code, and {image} is a {guest}-bit guest; use {}",
+        conventions(*guest)
+    )]
     Abi {
         /// Bits of the convention.
         abi: Width,
@@ -101,6 +121,14 @@ pub enum GuestError {
     /// The machine cannot be built, or the parts do not fit into it.
     #[error("cannot build the machine: {0}")]
     Machine(#[from] MachineError),
+}
+
+/// The calling conventions of code of this width.
+const fn conventions(width: Width) -> &'static str {
+    match width {
+        Width::W32 => "cdecl or regparm",
+        Width::W64 => "sysv",
+    }
 }
 
 /// A file of the host, or its content.

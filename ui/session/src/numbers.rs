@@ -1,10 +1,12 @@
 //! Numbers as users write them. Every option and every script line reads them here, so they look alike everywhere.
 //!
 //! A number is decimal or `0x` and hexadecimal digits. `_` may separate digits. A unit may follow: in a *count*
-//! (instructions, hits, steps) K, M and G are powers of 1000; in a *size* in bytes they are powers of 1024, and `KB` and
-//! `KiB` mean the same as `K`.
+//! (instructions, hits, steps) K, M and G are powers of 1000; in a *size* in bytes K, M, G and T are powers of 1024, and `KB`
+//! and `KiB` mean the same as `K`.
 
 use trapline_trace::ChannelConfig;
+
+use crate::plural::counted;
 
 /// The largest channel in bytes.
 const LARGEST_CHANNEL: u64 = 1 << 32;
@@ -35,7 +37,7 @@ pub enum NumberError {
     #[error("`{0}` is not a position; write insns=N, such as insns=1500K")]
     NotAPosition(String),
     /// It is not a size that guest memory can have.
-    #[error("guest memory of {0} bytes is impossible; use at least 1M, in multiples of 4K")]
+    #[error("guest memory of {} is not possible; use 1M to 3G, in multiples of 4K", counted(*.0, "byte"))]
     Memory(u64),
     /// It is not a size that a channel can have.
     #[error("`{0}` is not a channel size; use at least one byte and one sub-buffer, at most 4G in all")]
@@ -61,6 +63,7 @@ fn bytes(unit: &str) -> Option<u64> {
         "K" | "KB" | "KIB" => Some(1 << 10),
         "M" | "MB" | "MIB" => Some(1 << 20),
         "G" | "GB" | "GIB" => Some(1 << 30),
+        "T" | "TB" | "TIB" => Some(1 << 40),
         _ => None,
     }
 }

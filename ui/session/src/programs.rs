@@ -16,6 +16,8 @@ pub struct SourceOptions {
     pub folders: Vec<PathBuf>,
     /// Only PPDF files that this key has signed are accepted.
     pub signed_by: Option<VerifyingKey>,
+    /// The instructions that a hit may execute, of which warnings speak; the default budget if `None`.
+    pub max_steps: Option<u32>,
 }
 
 /// Why a probe program cannot be used.
@@ -58,7 +60,8 @@ pub enum ProgramError {
 impl SourceOptions {
     /// The options and the file loader for compiling a program's text.
     fn parts(&self) -> (ParseOptions, FileLoader) {
-        (ParseOptions { defines: self.defines.clone() }, FileLoader { folders: self.folders.clone() })
+        let parse = ParseOptions { defines: self.defines.clone(), max_steps: self.max_steps };
+        (parse, FileLoader { folders: self.folders.clone() })
     }
 }
 

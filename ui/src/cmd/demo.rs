@@ -51,7 +51,7 @@ fn options(width: Width) -> ParseOptions {
         Width::W32 => Vec::new(),
         Width::W64 => vec![("eip".to_owned(), "rip".to_owned())],
     };
-    ParseOptions { defines }
+    ParseOptions { defines, ..ParseOptions::default() }
 }
 
 /// An example that was inserted.

@@ -9,8 +9,8 @@ use trapline_providers::{
     Description, FunctionGlob, MatchError, Refused, refused, refused_of, user_functions, user_probes,
 };
 use trapline_session::{
-    Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, Listing, Probing, Script, Session, Wanted,
-    counted, user_module,
+    Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, ListError, Listing, Probing, Script, Session,
+    Wanted, counted, user_module,
 };
 use trapline_trace::{HeaderItems, TextSink};
 
@@ -20,9 +20,6 @@ use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options};
-
-/// Near misses named when nothing matches.
-const SUGGESTIONS: usize = 3;
 
 /// Runs the command.
 ///
@@ -51,12 +48,7 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     if args.verbose || args.form.format == Format::Json {
         found.show_parameters(target);
     }
-    // An empty list is a valid result for functions that the files have but memory lacks now.
-    if let (0, Listing::Functions(_), Wanted::Named(pattern)) = (found.len(), &found, &wanted)
-        && (ran.is_none() || Listing::find(target, None, &wanted)?.is_empty())
-    {
-        return Err(nothing(&guest, pattern));
-    }
+    let found = found.or_nothing(target, &wanted, guest.name())?;
     let exit = ran.as_ref().map_or(Exit::Ok, |(_, exit)| *exit);
     write(args, (digits(&guest), bits(&guest)), (&found, &refused), &wanted, exit, out, talk)
 }
@@ -120,8 +112,8 @@ fn list_program(
             ));
         }
         if let (true, Wanted::Named(pattern)) = (found.is_empty(), wanted) {
-            let near = module.symbols().near_misses(pattern, SUGGESTIONS);
-            return Err(no_function(&args.guest.image, pattern, &near));
+            let symbols = std::iter::once(module.symbols());
+            return Err(ListError::no_function(&args.guest.image, pattern, symbols).into());
         }
         return write(args, how, (&Listing::Functions(found), &[]), wanted, Exit::Ok, out, talk);
     };
@@ -153,23 +145,6 @@ fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, E
         }
     };
     Ok((session, exit))
-}
-
-fn nothing(guest: &Guest, pattern: &str) -> Failure {
-    let target = guest.target();
-    let modules = target.modules().iter().map(|module| module.symbols());
-    let all = std::iter::once(target.symbols()).chain(modules);
-    let near: Vec<&str> = all.flat_map(|symbols| symbols.near_misses(pattern, SUGGESTIONS)).collect();
-    no_function(guest.name(), pattern, &near)
-}
-
-fn no_function(image: &str, pattern: &str, near: &[&str]) -> Failure {
-    let names: Vec<String> = near.iter().take(SUGGESTIONS).map(|name| format!("`{name}`")).collect();
-    let mut sentence = format!("no function of {image} matches `{pattern}`");
-    if !names.is_empty() {
-        sentence.push_str(&format!("; did you mean {}?", names.join(" or ")));
-    }
-    Failure::Usage(sentence)
 }
 
 fn write(

@@ -25,6 +25,7 @@ use super::{info, position, questions, travel};
 use crate::cli::{ProbeArgs, RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::late_file::LateFile;
+use crate::no_effect::Uses;
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -48,7 +49,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         return Ok(exit);
     }
     let signals = ctrl_c::prepare();
-    let source = options::source(&args.probes.source)?;
+    let source = options::source_of_run(&args.probes)?;
     let mut replay = Replay::begin(args, &recording, &source, talk)?;
     let from = Instant::now();
     replay.cancelled = signals.run();
@@ -107,10 +108,15 @@ impl<'a> Replay<'a> {
         let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
         let guest = options::open(&builder, talk)?;
         if asks {
+            let mut trial = guest.start(probing.clone())?;
             if args.branch.is_none() {
-                refuse_writers(&args.probes, source, guest.start(probing.clone())?, talk)?;
+                refuse_writers(&args.probes, source, &mut trial, talk)?;
             } else {
-                insert_all(&args.probes, source, false, &mut guest.start(probing.clone())?, talk)?;
+                insert_all(&args.probes, source, false, &mut trial, talk)?;
+            }
+            // What standard input inserts at a position is not known.
+            if args.at.is_none() {
+                Uses::of(&trial).check(&args.probes)?;
             }
         }
         let own = match asks && args.branch.is_none() {
@@ -191,7 +197,7 @@ impl<'a> Replay<'a> {
         let recorded = recorded.map_err(|error| Failure::writing(self.args.branch.as_deref(), error));
         let (exit, followed, finished) = match followed {
             Ok(followed) => {
-                let (ended, exit) = how_it_ended(&followed);
+                let (ended, exit) = self.how_it_ended(&followed);
                 let finished =
                     report::finish(&self.args.output, &mut self.session, &ended, outputs, self.talk);
                 self.tell(&followed);
@@ -341,10 +347,25 @@ impl<'a> Replay<'a> {
         fields.into_iter().map(|field| with_observe_only(field, observe_only)).collect()
     }
 
+    /// Whether `--verify` had no checkpoint to compare, though the replay came to the recording's end.
+    fn verifies_nothing(&self, followed: &Followed) -> bool {
+        self.args.verify && matches!(followed, Followed::End(_)) && self.recording.checkpoints().is_empty()
+    }
+
+    /// How the replay ended, as its data says it, and its exit code.
+    fn how_it_ended<'f>(&self, followed: &'f Followed) -> (Ended<'f>, Exit) {
+        match how_it_ended(followed) {
+            (ended, Exit::Ok) if self.verifies_nothing(followed) => {
+                (Ended { exit: Exit::Diverged, ..ended }, Exit::Diverged)
+            }
+            as_followed => as_followed,
+        }
+    }
+
     /// Says how it went beyond what its end says.
     fn tell(&self, followed: &Followed) {
         if matches!(followed, Followed::End(Some(_))) && !self.recording.is_whole() {
-            self.talk.note(
+            self.talk.warn(
                 "the recording is incomplete, since its recorder was killed: the run's end is in it, the last checkpoint is not",
             );
         }
@@ -352,6 +373,10 @@ impl<'a> Replay<'a> {
             self.talk.error(&found.to_string());
         } else if *followed == Followed::NeverReached {
             self.talk.error(&self.why_never_reached());
+        } else if self.verifies_nothing(followed) {
+            self.talk.error(
+                "--verify has nothing to compare: the recording ends before its first checkpoint; make it again",
+            );
         } else if let Some(verifier) = self.session.verifier() {
             let all = self.recording.checkpoints().len();
             self.talk.note(&format!(
@@ -397,14 +422,17 @@ impl<'a> Replay<'a> {
 
 /// How a replay ended, as its data says it, and its exit code.
 fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
-    let ended = |reason: &str, exit| (Ended { ending: None, reason: reason.to_owned(), exit }, exit);
+    let ended =
+        |reason: &str, exit| (Ended { ending: None, reason: reason.to_owned(), exit, warns: false }, exit);
     match followed {
         Followed::End(Some(ending)) => {
             let exit = if *ending == Ending::Interrupted { Exit::Ok } else { Exit::from(ending) };
             (Ended::by(ending, exit), Exit::Ok)
         }
         Followed::End(None) => {
-            ended("the recording is incomplete, since its recorder was killed: it ends", Exit::Ok)
+            let (ended, exit) =
+                ended("the recording is incomplete, since its recorder was killed: it ends", Exit::Ok);
+            (Ended { warns: true, ..ended }, exit)
         }
         Followed::Reached => ended("the position was reached", Exit::Ok),
         Followed::NeverReached => ended("the recording ended before the position", Exit::Usage),
@@ -420,10 +448,10 @@ fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
 pub fn refuse_writers(
     probes: &ProbeArgs,
     source: &SourceOptions,
-    mut trial: Session,
+    trial: &mut Session,
     talk: &Talk,
 ) -> Result<(), Failure> {
-    insert_all(probes, source, false, &mut trial, talk)?;
+    insert_all(probes, source, false, trial, talk)?;
     if trial.observe_only() {
         return Ok(());
     }

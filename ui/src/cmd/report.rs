@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
 use crate::talk::Talk;
 
-/// Most reasons that are given for a run without hits.
+/// Most programs without hits that are named.
 const REASONS: usize = 5;
 
 /// How a run ended.
@@ -22,12 +22,14 @@ pub struct Ended<'a> {
     pub reason: String,
     /// The exit code that its data says.
     pub exit: Exit,
+    /// Whether `-q` does not silence the reason.
+    pub warns: bool,
 }
 
 impl<'a> Ended<'a> {
     /// By itself, or by what it waited for.
     pub fn by(ending: &'a Ending, exit: Exit) -> Self {
-        Self { ending: Some(ending), reason: ending.to_string(), exit }
+        Self { ending: Some(ending), reason: ending.to_string(), exit, warns: false }
     }
 
     /// By what failed on the host.
@@ -38,7 +40,7 @@ impl<'a> Ended<'a> {
             Failure::Output(_) | Failure::Write { .. } => "an output could not be written, and the run ended",
             _ => "the run ended",
         };
-        Self { ending: None, reason: reason.to_owned(), exit }
+        Self { ending: None, reason: reason.to_owned(), exit, warns: false }
     }
 }
 
@@ -100,6 +102,8 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
         talk.line(&format!("trapline: {summary}"));
         talk.line(session.core().dump_registers().trim_end());
         show_tail(session, ending, talk);
+    } else if ended.warns {
+        talk.warn(&summary);
     } else {
         talk.note(&summary);
     }
@@ -117,7 +121,7 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
         } else {
             talk.note(&text)
         }
-        session.why_no_hits().iter().take(REASONS).for_each(|why| talk.note(&why.to_string()));
+        without_hits(session, talk);
         if let Some(interposer) = session.interposer() {
             errors::totals(interposer, talk);
             if let Some(damage) = interposer.modules_damage(session.core()) {
@@ -134,6 +138,15 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
         if args.stats {
             end.counters.iter().for_each(|(name, value)| talk.counter(name, value));
         }
+    }
+}
+
+/// Says which programs had no hits, and why.
+fn without_hits(session: &Session, talk: &Talk) {
+    let found = session.why_no_hits();
+    found.iter().take(REASONS).for_each(|why| talk.note(&why.to_string()));
+    if let more @ 1.. = found.len().saturating_sub(REASONS) {
+        talk.note(&format!("{} more had no hits", counted(more as u64, "program")));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
+use crate::no_effect::Uses;
 use crate::output::{Outputs, choose};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -38,7 +39,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let outputs = recording.into_iter().chain(snapshot).chain(overwrite::of_output(&args.output));
     overwrite::check(inputs, outputs)?;
     let signals = ctrl_c::prepare();
-    let source = options::source(&args.probes.source)?;
+    let source = options::source_of_run(&args.probes)?;
     let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
     let (builder, recorder) = recorder(args, builder)?;
     let (recorder, file) = recorder.unzip();
@@ -175,7 +176,9 @@ fn prepared(
     let needs_target = args.guest.target.is_some() && args.script.is_none();
     insert_all(&args.probes, source, needs_target, &mut session, talk)?;
     let script = script(args, source, &session)?;
-    let observe_only = check_script(&script, &guest, talk)? && session.observe_only();
+    let mut uses = Uses::of(&session);
+    let observe_only = check_script(&script, &guest, &mut uses, talk)? && session.observe_only();
+    uses.check(&args.probes)?;
     Ok(Prepared { guest, session, script, observe_only })
 }
 
@@ -269,17 +272,20 @@ fn script(args: &RunArgs, source: &SourceOptions, session: &Session) -> Result<S
 }
 
 /// Checks a script against the guest: its files, and whether there is a console to type at. Answers whether all programs
-/// only observe.
-fn check_script(script: &Script, guest: &Guest, talk: &Talk) -> Result<bool, Failure> {
+/// only observe; `uses` is told what they may do.
+fn check_script(script: &Script, guest: &Guest, uses: &mut Uses, talk: &Talk) -> Result<bool, Failure> {
     let mut observe_only = true;
     for command in script.commands() {
         let at_virtio = matches!(command, Command::Type { line: InputLine::Virtio, .. });
         if at_virtio && !guest.has_virtio_console() {
             return Err(CommandError::NoVirtioConsole.into());
         }
+        // What the handler does is known when its description is looked up.
+        uses.cores |= matches!(command, Command::Clause { text, .. } if text.contains("exit"));
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
             let resolved = resolve(guest.target(), program).map_err(Failure::Compile)?;
+            uses.add(&resolved.program);
             observe_only &= resolved.program.probes.iter().all(|probe| probe.handler.observe_only());
         }
     }

@@ -33,7 +33,7 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         ));
     }
     let keys = keys(args)?;
-    let source = options::source(&args.probes.source)?;
+    let source = options::source_of_run(&args.probes)?;
     let (opening, programs) =
         if args.is_recording() { recorded(args, &source, talk)? } else { live(args, &source, talk)? };
     let look = Look { colours: colours(args, talk), utf8: utf8() };
@@ -147,7 +147,7 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
     let probing = all_items(probing);
     let own = if asks {
-        refuse_writers(&args.probes, source, guest.start(probing.clone())?, talk)?;
+        refuse_writers(&args.probes, source, &mut guest.start(probing.clone())?, talk)?;
         recording.own_programs(&guest)
     } else {
         OwnPrograms::Stay

@@ -16,7 +16,7 @@ const TABLE: &str = "
 - | --quiet | -
 run | --module | -
 run | --initrd | -
-run | --file | -
+run | --file | run embedded:ia32 --file /a=b
 run | --sym | -
 run | --fbt | run k --fbt strict
 run | --abi | run k --abi cdecl
@@ -55,7 +55,7 @@ run | --format | -
 run | --symbols | run k --symbols
 run | --templates | run k --templates a
 run | --output-file | -
-run | --log-to | -
+run | --log-to | run k --log-to com1
 run | --com2 | -
 run | --digest | -
 run | --stats | -
@@ -110,7 +110,7 @@ verify | --update | -
 verify | --image-dir | -
 list | --module | -
 list | --initrd | -
-list | --file | -
+list | --file | list embedded:ia32 --file /a=b
 list | --sym | -
 list | --fbt | list k --fbt strict
 list | --abi | list k --abi cdecl
@@ -133,7 +133,7 @@ list | --bytes | list k a:b:c:d --bytes
 list | --format | -
 dis | --module | -
 dis | --initrd | -
-dis | --file | -
+dis | --file | dis embedded:ia32 f --file /a=b
 dis | --sym | -
 dis | --fbt | dis k f --fbt strict
 dis | --abi | dis k f --abi cdecl

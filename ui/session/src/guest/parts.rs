@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trapline_emu::BootModule;
 use trapline_emu::load::{ElfView, Files, Image, InitramfsError};
-use trapline_emu::symbols::{Btf, KallsymsError, SymbolError, Symbols, UserModule};
+use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
 use trapline_os::Linux;
 use trapline_providers::Target;
@@ -65,9 +65,32 @@ pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
         if !path.starts_with('/') || path.ends_with('/') {
             return Err(GuestError::GuestPath(path.clone()));
         }
-        parts.files.insert(path, content.read()?);
+        let bytes = content.read()?;
+        check_named(path, &content.name(), &bytes)?;
+        parts.files.insert(path, bytes);
     }
     build(builder, name, parts, notes)
+}
+
+/// Refuses a file that its user names and that cannot be probed: a damaged ELF file, and anything else where the guest has a
+/// kernel module.
+fn check_named(path: &str, file: &str, bytes: &[u8]) -> Result<(), GuestError> {
+    let is_module = path.ends_with(".ko");
+    if !is_module && !ElfView::recognises(bytes) {
+        return Ok(());
+    }
+    let read = if is_module || KernelModule::recognises(bytes) {
+        KernelModule::parse(bytes, path).map(|_| ())
+    } else {
+        UserModule::parse(bytes, path).map(|_| ())
+    };
+    let kind = if is_module { "kernel module" } else { "program" };
+    read.map_err(|error| GuestError::GuestFile {
+        path: path.to_owned(),
+        kind,
+        file: file.to_owned(),
+        error: Box::new(error),
+    })
 }
 
 /// The guest of this name that is compiled into the library.
@@ -107,20 +130,19 @@ fn brought(image: &Content, cmdline: &str, modules: &[(String, Content)]) -> Res
     Ok(parts)
 }
 
-/// The files in an initial RAM disk. A RAM disk that the kernel could not unpack is refused.
+/// The files in an initial RAM disk. A damaged one is refused.
 fn files_of(initrd: &Content, bytes: &[u8], notes: &mut Vec<String>) -> Result<Files, GuestError> {
     if bytes.is_empty() {
         return Err(GuestError::EmptyInitrd(initrd.name()));
     }
     match Files::of_initramfs(bytes) {
         Ok(files) => Ok(files),
-        Err(error @ (InitramfsError::Truncated { .. } | InitramfsError::Gzip { .. })) => {
-            Err(GuestError::Initrd { file: initrd.name(), error })
-        }
-        Err(error) => {
+        // Not damaged: the kernel may be able to unpack what is not read here.
+        Err(error @ (InitramfsError::Packing { .. } | InitramfsError::TooLarge)) => {
             notes.push(format!("programs in the initial RAM disk cannot be probed: {error}"));
             Ok(Files::default())
         }
+        Err(error) => Err(GuestError::Initrd { file: initrd.name(), error }),
     }
 }
 
@@ -130,6 +152,9 @@ fn build(
     parts: Parts,
     mut notes: Vec<String>,
 ) -> Result<Guest, GuestError> {
+    if KernelModule::recognises(&parts.image) {
+        return Err(GuestError::ModuleAsImage(name));
+    }
     let image = Image::parse(&parts.image, &parts.kernel)
         .map_err(|error| GuestError::Image { image: name.clone(), error })?;
     let (symbols, debug) = symbols(&image, &name, &builder.symbols, &mut notes)?;
@@ -143,13 +168,14 @@ fn build(
             Err(error) => notes.push(format!("the module {file} cannot be probed: {error}")),
         }
     }
-    let linux = linux(&image, &symbols, &mut notes);
     let mut refused = |path: &str, error: &SymbolError| {
         notes.push(format!("the guest's file {path} cannot be probed: {error}"));
     };
     let target = Target::new(image, symbols, users)
         .with_options(builder.options.clone())
-        .with_files(files, &mut refused);
+        .with_files(files, &mut refused)
+        .with_unread(notes.clone());
+    let linux = linux(target.image(), target.symbols(), &mut notes);
     if let Some(abi) = builder.options.abi.filter(|abi| abi.width() != target.width()) {
         return Err(GuestError::Abi { abi: abi.width(), image: name, guest: target.width() });
     }

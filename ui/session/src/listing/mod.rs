@@ -6,11 +6,15 @@ mod probes;
 mod system;
 
 use serde::{Deserialize, Serialize};
+use trapline_emu::symbols::Symbols;
 use trapline_providers::{Description, FunctionGlob, GlobError, MatchError, Present, Probe, Target};
 
 pub use functions::FunctionRow;
 pub use probes::{Listed, ProbeRow, SiteRow, SpotRow};
 pub use system::{Loaded, MappedRow, ModuleRow, ProcessRow, Running};
+
+/// Near misses named when nothing matches.
+const SUGGESTIONS: usize = 3;
 
 /// The kind of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +75,33 @@ pub enum ListError {
     /// The description is malformed, or names nothing.
     #[error(transparent)]
     Probes(#[from] MatchError),
+    /// The files have no function of this name.
+    #[error("no function of {image} matches `{pattern}`{}", suggestion(.near))]
+    NoFunction {
+        /// The kernel, or the program.
+        image: String,
+        /// The name, with wildcards.
+        pattern: String,
+        /// Names similar to it.
+        near: Vec<String>,
+    },
     /// No profile reads its modules and processes.
     #[error("the guest's system is not known, so neither its modules nor its processes can be read")]
     UnknownSystem,
+}
+
+fn suggestion(near: &[String]) -> String {
+    let names: Vec<String> = near.iter().take(SUGGESTIONS).map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
+}
+
+impl ListError {
+    /// That no function of these symbols matches a pattern.
+    pub fn no_function<'a>(image: &str, pattern: &str, all: impl Iterator<Item = &'a Symbols>) -> Self {
+        let near = all.flat_map(|symbols| symbols.near_misses(pattern, SUGGESTIONS)).map(str::to_owned);
+        let near = near.take(SUGGESTIONS).collect();
+        Self::NoFunction { image: image.to_owned(), pattern: pattern.to_owned(), near }
+    }
 }
 
 /// The result, item by item.
@@ -153,6 +181,22 @@ impl Listing {
                 })
             }
         }
+    }
+
+    /// The listing, unless it is empty because not even the files have a function of the name. An error calls the kernel
+    /// `image`.
+    ///
+    /// # Errors
+    /// There is no such function.
+    pub fn or_nothing(self, target: &Target, wanted: &Wanted, image: &str) -> Result<Self, ListError> {
+        if let (0, Self::Functions(_), Wanted::Named(pattern)) = (self.len(), &self, wanted)
+            && Self::find(target, None, wanted)?.is_empty()
+        {
+            let modules = target.modules().iter().map(|module| module.symbols());
+            let all = std::iter::once(target.symbols()).chain(modules);
+            return Err(ListError::no_function(image, pattern, all));
+        }
+        Ok(self)
     }
 
     /// A listing of these probes; with `present`, only those in memory now.

@@ -254,7 +254,11 @@ fn when(line: &mut Line<'_>) -> Parsed<When> {
     match first.text {
         "at" => Ok(When::At(insns(line, "at insns=N")?)),
         "every" => match insns(line, "every insns=N")? {
-            0 => Err(wrong(first, "the interval must be at least 1".to_owned(), "write every insns=N")),
+            0 => Err(wrong(
+                first,
+                "the interval must be at least 1 instruction".to_owned(),
+                "for example: every insns=1M",
+            )),
             step => Ok(When::Every { step, next: step }),
         },
         "on" if line.peek().is_some_and(|word| word.text == "console") => {

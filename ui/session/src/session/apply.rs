@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use trapline_interposer::{Clock, Interposer, Output, Place, PointView, ProgramId, ProgramView};
-use trapline_providers::{Clause, MatchError, Resolved, enable, insert_error, resolve};
+use trapline_providers::{Clause, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
 
 use super::{Origin, Session};
 use crate::commands::{Command, CommandError, InputLine, Selection, short_name};
 use crate::files::file_name;
-use crate::listing::{How, ListError, Listing, Wanted};
+use crate::listing::{How, Listing, Wanted};
 use crate::plural::counted;
 use crate::recording::Event;
 use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
@@ -287,15 +287,14 @@ impl Session {
         Ok(Reply::GetVars { icount: self.icount(), programs, gv: globals.to_vec() })
     }
 
-    /// Lists what the guest has now. An empty list is a valid reply.
+    /// Lists what the guest has now. An empty list is a valid reply if the files have what memory lacks now.
     fn list(&self, wanted: &Wanted, how: How) -> Answer {
         let icount = self.icount();
         let target = &self.target;
-        let found = self.present(|present| match Listing::find(target, Some(present), wanted) {
-            Err(ListError::Probes(MatchError::Nothing { .. })) => Ok(Listing::probes(Vec::new(), None)),
-            found => found,
-        });
-        let mut found = found.map_err(CommandError::List)?;
+        let found = self.present(|present| Listing::find(target, Some(present), wanted));
+        let mut found = found
+            .and_then(|found| found.or_nothing(target, wanted, target.kernel_name()))
+            .map_err(CommandError::List)?;
         if how.verbose {
             found.show_parameters(target);
         }

@@ -16,14 +16,20 @@ impl<'a> Names<'a> {
         self.probes.as_ref()?.program(probe).map(|(program, ..)| program)
     }
 
+    /// The symbol of any address.
+    pub fn of_address(&self, address: u64) -> Option<String> {
+        self.target.symbol(address)
+    }
+
     pub(super) fn new(target: &'a Target, probes: Option<ProbeNames<'a>>) -> Self {
         Self { target, probes }
     }
 }
 
 impl Symbolize for Names<'_> {
-    fn symbol(&self, ip: u64) -> Option<String> {
-        self.target.symbol(ip)
+    fn symbol(&self, ip: u64, probe: u32) -> Option<String> {
+        let at_place = self.probes.as_ref().and_then(|probes| probes.place_symbol(probe));
+        at_place.or_else(|| self.target.symbol(ip))
     }
 
     fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {

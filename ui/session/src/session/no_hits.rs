@@ -1,4 +1,4 @@
-//! Why a run had no hits, as far as that can be known.
+//! Why a program had no hits in a run, as far as that can be known.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -65,13 +65,13 @@ impl fmt::Display for NoHits {
 }
 
 impl Session {
-    /// Why each inserted program had no hits. Empty if there was any hit at all.
+    /// Why each inserted program without hits had none. Empty if no instruction was executed.
     pub fn why_no_hits(&self) -> Vec<NoHits> {
-        let Some(interposer) = &self.interposer else { return Vec::new() };
-        if interposer.stats().hits > 0 {
+        let Some(interposer) = self.interposer.as_ref().filter(|_| self.icount() > 0) else {
             return Vec::new();
-        }
-        let found = interposer.programs().into_iter().filter_map(|program| {
+        };
+        let without = interposer.programs().into_iter().filter(|program| program.hits == 0);
+        let found = without.filter_map(|program| {
             Some(NoHits { program: program.name.to_owned(), reason: self.reason(&program)? })
         });
         found.collect()

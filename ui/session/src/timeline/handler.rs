@@ -99,7 +99,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// An exception in words.
 fn sentence(thrown: &Unhandled) -> String {
-    let Unhandled { code, parm1, parm2, at } = thrown;
+    let Unhandled { code, parm1, parm2, at, .. } = thrown;
     format!(
         "{} at operation {at}: code {code:#x}, parameters {parm1:#x} and {parm2:#x}",
         exception::name(*code)

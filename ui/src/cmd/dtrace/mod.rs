@@ -259,7 +259,7 @@ impl Observer for Printer<'_> {
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), io::Error> {
         let Some(probe) = names.probe(record.header.probe) else { return Ok(()) };
         let (id, clause) = (probe.id, record.header.major);
-        let firing = Firing { name: probe.name, id, clause, symbols: &|address| names.symbol(address) };
+        let firing = Firing { name: probe.name, id, clause, symbols: &|address| names.of_address(address) };
         self.consumer.record(firing, record.data, &mut self.out)?;
         self.complain();
         Ok(())

@@ -114,7 +114,7 @@ pub fn preprocessed(text: Vec<u8>, called: &str, line: &Line, cpp: bool) -> Resu
     }
     let file = called.strip_prefix("failed to compile script ").unwrap_or(called);
     let mut loader = FileLoader { folders: line.folders.clone() };
-    let done = preprocess(file, &text, &ParseOptions { defines }, &mut loader);
+    let done = preprocess(file, &text, &ParseOptions { defines, ..ParseOptions::default() }, &mut loader);
     let error = done.found.list.iter().find(|found| found.severity == trapline_rpn::Severity::Error);
     match error {
         None => Ok(with_pragmas(done.text, &kept).into_bytes()),

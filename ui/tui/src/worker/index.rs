@@ -111,7 +111,7 @@ fn label(record: &RecordView<'_>, names: &Names<'_>) -> ProbeLabel {
     let header = &record.header;
     let provided = names.probe(header.probe).map(|probe| probe.name.to_string());
     let codes = || {
-        let symbol = names.symbol(header.ip).unwrap_or_else(|| format!("{:#x}", header.ip));
+        let symbol = names.symbol(header.ip, header.probe).unwrap_or_else(|| format!("{:#x}", header.ip));
         format!("{symbol} {}.{}", header.major, header.minor)
     };
     let program = names.program(header.probe).unwrap_or_default();
