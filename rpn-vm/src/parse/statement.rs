@@ -46,8 +46,6 @@ const STATEMENTS: &[(&str, &str, Place)] = &[
 ];
 
 const U32: i128 = u32::MAX as i128;
-/// Every bit that an exception can have in its x-field.
-const X_FIELD: i128 = 0xffff;
 
 impl Parser<'_> {
     pub(super) fn statement(&mut self, key: &Token, value: &[Token]) {
@@ -173,7 +171,7 @@ impl Parser<'_> {
             "logmax" => self.header.logmax = self.small(value, at, name, 65_535).unwrap_or_default(),
             "jmpmax" => self.header.jmpmax = self.small(value, at, name, U32).unwrap_or_default(),
             "excpt_log" => self.header.excpt_log = self.small(value, at, name, 65_535).unwrap_or_default(),
-            "excpt_mask" => self.header.excpt_mask = self.small(value, at, name, X_FIELD).unwrap_or_default(),
+            "excpt_mask" => self.header.excpt_mask = self.small(value, at, name, U32).unwrap_or_default(),
             "logonfault" => self.header.logonfault = self.yes_no(value, at, name).unwrap_or_default(),
             "autostacktrace" => {
                 self.header.autostacktrace = self.yes_no(value, at, name).unwrap_or_default();
@@ -244,7 +242,7 @@ impl Parser<'_> {
                 let hits = self.number(value, at, "`maxhits`", 1, U32).and_then(|n| u32::try_from(n).ok());
                 self.probes[index].maxhits = hits.unwrap_or(1);
             }
-            "excpt_mask" => self.probes[index].excpt_mask = self.small(value, at, name, X_FIELD),
+            "excpt_mask" => self.probes[index].excpt_mask = self.small(value, at, name, U32),
             "logonfault" => self.probes[index].logonfault = self.yes_no(value, at, name),
             "group" | "type" => self.group_or_type(index, name, value, at),
             _ => {}

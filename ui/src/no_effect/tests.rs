@@ -44,7 +44,10 @@ run | --max-cores | run k --max-cores 1
 run | --max-steps | run k --max-steps 1
 run | --watch-unlimited | run k --watch-unlimited
 run | --stop-after | run k --stop-after 1
+run | --interactive | run k -i --console none
 run | --script | -
+run | --restore | run k --restore s --record r
+run | --save | -
 run | --until | -
 run | --crash-on | -
 run | --limit-insns | -
