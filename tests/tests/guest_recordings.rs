@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::trapline;
 use crate::recordings::asked_later_is_as_asked_live;
+use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::root;
 
@@ -80,5 +81,29 @@ fn guest_linux_byte_that_a_script_changes_is_named() {
     assert_eq!(ran.code, 1, "{}", ran.err);
     for text in [" kernel_init: nop ", " print_fatal_signals  a 00  b 01", "at 1000000: insert w.rpn"] {
         assert!(ran.out.contains(text), "`{text}` is not in\n{}", ran.out);
+    }
+}
+
+#[test]
+fn guest_linux_tick_makes_a_condition_true() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
+    record(folder, &[&kernel, "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"], &[]);
+    let ask = |args: &[&str]| -> Value {
+        let asked = trapline(folder, &[&["replay", "r.tlr", "-f", "json"], args].concat());
+        assert_eq!(asked.code, 0, "{}", asked.err);
+        serde_json::from_str(&asked.out).unwrap()
+    };
+    let written = ask(&["--who-wrote", "jiffies_64:8", "--last", "1"]);
+    let writer = &written["last"][0];
+    let bytes = writer["new"].as_str().unwrap().split(' ').rev().collect::<String>();
+    let position = writer["position"].as_u64().unwrap();
+    let (from, to) = ((position - 200_000).to_string(), (position + 100).to_string());
+    let condition = format!("u64[jiffies_64] >= 0x{bytes} && cr3 != 0");
+    let found = ask(&["--when", &condition, "--from", &from, "--to", &to]);
+    assert_eq!((&found["count"], &found["held"]), (&1.into(), &false.into()), "{found:#}");
+    for field in ["position", "ip", "symbol", "instruction", "pid", "task"] {
+        assert_eq!(found["last"][0][field], writer[field], "{found:#}");
     }
 }

@@ -110,9 +110,13 @@ fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure
 /// The first option without effect.
 pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     let probes = &args.probes;
-    let asks = args.questions.who_wrote.is_some() || args.questions.calls.is_some();
-    if args.questions.before.is_some() && !asks {
+    let asked = &args.questions;
+    let asks = asked.who_wrote.is_some() || asked.calls.is_some() || asked.when.is_some();
+    if asked.before.is_some() && !asks {
         return Err(refused("--before", "without a question; add --who-wrote or --calls"));
+    }
+    if asked.last.is_some() && asked.who_wrote.is_none() && asked.when.is_none() {
+        return Err(refused("--last", "without a list to shorten; add --who-wrote or --when"));
     }
     if let Some(option) = first(&[
         (!probes.clauses.is_empty(), "-n"),
@@ -128,7 +132,7 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
         return Err(refused(option, "on a question, which is asked of the recording as it was"));
     }
     let of_probes = [
-        (args.from.is_some(), "--from"),
+        (args.from.is_some() && asked.when.is_none(), "--from"),
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),
         (!probes.group.is_empty(), "--group"),

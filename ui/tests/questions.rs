@@ -119,6 +119,66 @@ fn calls_are_those_that_probes_see() {
 }
 
 #[test]
+fn a_condition_on_memory_becomes_true_where_a_watchpoint_sees_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (guest, read, ip) in [("ia32", "u32", "eip"), ("x86_64", "u64", "rip")] {
+        record(folder, &format!("embedded:{guest}"));
+        let written = answer(folder, &["--who-wrote", "current_task", "--last", "1000"]);
+        let value = |text: &Value| {
+            let bytes = text.as_str().unwrap().split(' ').map(|byte| u64::from_str_radix(byte, 16).unwrap());
+            bytes.enumerate().fold(0, |value, (n, byte)| value | byte << (8 * n))
+        };
+        let writers = list(&written, "last");
+        let task = value(&writers[writers.len() / 2]["new"]);
+        let becomes = |writer: &&Value| value(&writer["new"]) == task && value(&writer["old"]) != task;
+        let wanted: Vec<&Value> = writers.iter().filter(becomes).collect();
+        let condition = format!("{read}[current_task] == {task:#x}");
+        let found = answer(folder, &["--when", &condition, "--last", "1000"]);
+        let turns = list(&found, "last");
+        assert_eq!((turns.len(), &found["held"]), (wanted.len(), &false.into()), "{found:#}");
+        for (turn, writer) in turns.iter().zip(&wanted) {
+            for field in ["position", "virtual_ns", "ip", "symbol", "instruction", "pid", "task"] {
+                assert_eq!(turn[field], writer[field], "{turn:#}");
+            }
+            assert_eq!(turn["by"], "instruction");
+        }
+        let first = answer(folder, &["--when", &condition, "--first"]);
+        assert_eq!(list(&first, "last"), &turns[..1]);
+        let calls = answer(folder, &["--calls", "do_fork"]);
+        let entered = answer(folder, &["--when", &format!("{ip} == do_fork")]);
+        let before = |call: &Value| call["position"].as_u64().unwrap() - 1;
+        let called: Vec<u64> = list(&calls, "calls").iter().map(before).collect();
+        let became: Vec<u64> =
+            list(&entered, "last").iter().map(|turn| turn["position"].as_u64().unwrap()).collect();
+        assert_eq!(became, called, "{entered:#}");
+        let (code, text, _) = trapline(folder, &["replay", "r.tlr", "--when", &condition, "--last", "1"]);
+        assert!(
+            code == Some(0) && text.contains(" becomes true ") && text.contains("current_task"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_condition_is_shown_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    record(folder, "embedded:ia32");
+    let (code, _, err) = trapline(folder, &["replay", "r.tlr", "--when", "eax == current_tas"]);
+    assert!(code == Some(2) && err.contains("\n  eax == current_tas\n         ^^^^^^^^^^^\n"), "{err}");
+    assert!(err.contains("there is `current_task`"), "{err}");
+    let (code, _, err) =
+        trapline(folder, &["replay", "r.tlr", "--when", "1", "--from", "2000", "--to", "1000"]);
+    assert!(code == Some(2) && err.contains("ends at 1000 instructions, before it begins at 2000"), "{err}");
+    // What cannot be read, and what is divided by 0, does not hold.
+    for condition in ["u8[0xfffffff0] == u8[0xfffffff0] || 1", "!(1 / 0)"] {
+        let found = answer(folder, &["--when", condition, "--to", "1000"]);
+        assert_eq!((&found["count"], &found["held"]), (&0.into(), &false.into()), "{found:#}");
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

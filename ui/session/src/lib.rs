@@ -81,7 +81,10 @@ pub use probing::Probing;
 pub use programs::{
     ProgramError, SourceOptions, compile, compiled, preprocessed, public_key, read as read_program,
 };
-pub use questions::{Call, Calls, Left, QuestionError, Writer, Writers, calls, who_wrote};
+pub use questions::{
+    Call, Calls, ConditionError, Left, QuestionError, Span, Turn, Turns, Writer, Writers, calls, span_of,
+    when, who_wrote,
+};
 pub use recording::{
     Blob, CHECKPOINT_INSNS, Checkpoint, Divergence, EmbeddedGuest, Event, FormatError, Hash, Logged,
     Position, PositionError, RecordedFile, Recorder, Recording, RecordingError, RecordsSum, RunConfig,
@@ -99,7 +102,7 @@ pub use session::{
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{
-    Applied, Arrival, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
+    Applied, Arrival, Between, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
 };
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};

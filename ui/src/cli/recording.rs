@@ -90,10 +90,21 @@ pub struct QuestionArgs {
         conflicts_with_all = ["who_wrote", "verify", "to", "at", "from", "branch", "info", "speed_report"]
     )]
     pub calls: Option<String>,
+    /// List where this condition on registers and memory becomes true, such as `u32[jiffies] > 1000 && eax == 0`, between
+    /// --from and --to: every instruction of that part is executed alone
+    #[arg(
+        long,
+        value_name = "EXPR",
+        conflicts_with_all = ["who_wrote", "calls", "before", "verify", "at", "branch", "info", "speed_report"]
+    )]
+    pub when: Option<String>,
+    /// With --when: end at the first such place
+    #[arg(long, requires = "when", conflicts_with = "last")]
+    pub first: bool,
     /// Ask only about what comes before this position
     #[arg(long, value_name = "POSITION")]
     pub before: Option<Position>,
-    /// With --who-wrote: list this many [default: 10]
-    #[arg(long, value_name = "N", value_parser = numbers::positive, requires = "who_wrote")]
+    /// With --who-wrote and --when: list this many [default: 10]
+    #[arg(long, value_name = "N", value_parser = numbers::positive)]
     pub last: Option<u64>,
 }

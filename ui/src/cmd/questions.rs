@@ -1,11 +1,11 @@
-//! `replay --who-wrote` and `--calls`: answers about all of a recording.
+//! `replay --who-wrote`, `--calls` and `--when`: answers about all of a recording.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use trapline_session::{
-    Call, Calls, GuestBuilder, Left, Places, QuestionError, Recording, Writer, Writers, calls, counted,
-    who_wrote,
+    Between, Call, Calls, GuestBuilder, Left, Places, QuestionError, Recording, Span, Turn, Turns, Writer,
+    Writers, calls, counted, span_of, when, who_wrote,
 };
 
 use super::travel;
@@ -16,6 +16,10 @@ use crate::talk::Talk;
 
 /// Writers that are listed, when nothing else is said.
 const LAST: usize = 10;
+/// Instructions that --when looks at without a word about it.
+const QUICK: u64 = 20_000_000;
+/// Instructions that it looks at in a second, roughly.
+const PER_SECOND: u64 = 1_000_000;
 
 /// Answers the question of the command line, if there is one.
 ///
@@ -28,7 +32,7 @@ pub fn answer(
     talk: &Talk,
 ) -> Result<Option<Exit>, Failure> {
     let asked = &args.questions;
-    if asked.who_wrote.is_none() && asked.calls.is_none() {
+    if asked.who_wrote.is_none() && asked.calls.is_none() && asked.when.is_none() {
         return Ok(None);
     }
     if !matches!(args.output.format, RecordFormat::Text | RecordFormat::Json) {
@@ -37,8 +41,8 @@ pub fn answer(
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
     let guest = options::open(&GuestBuilder::of_recording(recording, &places)?, talk)?;
     let json = args.output.format == RecordFormat::Json;
+    let most = asked.last.map_or(LAST, |last| usize::try_from(last).unwrap_or(usize::MAX));
     if let Some(place) = &asked.who_wrote {
-        let most = asked.last.map_or(LAST, |last| usize::try_from(last).unwrap_or(usize::MAX));
         let found = who_wrote(&guest, recording, place, asked.before, most).map_err(failure)?;
         let written = if json { object(out, "writers", json!(found)) } else { writers(out, &found) };
         written.map_err(Failure::Output)?;
@@ -48,7 +52,25 @@ pub fn answer(
         let written = if json { object(out, "calls", json!(found)) } else { all_calls(out, &found) };
         written.map_err(Failure::Output)?;
     }
+    if let Some(condition) = &asked.when {
+        let span = Span { from: args.from, to: args.to, first: asked.first, most };
+        say_cost(span_of(recording, &span), talk);
+        let found = when(&guest, recording, condition, span).map_err(failure)?;
+        let written = if json { object(out, "when", json!(found)) } else { turns(out, &found) };
+        written.map_err(Failure::Output)?;
+    }
     Ok(Some(Exit::Ok))
+}
+
+/// Says before a long search how long it is.
+fn say_cost(instructions: u64, talk: &Talk) {
+    if instructions > QUICK {
+        let seconds = instructions / PER_SECOND;
+        talk.note(&format!(
+            "--when executes {} one by one, which takes about {seconds} s; --from and --to ask about a part",
+            counted(instructions, "instruction")
+        ));
+    }
 }
 
 fn failure(error: QuestionError) -> Failure {
@@ -56,6 +78,7 @@ fn failure(error: QuestionError) -> Failure {
         QuestionError::Guest(error) => error.into(),
         QuestionError::Travel(error) => travel::failure(error),
         QuestionError::Place(text) => Failure::Usage(text),
+        QuestionError::Condition(error) => Failure::Usage(error.to_string()),
     }
 }
 
@@ -145,5 +168,40 @@ fn call_of(out: &mut dyn Write, call: &Call) -> io::Result<()> {
         arguments.join(", "),
         named(call.caller, call.caller_symbol.as_ref()),
         task(call.pid, call.task.as_ref()),
+    )
+}
+
+fn turns(out: &mut dyn Write, found: &Turns) -> io::Result<()> {
+    let times = match found.count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
+    let last = match found.last.len() as u64 {
+        shown if shown < found.count => format!(", of which these are the last {shown}"),
+        _ => String::new(),
+    };
+    let held = if found.held { "; it holds at the first" } else { "" };
+    writeln!(
+        out,
+        "{} becomes true {times} from {} to {}{held}{last}",
+        found.condition, found.from, found.to
+    )?;
+    found.last.iter().try_for_each(|turn| turn_of(out, turn))
+}
+
+fn turn_of(out: &mut dyn Write, turn: &Turn) -> io::Result<()> {
+    let by = match turn.by {
+        Between::Instruction => "",
+        Between::Delivery => "an exception or interrupt before ",
+        Between::Input => "what comes in before ",
+        Between::Time => "a device before ",
+    };
+    let instruction = turn.instruction.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    writeln!(
+        out,
+        "{:>13} {by}{}{instruction}{}",
+        turn.position,
+        named(turn.ip, turn.symbol.as_ref()),
+        task(turn.pid, turn.task.as_ref())
     )
 }

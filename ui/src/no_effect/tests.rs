@@ -75,6 +75,8 @@ replay | --history-mem | replay r --history-mem 64M
 replay | --who-wrote | replay a --who-wrote 5 --verify
 replay | --calls | replay a --who-wrote 5 --calls c
 replay | --before | replay a --before 5
+replay | --when | replay a --when 5 --verify
+replay | --first | replay a --first
 replay | --last | replay a --last 5
 replay | --from | replay r --from 5
 replay | --branch | replay r --branch a

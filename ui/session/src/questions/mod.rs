@@ -1,9 +1,11 @@
-//! Questions about all of a recording: who wrote, and which calls there were.
+//! Questions about all of a recording: who wrote, which calls there were, and where a condition becomes true.
 //!
 //! The recording is run once with watches, which leave no trace in the run, and a witness that is told of each. So the
-//! answers are those of a watchpoint that was there from the start. Not here: text for people.
+//! answers are those of a watchpoint that was there from the start. For a condition it is run state by state. Not here: text for people.
 
 mod calls;
+mod condition;
+mod when;
 mod writers;
 
 use trapline_emu::Core;
@@ -19,6 +21,8 @@ use crate::session::{Session, StackFrame, Way, stack_at};
 use crate::timeline::{HISTORY_MEM, Timeline, TravelError};
 
 pub use calls::{Call, Calls, Left, calls};
+pub use condition::ConditionError;
+pub use when::{Span, Turn, Turns, span_of, when};
 pub use writers::{Writer, Writers, who_wrote};
 
 /// A question cannot be answered.
@@ -33,6 +37,9 @@ pub enum QuestionError {
     /// There is no such place.
     #[error("{0}")]
     Place(String),
+    /// The text is not a condition.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
 }
 
 /// A place of the kernel: a number, a symbol, or a symbol and an offset; and the bytes of the symbol.

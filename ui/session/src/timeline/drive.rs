@@ -19,7 +19,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    fn is_reached(self, now: Moment) -> bool {
+    pub fn is_reached(self, now: Moment) -> bool {
         match self {
             Self::Count(count) => now.icount >= count,
             Self::Moment(moment) => now >= moment,
@@ -87,7 +87,7 @@ impl Timeline {
         }
     }
 
-    fn goal(&mut self, position: Position) -> Result<Goal, TravelError> {
+    pub(super) fn goal(&mut self, position: Position) -> Result<Goal, TravelError> {
         let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
         let icount = match position {
             Position::At { icount, .. } => icount,

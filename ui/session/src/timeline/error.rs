@@ -74,6 +74,14 @@ pub enum TravelError {
         /// The first instruction count.
         first: u64,
     },
+    /// A part of a run ends before it begins.
+    #[error("the part ends at {ends} instructions, before it begins at {begins}; swap --from and --to")]
+    EndsBefore {
+        /// The instruction count of its beginning.
+        begins: u64,
+        /// That of its end.
+        ends: u64,
+    },
     /// The end of a live run is not known.
     #[error("this run has not ended, so nothing can be counted from its end")]
     NoEnd,

@@ -15,6 +15,7 @@ mod inside;
 mod ladder;
 mod place;
 mod search;
+mod states;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +33,7 @@ pub use error::TravelError;
 use inside::Inside;
 pub use inside::Operation;
 use ladder::Ladder;
+pub use states::Between;
 
 pub(crate) use drive::Goal;
 pub(crate) use ladder::Rung;

@@ -1,0 +1,221 @@
+//! Conditions on registers and memory: C's operators over unsigned words of 64 bits.
+//!
+//! A condition whose value is not known does not hold: memory that cannot be read, and a division by 0. Not here: when a
+//! condition is looked at.
+
+mod parse;
+mod tokens;
+
+use trapline_emu::{Core, Seg};
+use trapline_rpn::{Reg, RegRow, Shape};
+
+pub use parse::{Names, parse};
+
+/// A text is not a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionError {
+    /// The text.
+    pub text: String,
+    /// Where it is wrong, in characters from 0.
+    pub at: usize,
+    /// Characters that are wrong.
+    pub len: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+impl std::error::Error for ConditionError {}
+
+impl std::fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (indent, carets) = (" ".repeat(self.at), "^".repeat(self.len.max(1)));
+        write!(f, "{}\n  {text}\n  {indent}{carets}\n  help: {}", self.message, self.help)
+    }
+}
+
+/// An operator before a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefix {
+    /// `!`
+    Not,
+    /// `-`
+    Minus,
+    /// `+`
+    Plus,
+    /// `~`
+    Invert,
+}
+
+/// An operator between two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Infix {
+    Or,
+    And,
+    BitOr,
+    BitXor,
+    BitAnd,
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+    Left,
+    Right,
+    Plus,
+    Minus,
+    Times,
+    Over,
+    Rest,
+}
+
+impl Infix {
+    /// Sign, operator, and how close it binds: C's order.
+    pub const ALL: [(&'static str, Self, u8); 18] = [
+        ("||", Self::Or, 1),
+        ("&&", Self::And, 2),
+        ("|", Self::BitOr, 3),
+        ("^", Self::BitXor, 4),
+        ("&", Self::BitAnd, 5),
+        ("==", Self::Equal, 6),
+        ("!=", Self::Unequal, 6),
+        ("<", Self::Less, 7),
+        ("<=", Self::AtMost, 7),
+        (">", Self::More, 7),
+        (">=", Self::AtLeast, 7),
+        ("<<", Self::Left, 8),
+        (">>", Self::Right, 8),
+        ("+", Self::Plus, 9),
+        ("-", Self::Minus, 9),
+        ("*", Self::Times, 10),
+        ("/", Self::Over, 10),
+        ("%", Self::Rest, 10),
+    ];
+
+    /// The value, if both sides are known. Bits that are shifted by 64 or more are gone.
+    fn of(self, a: u64, b: u64) -> Option<u64> {
+        let places = u32::try_from(b).unwrap_or(u32::MAX);
+        Some(match self {
+            Self::Or => u64::from(a != 0 || b != 0),
+            Self::And => u64::from(a != 0 && b != 0),
+            Self::BitOr => a | b,
+            Self::BitXor => a ^ b,
+            Self::BitAnd => a & b,
+            Self::Equal => u64::from(a == b),
+            Self::Unequal => u64::from(a != b),
+            Self::Less => u64::from(a < b),
+            Self::AtMost => u64::from(a <= b),
+            Self::More => u64::from(a > b),
+            Self::AtLeast => u64::from(a >= b),
+            Self::Left => a.checked_shl(places).unwrap_or(0),
+            Self::Right => a.checked_shr(places).unwrap_or(0),
+            Self::Plus => a.wrapping_add(b),
+            Self::Minus => a.wrapping_sub(b),
+            Self::Times => a.wrapping_mul(b),
+            Self::Over => return a.checked_div(b),
+            Self::Rest => return a.checked_rem(b),
+        })
+    }
+}
+
+/// A value of a state of the guest.
+#[derive(Debug, Clone)]
+pub enum Condition {
+    /// This one.
+    Number(u64),
+    /// Of a register, in the processor's own context.
+    Register(&'static RegRow),
+    /// Of linear memory, little endian.
+    Memory {
+        /// How many, 1 to 8.
+        bytes: usize,
+        /// Whether the highest bit is the sign.
+        signed: bool,
+        /// Where.
+        at: Box<Condition>,
+    },
+    /// Of another one.
+    Prefix(Prefix, Box<Condition>),
+    /// Of two others.
+    Infix(Box<Condition>, Infix, Box<Condition>),
+}
+
+impl Condition {
+    /// Whether it holds here.
+    pub fn holds(&self, core: &Core) -> bool {
+        self.value(core).is_some_and(|value| value != 0)
+    }
+
+    /// Its value here; none where something cannot be read or is divided by 0.
+    fn value(&self, core: &Core) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Register(row) => register(core, row),
+            Self::Memory { bytes, signed, at } => {
+                let mut read = [0; 8];
+                core.peek(at.value(core)?, read.get_mut(..*bytes)?).ok()?;
+                let value = u64::from_le_bytes(read);
+                let sign = 1u64 << (8 * bytes - 1);
+                Some(if *signed { (value ^ sign).wrapping_sub(sign) } else { value })
+            }
+            Self::Prefix(prefix, of) => {
+                let value = of.value(core)?;
+                Some(match prefix {
+                    Prefix::Not => u64::from(value == 0),
+                    Prefix::Minus => value.wrapping_neg(),
+                    Prefix::Plus => value,
+                    Prefix::Invert => !value,
+                })
+            }
+            Self::Infix(left, infix, right) => match (infix, left.value(core)?) {
+                (Infix::And, 0) => Some(0),
+                (Infix::Or, 1..) => Some(1),
+                (_, left) => infix.of(left, right.value(core)?),
+            },
+        }
+    }
+}
+
+/// A register that a condition may name.
+fn register(core: &Core, row: &RegRow) -> Option<u64> {
+    let env = core.env();
+    let value = match row.reg {
+        Reg::Cs => env.seg(Seg::Cs).selector.into(),
+        Reg::Ds => env.seg(Seg::Ds).selector.into(),
+        Reg::Es => env.seg(Seg::Es).selector.into(),
+        Reg::Fs => env.seg(Seg::Fs).selector.into(),
+        Reg::Gs => env.seg(Seg::Gs).selector.into(),
+        Reg::Ss => env.seg(Seg::Ss).selector.into(),
+        Reg::Tr => env.tr().selector.into(),
+        Reg::Ldtr => env.ldt().selector.into(),
+        Reg::Flags => core.eflags(),
+        Reg::Ip => env.eip(),
+        Reg::Cr0 => env.cr(0),
+        Reg::Cr2 => env.cr(2),
+        Reg::Cr3 => env.cr(3),
+        Reg::Cr4 => env.cr(4),
+        Reg::Dr0 => env.dr(0),
+        Reg::Dr1 => env.dr(1),
+        Reg::Dr2 => env.dr(2),
+        Reg::Dr3 => env.dr(3),
+        Reg::Dr6 => env.dr(6),
+        Reg::Dr7 => env.dr(7),
+        Reg::Efer => env.efer(),
+        Reg::FsBase => env.seg(Seg::Fs).base,
+        Reg::GsBase => env.seg(Seg::Gs).base,
+        general => env.gpr(general.gpr_number()?.into()),
+    };
+    Some(if row.shape == Shape::Low32 { value & 0xffff_ffff } else { value })
+}
+
+/// Whether a condition may name this register.
+fn is_a_word(row: &RegRow) -> bool {
+    let general = row.reg.gpr_number().is_some() || row.reg.is_segment();
+    let control = matches!(row.reg, Reg::Cr0 | Reg::Cr2 | Reg::Cr3 | Reg::Cr4 | Reg::Efer);
+    let debug = matches!(row.reg, Reg::Dr0 | Reg::Dr1 | Reg::Dr2 | Reg::Dr3 | Reg::Dr6 | Reg::Dr7);
+    let other = matches!(row.reg, Reg::Flags | Reg::Ip | Reg::Tr | Reg::Ldtr | Reg::FsBase | Reg::GsBase);
+    general || control || debug || other
+}
