@@ -95,6 +95,7 @@ pub struct QuestionArgs {
     #[arg(
         long,
         value_name = "EXPR",
+        allow_hyphen_values = true,
         conflicts_with_all = ["who_wrote", "calls", "before", "verify", "at", "branch", "info", "speed_report"]
     )]
     pub when: Option<String>,
