@@ -27,7 +27,7 @@ impl Observer for Seen {
     type Error = Infallible;
 
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Infallible> {
-        self.functions.extend(names.symbol(record.header.ip));
+        self.functions.extend(names.symbol(record.header.ip, record.header.probe));
         Ok(())
     }
 
