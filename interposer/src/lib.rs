@@ -25,6 +25,7 @@ pub use d::{DDrops, DFault, DLimits};
 pub use hit::{
     CoreFile, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output, PointView,
     ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames, Traces,
+    processor_register,
 };
 pub use model::{
     Arguments, Clock, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,

@@ -39,35 +39,47 @@ fn segment(reg: Reg) -> Option<Seg> {
     })
 }
 
+/// A register of the processor as it is now, in full; `None` for those of the FPU and those wider than a word.
+#[inline]
+#[must_use]
+pub fn processor_register(core: &Core, reg: Reg) -> Option<u64> {
+    let env = core.env();
+    if let Some(n) = reg.gpr_number() {
+        return Some(env.gpr(n.into()));
+    }
+    if let Some(seg) = segment(reg) {
+        return Some(env.seg(seg).selector.into());
+    }
+    Some(match reg {
+        Reg::Flags => core.eflags(),
+        Reg::Ip => env.eip(),
+        Reg::Tr => env.tr().selector.into(),
+        Reg::Ldtr => env.ldt().selector.into(),
+        Reg::Cr0 => env.cr(0),
+        Reg::Cr2 => env.cr(2),
+        Reg::Cr3 => env.cr(3),
+        Reg::Cr4 => env.cr(4),
+        Reg::Dr0 => env.dr(0),
+        Reg::Dr1 => env.dr(1),
+        Reg::Dr2 => env.dr(2),
+        Reg::Dr3 => env.dr(3),
+        Reg::Dr6 => env.dr(6),
+        Reg::Dr7 => env.dr(7),
+        Reg::Efer => env.efer(),
+        Reg::FsBase => env.seg(Seg::Fs).base,
+        Reg::GsBase => env.seg(Seg::Gs).base,
+        _ => return None,
+    })
+}
+
 impl Guest<'_> {
     fn current(&self, reg: Reg) -> u64 {
-        let env = self.core.env();
-        if let Some(n) = reg.gpr_number() {
-            return env.gpr(n.into());
+        if reg == Reg::Ip
+            && let Some(ip) = self.ip
+        {
+            return ip;
         }
-        if let Some(seg) = segment(reg) {
-            return env.seg(seg).selector.into();
-        }
-        match reg {
-            Reg::Flags => self.core.eflags(),
-            Reg::Ip => self.ip.unwrap_or_else(|| env.eip()),
-            Reg::Tr => env.tr().selector.into(),
-            Reg::Ldtr => env.ldt().selector.into(),
-            Reg::Cr0 => env.cr(0),
-            Reg::Cr2 => env.cr(2),
-            Reg::Cr3 => env.cr(3),
-            Reg::Cr4 => env.cr(4),
-            Reg::Dr0 => env.dr(0),
-            Reg::Dr1 => env.dr(1),
-            Reg::Dr2 => env.dr(2),
-            Reg::Dr3 => env.dr(3),
-            Reg::Dr6 => env.dr(6),
-            Reg::Dr7 => env.dr(7),
-            Reg::Efer => env.efer(),
-            Reg::FsBase => env.seg(Seg::Fs).base,
-            Reg::GsBase => env.seg(Seg::Gs).base,
-            _ => self.floating(reg),
-        }
+        processor_register(self.core, reg).unwrap_or_else(|| self.floating(reg))
     }
 
     /// x87 and SSE registers. They belong to the user context; the FPU holds it in both modes.

@@ -31,6 +31,7 @@ mod traced;
 pub use asked::SymbolNames;
 pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
+pub use host::processor_register;
 pub use names::ProbeNames;
 pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 

@@ -6,7 +6,8 @@
 mod parse;
 mod tokens;
 
-use trapline_emu::{Core, Seg};
+use trapline_emu::Core;
+use trapline_interposer::processor_register;
 use trapline_rpn::{Reg, RegRow, Shape};
 
 pub use parse::{Names, parse};
@@ -181,33 +182,7 @@ impl Condition {
 
 /// A register that a condition may name.
 fn register(core: &Core, row: &RegRow) -> Option<u64> {
-    let env = core.env();
-    let value = match row.reg {
-        Reg::Cs => env.seg(Seg::Cs).selector.into(),
-        Reg::Ds => env.seg(Seg::Ds).selector.into(),
-        Reg::Es => env.seg(Seg::Es).selector.into(),
-        Reg::Fs => env.seg(Seg::Fs).selector.into(),
-        Reg::Gs => env.seg(Seg::Gs).selector.into(),
-        Reg::Ss => env.seg(Seg::Ss).selector.into(),
-        Reg::Tr => env.tr().selector.into(),
-        Reg::Ldtr => env.ldt().selector.into(),
-        Reg::Flags => core.eflags(),
-        Reg::Ip => env.eip(),
-        Reg::Cr0 => env.cr(0),
-        Reg::Cr2 => env.cr(2),
-        Reg::Cr3 => env.cr(3),
-        Reg::Cr4 => env.cr(4),
-        Reg::Dr0 => env.dr(0),
-        Reg::Dr1 => env.dr(1),
-        Reg::Dr2 => env.dr(2),
-        Reg::Dr3 => env.dr(3),
-        Reg::Dr6 => env.dr(6),
-        Reg::Dr7 => env.dr(7),
-        Reg::Efer => env.efer(),
-        Reg::FsBase => env.seg(Seg::Fs).base,
-        Reg::GsBase => env.seg(Seg::Gs).base,
-        general => env.gpr(general.gpr_number()?.into()),
-    };
+    let value = processor_register(core, row.reg)?;
     Some(if row.shape == Shape::Low32 { value & 0xffff_ffff } else { value })
 }
 
