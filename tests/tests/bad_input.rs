@@ -4,20 +4,11 @@
 
 use std::path::Path;
 
-use crate::cli::{Ran, kernel_probe, trapline};
-use tempfile::TempDir;
+use crate::cli::{Ran, folder, kernel_probe, trapline};
 use trapline_emu::load::Image;
 use trapline_tests::fetched;
 
 const GUEST: &str = "embedded:ia32";
-
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
-}
 
 /// A run that fails before anything is printed.
 fn refused(folder: &Path, args: &[&str], code: i32) -> String {

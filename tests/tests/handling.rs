@@ -4,19 +4,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use super::cli::{Ran, binary, finish, kernel_probe, patient, trapline};
+use super::cli::{Ran, binary, finish, folder, kernel_probe, patient, trapline};
 
 const GUEST: &str = "embedded:ia32";
-
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
-}
 
 fn probe() -> String {
     kernel_probe("offset = do_fork", "0x55")

@@ -2,22 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::cli::{Ran, trapline};
+use crate::cli::{Ran, folder, trapline};
 use tempfile::TempDir;
 use trapline_session::Recording;
 use trapline_tests::linux::KERNELS;
 use trapline_tests::root;
 
 const GUEST: &str = "embedded:ia32";
-
-/// A folder with these files.
-fn folder(files: &[(&str, &[u8])]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
-}
 
 fn run(folder: &TempDir, args: &[&str]) -> Ran {
     trapline(folder.path(), &[&["run", GUEST, "--console", "none"], args].concat())

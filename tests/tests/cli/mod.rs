@@ -42,6 +42,15 @@ pub fn finish(mut command: Command) -> Ran {
     Ran { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
+/// A new folder with these files.
+pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::TempDir::new().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
 /// Runs `trapline ARGS` in `folder`.
 pub fn trapline(folder: &Path, args: &[&str]) -> Ran {
     let mut command = patient(binary());
