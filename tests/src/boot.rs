@@ -111,14 +111,16 @@ impl LinuxBoot {
         self.guest.target()
     }
 
-    /// Every function of the image, one for each address, in the order of addresses.
+    /// Every function of the image, one for each address, in the order of addresses. A symbol in a gap between sections,
+    /// as `_etext` may be, is no function.
     pub fn functions(&self) -> Vec<Function> {
         let plan = self.image().plan();
         let mut found: Vec<Function> = Vec::new();
         for s in self.guest.target().symbols().functions() {
             let again = found.last().is_some_and(|f| f.linear == s.addr);
             let first = plan.bytes_at(s.addr, 1).and_then(|b| b.first().copied());
-            if let (false, Some(byte), Some(paddr)) = (again, first, plan.vaddr_to_paddr(s.addr)) {
+            let skipped = again || plan.is_executable(s.addr) == Some(false);
+            if let (false, Some(byte), Some(paddr)) = (skipped, first, plan.vaddr_to_paddr(s.addr)) {
                 found.push(Function { name: s.name.to_string(), linear: s.addr, paddr, byte });
             }
         }
