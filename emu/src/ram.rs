@@ -22,7 +22,7 @@ pub(crate) struct PageState {
     /// `PageState::*` bits.
     pub flags: u8,
     /// How often the page went from code to data; past [`PageState::MAX_FLIPS`] it is given both permissions. For a
-    /// page that has both, the number of fetches since, starting higher where the page need not keep them long.
+    /// page that has both, the number of grants since, starting higher where the page need not keep them long.
     pub flips: u8,
     known: u8,
     vas: [u64; KNOWN_VAS],
@@ -49,9 +49,10 @@ impl PageState {
     const WRITTEN: u8 = Self::DIRTY | Self::UNHASHED;
     /// Flips before a page is given both permissions.
     pub const MAX_FLIPS: u8 = 32;
-    /// Fetches after which a page that has written to itself loses the double permission: kernels write to themselves
-    /// once, at boot.
-    pub const OWN_FETCHES: u8 = 8;
+    /// Grants after which a page loses the double permission.
+    pub const GRANTS: u8 = 64;
+    /// The same for a page that has written to itself: kernels write to themselves once, at boot.
+    pub const OWN_GRANTS: u8 = 8;
 
     /// Whether any of `bits` is set.
     #[inline]

@@ -286,7 +286,8 @@ impl Core {
         (paddr, R | X)
     }
 
-    /// A page with both permissions loses them after many fetches: its code is slower, and it may have become quiet.
+    /// A page with both permissions loses them after a number of grants: its code and its stores are slower, and it may
+    /// have become quiet, or be data of another process.
     fn end_double_permission(&mut self, index: u32) {
         let state = &mut self.cpu.ram.pages[index as usize];
         if !state.is(PageState::BOTH) {
@@ -320,6 +321,9 @@ impl Core {
     }
 
     fn grant_write(&mut self, index: u32, t: &Translation) -> (u64, u32) {
+        if self.cpu.ram.pages[index as usize].is(PageState::BOTH) && !self.runs_in(index) {
+            self.end_double_permission(index);
+        }
         let state = self.cpu.ram.pages[index as usize];
         let armed = state.is(PageState::ARMED);
         let mut perms = R | W;
@@ -331,7 +335,7 @@ impl Core {
                 self.cpu.drop_page_blocks(index);
                 let state = &mut self.cpu.ram.pages[index as usize];
                 state.flags |= PageState::BOTH;
-                state.flips = if own { u8::MAX - PageState::OWN_FETCHES } else { 0 };
+                state.flips = u8::MAX - if own { PageState::OWN_GRANTS } else { PageState::GRANTS };
             } else {
                 self.cpu.drop_page_blocks(index);
                 self.cpu.forget_mappings(index);

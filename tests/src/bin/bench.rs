@@ -61,6 +61,9 @@ struct Options {
     /// Rounds of the boots of GNU Mach and Linux
     #[arg(long, default_value_t = 3)]
     boots: usize,
+    /// Only print the resident memory of the stress script on this kernel, bytes: the benchmark runs itself so
+    #[arg(long, value_name = "FLAVOUR", hide = true)]
+    resident: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -134,6 +137,11 @@ fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Re
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
+    if let Some(flavour) = &options.resident {
+        let kernel = KERNELS.iter().find(|linux| linux.flavour == flavour).ok_or("unknown kernel")?;
+        println!("{}", linux::resident_here(kernel)?);
+        return Ok(());
+    }
     let mut table = table::Table::new(options.format == Format::Json);
     if let Some(only) = options.only.as_deref().filter(|only| only.starts_with(LINUX)) {
         linux_sections(options, &mut table, only)?;
