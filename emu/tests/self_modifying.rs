@@ -215,6 +215,53 @@ fn a_counter_at_a_fixed_place_on_the_page_of_its_code_is_not_stepped() {
 }
 
 #[test]
+fn a_page_that_was_code_and_data_becomes_plain_data_and_code_again() {
+    const PAGE: u64 = CODE + 0x1000;
+    for bits in [32, 64] {
+        for armed in [false, true] {
+            let s = Setup::bits(bits).asm(|a| {
+                // Code that is changed before each call, data on its page while the TLB is flushed, and code again.
+                for times in [40, 100, 40] {
+                    let mut again = a.create_label();
+                    a.mov(ecx, times).unwrap();
+                    a.set_label(&mut again).unwrap();
+                    if times == 100 {
+                        if bits == 64 {
+                            a.mov(rdx, cr3).unwrap();
+                            a.mov(cr3, rdx).unwrap();
+                        } else {
+                            a.mov(edx, cr3).unwrap();
+                            a.mov(cr3, edx).unwrap();
+                        }
+                        a.inc(dword_ptr(PAGE + 0x100)).unwrap();
+                    } else {
+                        a.inc(byte_ptr(PAGE + 1)).unwrap();
+                        a.call(PAGE).unwrap();
+                        a.add(ebx, eax).unwrap();
+                    }
+                    a.nop().unwrap();
+                    a.dec(ecx).unwrap();
+                    a.jnz(again).unwrap();
+                }
+                a.mov(esi, dword_ptr(PAGE + 0x100)).unwrap();
+                a.hlt().unwrap();
+            });
+            let s = s.at(PAGE, &[0xb8, 0, 0, 0, 0, 0xc3]);
+            let mut g = s.boot();
+            let nop = (0..0x40).find(|at| g.mem(CODE + at, 1) == 0x90).unwrap();
+            if armed {
+                g.m.core_mut().arm(CODE + nop, &[0xcc], 1).unwrap();
+            }
+            let mut nops = Nops::new();
+            let digest = run(&mut g, &mut nops);
+            assert_eq!((g.gpr(3), g.gpr(6)), (80 * 81 / 2, 100), "{bits}-bit");
+            assert_eq!(nops.hits, if armed { 40 } else { 0 });
+            assert_eq!(digest, unarmed(&s));
+        }
+    }
+}
+
+#[test]
 fn a_call_that_pushes_into_its_own_block_counts_once() {
     const BLOCK: u64 = CODE + 0x40;
     for bits in [32u64, 64] {
