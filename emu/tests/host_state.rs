@@ -140,8 +140,8 @@ const NEXT: &[(&str, &[u8])] = &[
 const BEFORE: &[(&str, &[u8])] = &[
     ("first in its block", &[0xeb, 0x00]),
     ("in the middle", &[0x90, 0x90, 0x90]),
-    ("behind a clock", &[0x90, 0x0f, 0x31, 0x90]),
-    ("behind sti", &[0x90, 0xfb]),
+    ("after a clock", &[0x90, 0x0f, 0x31, 0x90]),
+    ("after sti", &[0x90, 0xfb]),
     // pushf; or dword [esp], 100h; popf
     ("with TF set", &[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d]),
 ];

@@ -81,10 +81,10 @@ fn locked_bit_tests() -> Vec<Vec<u8>> {
     let others: [&[u8]; 8] = [&[], &[0x66], &[0x67], &[0xf2], &[0xf3], &[0x2e], &[0x65], &[0x48]];
     let mut all = Vec::new();
     for before in others {
-        for behind in others {
+        for after in others {
             for opcode in [0xa3, 0xab, 0xb3, 0xbb, 0xba] {
                 for modrm in [0xc0, 0xe1, 0xea, 0xf3, 0xff] {
-                    all.push([before, &[0xf0], behind, &[0x0f, opcode, modrm, 0x05, 0x90, 0x90]].concat());
+                    all.push([before, &[0xf0], after, &[0x0f, opcode, modrm, 0x05, 0x90, 0x90]].concat());
                 }
             }
         }

@@ -211,18 +211,17 @@ fn a_block_that_begins_on_the_second_byte_of_a_jump_runs_what_the_guest_put_ther
     for bits in WIDTHS {
         for often in [1, 3, 40] {
             let s = Setup::bits(bits).asm(|a| {
-                let (mut again, mut behind, mut past) =
-                    (a.create_label(), a.create_label(), a.create_label());
+                let (mut again, mut join, mut past) = (a.create_label(), a.create_label(), a.create_label());
                 a.mov(ebp, TIMES).unwrap();
                 a.set_label(&mut again).unwrap();
                 a.test(ebp, often - 1).unwrap();
                 a.jnz(past).unwrap();
                 a.inc(ecx).unwrap();
-                a.jmp(behind).unwrap();
+                a.jmp(join).unwrap();
                 a.set_label(&mut past).unwrap();
                 a.inc(ebx).unwrap();
                 a.nop().unwrap();
-                a.set_label(&mut behind).unwrap();
+                a.set_label(&mut join).unwrap();
                 a.inc(edx).unwrap();
                 a.dec(ebp).unwrap();
                 a.jnz(again).unwrap();

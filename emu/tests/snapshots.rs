@@ -231,7 +231,7 @@ fn what_hlt_has_skipped_is_part_of_a_snapshot() {
 }
 
 #[test]
-fn a_run_that_a_handler_ends_stops_behind_the_displaced_instruction() {
+fn a_run_that_a_handler_ends_stops_after_the_displaced_instruction() {
     const INC_EBX: [u8; 2] = [0xff, 0xc3];
     for bits in [32, 64] {
         let setup = Setup::bits(bits).code(&[0x90, INC_EBX[0], INC_EBX[1], 0x90, 0x90, 0xf4]);

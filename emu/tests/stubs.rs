@@ -95,7 +95,7 @@ fn every_instruction_limit_around_a_stub_is_met_exactly() {
 }
 
 #[test]
-fn a_single_step_traps_at_the_stub_and_behind_it() {
+fn a_single_step_traps_at_the_stub_and_after_it() {
     for bits in [32, 64] {
         let s = Setup::bits(bits).asm(|a| {
             if bits == 64 {
@@ -117,9 +117,9 @@ fn a_single_step_traps_at_the_stub_and_behind_it() {
         g.set(0, stub);
         let mut returns = Returns::default();
         g.m.run(Some(&mut returns), g.base + 1000);
-        let behind = returns.steps[1];
-        assert_eq!(returns.steps[..3], [stub, behind, behind + 1], "{bits}: {:x?}", returns.steps);
-        assert!((CODE..CODE + 0x20).contains(&behind), "{behind:#x}");
+        let after = returns.steps[1];
+        assert_eq!(returns.steps[..3], [stub, after, after + 1], "{bits}: {:x?}", returns.steps);
+        assert!((CODE..CODE + 0x20).contains(&after), "{after:#x}");
     }
 }
 

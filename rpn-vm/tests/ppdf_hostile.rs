@@ -146,7 +146,7 @@ fn every_damaged_file_is_refused_or_is_a_program_like_any_other() {
         "Section",
         "SectionLength",
         "Ends",
-        "Behind",
+        "Trailing",
         "Value",
         "Form",
         "Signature",

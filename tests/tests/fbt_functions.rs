@@ -106,7 +106,7 @@ fn both_encodings_of_the_frame_are_entered_and_left_by_strict_rules() {
 }
 
 #[test]
-fn a_function_without_a_frame_or_behind_endbr_has_its_first_byte_and_its_ret_by_full_rules() {
+fn a_function_without_a_frame_or_after_endbr_has_its_first_byte_and_its_ret_by_full_rules() {
     let kernel = Kernel::new();
     for (name, ret) in [("frameless", 11), ("branch_target", 8)] {
         let at = kernel.symbol(name);
@@ -190,11 +190,11 @@ fn two_probes_at_one_address_are_disabled_one_by_one_and_then_nothing_is_patched
     let all = of(&kernel.run(&["-p", "two.rpn"]), "hit");
     assert_eq!(all.len(), 20);
     // Between two calls: after the fourth, and after the seventh.
-    let behind = |call: usize| all[2 * call - 1]["icount"].as_u64().unwrap() + 1;
+    let after = |call: usize| all[2 * call - 1]["icount"].as_u64().unwrap() + 1;
     let script = format!(
         "at insns={} disable group=a\nat insns={0} query\nat insns={} disable group=b\nat insns={1} query\n",
-        behind(4),
-        behind(7)
+        after(4),
+        after(7)
     );
     write("s.script", &script);
     let lines = kernel.run(&["-p", "two.rpn", "--script", "s.script"]);

@@ -71,8 +71,8 @@ impl Function<'_> {
             8 => i.first == 0xc3 && i.at >= from,
             // The next byte, not the next instruction: DTrace does not decode it.
             _ => {
-                let behind = self.bytes(i.at + 1, 1).map(|bytes| bytes[0]);
-                i.len == 1 && matches!(i.first, 0xc9 | 0x5d) && matches!(behind, Some(0xc3 | 0xc2)) && n > 0
+                let next = self.bytes(i.at + 1, 1).map(|bytes| bytes[0]);
+                i.len == 1 && matches!(i.first, 0xc9 | 0x5d) && matches!(next, Some(0xc3 | 0xc2)) && n > 0
             }
         };
         let returns = self.code.iter().enumerate().filter(|(n, i)| is_return(*n, i)).map(|(_, i)| i.at);

@@ -150,13 +150,13 @@ const SETTERS: [(&[u8], u64); 3] = [(&[0x39, 0xd1], 0x283), (&[0x38, 0xca], 0xa1
 impl Oracle {
     /// The flags after `code`, with `setter` before it and PUSHF after it, all in one block unless it is cut; the flags
     /// in the frame if it faults.
-    fn flags(&mut self, setter: &[u8], code: &[u8], before: bool, behind: bool) -> u64 {
+    fn flags(&mut self, setter: &[u8], code: &[u8], before: bool, after: bool) -> u64 {
         let m = &mut self.guest.m;
         m.restore(&self.snapshot).unwrap();
         let cut = |wanted: bool| if wanted { CUT } else { &[] };
         let lead = [setter, cut(before)].concat();
         // pushf; hlt, which is #GP in ring 3.
-        let all = [&lead, code, cut(behind), &[0x9c, 0xf4]].concat();
+        let all = [&lead, code, cut(after), &[0x9c, 0xf4]].concat();
         let start = AT - lead.len() as u64;
         m.write_physical(start, &all);
         self.guest.core().env().set_eip(start);
@@ -189,7 +189,7 @@ fn check_flags(bits: u32, floor: usize) {
         let host = on_host(bits, start, &codes);
         for (n, (shape, code, i)) in cases.iter().enumerate() {
             let cuts = [(false, false), (true, false), (false, true), (true, true)];
-            let all = cuts.map(|(before, behind)| oracle.flags(setter, code, before, behind));
+            let all = cuts.map(|(before, after)| oracle.flags(setter, code, before, after));
             let undefined = limits::mask(i).flags;
             let free = if limits::depends_on_its_block(i) { undefined } else { 0 };
             let differ = all.iter().any(|flags| (flags ^ all[0]) & !free != 0);

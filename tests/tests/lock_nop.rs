@@ -22,7 +22,7 @@ fn logged(probes: &mut Interposer) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn lock_nop_traps_behind_the_first_nop_and_the_guest_does_not_notice() {
+fn lock_nop_traps_after_the_first_nop_and_the_guest_does_not_notice() {
     for (guest, width) in [(&trapline_guests::IA32, Width::W32), (&trapline_guests::X86_64, Width::W64)] {
         let symbols = Symbols::from_elf(guest.image, guest.name).unwrap();
         let run = |place: Option<fn(u64, u64) -> Place>, name: &str| {
@@ -44,8 +44,8 @@ fn lock_nop_traps_behind_the_first_nop_and_the_guest_does_not_notice() {
                 run(Some(|linear, paddr| Place::LockNop { linear, paddr }), name);
             assert!(none.is_empty() && !breakpoints.is_empty());
             // One NOP later than a breakpoint on the first, and as often.
-            let behind: Vec<_> = breakpoints.iter().map(|(at, ip)| (at + 1, ip + 1)).collect();
-            assert_eq!(locked, behind, "{} {name}", guest.name);
+            let later: Vec<_> = breakpoints.iter().map(|(at, ip)| (at + 1, ip + 1)).collect();
+            assert_eq!(locked, later, "{} {name}", guest.name);
             assert!(locked.iter().all(|(_, ip)| *ip == (linear + 1) & 0xffff_ffff));
             assert_eq!((locked_digest, locked_icount), (digest, icount));
         }

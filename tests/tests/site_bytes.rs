@@ -50,7 +50,7 @@ const SITES: &[Row] = &[
     ("fbt entry, mov ebp,esp as 8b ec", 32, &[0x55, 0x8b, 0xec, 0xc9, 0xc3], 0, &[0xcc, 0x8b, 0xec, 0xc9, 0xc3], How::Kernel),
     ("fbt entry, 64 bits", 64, &[0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3], 0, &[0xcc, 0x48, 0x89, 0xe5, 0xc9, 0xc3], How::Kernel),
     ("fbt entry at endbr64", 64, &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3], 0, &[0xcc, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3], How::Kernel),
-    ("fbt entry behind endbr64, strict", 64, &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3], 4, &[0xf3, 0x0f, 0x1e, 0xfa, 0xcc, 0x5d, 0xc3], How::Kernel),
+    ("fbt entry after endbr64, strict", 64, &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3], 4, &[0xf3, 0x0f, 0x1e, 0xfa, 0xcc, 0x5d, 0xc3], How::Kernel),
     ("fbt entry at call __fentry__", 64, &[0xe8, 1, 0, 0, 0, 0xc3, 0xc3], 0, &[0xcc, 1, 0, 0, 0, 0xc3, 0xc3], How::Kernel),
     ("fbt return, ret", 32, &[0x55, 0x89, 0xe5, 0xc9, 0xc3], 4, &[0x55, 0x89, 0xe5, 0xc9, 0xcc], How::Kernel),
     ("fbt return, leave, strict", 32, &[0x55, 0x89, 0xe5, 0xc9, 0xc3], 3, &[0x55, 0x89, 0xe5, 0xcc, 0xc3], How::Kernel),
@@ -164,12 +164,12 @@ fn loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed() {
         assert_eq!(armed, (function.to_vec(), patched.to_vec()), "{kind}: armed");
         let hits = probes.stats().hits;
         assert!(hits > 10, "{kind}: {hits} hits");
-        let behind = u64::from(how == How::LockNop);
+        let later = u64::from(how == How::LockNop);
         let logged = probes
             .channels()
             .records()
             .iter()
-            .all(|r| u64::from(u32::from_le_bytes(*r.data.first_chunk().unwrap())) == site + behind);
+            .all(|r| u64::from(u32::from_le_bytes(*r.data.first_chunk().unwrap())) == site + later);
         assert!(logged, "{kind}: the instruction pointer in the handler");
 
         probes.remove(machine.core_mut(), id);
@@ -188,7 +188,7 @@ fn the_pointer_of_a_macro_probe_is_the_guests_to_see_and_0_before_and_after() {
     for bits in [32, 64] {
         // cmp [pointer], 0; je over the call; call [pointer]; ret: absolute in 32 bits, relative in 64.
         let (pointer, wide) = (AT + 0x800, bits == 64);
-        let relative = |behind: u64| (pointer - (AT + FUNCTION as u64 + behind)) as u32;
+        let relative = |end: u64| (pointer - (AT + FUNCTION as u64 + end)) as u32;
         let (compared, called) =
             if wide { (relative(8), relative(16)) } else { (pointer as u32, pointer as u32) };
         let mut function = if wide { vec![0x48] } else { Vec::new() };

@@ -292,7 +292,7 @@ fn records_on_a_serial_port_stand_where_they_happened_and_the_guest_is_as_it_was
 }
 
 #[test]
-fn a_record_of_the_instruction_that_sends_stands_behind_what_it_sent() {
+fn a_record_of_the_instruction_that_sends_follows_what_it_sent() {
     let folder = folder(32);
     // `out dx, al` in the function that sends one character.
     let listing = ok(&folder, &["dis", "embedded:ia32", "serial_put", "-f", "json", "-q"]);

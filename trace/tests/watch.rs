@@ -50,7 +50,7 @@ fn json(watch: WatchItem) -> serde_json::Value {
 }
 
 #[test]
-fn the_item_is_behind_the_papers_and_has_the_next_flag() {
+fn the_item_follows_those_of_the_paper_and_has_the_next_flag() {
     let mut bytes = Vec::new();
     record(item()).view().encode(HeaderItems::default(), &mut bytes);
     // flags, major, minor; access, length, size, address, old, new; data

@@ -61,7 +61,7 @@ fn writers_are_those_of_a_watchpoint_that_was_there_from_the_start() {
         let asked: Vec<u64> = writers.iter().map(|w| w["position"].as_u64().unwrap()).collect();
         assert!(live.len() > 10, "{out}");
         assert_eq!(asked.len(), live.len());
-        // A record counts the instructions before or behind the access, always the same.
+        // The count of a record is that before or after the access, always the same.
         let apart: std::collections::BTreeSet<u64> = live.iter().zip(&asked).map(|(a, b)| a - b).collect();
         assert!(apart.len() == 1 && apart.iter().all(|apart| *apart <= 1), "{apart:?}");
         for pair in writers.windows(2) {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn mouse_answers_behind_the_d4_prefix_on_irq12() {
+    fn mouse_answers_after_the_d4_prefix_on_irq12() {
         let mut chip = I8042::new();
         chip.write_command(0x60);
         chip.write_data(0x47);

@@ -104,12 +104,12 @@ impl Files {
             if !rest.starts_with(&[0x1f, 0x8b]) {
                 return Err(InitramfsError::Packing { first: first_bytes(rest) });
             }
-            let (part, behind) = gunzip(rest)?;
+            let (part, left) = gunzip(rest)?;
             unpacked += part.len() as u64;
             if unpacked > MAX_IMAGE {
                 return Err(InitramfsError::TooLarge);
             }
-            at = bytes.len() - behind.len();
+            at = bytes.len() - left.len();
             let part: Arc<[u8]> = part.into();
             let end = files.archives(&part, 0)?;
             if end < part.len() {

@@ -100,8 +100,8 @@ pub(super) fn kallsyms(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
 struct Tables<'a> {
     bytes: &'a [u8],
     tokens: Vec<&'a [u8]>,
-    /// Where the index of the tokens ends.
-    behind: usize,
+    /// The end of the index of the tokens.
+    index_end: usize,
     names: usize,
     count: usize,
     addresses: Addresses,
@@ -126,11 +126,11 @@ impl<'a> Tables<'a> {
             Width::Bits64 => 8,
         };
         let (table, index, tokens) = find_tokens(bytes).ok_or(KallsymsError::NoTokens)?;
-        let behind = index + TOKENS * 2;
+        let index_end = index + TOKENS * 2;
         let (names, count) =
             find_names(bytes, table, word).ok_or(KallsymsError::NoNames { at: start + table })?;
         let addresses = Addresses::Absolute { at: 0 };
-        let mut tables = Self { bytes, tokens, behind, names, count, addresses };
+        let mut tables = Self { bytes, tokens, index_end, names, count, addresses };
         tables.addresses = tables.find_addresses(word, view)?;
         Ok(tables)
     }
@@ -158,7 +158,7 @@ impl<'a> Tables<'a> {
             forms.push(Addresses::PerCpu { at, base });
         }
         forms.extend(end.checked_sub(self.count * word).map(|at| Addresses::Absolute { at }));
-        let at = self.behind.next_multiple_of(word);
+        let at = self.index_end.next_multiple_of(word);
         if let Some(base) = word_at(self.bytes, at + (self.count * 4).next_multiple_of(word), word) {
             forms.extend([Addresses::Relative { at, base }, Addresses::PerCpu { at, base }]);
         }

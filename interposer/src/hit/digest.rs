@@ -59,8 +59,8 @@ impl Digests {
         match probe.place.address() {
             Address::Patch { linear, paddr, patch } => write!(to, "patch {linear} {paddr} {patch}"),
             Address::Program { module, offset } => {
-                let behind = probe.place.is_behind();
-                write!(to, "program {} {:x} {offset} {behind}", module.name(), self.file(module))
+                let after = probe.place.runs_after();
+                write!(to, "program {} {:x} {offset} {after}", module.name(), self.file(module))
             }
             Address::Module { module, offset } => {
                 write!(to, "module {} {:x} {offset}", module.name(), self.file(module.file()))

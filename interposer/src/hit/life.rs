@@ -221,7 +221,7 @@ impl ParkedHits {
 
     /// Handles an event delivered at this boundary. Returns the parked hit whose task has run something else before it,
     /// which is over.
-    pub fn left_behind(&mut self, core: &Core) -> Option<Parked> {
+    pub fn take_abandoned(&mut self, core: &Core) -> Option<Parked> {
         let at = self.current(core)?;
         let parked = self.list.get(at)?;
         let waits = parked.origin.ip == core.env().eip() && parked.since == core.icount();

@@ -120,7 +120,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn exception(&mut self, core: &mut Core, _: u8, _: u64) -> bool {
-        self.leave_behind(core);
+        self.end_abandoned(core);
         if self.hit.stage == Stage::Displaced {
             // The fault of the displaced instruction can only be reported when the CPU is in the exception handler.
             (self.hit.rare, self.hit.origin) = (true, Some(Origin::now(core)));
@@ -137,7 +137,7 @@ impl TrapInterposer for Interposer {
     }
 
     fn interrupting(&mut self, core: &mut Core) {
-        self.leave_behind(core);
+        self.end_abandoned(core);
     }
 
     fn stub(&mut self, core: &mut Core, number: u32) -> Verdict {

@@ -70,7 +70,7 @@ fn is_same(one: &Probe, other: &Probe) -> bool {
 /// Whether a handler of the same probe failed at another of its sites, which are beside each other.
 pub(super) fn failed_elsewhere(probes: &[Probe], index: u32) -> bool {
     let (before, from) = probes.split_at_checked(index as usize).unwrap_or((probes, &[]));
-    let Some((this, behind)) = from.split_first() else { return false };
+    let Some((this, after)) = from.split_first() else { return false };
     let others = before.iter().rev().take_while(|probe| is_same(probe, this));
-    others.chain(behind.iter().take_while(|probe| is_same(probe, this))).any(|probe| probe.errors > 0)
+    others.chain(after.iter().take_while(|probe| is_same(probe, this))).any(|probe| probe.errors > 0)
 }

@@ -82,9 +82,9 @@ impl Interposer {
 
     /// Ends a parked hit whose task has run something else before an event is delivered.
     #[inline]
-    pub(super) fn leave_behind(&mut self, core: &mut Core) {
+    pub(super) fn end_abandoned(&mut self, core: &mut Core) {
         if !self.parked.is_empty()
-            && let Some(parked) = self.parked.left_behind(core)
+            && let Some(parked) = self.parked.take_abandoned(core)
         {
             self.give_up(core, parked);
         }

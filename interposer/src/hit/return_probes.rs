@@ -27,7 +27,7 @@ impl Interposer {
             core.env().set_gpr(0, 1);
             return false;
         }
-        if probe.place.is_behind() {
+        if probe.place.runs_after() {
             self.hit.rare = true;
             self.hit.awaiting.push(Awaiting { probe: index, ip: trap.ip });
             return false;

@@ -81,7 +81,7 @@ pub struct HandlerTrace {
     /// The instruction pointer that it saw.
     pub ip: u64,
     /// Whether it ran after an access or an instruction, or at a tick: the guest's state at its moment has its effects.
-    pub behind: bool,
+    pub after: bool,
     /// How it ended.
     pub outcome: Outcome,
     handler: Arc<Verified>,
@@ -227,7 +227,7 @@ impl Traces {
         probe: &Probe,
         guest: &mut Guest<'_>,
         vars: Vars<'_>,
-        behind: bool,
+        after: bool,
     ) -> Outcome {
         let at = guest.core.moment();
         if at.icount != self.icount || self.too_many {
@@ -262,7 +262,7 @@ impl Traces {
             clause: guest.d.is_some().then_some(probe.major),
             at,
             ip,
-            behind,
+            after,
             outcome,
             handler: Arc::clone(&probe.handler),
             lines: probe.rest.lines.clone(),
@@ -283,11 +283,11 @@ pub(super) fn run_handler(
     probe: &Probe,
     guest: &mut Guest<'_>,
     vars: Vars<'_>,
-    behind: bool,
+    after: bool,
 ) -> Outcome {
     match traces {
         None => vm.run(&probe.handler, guest, vars),
-        Some(traces) => run_traced(vm, traces, probe, guest, vars, behind),
+        Some(traces) => run_traced(vm, traces, probe, guest, vars, after),
     }
 }
 
@@ -299,9 +299,9 @@ fn run_traced(
     probe: &Probe,
     guest: &mut Guest<'_>,
     vars: Vars<'_>,
-    behind: bool,
+    after: bool,
 ) -> Outcome {
-    traces.run(vm, probe, guest, vars, behind)
+    traces.run(vm, probe, guest, vars, after)
 }
 
 impl Interposer {

@@ -198,8 +198,8 @@ impl Place {
         self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
     }
 
-    /// Whether handlers run when the instruction there has completed.
-    pub(crate) fn is_behind(&self) -> bool {
+    /// Whether handlers run after the instruction at this place has completed.
+    pub(crate) fn runs_after(&self) -> bool {
         matches!(self, Self::UserExit { .. })
     }
 

@@ -176,7 +176,7 @@ impl Probe {
 
     /// Whether a hit is checked before its handler runs, or the handler is a clause of D.
     pub fn is_guarded(&self) -> bool {
-        self.filter.is_some() || self.place.is_behind() || self.spent || self.answers || self.is_clause
+        self.filter.is_some() || self.place.runs_after() || self.spent || self.answers || self.is_clause
     }
 
     /// Notes whether it has had its last hit, whose instruction has not completed.

@@ -58,7 +58,7 @@ pub(crate) struct Site {
     /// The byte that fetches see when it is armed.
     pub patch: u8,
     /// Whether a probe here runs after the instruction, whose completion must then be known at once.
-    pub behind: bool,
+    pub runs_after: bool,
     /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
     pub wide: bool,
     /// Physical address; for a watch of execution its lowest linear address.
@@ -78,8 +78,8 @@ pub(crate) struct Site {
 pub(crate) enum Change {
     /// The probed instruction.
     Instruction,
-    /// Only what follows it: another instruction, or data.
-    Behind,
+    /// Only bytes after it: another instruction, or data.
+    Following,
 }
 
 impl Site {
@@ -93,7 +93,7 @@ impl Site {
             several: false,
             armed: false,
             patch: 0,
-            behind: false,
+            runs_after: false,
             wide: false,
             paddr,
             watch: None,
@@ -145,7 +145,7 @@ impl Site {
         bytes_at(core, self.paddr) != self.original
     }
 
-    /// Reads its bytes again. If they are others, how it is displaced is to be found out anew.
+    /// Reads its bytes again. If they have changed, its way of displacement is determined again.
     pub fn look_again(&mut self, core: &mut Core) -> Option<Change> {
         let now = bytes_at(core, self.paddr);
         if now == self.original {
@@ -153,7 +153,7 @@ impl Site {
         }
         let length = self.length(core);
         let change = match self.original.get(..length) == now.get(..length) {
-            true => Change::Behind,
+            true => Change::Following,
             false => Change::Instruction,
         };
         self.original = now;
@@ -181,7 +181,7 @@ impl Site {
             None => displace::displace(core, linear, ip),
         };
         self.displaced = Some(match way {
-            Displaced::OutOfLine { slot, .. } if self.behind => {
+            Displaced::OutOfLine { slot, .. } if self.runs_after => {
                 core.free_slot(slot);
                 Displaced::Stepped
             }

@@ -121,7 +121,7 @@ impl SiteTable {
         if !site.armed {
             site.patch = patch;
         }
-        Ok(self.attach_site(core, index, number, probe.place.is_behind())?)
+        Ok(self.attach_site(core, index, number, probe.place.runs_after())?)
     }
 
     /// Puts a probe on a watch of execution.
@@ -198,7 +198,7 @@ impl SiteTable {
         core: &mut Core,
         index: usize,
         number: u32,
-        behind: bool,
+        runs_after: bool,
     ) -> Result<(), PatchError> {
         self.saved.forget(index);
         let site = &mut self.list[index];
@@ -207,13 +207,13 @@ impl SiteTable {
             site.original = bytes_at(core, site.paddr);
             // The guest may have rewritten the instruction while nothing was armed here.
             site.forget_way(core);
-            site.behind = false;
+            site.runs_after = false;
         }
         if !site.probes.contains(&number) {
             let at = site.probes.partition_point(|&p| p < number);
             site.change(|probes| probes.insert(at, number));
-            if behind {
-                site.behind = true;
+            if runs_after {
+                site.runs_after = true;
                 site.forget_way(core);
             }
         }

@@ -204,7 +204,7 @@ impl Linked {
 
     fn relocate(&mut self, view: &ElfView<'_>) {
         let mut addresses: BTreeMap<String, u64> = BTreeMap::new();
-        let behind = base(self.width) + (self.bytes.len() as u64).next_multiple_of(APART);
+        let end = base(self.width) + (self.bytes.len() as u64).next_multiple_of(APART);
         for table in view.sections() {
             let Some(code) = view.sections().get(table.info as usize).filter(|home| home.is_executable())
             else {
@@ -215,7 +215,7 @@ impl Linked {
                 let symbol = match defined {
                     Some(home) => base(self.width).wrapping_add(home.offset).wrapping_add(relocation.value),
                     None => {
-                        let next = behind + APART * addresses.len() as u64;
+                        let next = end + APART * addresses.len() as u64;
                         *addresses.entry(relocation.symbol.clone()).or_insert(next)
                     }
                 };

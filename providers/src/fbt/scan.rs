@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_behind_endbr_is_the_strict_entry_and_endbr_the_full_one() {
+    fn a_push_after_endbr_is_the_strict_entry_and_endbr_the_full_one() {
         let bytes = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3];
         assert_eq!(entry(&bytes, 64, Rules::Strict), Some((4, "push rbp")));
         assert_eq!(entry(&bytes, 64, Rules::Full), Some((0, "endbr")));

@@ -27,12 +27,12 @@ pub enum ClauseError {
     #[error("the handler of {0} is not closed; write {{ handler }}")]
     OpenHandler(String),
     /// Unexpected text.
-    #[error("unexpected {text:?} after {behind}; write SPEC / predicate / {{ handler }}")]
+    #[error("unexpected {text:?} after {after}; write SPEC / predicate / {{ handler }}")]
     Unexpected {
         /// The text.
         text: String,
         /// The part before it.
-        behind: &'static str,
+        after: &'static str,
     },
     /// A statement, which could define further probe points.
     #[error(
@@ -92,10 +92,10 @@ impl Clause {
             None if rest.is_empty() => None,
             None => return Err(unexpected(rest, "the predicate")),
             Some(rest) => {
-                let (inside, behind) =
+                let (inside, after) =
                     rest.rsplit_once('}').ok_or_else(|| ClauseError::OpenHandler(spec.to_owned()))?;
-                if !behind.trim().is_empty() {
-                    return Err(unexpected(behind, "the handler"));
+                if !after.trim().is_empty() {
+                    return Err(unexpected(after, "the handler"));
                 }
                 Some(instructions(inside, text, &mut places))
             }
@@ -204,8 +204,8 @@ fn glob_brace(text: &str) -> bool {
     inside.contains(',') && !inside.contains(|c: char| c.is_whitespace() || c == ';' || c == '/')
 }
 
-fn unexpected(text: &str, behind: &'static str) -> ClauseError {
-    ClauseError::Unexpected { text: text.trim().to_owned(), behind }
+fn unexpected(text: &str, after: &'static str) -> ClauseError {
+    ClauseError::Unexpected { text: text.trim().to_owned(), after }
 }
 
 /// The instructions in a part of a clause; their lines and columns in the clause go to `places`.
@@ -229,8 +229,8 @@ fn default_handler(logged: u8) -> Vec<String> {
 /// The index of an instruction such as `inc lv, 3` or `inc lv, 0x3`.
 fn index(instruction: &str, group: &str) -> Option<u32> {
     let words = instruction.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-    let mut behind = words.skip_while(|word| !word.eq_ignore_ascii_case(group)).skip(1);
-    let number = behind.next()?.to_ascii_lowercase();
+    let mut after = words.skip_while(|word| !word.eq_ignore_ascii_case(group)).skip(1);
+    let number = after.next()?.to_ascii_lowercase();
     match number.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => number.parse().ok(),

@@ -154,7 +154,7 @@ fn offsets(bytes: &[u8], bits: u32) -> Vec<usize> {
 }
 
 #[test]
-fn code_behind_a_table_of_addresses_is_found() {
+fn code_after_a_table_of_addresses_is_found() {
     // jmp [eax*4 + 0x1007]; two addresses; ret; nop; ret
     let mut bytes = vec![0xff, 0x24, 0x85, 0x07, 0x10, 0, 0];
     for to in [0x100fu32, 0x1011] {
@@ -165,7 +165,7 @@ fn code_behind_a_table_of_addresses_is_found() {
 }
 
 #[test]
-fn code_behind_a_table_of_distances_is_found() {
+fn code_after_a_table_of_distances_is_found() {
     // lea rdx,[rip+9]; movsxd rax,[rdx+rax*4]; add rax,rdx; jmp rax; two distances from 0x1010; ret; ret
     let mut bytes = vec![0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0, 0xff, 0xe0];
     for by in [8u32, 9] {

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_split_where_calls_lead_and_behind_ends() {
+    fn code_is_split_at_targets_of_calls_and_after_ends() {
         // 0: je 4; ret; nop; ret | 5: (padding) | 6: call 0; ret | c: push rax, called; ret | e: xor eax,eax; hlt
         let bytes = [
             0x74, 2, 0xc3, 0x90, 0xc3, 0x90, 0xe8, 0xf5, 0xff, 0xff, 0xff, 0xc3, 0x50, 0xc3, 0x31, 0xc0, 0xf4,

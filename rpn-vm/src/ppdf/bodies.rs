@@ -82,7 +82,7 @@ impl Code<'_> {
         }
         match self.code.bytes.len() - at {
             0 => Ok(bodies),
-            left => Err(PpdfError::Behind { offset: self.code.offset + at, section: self.code.name, left }),
+            left => Err(PpdfError::Trailing { offset: self.code.offset + at, section: self.code.name, left }),
         }
     }
 

@@ -151,7 +151,7 @@ impl<'a> Cursor<'a> {
     pub fn finish(self) -> Result<(), PpdfError> {
         match self.left() {
             0 => Ok(()),
-            left => Err(PpdfError::Behind { offset: self.offset(), section: self.section.name, left }),
+            left => Err(PpdfError::Trailing { offset: self.offset(), section: self.section.name, left }),
         }
     }
 }

@@ -83,7 +83,7 @@ pub enum PpdfError {
     },
     /// A section is longer than its content.
     #[error("byte {offset}: section `{section}` has {left} bytes more than its content")]
-    Behind {
+    Trailing {
         /// Where it should end.
         offset: usize,
         /// The section.

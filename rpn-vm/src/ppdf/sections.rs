@@ -119,10 +119,10 @@ pub(super) fn split(bytes: &[u8]) -> Result<Frame<'_>, PpdfError> {
         at = next;
     }
     let (last, next) = section(bytes, at, CHECKSUM)?;
-    let behind = |offset, left| PpdfError::Behind { offset, section: CHECKSUM, left };
+    let trailing = |offset, left| PpdfError::Trailing { offset, section: CHECKSUM, left };
     if last.bytes.len() != 4 {
         return Err(match last.bytes.len().checked_sub(4) {
-            Some(left) => behind(last.offset + 4, left),
+            Some(left) => trailing(last.offset + 4, left),
             None => {
                 PpdfError::Ends { offset: last.offset, section: CHECKSUM, what: "the checksum".to_owned() }
             }
@@ -130,7 +130,7 @@ pub(super) fn split(bytes: &[u8]) -> Result<Frame<'_>, PpdfError> {
     }
     match bytes.len() - next {
         0 => Ok(Frame { version, sections, signer }),
-        left => Err(behind(next, left)),
+        left => Err(trailing(next, left)),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::tests_can_fail::all_tests;
 const TABLE: &str = "
 fbt | both entry encodings | tests/tests/fbt_functions.rs | both_encodings_of_the_frame_are_entered_and_left_by_strict_rules
 fbt | both entry encodings | providers/src/fbt/scan.rs | both_encodings_of_the_frame_are_entries_of_ia32
-fbt | endbr64 then push | providers/src/fbt/scan.rs | a_push_behind_endbr_is_the_strict_entry_and_endbr_the_full_one
-fbt | no frame pointer | tests/tests/fbt_functions.rs | a_function_without_a_frame_or_behind_endbr_has_its_first_byte_and_its_ret_by_full_rules
+fbt | endbr64 then push | providers/src/fbt/scan.rs | a_push_after_endbr_is_the_strict_entry_and_endbr_the_full_one
+fbt | no frame pointer | tests/tests/fbt_functions.rs | a_function_without_a_frame_or_after_endbr_has_its_first_byte_and_its_ret_by_full_rules
 fbt | return offset and value | tests/tests/fbt_functions.rs | three_ways_out_are_one_probe_each_with_its_offset_and_value
 fbt | ten arguments | tests/tests/fbt_functions.rs | ten_arguments_are_those_of_the_call
 fbt | ten arguments by each convention | providers/tests/arguments.rs | ten_arguments_are_found_by_each_convention
@@ -39,7 +39,7 @@ pid | fork, exec | tests/tests/guest_linux_pid.rs | guest_pid_children_threads_e
 pid | offset inside an instruction refused, every error text | tests/tests/guest_linux_pid.rs | guest_pid_refuses_in_dtraces_words
 pid | stripped programs | tests/tests/guest_linux_pid.rs | guest_pid_finds_main_of_stripped_programs
 pid | python3.11 | tests/tests/guest_linux_static.rs | guest_python_is_probed_by_pid_too
-sdt | lock nop site | tests/tests/lock_nop.rs | lock_nop_traps_behind_the_first_nop_and_the_guest_does_not_notice
+sdt | lock nop site | tests/tests/lock_nop.rs | lock_nop_traps_after_the_first_nop_and_the_guest_does_not_notice
 sdt | tail form | tests/tests/static_probes.rs | calls_that_became_nops_are_probed_by_lock_nop_also_the_tail_form
 sdt | bytes of both | tests/tests/site_bytes.rs | loads_see_the_original_and_fetches_the_patch_only_while_it_is_armed
 sdt | name mapping | providers/tests/sdt_calls.rs | a_kernels_calls_are_found_with_name_function_and_form

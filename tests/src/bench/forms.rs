@@ -93,9 +93,9 @@ impl Bench {
         let m = &mut self.guest.m;
         m.restore(&self.snapshot)?;
         m.write_physical(AT, code);
-        let behind = AT + code.len() as u64;
-        m.write_physical(behind, &[0xe9]);
-        m.write_physical(behind + 1, &(CODE as i32 - (behind as i32 + 5)).to_le_bytes());
+        let end = AT + code.len() as u64;
+        m.write_physical(end, &[0xe9]);
+        m.write_physical(end + 1, &(CODE as i32 - (end as i32 + 5)).to_le_bytes());
         Ok(())
     }
 

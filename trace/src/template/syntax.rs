@@ -200,8 +200,8 @@ impl Parser<'_> {
             'f' => Op::Float(bytes),
             's' => Op::Text,
             'z' => Op::Dump,
-            'p' => Op::Prefixed(self.behind_p(start, depth)?),
-            'r' => Op::Repeat(self.behind_r(start, depth)?),
+            'p' => Op::Prefixed(self.after_p(start, depth)?),
+            'r' => Op::Repeat(self.after_r(start, depth)?),
             _ => {
                 return self.wrong(start, format!("`{}` is not a control; {CONTROLS}", shown.escape_debug()));
             }
@@ -224,7 +224,7 @@ impl Parser<'_> {
     }
 
     /// The control that a `%p` is combined with, if there is one.
-    fn behind_p(&mut self, start: usize, depth: usize) -> Result<Option<Box<Op>>, Wrong> {
+    fn after_p(&mut self, start: usize, depth: usize) -> Result<Option<Box<Op>>, Wrong> {
         let combined = |c: char| c.is_ascii_digit() || "cdfiprsuxz".contains(c);
         match self.control_char() {
             Some('p') => {
@@ -237,7 +237,7 @@ impl Parser<'_> {
     }
 
     /// The control or group that a `%r` repeats.
-    fn behind_r(&mut self, start: usize, depth: usize) -> Result<Vec<Node>, Wrong> {
+    fn after_r(&mut self, start: usize, depth: usize) -> Result<Vec<Node>, Wrong> {
         if depth == MAX_DEPTH {
             return self.wrong(start, format!("`%r` is nested more than {MAX_DEPTH} deep; use fewer levels"));
         }

@@ -79,7 +79,7 @@ fn busy(guest: &str, name: &str, seed: u64) -> Command {
     Command::insert(name, program)
 }
 
-/// Writes and reads of a word of a program, and what comes behind instructions.
+/// Writes and reads of a word of a program, and handlers that run after instructions.
 fn watched(guest: &str) -> Command {
     let low = if guest == "x86_64" { 0x40_b000u64 } else { 0x805_3000 };
     let text = format!(

@@ -194,8 +194,8 @@ fn positions_are_gone_to() {
     assert_eq!(go("end"), (Ok(Followed::Reached), end));
     assert_eq!(go("hit:3"), (Ok(Followed::Reached), hits[2] + 1));
     assert_eq!(go("hit:1000"), (Ok(Followed::NeverReached), end));
-    let behind = format!("900000000 is past the end of the recording, which has {end} instructions");
-    assert_eq!(go("900M"), (Err(behind), 0));
+    let past = format!("900000000 is past the end of the recording, which has {end} instructions");
+    assert_eq!(go("900M"), (Err(past), 0));
     assert!(go("500.2").0.is_err());
 }
 

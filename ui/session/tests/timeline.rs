@@ -319,8 +319,8 @@ fn a_command_in_the_past_cuts_the_future() {
 fn positions_that_a_timeline_cannot_reach_are_reported() {
     let (mut timeline, end) = timeline("ia32");
     let said = |error: TravelError| error.to_string();
-    let behind = format!("900000000 is past the end of this run, which has {end} instructions");
-    assert_eq!(said(timeline.goto(count(900_000_000)).unwrap_err()), behind);
+    let past = format!("900000000 is past the end of this run, which has {end} instructions");
+    assert_eq!(said(timeline.goto(count(900_000_000)).unwrap_err()), past);
     let inside = said(timeline.goto("5.3".parse().unwrap()).unwrap_err());
     assert_eq!(inside, "no handler runs at 5 instructions; `next hit` goes to where one does");
     timeline.goto(count(10)).unwrap();

@@ -27,7 +27,7 @@ pub fn names_of(args: &ProbeArgs) -> Vec<String> {
     files.chain(args.clauses.iter().map(|text| format!("-n {text}"))).collect()
 }
 
-/// The names of an option, which may stand behind a `=` of their own, as DProbes' manual has it.
+/// The names of an option, which may follow a separate `=`, as in DProbes' manual.
 fn names(values: &[String]) -> Vec<String> {
     let bare = values.iter().map(|value| value.strip_prefix('=').unwrap_or(value));
     bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()

@@ -159,9 +159,9 @@ impl ModuleLayout {
         let Some(count) = memory.u32(memory.add(place, w)).map(u64::from) else { return false };
         let entry = if self.width == Width::Bits32 { 16 } else { 24 };
         let end = module.base.saturating_add(module.size);
-        let ordered = table.checked_add(count * entry).is_some_and(|behind| behind <= strings)
+        let ordered = table.checked_add(count * entry).is_some_and(|end_of_it| end_of_it <= strings)
             && strings < letters
-            && letters.checked_add(count).is_some_and(|behind| behind <= end);
+            && letters.checked_add(count).is_some_and(|end_of_it| end_of_it <= end);
         let ours = count > 0 && table >= module.base && ordered;
         ours && memory.bytes(table, entry as usize).is_some_and(|first| first.iter().all(|byte| *byte == 0))
     }

@@ -106,7 +106,7 @@ fn pushes(wide: bool) -> [u8; 5] {
 }
 
 #[test]
-fn a_caller_is_found_before_and_behind_a_push() {
+fn a_caller_is_found_before_and_after_a_push() {
     for (wide, w) in [(true, 8), (false, 4)] {
         let file = elf(wide, &frames(wide, false, &[(TEXT, 16, &pushes(wide)), (TEXT + 16, 16, &[])]));
         let mut cfi = Cfi::from_elf(&file).unwrap();

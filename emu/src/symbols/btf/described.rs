@@ -83,7 +83,7 @@ impl Btf {
         CType::Function { returns: found.value, parameters, variadic }
     }
 
-    /// A type behind tags, which say nothing about its values.
+    /// The type to which tags refer; the tags say nothing about its values.
     fn describe_untagged(&self, tag: Type<'_>) -> CType {
         let mut id = tag.value;
         for _ in 0..super::DEPTH {

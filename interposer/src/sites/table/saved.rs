@@ -21,7 +21,7 @@ struct SavedSite {
     watch: Option<Watch>,
     stub: Option<Stub>,
     patch: u8,
-    behind: bool,
+    runs_after: bool,
     armed: bool,
     probes: Vec<u32>,
     /// A guest that has rewritten it may not have arrived there since.
@@ -78,7 +78,7 @@ impl SavedSite {
             watch: site.watch,
             stub: site.stub,
             patch: site.patch,
-            behind: site.behind,
+            runs_after: site.runs_after,
             armed: site.armed,
             probes: site.probes.clone(),
             original: site.original,
@@ -192,7 +192,7 @@ fn put_back(core: &mut Core, site: &mut Site, index: usize, was: &SavedSite) {
     *site = Site {
         watch: was.watch,
         stub: was.stub,
-        behind: was.behind,
+        runs_after: was.runs_after,
         patch: was.patch,
         original: was.original,
         ..Site::new(was.paddr)

@@ -238,8 +238,8 @@ fn displacement(text: &str) -> Read<Memory> {
         };
         first = false;
         let end = term.find(['+', '-']).unwrap_or(term.len());
-        let (term, behind) = term.split_at(end);
-        rest = behind;
+        let (term, after) = term.split_at(end);
+        rest = after;
         if term.starts_with(|c: char| c.is_ascii_digit()) {
             let value = i128::from(unsigned(term)?);
             number += if negative { -value } else { value };

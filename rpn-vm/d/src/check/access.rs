@@ -147,7 +147,7 @@ impl Checker<'_> {
         Err(pos.error("D_UNSUPPORTED", format!("{name}[ ] is not there yet")))
     }
 
-    /// An element of an array, or what lies so many elements behind a pointer.
+    /// An element of an array, or the value this many elements after a pointer.
     fn element(&mut self, of: &Expr, keys: &[Expr], pos: Pos) -> Result<Node> {
         let base = self.expr(of)?;
         let [key] = keys else {

@@ -200,16 +200,16 @@ impl Preprocessor<'_> {
                 rest = more;
                 continue;
             }
-            let (name, behind) = match more {
-                [open, name, close, behind @ ..] if open.is('(') && is_name(name) && close.is(')') => {
-                    (name, behind)
+            let (name, after) = match more {
+                [open, name, close, after @ ..] if open.is('(') && is_name(name) && close.is(')') => {
+                    (name, after)
                 }
-                [name, behind @ ..] if is_name(name) => (name, behind),
+                [name, after @ ..] if is_name(name) => (name, after),
                 _ => return Err((token.span, "`defined` needs the name of a macro".to_owned())),
             };
             let yes = u64::from(self.macros.is_defined(&name.text));
             out.push(Token { kind: Kind::Num(yes), text: yes.to_string(), ..token.clone() });
-            rest = behind;
+            rest = after;
         }
         Ok(out)
     }
@@ -288,12 +288,12 @@ impl Preprocessor<'_> {
     /// `#line 12 "file"`, and `# 12 "file" flags` as preprocessors write it.
     fn line_mark(&mut self, name: &Token, rest: &[Token]) {
         let Some(operand) = self.expanded(rest) else { return };
-        let (number, behind) = match operand.as_slice() {
-            [number, behind @ ..] => (number.kind.clone(), behind),
+        let (number, after) = match operand.as_slice() {
+            [number, after @ ..] => (number.kind.clone(), after),
             [] => (Kind::BadNum, &[][..]),
         };
         let marker = name.text != "line";
-        let file = match behind {
+        let file = match after {
             [] => Some(None),
             [file, flags @ ..] if file.kind == Kind::Str && (marker || flags.is_empty()) => {
                 Some(Some(file.text.clone()))

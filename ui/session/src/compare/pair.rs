@@ -120,8 +120,8 @@ impl Pair {
         Ok(reached)
     }
 
-    /// Runs both on to an instruction count, looking for what may make a difference: answers the instruction count behind
-    /// it. If there is nothing, both are there.
+    /// Runs both to an instruction count, or to the first point that may make a difference. Returns the instruction count
+    /// after this point; if there is none, both have reached the instruction count.
     pub fn run_to_suspect(
         &mut self,
         icount: u64,
@@ -130,8 +130,8 @@ impl Pair {
         let mut to = icount;
         for (side, points) in [(&mut self.a, &points.a), (&mut self.b, &points.b)] {
             if let Some(met) = side.search_on_to(Goal::Count(to), points.clone())? {
-                let behind = matches!(points.get(met.point), Some(StopPoint::Watch(w)) if w.kind != WatchKind::Execute);
-                to = to.min(met.at.icount + u64::from(!behind));
+                let after = matches!(points.get(met.point), Some(StopPoint::Watch(w)) if w.kind != WatchKind::Execute);
+                to = to.min(met.at.icount + u64::from(!after));
             }
         }
         Ok(Some(to).filter(|to| *to < icount))

@@ -147,7 +147,7 @@ struct Open {
     /// Its number.
     call: usize,
     began: Moment,
-    /// The stack pointer behind the return.
+    /// The stack pointer after the return.
     sp: u64,
     caller: u64,
     task: u64,

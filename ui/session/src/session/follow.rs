@@ -53,7 +53,7 @@ pub enum PositionUnknown {
     },
     /// It is after the end.
     #[error("{asked} is past the end of the recording, which has {}", counted(*end, "instruction"))]
-    Behind {
+    PastEnd {
         /// The position.
         asked: Position,
         /// The last instruction count.
@@ -147,7 +147,7 @@ impl<'a> Course<'a> {
             }
         };
         match to.filter(|_| icount > end) {
-            Some(asked) => Err(PositionUnknown::Behind { asked, end }),
+            Some(asked) => Err(PositionUnknown::PastEnd { asked, end }),
             None => Ok(Goal::Icount(icount)),
         }
     }

@@ -140,10 +140,10 @@ impl Search {
 
     /// Notes that a stop point is met; returns whether it counts.
     fn note(&mut self, at: Moment, point: usize) -> bool {
-        let behind = self.after.is_none_or(|after| at > after);
-        let ahead = self.before.is_none_or(|before| at < before);
+        let later = self.after.is_none_or(|after| at > after);
+        let earlier = self.before.is_none_or(|before| at < before);
         let sooner = self.found.is_none_or(|found| if self.first { at < found.at } else { at >= found.at });
-        let counts = behind && ahead && sooner;
+        let counts = later && earlier && sooner;
         if counts {
             self.found = Some(Met { at, point });
         }

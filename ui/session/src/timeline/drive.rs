@@ -102,7 +102,9 @@ impl Timeline {
         };
         match self.end {
             _ if icount < first => Err(TravelError::Before { asked: position, first }),
-            Some(end) if icount > end.icount => Err(TravelError::Behind { asked: position, end: end.icount }),
+            Some(end) if icount > end.icount => {
+                Err(TravelError::PastEnd { asked: position, end: end.icount })
+            }
             _ => Ok(Goal::Count(icount)),
         }
     }
@@ -137,7 +139,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Runs to a goal that is not behind, and lays rungs on the way.
+    /// Runs to a goal that is not in the past, and lays rungs on the way.
     fn advance<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
         loop {
             let now = self.session.moment();
@@ -158,7 +160,7 @@ impl Timeline {
         }
     }
 
-    /// Goes on to a goal that is not behind, and lays no rungs.
+    /// Runs to a goal that is not in the past, and lays no rungs.
     pub(crate) fn run_on_to(&mut self, goal: Goal) -> Result<Arrival, TravelError> {
         loop {
             if goal.is_reached(self.session.moment()) {

@@ -50,7 +50,7 @@ pub enum TravelError {
     },
     /// After the end.
     #[error("{asked} is past the end of this run, which has {}", counted(*end, "instruction"))]
-    Behind {
+    PastEnd {
         /// The position.
         asked: Position,
         /// The last instruction count.

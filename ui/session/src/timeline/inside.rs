@@ -1,8 +1,7 @@
 //! Positions inside of a hit: the operations of its handlers, one after the other.
 //!
-//! To go into a hit, the run is taken from the instruction before to the instruction behind with the handlers traced, and
-//! is gone back from. So the trace is of the very interpreter that runs handlers, and the timeline stands where it stood;
-//! moving within the hit only looks at the trace.
+//! To enter a hit, the timeline executes the instruction with the handlers traced, and goes back to where it was. So the
+//! trace comes from the interpreter that always runs handlers. Moving within the hit only reads the trace.
 
 use trapline_emu::Moment;
 use trapline_interposer::{HandlerState, HandlerTrace, Traces};
@@ -62,7 +61,7 @@ impl Inside {
     fn changes(&self) -> impl DoubleEndedIterator<Item = (&Change, bool, bool)> {
         let (current, own) = self.current();
         let changes = self.runs.iter().enumerate().flat_map(move |(n, run)| {
-            let outside = run.behind || run.at < self.base;
+            let outside = run.after || run.at < self.base;
             let here = move |number: usize| n < current || n == current && number < own;
             run.changes().iter().map(move |(number, change)| (change, here(*number), outside))
         });
@@ -177,7 +176,7 @@ impl Timeline {
         let icount = completed.icount;
         let mut runs = self.runs_around(icount.saturating_sub(1))?;
         let here = self.runs_around(icount)?.into_iter();
-        runs.extend(here.filter(|run| run.behind && run.at <= completed));
+        runs.extend(here.filter(|run| run.after && run.at <= completed));
         let recorded = runs.iter().enumerate().filter(|(_, run)| run.outcome.recorded());
         let own = usize::try_from(more).ok().and_then(|more| recorded.map(|(n, _)| n).rev().nth(more));
         let own = own.ok_or(TravelError::HandlersBefore { hit, icount })?;

@@ -15,8 +15,8 @@ use crate::session::{Caller, Search};
 const MOST_POPPED: u64 = 1024;
 
 impl Timeline {
-    /// Goes to the next hit of the programs that are called so, or of all: to before the probed instruction, or behind the
-    /// access that is watched.
+    /// Goes to the next hit of the programs with this name, or of all programs: to before the probed instruction, or
+    /// after the watched access.
     ///
     /// # Errors
     /// No such program is inserted here.
@@ -53,7 +53,7 @@ impl Timeline {
     }
 
     /// Goes on to where the function that runs has returned: to the first moment at which its return address is about to be
-    /// executed with the stack pointer behind that return, in the same address space. The function is that whose frame the
+    /// executed with the stack pointer just above it, in the same address space. The function is that whose frame the
     /// stack shows innermost.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use trapline_rpn::Width;
 
 use super::{GuestTypes, linux};
 
-/// Names behind which typedefs and qualifiers are followed.
+/// Most typedefs and qualifiers that are followed to a type.
 const DEEPEST: usize = 32;
 /// Registers of the convention that IA32 kernels of Linux are compiled with.
 const IN_REGISTERS: u8 = 3;

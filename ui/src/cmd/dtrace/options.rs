@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_together_and_behind_operands() {
+    fn options_may_be_joined_and_may_follow_operands() {
         let line = line(&["-qC", "-s", "a.d", "one", "-xstrsize=10", "-b64", "two"]).unwrap();
         assert_eq!(line.texts, [Text::File("a.d".into())]);
         assert_eq!(line.operands, [b"one".to_vec(), b"two".to_vec()]);

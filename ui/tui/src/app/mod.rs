@@ -79,7 +79,7 @@ pub struct Play {
     pub pace: u64,
 }
 
-/// What goes on behind the screen.
+/// What runs in the background.
 #[derive(Debug, Default)]
 pub struct Travel {
     /// The move that is under way, in words.

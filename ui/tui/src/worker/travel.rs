@@ -119,7 +119,7 @@ fn to_hit(timeline: &mut Timeline, hit: Hit) -> Went {
 }
 
 /// The address after the instruction here, if it is a call.
-fn behind_call(timeline: &Timeline) -> Option<u64> {
+fn after_call(timeline: &Timeline) -> Option<u64> {
     let core = timeline.session().core();
     let instruction = core.decode_original(core.linear_ip())?;
     let call = instruction.is_call_near() || instruction.is_call_near_indirect() || instruction.is_call_far();
@@ -131,10 +131,10 @@ fn stack_pointer(timeline: &Timeline) -> u64 {
 }
 
 fn over(timeline: &mut Timeline) -> Went {
-    let Some(behind) = behind_call(timeline) else { return arrived(timeline.step(1)?) };
+    let Some(next) = after_call(timeline) else { return arrived(timeline.step(1)?) };
     let (from, sp) = (timeline.position(), stack_pointer(timeline));
     for _ in 0..MOST_RETURNS {
-        if timeline.run_until(&[Timeline::breakpoint(behind)])? == Found::Nothing {
+        if timeline.run_until(&[Timeline::breakpoint(next)])? == Found::Nothing {
             break;
         }
         // In a call of the same function by itself the stack pointer is lower.
@@ -147,7 +147,7 @@ fn over(timeline: &mut Timeline) -> Went {
 }
 
 fn back_over(timeline: &mut Timeline) -> Went {
-    let behind = timeline.session().core().linear_ip();
+    let next = timeline.session().core().linear_ip();
     timeline.back(1)?;
     let returned = {
         let core = timeline.session().core();
@@ -158,7 +158,7 @@ fn back_over(timeline: &mut Timeline) -> Went {
         return Ok(None);
     }
     let returns = timeline.position();
-    if timeline.back_to_caller()? == Found::Nothing || behind_call(timeline) != Some(behind) {
+    if timeline.back_to_caller()? == Found::Nothing || after_call(timeline) != Some(next) {
         timeline.goto(returns)?;
     }
     Ok(None)
