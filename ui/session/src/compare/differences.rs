@@ -1,4 +1,4 @@
-//! What differs between two states, by name.
+//! The differences between two states, by name.
 
 use serde_json::Value;
 use trapline_emu::{Core, CpuState, PAGE, SegmentState};
@@ -8,11 +8,11 @@ use super::pair::Pair;
 use super::{Both, Bytes, Field, Register, Spot};
 use crate::session::Session;
 
-/// Runs of bytes, and fields of devices, that are shown at most.
+/// Most runs of bytes, and most fields of devices, that are shown.
 const MOST: usize = 64;
-/// Bytes of one run at most.
+/// Most bytes of one run.
 const MOST_BYTES: usize = 64;
-/// Frames of a stack.
+/// Most frames of a stack.
 pub const FRAMES: usize = 16;
 
 const GENERAL: [&str; 16] = [
@@ -21,10 +21,10 @@ const GENERAL: [&str; 16] = [
 ];
 const GENERAL32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 const SEGMENTS: [&str; 6] = ["es", "cs", "ss", "ds", "fs", "gs"];
-/// RF lives for one instruction only.
+/// RF lasts for one instruction only.
 const RF: u64 = 1 << 16;
 
-/// Where a run is.
+/// The position of a run.
 pub fn spot(session: &Session) -> Spot {
     let core = session.core();
     let ip = core.linear_ip();
@@ -129,7 +129,7 @@ fn bytes_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// How many bytes of memory differ that did not from the beginning, and the first of them.
+/// The number of bytes of memory that differ now but did not differ from the start, and the first of them.
 pub fn memory(pair: &Pair) -> (u64, Vec<Bytes>) {
     let (mut count, mut runs) = (0, Vec::<(u64, Vec<u8>, Vec<u8>)>::new());
     for (page, bytes) in pair.new_bytes() {
@@ -156,9 +156,9 @@ pub fn memory(pair: &Pair) -> (u64, Vec<Bytes>) {
     (count, runs.into_iter().map(named).collect())
 }
 
-/// How many fields of devices differ, and the first of them.
+/// The number of fields of devices that differ, and the first of them.
 pub fn devices(sessions: &Both<&Session>) -> (u64, Vec<Field>) {
-    // A device's state has no keys but texts and numbers, so this cannot fail.
+    // The keys of a device's state are texts and numbers only, so this cannot fail.
     let states = sessions.each(|session| serde_json::to_value(session.core().platform()).unwrap_or_default());
     let mut found = Vec::new();
     walk(String::new(), &states.a, &states.b, &mut found);

@@ -1,4 +1,4 @@
-//! How often functions are entered in two runs.
+//! Counts how often functions are entered in two runs.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,18 +14,18 @@ use crate::replies::Reply;
 use crate::session::{Observer, Session, Way};
 use crate::timeline::TravelError;
 
-/// How often the probes of a function were hit.
+/// The numbers of hits of the probes of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FunctionHits {
-    /// The function, or the place of a probe that is in none.
+    /// The function, or the place of a probe that is not in a function.
     pub function: String,
     /// Hits in each run.
     #[serde(flatten)]
     pub hits: Both<u64>,
 }
 
-/// Runs each of the two as a whole with these probes, which only count, and answers the functions that were hit in one of
-/// them, by name.
+/// Runs both runs to their ends with these probes, which only count, and returns the functions that were hit in at
+/// least one of them, by name.
 ///
 /// # Errors
 /// A guest cannot be loaded, or has no such probes.

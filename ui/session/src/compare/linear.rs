@@ -1,16 +1,17 @@
-//! From a physical address to a linear one that is mapped to it.
+//! Finds a linear address that is mapped to a physical address.
 //!
-//! Page tables lead the other way. So places are tried at which it may be: where the kernel's image says, near what the
-//! general registers hold, and in the map of all memory that Linux has. Each is translated, and only one that leads to the
-//! address counts.
+//! Page tables map in the other direction. So likely addresses are tried: the one in the kernel's image, those near the
+//! values of the general registers, and the one in Linux's map of all memory. Each is translated, and counts only if it
+//! leads to the physical address.
 
 use trapline_emu::{Access, Core, PAGE};
 
 use crate::session::Session;
 
-/// Where Linux maps all memory, where no variable says it: with 64 bits (Documentation/arch/x86/x86_64/mm.rst), and with 32.
+/// The address at which Linux maps all memory if no variable holds it: with 64 bits
+/// (Documentation/arch/x86/x86_64/mm.rst), and with 32.
 const MAPS: [u64; 2] = [0xffff_8880_0000_0000, 0xc000_0000];
-/// The variable that says it.
+/// The variable that holds this address.
 const MAP_BASE: &str = "page_offset_base";
 
 /// A linear address of a byte of memory, if one is found.

@@ -1,12 +1,13 @@
-//! Compares two runs: the first instruction after which they differ, and what differs then.
+//! Compares two runs: finds the first instruction after which they differ, and the differences.
 //!
-//! Both runs go side by side, and their states are compared in stages, with digests of registers, devices and the pages that
-//! were written. The stage that differs is divided, until one instruction is left. Where two runs begin alike, only one of
-//! them is run, to the first thing that comes in differently. What the runs do not begin alike with, such as bytes of a
-//! patched image, counts only where it makes another difference.
+//! Both runs advance side by side, and their states are compared in stages, by digests of registers, devices and the
+//! pages that were written. The stage that differs is divided until one instruction is left. If two runs begin alike,
+//! only one of them runs up to the first input that differs. Differences at the start, such as bytes of a patched
+//! image, count only if they cause another difference.
 //!
-//! `plan` is what two recordings say without being run, `pair` the two runs and the comparison of their states, `narrow` the
-//! search, `suspects` what it looks at closely, `hits` counts of functions, `differences` what differs in detail, `linear` where a physical address is mapped. Not here: text for people.
+//! `plan` compares two recordings without running them, `pair` holds the two runs and compares their states, `narrow`
+//! is the search, `suspects` the points that it checks closely, `hits` counts hits of functions, `differences`
+//! describes differences in detail, `linear` finds where a physical address is mapped. Not here: text for people.
 
 mod differences;
 mod hits;
@@ -34,13 +35,13 @@ pub use narrow::compare;
 pub struct ComparedRun<'a> {
     /// Its guest.
     pub guest: &'a Guest,
-    /// What came in.
+    /// The inputs.
     pub recording: &'a Recording,
-    /// Whether the guest is not that of the recording: then this is another run, into which the same comes in.
+    /// Whether the guest is not that of the recording. Then this is a different run with the same inputs.
     pub changed: bool,
 }
 
-/// Something of each of two runs.
+/// A value for each of two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Both<T> {
     /// Of the first run.
@@ -50,32 +51,32 @@ pub struct Both<T> {
 }
 
 impl<T> Both<T> {
-    /// Each of the two, made into something else.
+    /// Applies a function to both.
     pub fn each<'a, U>(&'a self, mut make: impl FnMut(&'a T) -> U) -> Both<U> {
         Both { a: make(&self.a), b: make(&self.b) }
     }
 }
 
-/// How two runs compare.
+/// The result of comparing two runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// Instructions after which the runs are still the same: all that were compared if nothing differs.
+    /// The number of instructions after which the runs are still the same; if nothing differs, all that were compared.
     pub same: u64,
     /// The checkpoints that both recordings have.
     pub checkpoints: Checkpoints,
-    /// What the runs do not begin alike with.
+    /// The differences at the start.
     pub start: Option<Start>,
-    /// The first thing that comes in differently.
+    /// The first input that differs.
     pub inputs: Option<Both<Option<Input>>>,
     /// Where devices differ, if registers and memory do not differ there yet.
     pub devices: Option<Point>,
     /// Where registers or memory differ.
     pub point: Option<Point>,
-    /// How the runs end, if one goes on where the other ends.
+    /// The ends of the runs, if one of them continues after the end of the other.
     pub ends: Option<Both<End>>,
-    /// Why there is no instruction to be named although a checkpoint differs.
+    /// Why no instruction can be named although a checkpoint differs.
     pub unexplained: Option<String>,
-    /// Whether the guest was run for it; else what the recordings hold was enough.
+    /// Whether the guest was run; otherwise the content of the recordings was sufficient.
     pub ran: bool,
 }
 
@@ -90,9 +91,9 @@ impl Comparison {
 /// The checkpoints that both recordings have at the same moments.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Checkpoints {
-    /// How many were compared; 0 where a guest is a changed one.
+    /// The number of checkpoints that were compared; 0 if a guest is changed.
     pub compared: usize,
-    /// The first that differs.
+    /// The first one that differs.
     pub different: Option<DifferentCheckpoint>,
 }
 
@@ -107,43 +108,43 @@ pub struct DifferentCheckpoint {
     pub stage: &'static str,
 }
 
-/// What two runs do not begin alike with.
+/// The differences between two runs at the start.
 #[derive(Debug, Clone, Serialize)]
 pub struct Start {
-    /// How many bytes of memory.
+    /// The number of bytes of memory.
     pub bytes: u64,
     /// The first of them.
     pub memory: Vec<Bytes>,
 }
 
-/// Something that came in.
+/// An input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Input {
     /// The instruction count.
     pub icount: u64,
-    /// What came in, as a script has it.
+    /// The input, in the notation of scripts.
     pub what: String,
     /// Whether it was typed at a console.
     #[serde(skip)]
     pub(crate) typed: bool,
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct End {
     /// The instruction count.
     pub icount: u64,
-    /// Why, if that is known.
+    /// The reason, if it is known.
     pub ending: Option<Ending>,
 }
 
-/// What makes the difference.
+/// The cause of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// The runs do not begin alike.
+    /// The runs differ from the start.
     Start,
-    /// Something comes in.
+    /// An input.
     Input,
     /// An interrupt or exception is delivered, or the guest waits in HLT.
     Delivery,
@@ -151,39 +152,39 @@ pub enum Cause {
     Instruction,
 }
 
-/// Where two runs begin to differ.
+/// The point at which two runs begin to differ.
 #[derive(Debug, Clone, Serialize)]
 pub struct Point {
-    /// Instructions that have retired before, in both runs.
+    /// Number of instructions that have retired before, in both runs.
     pub icount: u64,
-    /// What makes the difference.
+    /// The cause of the difference.
     pub cause: Cause,
-    /// The instruction, or where the guest is when something else makes it.
+    /// The instruction, or the position of the guest if the cause is something else.
     pub at: Both<Spot>,
     /// Registers that differ afterwards.
     pub registers: Vec<Register>,
-    /// How many bytes of memory differ afterwards, without those that differ from the start.
+    /// Number of bytes of memory that differ afterwards, without those that differ from the start.
     pub bytes: u64,
     /// The first of them.
     pub memory: Vec<Bytes>,
-    /// How many fields of devices differ afterwards.
+    /// Number of fields of devices that differ afterwards.
     pub fields: u64,
     /// The first of them.
     pub devices: Vec<Field>,
-    /// What came in last.
+    /// The last input.
     pub inputs: Both<Option<Input>>,
     /// The stacks afterwards, innermost first.
     pub stacks: Both<Vec<StackFrame>>,
 }
 
-/// Where a run is.
+/// The position of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Spot {
-    /// Linear address of the instruction that comes.
+    /// Linear address of the next instruction.
     pub ip: u64,
     /// Its symbol.
     pub symbol: Option<String>,
-    /// It, disassembled.
+    /// The disassembled instruction.
     pub instruction: Option<String>,
     /// The process id of the task.
     pub pid: Option<u32>,
@@ -218,9 +219,9 @@ pub struct Bytes {
 /// A field of a device that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Field {
-    /// Its place: the device, then the fields that lead to it.
+    /// Its path: the device, then the fields that lead to it.
     pub name: String,
-    /// Its values; null where it is not there.
+    /// Its values; null if it does not exist.
     #[serde(flatten)]
     pub values: Both<Value>,
 }

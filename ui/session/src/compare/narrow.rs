@@ -1,4 +1,4 @@
-//! The search: from the stage that differs to the instruction.
+//! The search: narrows the stage that differs down to an instruction.
 
 use trapline_emu::Moment;
 
@@ -9,11 +9,11 @@ use super::suspects::Suspects;
 use super::{Both, Cause, CompareError, ComparedRun, Comparison, End, Point, Start};
 use crate::timeline::TravelError;
 
-/// Instructions from one comparison to the next, where nothing differs.
+/// Most instructions between two comparisons while nothing differs.
 const STAGE: u64 = 1 << 25;
-/// Into how many a stage that differs is divided.
+/// The number of parts into which a stage that differs is divided.
 const PARTS: u64 = 32;
-/// Marks that are nearer than this are not worth another.
+/// The distance at which new marks are made.
 const APART: u64 = 1 << 16;
 
 /// Compares two runs, each from its beginning.
@@ -57,14 +57,14 @@ pub fn compare(a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> Result<Comparison, C
     search.run(same.map(|same| same.icount), plan::common_end(of_a, of_b))?;
     let mut found = search.found;
     let at = found.devices.as_ref().or(found.point.as_ref()).map(|point| point.icount);
-    // What comes in later differs because the runs do.
+    // Later inputs differ because the runs differ.
     let later =
         |input: &Option<super::Input>| input.as_ref().is_some_and(|i| at.is_some_and(|at| i.icount > at));
     found.inputs = found.inputs.filter(|inputs| !(later(&inputs.a) || later(&inputs.b)));
     Ok(found)
 }
 
-/// Whether both guests are one, so that the runs differ only by what comes in.
+/// Whether both guests are the same, so that the runs differ only by their inputs.
 fn is_alike(pair: &Pair, a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> bool {
     let disk = |run: &ComparedRun<'_>| run.recording.config().disk.as_ref().map(|disk| disk.hash);
     pair.a.session().is_of_machine_of(pair.b.session()) && disk(a) == disk(b)
@@ -93,7 +93,7 @@ impl Search<'_> {
         self.begin()?;
         self.suspects = Suspects::of(&self.pair, self.inputs, self.found.inputs.as_ref());
         let mut marks = self.pair.marks();
-        // What may pass between two checkpoints is not passed over.
+        // A temporary difference between two checkpoints must not be skipped.
         let skips = self.suspects.points().is_none();
         if let Some(same) = same.filter(|same| skips && *same > marks.icount) {
             let reached = self.pair.run_to(same, &marks)?;
@@ -145,8 +145,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks, from `at` where both are, for what may make a difference before `to`; if there is something, they go back to the
-    /// marks.
+    /// Runs both from their position `at` to a point before `to` that may make a difference; if there is one, goes back
+    /// to the marks.
     fn suspect(&mut self, to: u64, at: u64, marks: &Marks) -> Result<Option<u64>, TravelError> {
         let Some(points) = self.suspects.points() else { return Ok(None) };
         let met = self.pair.run_to_suspect(to, points)?;
@@ -161,7 +161,8 @@ impl Search<'_> {
         if self.found.devices.is_some() { Wanted::InGuest } else { Wanted::Any }
     }
 
-    /// Looks at where both have come to. If they differ, finds where that began. Answers from where to go on.
+    /// Compares the states that both have reached. If they differ, finds where the difference began. Returns the marks
+    /// from which to continue.
     fn look(&mut self, from: Marks, reached: u64) -> Result<Marks, TravelError> {
         let wanted = self.wanted();
         if !wanted.is_in(self.pair.compare()) {
@@ -179,7 +180,8 @@ impl Search<'_> {
         Ok(marks)
     }
 
-    /// The last instruction count, from `from` on, at which they do not differ so that they do at the next; they do at `to`.
+    /// The last instruction count, not before `from`, at which they do not differ but at the next one they do; they
+    /// differ at `to`.
     fn narrow(&mut self, mut from: Marks, mut to: u64, wanted: Wanted) -> Result<Marks, TravelError> {
         while to - from.icount > 1 {
             let step = ((to - from.icount) / PARTS).max(1);
@@ -197,8 +199,8 @@ impl Search<'_> {
         Ok(from)
     }
 
-    /// What happens between these and the next instruction count that makes the difference; and whether that is one of the
-    /// guest's programs.
+    /// The event between these marks and the next instruction count that causes the difference; and whether registers
+    /// or memory differ.
     fn pinpoint(&mut self, from: &Marks, wanted: Wanted) -> Result<(Point, bool), TravelError> {
         self.pair.go_back(from)?;
         loop {
@@ -225,7 +227,7 @@ impl Search<'_> {
         Both { a: spot(self.pair.a.session()), b: spot(self.pair.b.session()) }
     }
 
-    /// What differs here.
+    /// The differences at this point.
     fn point(&self, cause: Cause, at: Both<super::Spot>) -> Point {
         let sessions = Both { a: self.pair.a.session(), b: self.pair.b.session() };
         let icount = sessions.a.icount().min(sessions.b.icount());
@@ -260,7 +262,7 @@ impl Search<'_> {
         Both { a: end(&self.pair.a), b: end(&self.pair.b) }
     }
 
-    /// Nothing differs up to the last instruction that both have.
+    /// Compares the ends, if nothing differs up to the last instruction of both.
     fn compare_ends(&mut self, marks: &Marks, end: Moment) -> Result<(), TravelError> {
         let ends = self.ends();
         if ends.a.icount != ends.b.icount {

@@ -9,13 +9,13 @@ use super::{Both, CompareError, ComparedRun};
 use crate::session::Session;
 use crate::timeline::{Arrival, Goal, HISTORY_MEM, Rung, StopPoint, Timeline, TravelError};
 
-/// A page without content, and the content of one that a machine does not have.
+/// The content of an empty page, and of a page that a machine does not have.
 const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// Bytes between two that are watched as one range.
+/// Most bytes between two bytes that are watched as one range.
 const CLOSE: u64 = 16;
 
-/// What of two states differs.
+/// The parts of two states that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Differing {
     pub registers: bool,
@@ -24,7 +24,7 @@ pub struct Differing {
 }
 
 impl Differing {
-    /// Whether the guest's programs have come to differ.
+    /// Whether registers or memory differ.
     pub fn in_guest(self) -> bool {
         self.registers || self.memory
     }
@@ -34,12 +34,12 @@ impl Differing {
     }
 }
 
-/// What is looked for.
+/// The kind of difference to look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Any difference.
     Any,
-    /// One of registers or memory.
+    /// A difference in registers or memory.
     InGuest,
 }
 
@@ -61,7 +61,7 @@ pub struct Pair {
     pub b: Timeline,
     /// Pages whose contents differ.
     differing: BTreeSet<u32>,
-    /// Bytes that the runs did not begin alike with.
+    /// Bytes that differ from the start.
     known: BTreeMap<u32, Vec<Byte>>,
 }
 
@@ -95,7 +95,8 @@ impl Pair {
         Ok(Self { a, b, differing: BTreeSet::new(), known: BTreeMap::new() })
     }
 
-    /// Runs the first alone to an instruction count, and has the second go on from there: both get the same until then.
+    /// Runs only the first run to an instruction count, and lets the second one continue from there: the inputs of both
+    /// are the same until then.
     pub fn begin_alike(&mut self, icount: u64) -> Result<(), TravelError> {
         self.a.run_on_to(Goal::Count(icount))?;
         let rung = self.a.rung();
@@ -106,13 +107,13 @@ impl Pair {
         Both { a: self.a.session().core(), b: self.b.session().core() }
     }
 
-    /// Runs both to an instruction count, or to that where one of them ends before.
+    /// Runs both to an instruction count, or to the earlier end of one of them.
     pub fn run_to(&mut self, icount: u64, from: &Marks) -> Result<u64, TravelError> {
         let at = Goal::Count(icount);
         let ended = [self.a.run_on_to(at)?, self.b.run_on_to(at)?].iter().any(|a| *a != Arrival::There);
         let reached = self.a.session().icount().min(self.b.session().icount());
         if ended {
-            // To the first of the moments with that count.
+            // Go to the first of the moments with this count.
             self.go_back(from)?;
             self.a.run_on_to(Goal::Count(reached))?;
             self.b.run_on_to(Goal::Count(reached))?;
@@ -137,8 +138,8 @@ impl Pair {
         Ok(Some(to).filter(|to| *to < icount))
     }
 
-    /// Linear addresses, first and last, of the bytes that the runs did not begin alike with, as the image of the first has
-    /// them; bytes that are close together as one.
+    /// Linear addresses, first and last, of the bytes that differ from the start, by the image of the first run; bytes
+    /// that are close together form one range.
     pub fn known_ranges(&self) -> Vec<(u64, u64)> {
         let plan = self.a.session().target().image().plan();
         let places = self
@@ -155,13 +156,13 @@ impl Pair {
         ranges
     }
 
-    /// Goes to the end of both.
+    /// Runs both to their ends.
     pub fn run_to_ends(&mut self) -> Result<(), TravelError> {
         self.a.run_on_to(Goal::Count(u64::MAX))?;
         self.b.run_on_to(Goal::Count(u64::MAX)).map(|_| ())
     }
 
-    /// Lets both run to their next moment.
+    /// Runs both to their next moment.
     pub fn next_moment(&mut self) -> Result<(), TravelError> {
         for side in [&mut self.a, &mut self.b] {
             let now = side.session().moment();
@@ -180,7 +181,7 @@ impl Pair {
         self.b.climb_to(&to.rungs.b)
     }
 
-    /// Compares the two states as they are, but for what the runs did not begin alike with.
+    /// Compares the two states, except for the differences at the start.
     pub fn compare(&mut self) -> Differing {
         let digests = [&mut self.a, &mut self.b].map(|side| side.session_mut().staged_digest());
         let changed = |session: &Session| session.changed_pages().map(|(page, _)| *page).collect::<Vec<_>>();
@@ -200,7 +201,7 @@ impl Pair {
         }
     }
 
-    /// From here on the bytes that differ now do not count as long as they stay as they are.
+    /// From now on, the bytes that differ now are ignored as long as they do not change.
     pub fn begins_with_these(&mut self) {
         self.known = self.differing.iter().map(|page| (*page, self.bytes_of(*page))).collect();
     }
@@ -212,7 +213,7 @@ impl Pair {
         pairs.filter(|(_, (a, b))| a != b).map(|(at, (a, b))| (at, *a, *b)).collect()
     }
 
-    /// Those that did not differ so from the beginning.
+    /// Those that did not differ in this way from the start.
     fn new_bytes_of(&self, page: u32) -> Vec<Byte> {
         let known = self.known.get(&page);
         let is_known = |byte: &Byte| known.is_some_and(|known| known.binary_search(byte).is_ok());

@@ -1,4 +1,4 @@
-//! What two recordings say without being run: where something else comes in, and which checkpoints differ.
+//! Compares two recordings without running them: the first input and the first checkpoint that differ.
 
 use trapline_emu::Moment;
 
@@ -7,11 +7,11 @@ use crate::commands::Command;
 use crate::recording::{Event, Logged};
 use crate::replay::OwnPrograms;
 
-/// What a run gets, as far as it can make a difference.
+/// The inputs of a run that can make a difference.
 pub struct Inputs<'a> {
     pub own: OwnPrograms,
     log: Vec<&'a Logged>,
-    /// Where the recording goes back to a snapshot: it is compared up to there.
+    /// The moment at which the recording restores a snapshot: it is compared up to there.
     turn: Option<Moment>,
     end: Moment,
 }
@@ -34,12 +34,12 @@ impl<'a> Inputs<'a> {
         self.own == OwnPrograms::LeftOut
     }
 
-    /// The last that came in at this moment or before.
+    /// The last input at this moment or before.
     pub fn last_at(&self, at: Moment) -> Option<Input> {
         self.log.iter().rev().find(|logged| logged.at <= at).and_then(|logged| input(logged))
     }
 
-    /// The instruction count of the first that comes in after this one.
+    /// The instruction count of the first input after this count.
     pub fn next_after(&self, icount: u64) -> Option<u64> {
         self.log.iter().map(|logged| logged.at.icount).find(|at| *at > icount)
     }
@@ -86,7 +86,7 @@ fn same(a: &Logged, b: &Logged) -> bool {
     a.at == b.at && text(a) == text(b)
 }
 
-/// The first thing that comes in differently, and its moment.
+/// The first input that differs, and its moment.
 pub fn first_difference(a: &Inputs<'_>, b: &Inputs<'_>) -> Option<(Moment, Both<Option<Input>>)> {
     let n = a.log.iter().zip(&b.log).take_while(|(a, b)| same(a, b)).count();
     let (a, b) = (a.log.get(n), b.log.get(n));
@@ -94,7 +94,8 @@ pub fn first_difference(a: &Inputs<'_>, b: &Inputs<'_>) -> Option<(Moment, Both<
     Some((at, Both { a: a.and_then(|a| input(a)), b: b.and_then(|b| input(b)) }))
 }
 
-/// Compares the checkpoints that both have at the same moment; and the moment of the last before the first that differs.
+/// Compares the checkpoints that both have at the same moment. Also returns the moment of the last one before the first
+/// difference.
 pub fn checkpoints(a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> (Checkpoints, Option<Moment>) {
     let mut found = Checkpoints::default();
     let mut last = None;
@@ -115,7 +116,7 @@ pub fn checkpoints(a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> (Checkpoints, Op
     (found, last)
 }
 
-/// How the recordings end, if not alike.
+/// The ends of the recordings, if they differ.
 pub fn ends(a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> Option<Both<End>> {
     let end = |run: &ComparedRun<'_>| End {
         icount: run.recording.end().icount,

@@ -1,7 +1,8 @@
-//! What may make a difference that is gone again when the states are next compared: so they are compared right after it.
+//! Points that may cause a temporary difference, which is gone when the states are next compared: so they are also
+//! compared right after these points.
 //!
-//! That are bytes that the runs did not begin alike with, where they are executed or accessed; hits of handlers that write;
-//! and the serial port, after something else was typed. Only the first of them are looked at.
+//! These points are executions and accesses of bytes that differ from the start, hits of handlers that write, and
+//! accesses to the serial port after different text was typed. Only the first of them are used.
 
 use trapline_emu::{Watch, WatchKind};
 
@@ -10,9 +11,9 @@ use super::plan::Inputs;
 use super::{Both, Input};
 use crate::timeline::StopPoint;
 
-/// How many times the runs are stopped for it.
+/// Most stops of the runs at such points.
 const MOST: u32 = 200;
-/// Ranges that are watched at most: there are more where an image was built anew.
+/// Most ranges that are watched. An image that was rebuilt has more.
 const MOST_RANGES: usize = 8;
 /// Bytes of an instruction before the one that differs.
 const LONGEST: u64 = 14;
@@ -27,7 +28,7 @@ pub struct Suspects {
 }
 
 impl Suspects {
-    /// Those of two runs that have been compared at their beginning.
+    /// The points for two runs that have been compared at their start.
     pub fn of(pair: &Pair, inputs: [&Inputs<'_>; 2], other: Option<&Both<Option<Input>>>) -> Self {
         let first = || other.into_iter().flat_map(|other| other.a.iter().chain(&other.b));
         let (typed, commanded) = (first().any(|input| input.typed), first().any(|input| !input.typed));
@@ -48,12 +49,12 @@ impl Suspects {
         Self { left: if a.is_empty() && b.is_empty() { 0 } else { MOST }, points: Both { a, b } }
     }
 
-    /// What to look for, if anything is still to be.
+    /// The points to look for, if there are any left.
     pub fn points(&self) -> Option<&Both<Vec<StopPoint>>> {
         (self.left > 0).then_some(&self.points)
     }
 
-    /// One was met.
+    /// Notes that a point was met.
     pub fn met(&mut self) {
         self.left -= 1;
     }
