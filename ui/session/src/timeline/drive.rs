@@ -1,4 +1,4 @@
-//! Drives the session along its course: forwards by running, with what came in, and back by a rung of the ladder.
+//! Drives the session along its course: forward by running it with its inputs, and back by a rung of the ladder.
 
 use std::convert::Infallible;
 
@@ -33,7 +33,8 @@ impl Goal {
         }
     }
 
-    /// The moment from which on no rung is before it. A rung of the very count is at its first moment.
+    /// The first moment at which a rung is not before the goal. A rung with the goal's count is at the first moment of
+    /// this count.
     fn latest_rung(self) -> Moment {
         match self {
             Self::Count(icount) => Moment { icount, virtual_ns: u64::MAX, delivered: u32::MAX },
@@ -52,11 +53,11 @@ impl Observer for Discard {
 type Told<T, O> = Result<Result<T, TravelError>, <O as Observer>::Error>;
 
 impl Timeline {
-    /// As [`Timeline::goto`], and tells an observer of what happens where the run goes on; what happened before the rung that
-    /// it goes on from is not told.
+    /// As [`Timeline::goto`], and reports to an observer what happens while the run advances, but not what happened
+    /// before the rung from which it starts.
     ///
     /// # Errors
-    /// The observer's, or that there is no such position.
+    /// The observer's errors, or there is no such position.
     pub fn goto_telling<O: Observer>(&mut self, position: Position, observer: &mut O) -> Told<Arrival, O> {
         let inside = match self.inside_of(position) {
             Ok(inside) => inside,
@@ -78,7 +79,7 @@ impl Timeline {
         Ok(arrival)
     }
 
-    /// The instruction count and the operations that a position inside of a hit means.
+    /// The instruction count and the number of operations of a position inside of a hit.
     fn inside_of(&mut self, position: Position) -> Result<Option<(u64, u64)>, TravelError> {
         match position {
             Position::At { icount, ordinal: ordinal @ 1.. } => Ok(Some((icount, ordinal))),
@@ -114,7 +115,7 @@ impl Timeline {
         arrival
     }
 
-    /// Goes there, from here if that is nearest, else from the last rung before.
+    /// Goes to the goal, from here if this is nearest, otherwise from the last rung before the goal.
     fn go_telling<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
         self.inside = None;
         let now = self.session.moment();
@@ -173,8 +174,8 @@ impl Timeline {
         }
     }
 
-    /// As [`Timeline::run_on_to`], looking for something, and to the end of the stretch in which it is met first. What is met
-    /// at the goal or after it does not count.
+    /// As [`Timeline::run_on_to`], but searches, and runs to the end of the stretch with the first match. A match at
+    /// the goal or after it does not count.
     pub(crate) fn search_on_to(
         &mut self,
         goal: Goal,
@@ -212,7 +213,7 @@ impl Timeline {
         Rung { saved: self.session.save_rung(), next: self.next }
     }
 
-    /// Looks for something from a rung to a moment, or to the end. The state is spoilt then.
+    /// Searches from a rung to a moment, or to the end. The state is invalid afterwards.
     pub(super) fn scan(
         &mut self,
         rung: &Rung,
@@ -237,8 +238,8 @@ impl Timeline {
         scanned
     }
 
-    /// Tells a witness of all stop points that are met from the beginning to a position, or to the end. The timeline is at the
-    /// beginning again then.
+    /// Reports to a witness all stop points that are met from the beginning to a position, or to the end. Afterwards
+    /// the timeline is at the beginning again.
     ///
     /// # Errors
     /// There is no such position, or the run is not the one that was recorded.
@@ -259,7 +260,7 @@ impl Timeline {
         scanned
     }
 
-    /// One stretch, or one thing that comes in. Answers where it has led if it leads no further.
+    /// Runs one stretch, or applies one input. Returns the arrival if the run goes no further.
     pub(super) fn turn<O: Observer>(
         &mut self,
         goal: Goal,
@@ -306,7 +307,7 @@ impl Timeline {
         Ok(Some(Arrival::End(Some(why))))
     }
 
-    /// What is due comes in. What was recorded is drained before, as it was then.
+    /// Applies the input that is due. Records are drained first, as in the recorded run.
     fn come_in<O: Observer>(
         &mut self,
         now: Moment,
@@ -333,7 +334,7 @@ impl Timeline {
             match self.session.apply(command.clone()) {
                 Ok(reply) if asks || inside == Some(true) => observer.reply(&reply)?,
                 Ok(_) => {}
-                // In another run what a command names may not be there.
+                // In a different run, the target of a command may not exist.
                 Err(_) if self.branches => {}
                 Err(error) => {
                     return Ok(Err(TravelError::Diverged { icount: now.icount, why: error.to_string() }));

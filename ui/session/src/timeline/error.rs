@@ -1,11 +1,11 @@
-//! Why a timeline does not go somewhere.
+//! Why a timeline cannot go to a position.
 
 use crate::commands::CommandError;
 use crate::plural::counted;
 use crate::recording::Position;
 use crate::snapshot_error::SnapshotError;
 
-/// Why a timeline does not go somewhere. It stays where it is, unless the error says otherwise.
+/// Why a timeline cannot go to a position. It stays where it is, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum TravelError {
     /// The session is recorded or verified.

@@ -1,4 +1,4 @@
-//! What is to be seen of a handler at one of its operations.
+//! Shows a handler at one of its operations.
 
 use trapline_interposer::HandlerTrace;
 use trapline_rpn::{Change, Context, Insn, Termination, Unhandled, exception};
@@ -7,23 +7,23 @@ use trapline_trace::Symbolize;
 use super::{Operation, Timeline, TravelError};
 use crate::replies::Reply;
 
-/// Elements of the operand stack, and bytes of the log, that a line shows at most.
+/// Most elements of the operand stack, and most bytes of the log, that a line shows.
 const MOST_SHOWN: usize = 64;
 
 impl Operation<'_> {
-    /// How the handler has ended, where nothing of it follows.
+    /// How the handler has ended, if it has no further operations.
     pub fn ending(&self) -> Option<String> {
         self.state.at.is_none().then(|| ending(self.run))
     }
 
-    /// How the handler before has ended, where this one has executed nothing.
+    /// How the preceding handler has ended, if this one has executed nothing.
     pub fn ending_before(&self) -> Option<String> {
         self.ended.map(ending)
     }
 }
 
 impl Timeline {
-    /// The operation that comes next, as a reply: in one line, or with the whole handler.
+    /// The next operation, as a reply: in one line, or with the whole handler.
     ///
     /// # Errors
     /// The timeline is not in a hit.

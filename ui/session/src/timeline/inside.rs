@@ -10,32 +10,32 @@ use trapline_rpn::Change;
 use super::drive::{Discard, Goal};
 use super::{Arrival, Timeline, TravelError};
 
-/// Where in a hit the timeline is.
+/// The position of the timeline within a hit.
 pub(super) struct Inside {
-    /// The moment of the timeline, which is outside.
+    /// The moment of the timeline, outside of the hit.
     base: Moment,
     /// The handlers that run at the instruction count, in order; each has executed at least one operation.
     runs: Vec<HandlerTrace>,
-    /// Operations of all of them that have been executed.
+    /// Number of operations of all of them that have been executed.
     executed: u64,
 }
 
 /// An operation of a handler, and the state in which it is executed.
 #[derive(Debug)]
 pub struct Operation<'a> {
-    /// Operations of all handlers at this instruction count that have been executed.
+    /// Number of operations of all handlers at this instruction count that have been executed.
     pub executed: u64,
-    /// Operations that they execute in all.
+    /// Total number of operations that they execute.
     pub all: u64,
-    /// The number of the handler's run, from 1, and how many there are.
+    /// The number of the handler's run, from 1, and the number of runs.
     pub handler: (usize, usize),
     /// The handler's run.
     pub run: &'a HandlerTrace,
     /// The run before it, which has just ended, if this one has executed nothing.
     pub ended: Option<&'a HandlerTrace>,
-    /// Operations of this run that have been executed.
+    /// Number of operations of this run that have been executed.
     pub own: usize,
-    /// The state in it.
+    /// The state of the handler.
     pub state: HandlerState,
 }
 
@@ -44,7 +44,8 @@ impl Inside {
         self.runs.iter().map(|run| run.operations() as u64).sum()
     }
 
-    /// Which run is on, and how many of its operations have been executed. The end of all is that of the last one.
+    /// The current run, and the number of its operations that have been executed. At the end of all runs, the last one
+    /// is current.
     fn current(&self) -> (usize, usize) {
         let mut left = self.executed;
         for (n, run) in self.runs.iter().enumerate() {
@@ -57,7 +58,8 @@ impl Inside {
         (0, 0)
     }
 
-    /// Each change of the guest, with whether it is made here and whether it is made outside.
+    /// Each change to the guest, with whether it has been made at this operation and whether it is visible outside of
+    /// the hit.
     fn changes(&self) -> impl DoubleEndedIterator<Item = (&Change, bool, bool)> {
         let (current, own) = self.current();
         let changes = self.runs.iter().enumerate().flat_map(move |(n, run)| {
@@ -68,7 +70,7 @@ impl Inside {
         changes.collect::<Vec<_>>().into_iter()
     }
 
-    /// Makes memory what it is at this operation, from what it is outside.
+    /// Converts the content of memory outside of the hit to that at this operation.
     pub fn overlay(&self, address: u64, memory: &mut [u8]) {
         for (change, here, outside) in self.changes().rev() {
             if let (Change::Memory { address: at, old, .. }, false, true) = (change, here, outside) {
@@ -88,7 +90,7 @@ impl Inside {
     }
 }
 
-/// Writes those of the bytes at an address that are in this memory.
+/// Writes the bytes at an address, as far as they are in this memory.
 fn put(low: u64, memory: &mut [u8], at: u64, bytes: &[u8]) {
     for (n, byte) in (0u64..).zip(bytes) {
         let offset = usize::try_from(at.wrapping_add(n).wrapping_sub(low)).unwrap_or(usize::MAX);
@@ -99,7 +101,7 @@ fn put(low: u64, memory: &mut [u8], at: u64, bytes: &[u8]) {
 }
 
 impl Timeline {
-    /// Goes into the hit at this position: to before the first operation of the first handler that runs at this moment.
+    /// Enters the hit at this position: goes to the first operation of the first handler that runs at this moment.
     ///
     /// # Errors
     /// No handler runs here, or its operations are too many to be kept.
@@ -115,10 +117,10 @@ impl Timeline {
         Ok(())
     }
 
-    /// Goes so many operations on within the hit. At the end of the last handler its last state is shown.
+    /// Goes this many operations forward within the hit. At the end of the last handler, its last state is shown.
     ///
     /// # Errors
-    /// There are not so many, or the timeline is not in a hit.
+    /// There are fewer operations, or the timeline is not in a hit.
     pub fn step_operation(&mut self, operations: u64) -> Result<(), TravelError> {
         let inside = self.inside.as_mut().ok_or(TravelError::Outside)?;
         let (to, all) = (inside.executed.saturating_add(operations), inside.all());
@@ -129,10 +131,10 @@ impl Timeline {
         Ok(())
     }
 
-    /// Goes so many operations back within the hit.
+    /// Goes this many operations back within the hit.
     ///
     /// # Errors
-    /// There are not so many before, or the timeline is not in a hit.
+    /// There are fewer operations before, or the timeline is not in a hit.
     pub fn back_operation(&mut self, operations: u64) -> Result<(), TravelError> {
         let inside = self.inside.as_mut().ok_or(TravelError::Outside)?;
         let before = TravelError::OperationsBefore { asked: operations, executed: inside.executed };
@@ -140,7 +142,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Leaves the hit, for the position from which it was entered.
+    /// Leaves the hit, and returns to the position from which it was entered.
     ///
     /// # Errors
     /// The timeline is not in a hit.
@@ -148,7 +150,7 @@ impl Timeline {
         self.inside.take().map(|_| ()).ok_or(TravelError::Outside)
     }
 
-    /// The operation that comes next, if the timeline is in a hit.
+    /// The next operation, if the timeline is in a hit.
     pub fn operation(&self) -> Option<Operation<'_>> {
         let inside = self.inside.as_ref()?;
         let (n, own) = inside.current();
@@ -164,13 +166,13 @@ impl Timeline {
         })
     }
 
-    /// The changes of the guest by the handlers up to this operation, if the timeline is in a hit.
+    /// The changes to the guest by the handlers up to this operation, if the timeline is in a hit.
     pub fn changes_in_hit(&self) -> Vec<&Change> {
         self.inside.as_ref().map(|inside| inside.made().collect()).unwrap_or_default()
     }
 
-    /// The position of an operation of the hit of this number, as an instruction count and the number of operations that
-    /// the handlers there have executed.
+    /// The position of an operation of the hit with this number, as an instruction count and the number of operations
+    /// that the handlers there have executed.
     pub(super) fn find_operation(&mut self, hit: u64, operation: u64) -> Result<(u64, u64), TravelError> {
         let (completed, more) = self.find_hit_number(hit)?;
         let icount = completed.icount;
@@ -190,7 +192,7 @@ impl Timeline {
         Ok((run.at.icount, before + operation))
     }
 
-    /// The handlers that run at an instruction count, to go into them.
+    /// The handlers that run at an instruction count, which is entered.
     pub(super) fn enter(&mut self, icount: u64, executed: u64) -> Result<Inside, TravelError> {
         let runs = self.runs_at(icount)?;
         let base = Moment { icount, virtual_ns: 0, delivered: 0 };
@@ -202,7 +204,7 @@ impl Timeline {
         Ok(inside)
     }
 
-    /// The timeline has come to the instruction count at which it goes into a hit.
+    /// Enters the hit: the timeline has reached its instruction count.
     pub(super) fn entered(&mut self, inside: Inside) {
         self.inside = Some(Inside { base: self.session.moment(), ..inside });
     }
@@ -212,7 +214,7 @@ impl Timeline {
         if runs.is_empty() { Err(TravelError::NoHandler(icount)) } else { Ok(runs) }
     }
 
-    /// The handlers that run at an instruction count. The timeline is where it was afterwards.
+    /// The handlers that run at an instruction count. The timeline returns to its position.
     fn runs_around(&mut self, icount: u64) -> Result<Vec<HandlerTrace>, TravelError> {
         let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
         let here = self.leave();
@@ -226,7 +228,7 @@ impl Timeline {
         let goal = Goal::Count(icount.saturating_add(1));
         let mut turned = Ok(None::<Arrival>);
         while matches!(turned, Ok(None)) && self.session.icount() <= icount {
-            // The first program may come in on the way.
+            // The first program may be inserted on the way.
             self.session.trace_handlers(icount);
             let Ok(told) = self.turn(goal, None, None, &mut Discard);
             turned = told;

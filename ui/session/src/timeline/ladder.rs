@@ -1,8 +1,9 @@
 //! The ladder: saved sessions along a run, within a memory budget.
 //!
-//! Rungs are laid on a grid, and more densely before where one works. When they take more memory than they may, those go
-//! first that are closest together for their distance from where one works: so their spacing grows with the distance. The
-//! first rung stays, and so history begins where the timeline does. What memory cannot hold costs time instead.
+//! Rungs are laid on a grid, and more densely before the current position. When they take more memory than allowed, the
+//! rungs that are closest together for their distance from the current position are dropped first, so the spacing grows
+//! with the distance. The first rung stays, so the history begins with the timeline. States that do not fit into memory
+//! cost time instead.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,18 @@ use crate::session::SavedSession;
 
 /// Instructions from one rung of the grid to the next, about 30 ms of running. A multiple of the slices of the run loop.
 pub const GRID: u64 = 10_000_000;
-/// How far before where one goes rungs are laid.
+/// How far before a goal extra rungs are laid.
 const DENSE: [u64; 4] = [2_500_000, 300_000, 40_000, 5_000];
-/// A rung's own memory beside its pages, bytes: devices, TLB, page table.
+/// Bytes of a rung besides its pages: devices, TLB, page table.
 const OWN: u64 = 64 << 10;
 /// Instructions within which all rungs count as equally near.
 const NEAR: u64 = 10_000;
 
-/// A saved session, and the input by then.
+/// A saved session, and its position in the log of inputs.
 #[derive(Clone)]
 pub struct Rung {
     pub saved: SavedSession,
-    /// The first of the log that had not come in.
+    /// The first input of the log that had not arrived.
     pub next: usize,
 }
 
@@ -33,7 +34,7 @@ pub struct Ladder {
     budget: u64,
     /// Bytes that the first one takes.
     least: u64,
-    /// No less than the bytes that all take.
+    /// An upper bound of the bytes that all take.
     bytes: u64,
     thinned: u64,
 }
@@ -48,18 +49,18 @@ impl Ladder {
         ladder
     }
 
-    /// Bytes of all rungs, pages that they share once.
+    /// Bytes of all rungs; shared pages count once.
     pub fn measured(&self) -> u64 {
         let snapshots: Vec<&Snapshot> = self.rungs.values().map(|rung| rung.saved.machine()).collect();
         Snapshot::bytes_of_all(snapshots) + self.rungs.len() as u64 * OWN
     }
 
-    /// How many there are.
+    /// The number of rungs.
     pub fn len(&self) -> usize {
         self.rungs.len()
     }
 
-    /// How many had to go.
+    /// The number of rungs that were dropped.
     pub fn thinned(&self) -> u64 {
         self.thinned
     }
@@ -85,7 +86,7 @@ impl Ladder {
         self.rungs.first_key_value().map(|(at, rung)| (*at, rung))
     }
 
-    /// The instruction count of the next rung to lay on the way from `now` to `to`.
+    /// The instruction count at which the next rung is laid on the way from `now` to `to`.
     pub fn next_due(&self, now: u64, to: u64) -> Option<u64> {
         let grid = (now / GRID + 1).saturating_mul(GRID);
         let dense = DENSE.iter().zip(DENSE.iter().skip(1).chain(&[0])).filter_map(|(far, near)| {
@@ -96,14 +97,14 @@ impl Ladder {
         dense.chain([grid]).filter(|at| *at > now && *at <= to && !self.has_between(*at, at + 1)).min()
     }
 
-    /// Whether there is a rung from this count on, and before that.
+    /// Whether there is a rung between the first count, included, and the second, excluded.
     fn has_between(&self, from: u64, to: u64) -> bool {
         let first = Moment { icount: from, ..Moment::default() };
         let end = Moment { icount: to, ..Moment::default() };
         self.rungs.range(first..end).next().is_some()
     }
 
-    /// Adds a rung, where one works.
+    /// Adds a rung at the current position.
     pub fn lay(&mut self, at: Moment, rung: Rung) {
         self.bytes += rung.saved.machine().new_bytes() + OWN;
         self.rungs.insert(at, rung);
@@ -113,13 +114,13 @@ impl Ladder {
         }
     }
 
-    /// Forgets what comes after a moment.
+    /// Drops all rungs after a moment.
     pub fn cut(&mut self, at: Moment) {
         self.rungs.retain(|rung, _| *rung <= at);
         self.bytes = self.measured();
     }
 
-    /// Drops rungs until the others are within the budget, with some room.
+    /// Drops rungs until the rest is within the budget, with some reserve.
     fn thin(&mut self, near: u64) {
         let room = self.budget - self.budget.saturating_sub(self.least) / 8;
         while self.bytes > room && self.rungs.len() > 1 {

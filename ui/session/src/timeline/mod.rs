@@ -1,10 +1,10 @@
-//! A timeline: a session in which one can go back and forth.
+//! A timeline: a session that can go back and forth.
 //!
-//! It owns the session, its input with moments, and a ladder of saved sessions. Going somewhere restores the rung
-//! before and runs from there; the input is repeated on the way. So the state at a position is that of a run that has
-//! simply stopped there: memory, registers, devices, records, statistics, console.
+//! It owns the session, its inputs with their moments, and a ladder of saved sessions. To go to a position, it restores
+//! the rung before it and runs from there, with the inputs repeated on the way. So the state at a position is that of a
+//! run that has simply stopped there: memory, registers, devices, records, statistics, console.
 //!
-//! A position inside of a hit is the same position, and an operation of the handlers that run there (`inside`).
+//! A position inside of a hit is a position and an operation of the handlers that run there (`inside`).
 //!
 //! Not here: the commands of a shell.
 
@@ -38,7 +38,7 @@ pub use states::Between;
 pub(crate) use drive::Goal;
 pub(crate) use ladder::Rung;
 
-/// Bytes that the states of a history may take, if nothing else is said.
+/// The default of the bytes that the states of a history may take.
 pub const HISTORY_MEM: u64 = 512 << 20;
 
 /// The result of going to a position.
@@ -46,16 +46,16 @@ pub const HISTORY_MEM: u64 = 512 << 20;
 pub enum Arrival {
     /// The position was reached.
     There,
-    /// To the end of the run, as far as it is known; why it ended, if it did by itself.
+    /// The end of the run, as far as it is known, was reached; why it ended, if it ended by itself.
     End(Option<Ending>),
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// This stop point: the timeline is there.
+    /// This stop point was met: the timeline is there.
     Met(Met),
-    /// Nothing: the timeline is where it was.
+    /// Nothing was found: the timeline has not moved.
     Nothing,
 }
 
@@ -64,28 +64,28 @@ pub enum Found {
 pub struct History {
     /// The first instruction count.
     pub first: u64,
-    /// The last one, where it is known.
+    /// The last one, if it is known.
     pub end: Option<u64>,
     /// Saved states.
     pub rungs: usize,
     /// Bytes that they take.
     pub bytes: u64,
-    /// The most instructions between two of them, that is, to run to get somewhere.
+    /// The most instructions between two of them: a journey runs at most this many.
     pub widest: u64,
     /// Saved states that were dropped for lack of memory.
     pub thinned: u64,
 }
 
-/// A command was carried out.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Applied {
     /// Its answer.
     pub reply: Reply,
-    /// Whether the run had a future, which is gone: from here on it is another run.
+    /// Whether the run had a known future, which is dropped: from here on it is a different run.
     pub cut: bool,
 }
 
-/// A session in which one can go back and forth.
+/// A session that can go back and forth.
 ///
 /// ```
 /// use trapline_session::{Command, GuestBuilder, HISTORY_MEM, Position, Timeline};
@@ -102,25 +102,25 @@ pub struct Applied {
 /// ```
 pub struct Timeline {
     session: Session,
-    /// What came in, the future included where it is known.
+    /// The inputs, including future ones that are known.
     log: Vec<Logged>,
-    /// The first of `log` that has not come in.
+    /// The first input of `log` that has not arrived.
     next: usize,
-    /// Where what is known ends; none where the run may go on.
+    /// The end of the known part; none if the run may continue.
     end: Option<Moment>,
-    /// Why it ends there.
+    /// Why the run ends there.
     ending: Option<Ending>,
     ladder: Ladder,
-    /// Whether it is another run than the recorded one: see [`Timeline::as_branch`].
+    /// Whether the run differs from the recorded one: see [`Timeline::as_branch`].
     branches: bool,
-    /// What journeys heed beside the run itself.
+    /// The flag that interrupts journeys.
     limits: Limits,
-    /// Where in a hit it is, if it is in one.
+    /// The position within a hit, if the timeline is in one.
     inside: Option<Inside>,
 }
 
 impl Timeline {
-    /// The timeline of a live run, from here on: the past of the session is not known to it.
+    /// The timeline of a live run, from here on: it does not know the past of the session.
     ///
     /// # Errors
     /// The session is recorded or verified.
@@ -128,8 +128,8 @@ impl Timeline {
         Self::along(session, Vec::new(), None, history_mem)
     }
 
-    /// The timeline of a recording, in a session at its beginning ([`Session::begin_as`]). It ends where the recording does, or where that goes back
-    /// to a snapshot: from there on it is no line. `keep` says which of its commands come in.
+    /// The timeline of a recording, in a session at its beginning ([`Session::begin_as`]). It ends where the recording
+    /// ends or restores a snapshot: from there on, the run is not a line. `keep` selects the commands to apply.
     ///
     /// # Errors
     /// The session is recorded or verified.
@@ -186,25 +186,25 @@ impl Timeline {
         self
     }
 
-    /// Tells where a live run has ended, and why, when another session of the same run has found it.
+    /// Sets the end of a live run, and the reason, after another session of the same run has found them.
     pub fn ends_at(&mut self, end: Moment, ending: Option<Ending>) {
         (self.end, self.ending) = (Some(end), ending);
     }
 
-    /// The timeline of another run, such as one of a changed guest: what came in comes in at the first moment at or after the
-    /// recorded one, if it can, and the run ends there or by itself.
+    /// The timeline of a different run, such as one of a changed guest: each input arrives at the first possible moment
+    /// at or after the recorded one, and the run ends at the recorded end or by itself.
     #[must_use]
     pub fn as_branch(mut self) -> Self {
         self.branches = true;
         self
     }
 
-    /// The session at this position, to be looked at.
+    /// The session at this position, for reading.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// As [`Timeline::session`], for what needs it to be exclusive: its records, its counts.
+    /// As [`Timeline::session`], for uses that need an exclusive reference: its records, its counts.
     pub fn session_mut(&mut self) -> &mut Session {
         &mut self.session
     }
@@ -214,20 +214,20 @@ impl Timeline {
         self.session
     }
 
-    /// Goes to a state of another timeline that got the same until then: what came in before its instruction count has come
-    /// in here too.
+    /// Goes to a state of another timeline with the same inputs so far: all inputs before its instruction count have
+    /// arrived here too.
     pub(crate) fn take_over(&mut self, saved: &SavedSession) -> Result<(), TravelError> {
         self.session.go_to_rung(saved)?;
         self.next = self.log.partition_point(|logged| logged.at.icount < saved.icount());
         Ok(())
     }
 
-    /// Why it ends, where that is known.
+    /// Why it ends, if this is known.
     pub(crate) fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// Where it is.
+    /// The current position.
     pub fn position(&self) -> Position {
         let ordinal = self.operation().map_or(0, |operation| operation.executed);
         Position::At { icount: self.session.icount(), ordinal }
@@ -245,7 +245,7 @@ impl Timeline {
         }
     }
 
-    /// Goes to a position: before what comes in there.
+    /// Goes to a position, before the inputs that arrive there.
     ///
     /// # Errors
     /// There is no such position.
@@ -254,7 +254,7 @@ impl Timeline {
         arrival
     }
 
-    /// Goes this many instructions forwards.
+    /// Goes this many instructions forward.
     ///
     /// # Errors
     /// The run is not the one that was recorded.
@@ -274,11 +274,11 @@ impl Timeline {
         self.go(drive::Goal::Count(to.ok_or(TravelError::TooFarBack { instructions, here, first })?))
     }
 
-    /// Carries out a command here. If something came in later, or the end was known, that is gone: from here on it is
-    /// another run. A question changes nothing.
+    /// Carries out a command here. If later inputs or the end were known, they are dropped: from here on it is a
+    /// different run. A query changes nothing.
     ///
     /// # Errors
-    /// The command was not carried out. The future is as it was.
+    /// The command was not carried out. The known future is kept.
     pub fn apply(&mut self, command: Command) -> Result<Applied, TravelError> {
         if command.goes_back() {
             return Err(TravelError::Restore);
@@ -296,7 +296,7 @@ impl Timeline {
         }
         self.inside = None;
         let at = self.session.moment();
-        // As when it comes in again.
+        // As when the input arrives again.
         let Ok(()) = self.session.drain_to(&mut drive::Discard);
         let reply = self.session.apply(command.clone())?;
         let cut = self.next < self.log.len() || self.end.is_some();
@@ -313,7 +313,7 @@ impl Timeline {
         StopPoint::Watch(trapline_emu::Watch { kind: WatchKind::Execute, low: address, high: address })
     }
 
-    /// The stop point of hits of the programs that are called so, or of all.
+    /// The stop point of hits of the programs with this name, or of all programs.
     ///
     /// # Errors
     /// No such program is inserted here.

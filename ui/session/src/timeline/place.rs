@@ -1,4 +1,4 @@
-//! What is to be seen at a position: where it is, registers, memory.
+//! Shows a position: its place, registers, memory.
 
 use super::Timeline;
 use crate::replies::Reply;
@@ -7,7 +7,7 @@ use crate::replies::Reply;
 const LINE: usize = 16;
 
 impl Timeline {
-    /// Where it is: position, symbol, task, and the instruction that comes.
+    /// The place: position, symbol, task, and the next instruction.
     pub fn place(&self) -> Reply {
         let core = self.session.core();
         let ip = core.linear_ip();
@@ -52,8 +52,8 @@ impl Timeline {
         Reply::Lines { icount: self.session.icount(), action: "registers".to_owned(), lines }
     }
 
-    /// Reads linear memory up to where nothing is mapped, and returns how much that is. Within a hit it is as the handlers
-    /// have left it up to the operation.
+    /// Reads linear memory up to the first unmapped address, and returns the number of bytes. Within a hit, the bytes
+    /// include the changes of the handlers up to the operation.
     pub fn peek(&self, address: u64, bytes: &mut [u8]) -> usize {
         let read = self.session.core().peek_prefix(address, bytes);
         if let (Some(inside), Some(bytes)) = (&self.inside, bytes.get_mut(..read)) {
@@ -62,7 +62,7 @@ impl Timeline {
         read
     }
 
-    /// Linear memory, as a reply: a line for 16 bytes. It ends where nothing is mapped.
+    /// Linear memory, as a reply: a line for 16 bytes. It ends at the first unmapped address.
     pub fn examine(&self, address: u64, length: u64) -> Reply {
         let wanted = usize::try_from(length).unwrap_or_default();
         let mut bytes = vec![0; wanted];

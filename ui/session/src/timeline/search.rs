@@ -1,4 +1,4 @@
-//! Searches: the next and the previous place where something happens.
+//! Searches for the next or the previous occurrence of an event.
 //!
 //! A forward search returns the first match. A backward search returns the last match between the previous rung and
 //! here; if there is none, it tries the rung before that. A search invalidates the state, and a saved one is restored
@@ -11,7 +11,7 @@ use super::{Found, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::recording::Position;
 use crate::session::{Caller, Search};
 
-/// Bytes of arguments that a return takes from the stack at most. Another task's stack is farther away.
+/// Most bytes of arguments that a return takes from the stack. Another task's stack is farther away.
 const MOST_POPPED: u64 = 1024;
 
 impl Timeline {
@@ -34,7 +34,7 @@ impl Timeline {
         self.reverse_continue(&[point])
     }
 
-    /// Goes on to where one of these stop points is met.
+    /// Goes forward to the next match of these stop points.
     ///
     /// # Errors
     /// The run is not the one that was recorded.
@@ -43,7 +43,7 @@ impl Timeline {
         self.forwards(Search::first_after(points.to_vec(), Some(here)))
     }
 
-    /// Goes back to where one of these stop points was met last.
+    /// Goes back to the last match of these stop points.
     ///
     /// # Errors
     /// The run is not the one that was recorded.
@@ -52,12 +52,12 @@ impl Timeline {
         self.backwards(&|before| Search::last_before(points.to_vec(), before), here)
     }
 
-    /// Goes on to where the function that runs has returned: to the first moment at which its return address is about to be
-    /// executed with the stack pointer just above it, in the same address space. The function is that whose frame the
-    /// stack shows innermost.
+    /// Goes forward to the return of the current function: to the first moment at which the instruction at its return
+    /// address is about to be executed with the stack pointer just above the place of the address, in the same address
+    /// space. The current function is the one with the innermost frame on the stack.
     ///
     /// # Errors
-    /// The stack does not tell the caller.
+    /// The stack does not show the caller.
     pub fn finish(&mut self) -> Result<Found, TravelError> {
         let caller = self.known_caller()?;
         let search = Search::first_after(vec![Self::breakpoint(caller.ip)], Some(self.session.moment()));
@@ -68,11 +68,11 @@ impl Timeline {
         })))
     }
 
-    /// Goes back to the call that the function that runs was called by: to before the instruction that has last written the
-    /// return address to its place on the stack.
+    /// Goes back to the call of the current function: to before the instruction that last wrote the return address to
+    /// its place on the stack.
     ///
     /// # Errors
-    /// The stack does not tell the caller.
+    /// The stack does not show the caller.
     pub fn back_to_caller(&mut self) -> Result<Found, TravelError> {
         let caller = self.known_caller()?;
         let here = self.session.moment();
@@ -105,7 +105,7 @@ impl Timeline {
 
     fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
         let here = self.leave();
-        // To where it is looked, and the moment of the rung there.
+        // The end of the search, and the moment of the rung there.
         let (mut before, mut end) = (from, from);
         while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
             let mut search = make(before);
@@ -128,8 +128,8 @@ impl Timeline {
         Ok(Found::Met(met))
     }
 
-    /// The moment at which the hit of this number, of those that leave a record, has completed, and how many later ones
-    /// have completed with it.
+    /// The moment at which the hit with this number, of those that leave a record, has completed, and the number of
+    /// later hits that have completed with it.
     pub(super) fn find_hit_number(&mut self, hits: u64) -> Result<(Moment, u64), TravelError> {
         let here = self.leave();
         let first = self.ladder.first().map(|(_, rung)| rung.clone());
@@ -152,15 +152,15 @@ impl Timeline {
         self.return_from(&here, found)?.ok_or(TravelError::FewerHits(Position::Hit(hits)))
     }
 
-    /// Remembers where it is, to come back from a search.
+    /// Saves the position, to return to it after a search.
     pub(super) fn leave(&mut self) -> Here {
         let at = self.session.moment();
-        // A saved session does not know how many exceptions were delivered since its last instruction.
+        // A saved session does not contain the number of exceptions that were delivered since its last instruction.
         let saved = (at.delivered == 0).then(|| Rung { saved: self.session.save_rung(), next: self.next });
         Here { at, saved }
     }
 
-    /// Comes back from a search. One that was interrupted leaves nothing that would have to be run.
+    /// Returns from a search. After an interrupted search, nothing is run.
     pub(super) fn return_from<T>(
         &mut self,
         here: &Here,
@@ -185,14 +185,14 @@ impl Timeline {
     }
 }
 
-/// Where a search has left.
+/// The position from which a search started.
 pub(super) struct Here {
     at: Moment,
     /// None in the middle of a delivery.
     saved: Option<Rung>,
 }
 
-/// Looks for the write of a return address to its place.
+/// Searches for the write of a return address to its place.
 fn wrote_return(caller: Caller, before: Moment) -> Search {
     let low = caller.sp.wrapping_sub(caller.word);
     let watch = Watch { kind: WatchKind::Write, low, high: low.saturating_add(caller.word - 1) };

@@ -1,4 +1,4 @@
-//! All states of a span, one after the other.
+//! Visits all states of a span, one after the other.
 
 use serde::Serialize;
 use trapline_emu::Moment;
@@ -8,23 +8,24 @@ use super::{Timeline, TravelError};
 use crate::recording::Position;
 use crate::session::Session;
 
-/// What has led from one state to the next.
+/// The event that led from one state to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Between {
     /// An instruction, with the handlers at it and what devices do when it retires.
     Instruction,
-    /// The delivery of an exception or an interrupt, or an instruction that faulted and is tried again.
+    /// The delivery of an exception or an interrupt, or an instruction that faulted and is retried.
     Delivery,
-    /// Something that came in: a command of a script, an NMI.
+    /// An input: a command of a script, an NMI.
     Input,
     /// Time that passes while the processor is halted.
     Time,
 }
 
 impl Timeline {
-    /// Shows each state from one position to another, or from the beginning and to the end, with what has led to it from the
-    /// one before. It stops early if the answer is false. The timeline is at the last state that was shown then.
+    /// Passes each state from one position to another, or from the beginning or to the end, to a function, with the
+    /// event that led to it from the preceding state. It stops early if the function returns false. Afterwards the
+    /// timeline is at the last state that was passed.
     ///
     /// # Errors
     /// There is no such position, or the run is not the one that was recorded.
