@@ -33,7 +33,7 @@ impl Goal {
         }
     }
 
-    /// The first moment at which a rung is not before the goal. A rung with the goal's count is at the first moment of
+    /// The latest moment of a rung that is not after the goal. A rung with the goal's count is at the first moment of
     /// this count.
     fn latest_rung(self) -> Moment {
         match self {

@@ -113,7 +113,7 @@ pub struct Timeline {
     ladder: Ladder,
     /// Whether the run differs from the recorded one: see [`Timeline::as_branch`].
     branches: bool,
-    /// The flag that interrupts journeys.
+    /// The limits of journeys: the flag that interrupts them.
     limits: Limits,
     /// The position within a hit, if the timeline is in one.
     inside: Option<Inside>,
