@@ -1,6 +1,7 @@
-//! Ctrl-C and SIGTERM. While a command prepares its run, a signal ends the program at once: no output is begun. Once the run
-//! is under way, the first signal asks it to end at the next slice, so that its outputs are whole; a second one ends the
-//! program at once. That a shell ignores SIGINT for a command in the background makes no difference.
+//! Ctrl-C and SIGTERM. While a command prepares its run, a signal ends the program at once: no output is begun. Once
+//! the run is in progress, the first signal asks it to end at the next slice, so that its outputs are complete; a
+//! second one ends the program at once. That a shell ignores SIGINT for a command in the background makes no
+//! difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::failure::Exit;
 use crate::raw;
 
-/// What a signal does.
+/// The effect of a signal.
 pub struct Signals {
     runs: Arc<AtomicBool>,
     asked: Arc<AtomicBool>,
@@ -29,15 +30,15 @@ pub fn prepare() -> Signals {
 }
 
 impl Signals {
-    /// The run is under way from here on. Answers the flag that a signal raises.
+    /// The run is in progress from here on. Returns the flag that a signal raises.
     pub fn run(&self) -> Arc<AtomicBool> {
         self.runs.store(true, Ordering::SeqCst);
         Arc::clone(&self.asked)
     }
 }
 
-/// Listens for a run that begins now, and answers the flag that a signal raises. Later calls answer the same flag: a process
-/// can install its handler only once.
+/// Listens for a run that begins now, and returns the flag that a signal raises. Later calls return the same flag: a
+/// process can install its handler only once.
 pub fn listen() -> Arc<AtomicBool> {
     static SIGNALS: OnceLock<Signals> = OnceLock::new();
     SIGNALS.get_or_init(prepare).run()

@@ -1,5 +1,5 @@
-//! A file that is made when the run begins, though its first bytes are known before: a run that does not come about leaves
-//! what was in the file.
+//! A file that is created when the run begins, although its first bytes are known earlier: if the run is refused, an
+//! existing file is left unchanged.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::failure::Failure;
 
 enum State {
-    /// There is no file yet; this goes into it.
+    /// There is no file yet; these bytes will be written to it.
     Waits(Vec<u8>),
     Open(File),
 }
@@ -20,7 +20,7 @@ pub struct LateFile {
     state: Arc<Mutex<State>>,
 }
 
-/// What writes it.
+/// The writer of the file.
 pub struct Writer(Arc<Mutex<State>>);
 
 impl LateFile {
@@ -29,15 +29,15 @@ impl LateFile {
         Self { path: path.to_owned(), state: Arc::new(Mutex::new(State::Waits(Vec::new()))) }
     }
 
-    /// What writes it.
+    /// The writer of the file.
     pub fn writer(&self) -> Writer {
         Writer(Arc::clone(&self.state))
     }
 
-    /// Makes the file, with what was written so far. An existing one is replaced.
+    /// Creates the file, with the bytes written so far. An existing file is replaced.
     ///
     /// # Errors
-    /// It cannot be made or written.
+    /// It cannot be created or written.
     pub fn open(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Waits(early) = &mut *state {

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit,
         Err(failure) => {
             let exit = failure.exit();
-            // Who closes the output early knows it.
+            // A reader that closes the output early needs no message.
             if exit != Exit::Closed {
                 talk.failure(&failure);
             }

@@ -89,7 +89,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Refuses files for a system that has none.
+/// Refuses files for a system without files.
 fn no_files(guest: &GuestArgs) -> Result<(), Failure> {
     if guest.image.starts_with("embedded:") && !guest.file.is_empty() {
         return Err(refused("--file", "on an embedded guest, which has no files"));

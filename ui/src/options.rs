@@ -39,7 +39,7 @@ pub fn source_of_run(args: &ProbeArgs) -> Result<SourceOptions, Failure> {
 /// Checks the folders of `--image-dir`.
 ///
 /// # Errors
-/// One that is not there.
+/// A folder does not exist.
 pub fn check_folders(folders: &[PathBuf]) -> Result<(), Failure> {
     match folders.iter().find(|folder| !folder.is_dir()) {
         None => Ok(()),
@@ -50,7 +50,7 @@ pub fn check_folders(folders: &[PathBuf]) -> Result<(), Failure> {
     }
 }
 
-/// What the guest is made of.
+/// The parts of the guest.
 ///
 /// # Errors
 /// An option is malformed.

@@ -1,4 +1,4 @@
-//! Where the output of a serial port of the guest goes: nowhere, to standard error, to standard output or into a file.
+//! The destination of the output of a serial port of the guest: none, standard error, standard output or a file.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ pub enum Outlet<'a> {
     Stderr,
     /// Standard output or a file, with its path.
     Writer(Box<dyn Write + 'a>, Option<PathBuf>),
-    /// What was one of them until it failed: nothing more goes there.
+    /// A destination that has failed: nothing more is written to it.
     Failed(Option<PathBuf>),
 }
 
 impl Outlet<'_> {
-    /// Writes what the guest wrote.
+    /// Writes output of the guest.
     ///
     /// # Errors
     /// The destination cannot be written.

@@ -103,16 +103,16 @@ impl<W: Write> Write for Live<W> {
     }
 }
 
-/// Where the guest's console goes.
+/// The destination of the guest's console.
 pub enum Console<'a> {
-    /// Straight to an outlet.
+    /// Directly to an outlet.
     Outlet(Outlet<'a>),
-    /// With the second port to wires, where records can be put between what the guest sends.
+    /// Together with the second port to wires, where records can be inserted between the bytes that the guest sends.
     Wires(Wires<'a>),
 }
 
 impl<'a> Console<'a> {
-    /// Writes what the guest wrote. Wires get the bytes from the ports themselves.
+    /// Writes output of the guest. Wires get the bytes directly from the ports.
     ///
     /// # Errors
     /// The destination cannot be written.
@@ -155,7 +155,7 @@ impl<'a> Outputs<'a> {
         Self { sink, records: None, console, talk, core_dir, cores: 0 }
     }
 
-    /// Tells the sink which run it is.
+    /// Passes the description of the run to the sink.
     ///
     /// # Errors
     /// The records' output cannot be written.
@@ -262,8 +262,8 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 }
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
-/// records sent through the console's own port. The console gets it if it is wanted there and no records are. Who runs the
-/// guest by hand wants the console.
+/// records sent through the console's own port. The console gets it if it is wanted there and records are not. An
+/// interactive run wants the console.
 ///
 /// # Errors
 /// A file cannot be made or is wrong, or the options contradict each other.

@@ -1,4 +1,4 @@
-//! The raw mode of the terminal, ended whatever happens: at the end, on errors, at a panic, and by a signal.
+//! The raw mode of the terminal, which always ends: at the end, on errors, on a panic, and on a signal.
 
 use std::io;
 use std::sync::Once;
@@ -9,7 +9,7 @@ use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 /// Whether the terminal is in raw mode.
 static RAW: AtomicBool = AtomicBool::new(false);
 
-/// The terminal in raw mode; it is given back when this is dropped.
+/// The terminal in raw mode; the mode ends when this is dropped.
 pub struct Raw(());
 
 impl Raw {
@@ -43,7 +43,7 @@ pub fn is_raw() -> bool {
     RAW.load(Ordering::SeqCst)
 }
 
-/// Gives the terminal back. Nothing is left to be done where that fails.
+/// Ends the raw mode. If this fails, nothing more can be done.
 pub fn leave() {
     if RAW.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();

@@ -120,7 +120,7 @@ impl Talk {
         }
     }
 
-    /// One sentence that says what went wrong.
+    /// One sentence about an error.
     pub fn error(&self, sentence: &str) {
         self.line(&format!("trapline: {} {}", self.paint(RED, "error:"), safe(sentence)));
     }

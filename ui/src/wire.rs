@@ -18,7 +18,7 @@ use crate::outlet::Outlet;
 
 /// One port's wire.
 pub struct Wire<'a> {
-    /// Where it leads.
+    /// Its destination.
     out: Outlet<'a>,
     /// Bytes that the guest has sent and that are not written yet, with their instruction counts.
     pending: VecDeque<(u64, u8)>,

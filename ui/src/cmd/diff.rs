@@ -1,4 +1,4 @@
-//! `trapline diff`: where two runs begin to differ, and in what.
+//! `trapline diff`: shows where and how two runs begin to differ.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 use crate::{no_effect, options};
 
-/// Lines of one kind that text shows at most.
+/// Most lines of one kind in the text output.
 const SHOWN: usize = 16;
 
 /// Runs the command.
@@ -58,7 +58,7 @@ fn builder(recording: &Recording, path: &Path, args: &DiffArgs) -> Result<GuestB
     Ok(GuestBuilder::of_recording(recording, &places)?)
 }
 
-/// The guest with the changes that were asked for.
+/// The guest with the requested changes.
 fn changed(mut guest: GuestBuilder, args: &DiffArgs) -> GuestBuilder {
     if let Some(image) = &args.image {
         guest = guest.other_image(image.clone());
@@ -117,7 +117,7 @@ fn object(names: &Both<String>, found: &Comparison, hits: Option<&[FunctionHits]
     object
 }
 
-/// Writes lines of a word and what it is.
+/// Writes lines with a label and a value.
 struct Lines<'a>(&'a mut dyn Write);
 
 impl Lines<'_> {
@@ -125,7 +125,7 @@ impl Lines<'_> {
         writeln!(self.0, "{}", format!("{word:12} {text}").trim_end())
     }
 
-    /// The first of many lines, and how many more there are.
+    /// The first of many lines, and the number of the remaining ones.
     fn many(&mut self, word: &str, all: u64, lines: impl Iterator<Item = String>) -> io::Result<()> {
         let mut shown = 0;
         for line in lines.take(SHOWN) {
@@ -217,7 +217,7 @@ impl Lines<'_> {
     }
 }
 
-/// A value of a device; of a long one how long it is.
+/// A value of a device; for a long one, its length.
 fn short(value: &Value) -> String {
     match value {
         Value::Array(items) if items.len() > 16 => format!("[{} items]", items.len()),

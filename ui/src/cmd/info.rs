@@ -13,10 +13,10 @@ use crate::failure::Failure;
 /// Most commands that text shows.
 const COMMANDS: usize = 20;
 
-/// Prints what a recording holds, as lines of text or as one JSON object.
+/// Prints the content of a recording, as lines of text or as one JSON object.
 ///
 /// # Errors
-/// Another form was asked for, or standard output cannot be written.
+/// A different format was requested, or standard output cannot be written.
 pub fn print(
     path: &Path,
     recording: &Recording,
@@ -37,7 +37,7 @@ pub fn print(
     }
 }
 
-/// When a command came in, and which it is.
+/// The moment of a command, and the command.
 fn commands(recording: &Recording) -> impl Iterator<Item = (u64, &Command)> {
     recording.log().iter().filter_map(|logged| match &logged.event {
         Event::Command(command) => Some((logged.at.icount, command)),
@@ -79,7 +79,7 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// How the run began, in the words of the options that say the same.
+/// The start of the run, in the words of the corresponding options.
 fn configuration(config: &RunConfig) -> Value {
     let files = config.all_files().map(|(what, file)| {
         json!({"what": what, "name": file.name, "bytes": file.bytes, "hash": file.hash.to_string()})

@@ -1,4 +1,4 @@
-//! The programs of `-p` and `-n`: what they record, and how they get into a session.
+//! The programs of `-p` and `-n`: what they record, and how they are inserted into a session.
 
 use trapline_session::{Command, Probing, Reply, Selection, Session, SourceOptions, read_program};
 use trapline_trace::ChannelConfig;

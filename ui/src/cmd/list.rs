@@ -124,7 +124,7 @@ fn list_program(
     write(args, how, (&found, &refused), wanted, Exit::Ok, out, talk)
 }
 
-/// Runs the guest to where its listing is wanted, and the exit code if that was not reached.
+/// Runs the guest to the position of the listing; returns the exit code if this position was not reached.
 fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, Exit), Failure> {
     let mut session = guest.start(Probing::default())?;
     let condition = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));

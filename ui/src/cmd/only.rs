@@ -1,4 +1,4 @@
-//! Filters a run with a recording's programs and others for the others' records.
+//! Filters the records of a run: drops those of the recording's own programs.
 
 use trapline_emu::SentByte;
 use trapline_interposer::{CoreFile, HandlerError, ProbeNames};
@@ -7,7 +7,7 @@ use trapline_session::{Names, Observer, RecordView, Reply};
 use crate::failure::Failure;
 use crate::output::Outputs;
 
-/// Passes on the records of all programs but those of the recording, with sequence numbers of their own.
+/// Passes on the records of all programs except those of the recording, with new sequence numbers.
 pub struct Only<'a, 'b> {
     outputs: &'a mut Outputs<'b>,
     /// The programs whose records are dropped.

@@ -15,10 +15,10 @@ use crate::talk::Talk;
 /// What messages call standard input.
 pub const STDIN: &str = "standard input";
 const PROMPT: &str = "trapline> ";
-/// How often is looked for a signal while no line comes.
+/// How often signals are checked while no line arrives.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What carries out lines.
+/// Carries out lines.
 pub trait Shell {
     /// Carries out a line, which has this number; whether more may follow.
     ///
@@ -38,15 +38,15 @@ pub enum EndedBy {
     Signal,
 }
 
-/// How a session of commands went.
+/// The result of a session of commands.
 pub struct Said {
     pub by: EndedBy,
     /// Whether each line was carried out.
     pub right: bool,
 }
 
-/// Carries out the lines of standard input, to its end, to `stop`, or until the flag is raised. A line that is wrong is
-/// said and passed over.
+/// Carries out the lines of standard input, to its end, to `stop`, or until the flag is raised. A wrong line is
+/// reported and skipped.
 ///
 /// # Errors
 /// An output that cannot be written.
@@ -75,7 +75,7 @@ pub fn shell(
             Ok(false) => return Ok(Said { by: EndedBy::Stop, right }),
             Err(failure @ (Failure::Write { .. } | Failure::Output(_))) => return Err(failure),
             Err(failure) => {
-                // A journey that a signal has ended is no wrong line.
+                // A journey that was ended by a signal is not a wrong line.
                 if !cancelled.load(Ordering::SeqCst) {
                     right = false;
                     talk.failure(&failure);
@@ -88,7 +88,7 @@ pub fn shell(
 
 type Line = io::Result<Vec<u8>>;
 
-/// The lines of standard input. They are read beside the commands: a signal does not end a read.
+/// The lines of standard input. They are read in a separate thread, because a signal does not end a read.
 fn lines() -> Receiver<Line> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -105,7 +105,7 @@ fn lines() -> Receiver<Line> {
     lines
 }
 
-/// Waits for a line; else what ends the session.
+/// Waits for a line; returns an error with the reason if the session ends.
 fn next_line(lines: &Receiver<Line>, cancelled: &AtomicBool) -> Result<Line, EndedBy> {
     loop {
         if cancelled.load(Ordering::SeqCst) {

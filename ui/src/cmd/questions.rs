@@ -1,4 +1,4 @@
-//! `replay --who-wrote`, `--calls` and `--when`: answers about all of a recording.
+//! `replay --who-wrote`, `--calls` and `--when`: queries about a whole recording.
 
 use std::io::{self, Write};
 
@@ -14,17 +14,17 @@ use crate::failure::{Exit, Failure};
 use crate::options;
 use crate::talk::Talk;
 
-/// Writers that are listed, when nothing else is said.
+/// Default number of writers that are listed.
 const LAST: usize = 10;
-/// Instructions that --when looks at without a word about it.
+/// Most instructions that --when checks without announcing the expected time.
 const QUICK: u64 = 20_000_000;
-/// Instructions that it looks at in a second, roughly.
+/// Approximate number of instructions that it checks per second.
 const PER_SECOND: u64 = 1_000_000;
 
-/// Answers the question of the command line, if there is one.
+/// Answers the query of the command line, if there is one.
 ///
 /// # Errors
-/// There is no such place, the recording cannot be followed, or standard output cannot be written.
+/// There is no such address, the recording cannot be followed, or standard output cannot be written.
 pub fn answer(
     args: &ReplayArgs,
     recording: &Recording,
@@ -62,7 +62,7 @@ pub fn answer(
     Ok(Some(Exit::Ok))
 }
 
-/// Says before a long search how long it is.
+/// Announces the expected time of a long search.
 fn say_cost(instructions: u64, talk: &Talk) {
     if instructions > QUICK {
         let seconds = instructions / PER_SECOND;

@@ -1,4 +1,4 @@
-//! `trapline replay`: a recorded run again, as it was, seen by other probes, or left for another one.
+//! `trapline replay`: replays a recorded run, as it was, with other probes, or with a branch.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -67,14 +67,14 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     Ok(exit)
 }
 
-/// Takes what a run shows, for one that only finds something.
+/// Drops the output of a run that only searches.
 struct Unseen;
 
 impl Observer for Unseen {
     type Error = Infallible;
 }
 
-/// A replay that is under way.
+/// A replay in progress.
 struct Replay<'a> {
     args: &'a ReplayArgs,
     recording: &'a Recording,
@@ -91,7 +91,7 @@ struct Replay<'a> {
     file: Option<LateFile>,
     /// Raised by a signal.
     cancelled: Arc<AtomicBool>,
-    /// Whether the probes of the command line are in.
+    /// Whether the probes of the command line have been inserted.
     inserted: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Replay<'a> {
             } else {
                 insert_all(&args.probes, source, false, &mut trial, talk)?;
             }
-            // What standard input inserts at a position is not known.
+            // The programs that standard input inserts at a position are not known yet.
             if args.at.is_none() {
                 Uses::of(&trial).check(&args.probes)?;
             }
@@ -163,7 +163,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Whether records are to be expected.
+    /// Whether there may be records.
     fn is_probed(&self) -> bool {
         let recorded = self.recording.config().about.get("probed").and_then(Value::as_bool);
         let recorded = recorded.unwrap_or_else(|| self.recording.commands().any(Command::inserts));
@@ -214,7 +214,7 @@ impl<'a> Replay<'a> {
         Ok(exit)
     }
 
-    /// Goes where it is to go, and does there what standard input says.
+    /// Goes to the requested position, and carries out the lines of standard input there.
     fn go(&mut self, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {
         let wrong = || Failure::Usage("a line of standard input was not carried out".to_owned());
         if let Some(at) = self.args.at.filter(|_| self.travels(outputs)) {
@@ -251,8 +251,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether one can travel from `--at`: not in a run that is recorded or verified, nor where what is shown is a part of
-    /// what is recorded, or goes out of a serial port byte by byte.
+    /// Whether commands of travel are available at `--at`: not in a run that is recorded or verified, nor if only a
+    /// part of the records is shown, or if records go to a serial port.
     fn travels(&self, outputs: &Outputs<'_>) -> bool {
         let args = self.args;
         let plain = args.branch.is_none() && !args.verify && args.from.is_none() && !outputs.wants_sent();
@@ -263,7 +263,7 @@ impl<'a> Replay<'a> {
     fn travel(&mut self, at: Position, outputs: &mut Outputs<'_>) -> Result<Said, Failure> {
         let own = self.own;
         let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
-        // The timeline owns its session meanwhile.
+        // The timeline owns the session for this time.
         let session = std::mem::replace(&mut self.session, self.guest.start(self.probing.clone())?);
         let memory = self.args.history_mem.unwrap_or(HISTORY_MEM);
         let timeline = Timeline::of(session, self.recording, keep, memory).map_err(travel::failure)?;
@@ -293,8 +293,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Where the probes come in. The hits before are those of the recording's programs: where these are left out, a replay
-    /// with them finds the instruction count of the hit.
+    /// The position at which the probes are inserted. Hits are counted by the recording's programs: if these are left
+    /// out, a replay with them finds the instruction count of the hit.
     fn by_count(&self, from: Position) -> Result<Result<Position, Followed>, Failure> {
         let (Position::Hit(_), OwnPrograms::LeftOut) = (from, self.own) else { return Ok(Ok(from)) };
         let mut session = self.guest.start(self.recording.config().probing.clone())?;
@@ -323,13 +323,13 @@ impl<'a> Replay<'a> {
         followed.map_err(|unknown| Failure::Usage(unknown.to_string()))
     }
 
-    /// Inserts the probes of the command line. What is to say of them was said when they were tried.
+    /// Inserts the probes of the command line. Messages about them were printed when they were tried.
     fn insert(&mut self) -> Result<(), Failure> {
         self.inserted = true;
         insert_all(&self.args.probes, self.source, false, &mut self.session, &self.talk.silenced())
     }
 
-    /// As the recorded run has them, with the programs of the command line in place of its own.
+    /// The fields of the recorded run, with the programs of the command line in place of its own.
     fn header_fields(&self) -> Vec<(String, Value)> {
         let about = self.recording.config().about.get("header").and_then(Value::as_object);
         let mut fields: Vec<(String, Value)> =
@@ -352,7 +352,7 @@ impl<'a> Replay<'a> {
         self.args.verify && matches!(followed, Followed::End(_)) && self.recording.checkpoints().is_empty()
     }
 
-    /// How the replay ended, as its data says it, and its exit code.
+    /// The ending of the replay, as in its data, and its exit code.
     fn how_it_ended<'f>(&self, followed: &'f Followed) -> (Ended<'f>, Exit) {
         match how_it_ended(followed) {
             (ended, Exit::Ok) if self.verifies_nothing(followed) => {
@@ -362,7 +362,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Says how it went beyond what its end says.
+    /// Prints messages about the replay besides the summary of its end.
     fn tell(&self, followed: &Followed) {
         if matches!(followed, Followed::End(Some(_))) && !self.recording.is_whole() {
             self.talk.warn(
@@ -441,7 +441,7 @@ fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
     }
 }
 
-/// Refuses programs that write to the guest, where no other run is wanted.
+/// Refuses programs that write to the guest, unless a branch is requested.
 ///
 /// # Errors
 /// They write to the guest, or cannot be inserted.
@@ -459,7 +459,7 @@ pub fn refuse_writers(
     Err(Failure::Usage(text.to_owned()))
 }
 
-/// What records a run that leaves the recording.
+/// The recorder of a run that diverges from the recording.
 fn branch(
     builder: &GuestBuilder,
     recording: &Recording,

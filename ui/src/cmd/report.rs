@@ -16,23 +16,23 @@ const REASONS: usize = 5;
 
 /// How a run ended.
 pub struct Ended<'a> {
-    /// Why, if it has come to an end.
+    /// The reason, if it has ended.
     pub ending: Option<&'a Ending>,
     /// The same as the beginning of a sentence.
     pub reason: String,
-    /// The exit code that its data says.
+    /// The exit code in its data.
     pub exit: Exit,
     /// Whether `-q` does not silence the reason.
     pub warns: bool,
 }
 
 impl<'a> Ended<'a> {
-    /// By itself, or by what it waited for.
+    /// The end of a run by itself, or by a condition.
     pub fn by(ending: &'a Ending, exit: Exit) -> Self {
         Self { ending: Some(ending), reason: ending.to_string(), exit, warns: false }
     }
 
-    /// By what failed on the host.
+    /// The end of a run by a failure on the host.
     pub fn failed(failure: &Failure) -> Self {
         let exit = failure.exit();
         let reason = match failure {
@@ -44,7 +44,7 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// Writes the end of a run, and says how it ended.
+/// Writes the end of a run, and prints its ending.
 ///
 /// # Errors
 /// An output that cannot be written.
@@ -82,7 +82,7 @@ pub fn finish(
     Ok(())
 }
 
-/// The first of these failures; the others are told, since each may be of another file.
+/// Returns the first of these failures; the others are reported, because each may concern a different file.
 ///
 /// # Errors
 /// That failure.
@@ -150,7 +150,7 @@ fn without_hits(session: &Session, talk: &Talk) {
     }
 }
 
-/// The console's last lines, of a guest that crashed in its own way.
+/// The last lines of the console, for a crash that the guest has reported itself.
 fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
     let tail = console_tail(session.console());
     if tail.is_empty() || !matches!(ending, Ending::KernelCrashed(_) | Ending::TripleFault(_)) {
@@ -160,7 +160,7 @@ fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
     tail.iter().for_each(|line| talk.line(&format!("  {line}")));
 }
 
-/// Requests of handlers that were not met.
+/// Requests of handlers that were not fulfilled.
 fn unanswered(stats: &Stats, talk: &Talk) {
     let asked = |count: u64, sentence: &str| {
         if count > 0 {
@@ -179,8 +179,8 @@ fn unanswered(stats: &Stats, talk: &Talk) {
     asked(stats.frozen, "a hit left no record, because the channel was frozen");
 }
 
-/// Counters by name, in the order in which they are shown. How many instructions the engine executed one at a time is left
-/// out: that depends on when the engine resizes its TLB, which it decides by the host's clock.
+/// Counters by name, in the order in which they are shown. The number of instructions that the engine executed one at a
+/// time is left out: it depends on the times at which the engine resizes its TLB, and these depend on the host's clock.
 fn counters(session: &Session, stats: &Stats) -> Vec<(String, Value)> {
     let machine = session.counters();
     let unknown = session.core().platform().unknown_ports().len() as u64;

@@ -62,7 +62,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     prepared.finish(args, ran, outputs, talk)
 }
 
-/// What a run begins with.
+/// The start of a run.
 struct Prepared {
     guest: Guest,
     session: Session,
@@ -83,7 +83,7 @@ impl Prepared {
         fields
     }
 
-    /// Runs to the end, and asks there what is asked.
+    /// Runs to the end, and answers the queries for the end.
     fn run(
         &mut self,
         args: &RunArgs,
@@ -104,7 +104,7 @@ impl Prepared {
         Ok(ending)
     }
 
-    /// Runs with a person at the console, to whom replies to their own keys are not told.
+    /// Runs with a person at the console. Replies to that person's own keys are not printed.
     fn run_by_hand(
         &mut self,
         args: &RunArgs,
@@ -122,14 +122,14 @@ impl Prepared {
         outputs.talk = talk.without_notes();
         let ran = self.run(args, limits, outputs, Some(person), talk);
         outputs.talk = *talk;
-        // What is said from here on begins on a line of its own.
+        // Later messages begin on a new line.
         if self.session.console().last().is_some_and(|last| *last != b'\n') {
             talk.line("");
         }
         ran
     }
 
-    /// Ends what was written. Where one output has failed, the others are whole.
+    /// Completes the outputs. If one output has failed, the others are still complete.
     fn finish(
         mut self,
         args: &RunArgs,
@@ -182,14 +182,14 @@ fn prepared(
     Ok(Prepared { guest, session, script, observe_only })
 }
 
-/// Takes a session to where a snapshot in a file was taken.
+/// Restores a session from a snapshot in a file.
 fn restore(session: &mut Session, path: &Path) -> Result<(), Failure> {
     let file = read_file(path)?;
     let restored = session.read_snapshot(&file).and_then(|saved| session.restore(&saved));
     restored.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
 }
 
-/// Writes a snapshot of a session into a file.
+/// Writes a snapshot of a session to a file.
 fn save(session: &mut Session, path: &Path, talk: &Talk) -> Result<(), Failure> {
     let saved = session.snapshot();
     let bytes = saved.to_bytes().map_err(|error| Failure::Usage(error.to_string()))?;
@@ -198,7 +198,7 @@ fn save(session: &mut Session, path: &Path, talk: &Talk) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What records the run, if that is asked for, and a guest of the files as they were read for it.
+/// The recorder of the run, if one is requested, and a guest that uses the files as they were read for it.
 fn recorder(
     args: &RunArgs,
     builder: GuestBuilder,
@@ -232,14 +232,14 @@ pub fn begin_recording(
     Ok((builder, (if args.pages { recorder.with_pages() } else { recorder }, file)))
 }
 
-/// What ends the run.
+/// The conditions that end the run.
 fn condition(args: &RunArgs) -> Condition {
     let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
     let crash = args.crash_on.iter().fold(until, |condition, text| condition.or_crash_text(text));
     args.stop_after.into_iter().fold(crash, Condition::or_hits)
 }
 
-/// What `--query` and `--getvars` ask at the end.
+/// Answers the queries of `--query` and `--getvars` at the end.
 ///
 /// # Errors
 /// An output that cannot be written.
@@ -271,8 +271,8 @@ fn script(args: &RunArgs, source: &SourceOptions, session: &Session) -> Result<S
     Ok(Script::read(path, &inserted, source)?)
 }
 
-/// Checks a script against the guest: its files, and whether there is a console to type at. Answers whether all programs
-/// only observe; `uses` is told what they may do.
+/// Checks a script against the guest: its files, and whether there is a console for input. Returns whether all programs
+/// only observe, and notes in `uses` what they may do.
 fn check_script(script: &Script, guest: &Guest, uses: &mut Uses, talk: &Talk) -> Result<bool, Failure> {
     let mut observe_only = true;
     for command in script.commands() {
@@ -280,7 +280,7 @@ fn check_script(script: &Script, guest: &Guest, uses: &mut Uses, talk: &Talk) ->
         if at_virtio && !guest.has_virtio_console() {
             return Err(CommandError::NoVirtioConsole.into());
         }
-        // What the handler does is known when its description is looked up.
+        // The effects of the handler are known when its description is looked up.
         uses.cores |= matches!(command, Command::Clause { text, .. } if text.contains("exit"));
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
@@ -314,7 +314,8 @@ pub fn with_observe_only((name, value): (String, Value), observe_only: bool) -> 
     (name, value)
 }
 
-/// The exit code: a crash, Ctrl-C or a script that failed first, then what was asked to fail, then how the run ended.
+/// The exit code: first a crash, Ctrl-C or a script that failed, then the failures that options request, then the
+/// ending of the run.
 fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
     match Exit::from(ending) {
         exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage | Exit::BadFile) => exit,

@@ -1,4 +1,4 @@
-//! `replay --at`: going back and forth from there, with one command a line of standard input.
+//! `replay --at`: moves back and forth from there, with one command per line of standard input.
 
 use trapline_session::{
     Arrival, Command, Found, Observer, Position, Reply, Session, SourceOptions, StopPoint, Timeline,
@@ -9,7 +9,7 @@ use super::position::{STDIN, Shell};
 use crate::failure::Failure;
 use crate::output::Outputs;
 
-/// Bytes that `examine` shows at most.
+/// Most bytes that `examine` shows.
 const MOST_EXAMINED: u64 = 4096;
 
 /// A shell that travels.
@@ -52,7 +52,7 @@ fn usage(text: String) -> Failure {
 }
 
 impl Travel<'_> {
-    /// Carries out a line that travels or looks; nothing for those of scripts.
+    /// Carries out a line that moves or shows something; returns nothing for lines of scripts.
     fn travel(&mut self, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
         let timeline = &mut self.timeline;
         if let Some(replies) = within_hit(timeline, words)? {
@@ -96,7 +96,7 @@ impl Travel<'_> {
     }
 }
 
-/// Carries out a line about the operations of the hit that is here; nothing for others.
+/// Carries out a line about the operations of the current hit; returns nothing for other lines.
 fn within_hit(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
     let moved = match words {
         ["into", "hit"] => timeline.into_hit(),
@@ -114,7 +114,7 @@ fn within_hit(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Repl
     place_of(timeline).map(Some)
 }
 
-/// Where it is: the operation within a hit, or the instruction.
+/// The current place: the operation within a hit, or the instruction.
 fn place_of(timeline: &Timeline) -> Result<Vec<Reply>, Failure> {
     Ok(vec![match timeline.operation() {
         Some(_) => timeline.operation_reply(false).map_err(failure)?,
@@ -123,7 +123,7 @@ fn place_of(timeline: &Timeline) -> Result<Vec<Reply>, Failure> {
 }
 
 fn arrived(arrival: Result<Arrival, TravelError>) -> Result<(), Failure> {
-    // At the end the place says so.
+    // At the end, the output of the place contains this.
     arrival.map(|_| ()).map_err(failure)
 }
 

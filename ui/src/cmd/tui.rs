@@ -45,7 +45,7 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     Ok(Exit::Ok)
 }
 
-/// The text of the file of keys. That of the user need not be there.
+/// The text of the file of keys. The user's own file need not exist.
 fn keys(args: &TuiArgs) -> Result<String, Failure> {
     let read = |path: &Path| -> Result<String, FileError> { text_of(path, read_file(path)?) };
     if let Some(path) = &args.keys {
@@ -129,7 +129,7 @@ fn given(args: &TuiArgs, source: &SourceOptions) -> Result<Vec<String>, Failure>
     Ok(texts)
 }
 
-/// The text of a program that a recording has put in.
+/// The text of a program that a recording inserts.
 fn text_of_command(command: &Command) -> Option<String> {
     match command {
         Command::Insert { name, program, .. } => Some(format!("// {name}\n{}", disassemble(program, None))),
@@ -172,7 +172,7 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
         true => given(args, source)?,
         false => recording.commands().filter_map(text_of_command).collect(),
     };
-    // What the recording has at its beginning comes in when the hits are listed.
+    // The first inputs of the recording are applied when the hits are listed.
     let mut session = guest.start(probing.clone())?;
     insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
     let title = file_name(&args.guest.image).to_owned();

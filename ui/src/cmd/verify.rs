@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect};
 
-/// Lines of a difference that are shown at most.
+/// Most lines of a difference that are shown.
 const SHOWN: usize = 40;
 
 /// The result of one recording.
@@ -51,7 +51,7 @@ impl Outcome {
         }
     }
 
-    /// What differs, in lines.
+    /// The differences, in lines.
     fn difference(&self) -> String {
         let mut text = String::new();
         for failed in self.result.iter().filter_map(|result| result.as_ref().err()).flatten() {
@@ -151,8 +151,8 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs all recordings, a limited number at a time; returns the results in the order of the paths. When the flag is raised,
-/// it begins no other, and those under way have no result.
+/// Runs all recordings, a limited number at a time; returns the results in the order of the paths. When the flag is
+/// raised, no further run begins, and runs in progress have no result.
 fn run_all(paths: &[PathBuf], args: &VerifyArgs, cancelled: &Arc<AtomicBool>) -> Vec<Outcome> {
     let left: Mutex<VecDeque<(usize, &PathBuf)>> = Mutex::new(paths.iter().enumerate().collect());
     let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());

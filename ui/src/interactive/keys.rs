@@ -1,8 +1,8 @@
-//! What a person types: bytes for the guest, and commands after Ctrl-A.
+//! Typed keys: bytes for the guest, and commands after Ctrl-A.
 
 const PREFIX: u8 = 1;
 
-/// What was typed.
+/// A part of the typed input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
     /// Bytes for the guest.
@@ -11,7 +11,7 @@ pub enum Key {
     Command(u8),
 }
 
-/// Takes the bytes apart, however they arrive.
+/// Separates keys and commands, however the bytes arrive.
 #[derive(Debug, Default)]
 pub struct Keys {
     /// Whether Ctrl-A was the last.

@@ -1,6 +1,8 @@
-//! `run -i` and `record -i`: the terminal is the guest's console. A person types, and the keys after Ctrl-A are commands.
+//! `run -i` and `record -i`: the terminal is the guest's console. Keys go to the guest; a key after Ctrl-A is a
+//! command.
 //!
-//! Idle time of the guest passes in real time: while nothing comes in and no timer of the guest is due, the program sleeps.
+//! Idle time of the guest passes in real time: while there is no input and no timer of the guest is due, the program
+//! sleeps.
 
 mod keys;
 
@@ -20,7 +22,7 @@ use crate::raw::Raw;
 use crate::talk::Talk;
 use keys::{Key, Keys};
 
-/// How long the program sleeps before it looks whether a signal has come.
+/// How long the program sleeps before it checks for signals.
 const NAP: Duration = Duration::from_millis(100);
 /// The keys.
 const HELP: [&str; 5] = [
@@ -30,13 +32,13 @@ const HELP: [&str; 5] = [
     "Ctrl-A a, or Ctrl-A twice, types Ctrl-A",
     "Ctrl-A h shows this",
 ];
-/// Bytes that are read at a time.
+/// Most bytes that are read at a time.
 const READ: usize = 4096;
 
-/// Checks that there is a terminal for `-i`, if that is given.
+/// Checks that there is a terminal for `-i`, if this option is given.
 ///
 /// # Errors
-/// Standard input, or where the console goes, is no terminal.
+/// Standard input, or the destination of the console, is not a terminal.
 pub fn check(args: &RunArgs) -> Result<(), Failure> {
     if !args.interactive {
         return Ok(());
@@ -65,13 +67,13 @@ pub fn check(args: &RunArgs) -> Result<(), Failure> {
 pub struct Person {
     keys: Keys,
     line: InputLine,
-    /// Whether there is a second line to type at.
+    /// Whether there is a second line for input.
     has_virtio: bool,
     /// The beginning of the names of snapshots.
     name: String,
     cancelled: Arc<AtomicBool>,
     talk: Talk,
-    /// Gives the terminal back in the end.
+    /// Restores the terminal at the end.
     _terminal: Raw,
 }
 
@@ -127,16 +129,16 @@ impl Person {
         None
     }
 
-    /// Waits for input, for a time at most; whether there is any.
+    /// Waits for input, at most for a given time; returns whether there is any.
     fn waits(&self, time: Duration) -> bool {
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        // A signal interrupts it; what the signal asks for is looked at afterwards.
+        // A signal interrupts the wait; it is handled afterwards.
         matches!(poll(&mut fds, Some(&time)), Ok(1..))
     }
 
-    /// Writes a snapshot into a file with a new name.
+    /// Writes a snapshot to a file with a new name.
     fn save(&self, saved: &SavedSession) -> Result<PathBuf, String> {
         let bytes = saved.to_bytes().map_err(|error| error.to_string())?;
         let count = saved.icount();

@@ -1,5 +1,5 @@
 //! Every option of the command line is in one table: it always has an effect, or a command line shows that it is
-//! refused where it has none.
+//! refused otherwise.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
 

@@ -1,13 +1,13 @@
 //! The one table of actions: identifier, keys, context, one sentence. Help, key line, palette and docs are views of it.
 //!
-//! Not here: what an action does.
+//! Not here: the effects of actions.
 
 /// Where an action applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     /// Everywhere.
     Anywhere,
-    /// Where something is selected or scrolled: it acts on the focused pane.
+    /// In panes with a selection or scrolling: it acts on the focused pane.
     Focused,
     /// In the list of hits.
     Hits,
@@ -34,7 +34,7 @@ impl Context {
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// Its name in files of keys.
     pub id: &'static str,
@@ -42,13 +42,13 @@ pub struct Entry {
     pub keys: &'static [&'static str],
     /// Where it applies.
     pub context: Context,
-    /// What it does.
+    /// Its description.
     pub sentence: &'static str,
 }
 
 macro_rules! actions {
     ($($action:ident $id:literal [$($key:literal),*] $context:ident $sentence:literal)*) => {
-        /// What can be done.
+        /// An action.
         #[allow(rustdoc::broken_intra_doc_links, reason = "the sentences are texts of the screen: their brackets are no links")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Action { $(#[doc = $sentence] $action),* }

@@ -1,4 +1,4 @@
-//! Keys as people write them, and which action each has. A file of lines `KEY = "ACTION"` changes that.
+//! Keys as users write them, and the action of each key. A file of lines `KEY = "ACTION"` changes the actions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ const NAMED: &[(&str, KeyCode)] = &[
 ];
 
 impl Key {
-    /// What was pressed; nothing for keys that have no name here.
+    /// The pressed key; none for keys without a name here.
     pub fn pressed(event: KeyEvent) -> Option<Self> {
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
         let named = NAMED.iter().find(|(_, code)| *code == event.code).map(|(name, _)| (*name).to_owned());
@@ -56,10 +56,10 @@ impl Key {
     }
 }
 
-/// A file of keys is wrong.
+/// Why a file of keys is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// A line has another form.
+    /// A line has a different form.
     #[error("line {0} of the keys is not KEY = \"ACTION\"")]
     Form(usize),
     /// There is no such key.
@@ -72,7 +72,7 @@ pub enum KeysError {
     Action(usize, String),
 }
 
-/// Which action each key has.
+/// The action of each key.
 #[derive(Debug, Clone)]
 pub struct Keys(BTreeMap<Key, Action>);
 
@@ -84,7 +84,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// The default keys, changed by a file's text. An action `none` takes a key away.
+    /// The default keys, changed by a file's text. The action `none` removes the binding of a key.
     ///
     /// # Errors
     /// The first line that is wrong.

@@ -1,13 +1,14 @@
-//! The terminal user interface: stepping through the hits of a run, both ways.
+//! The terminal user interface: stepping through the hits of a run, back and forth.
 //!
-//! An [`Opening`] holds what is looked at: a session that runs from the beginning to the end and lists the hits (`index`), and
-//! a [`Timeline`](trapline_session::Timeline) of the same run to travel in (`travel`). Both are deterministic, so a position of
-//! one is that position of the other. Each has a thread of its own; the thread of the user interface never waits for them.
+//! An [`Opening`] holds a session that runs from the beginning to the end and lists the hits (`index`), and a
+//! [`Timeline`](trapline_session::Timeline) of the same run to travel in (`travel`). Both are deterministic, so
+//! positions are the same in both. Each has a thread of its own; the thread of the user interface never waits for them.
 //!
-//! The rooms, where each may use those before it: `action` (the one table of what can be done), `keys` (which key does it),
-//! `hits` (the list of hits and its filter), `scene` (what is to be seen at a position, as plain values), `message` (what the
-//! threads tell each other), `worker` (the two threads), `app` (the state, and how events change it), `theme`, `view` (draws the
-//! state and changes nothing), `terminal` (the terminal's modes, restored whatever happens), `session` (the loop).
+//! The modules, each of which may use those before it: `action` (the single table of actions), `keys` (the keys of
+//! actions), `hits` (the list of hits and its filter), `scene` (the visible state at a position, as plain values),
+//! `message` (the messages between threads), `worker` (the two threads), `app` (the state, and how events change it),
+//! `theme`, `view` (draws the state and changes nothing), `terminal` (the terminal's modes, which are always restored),
+//! `session` (the loop).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]

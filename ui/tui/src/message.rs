@@ -1,4 +1,4 @@
-//! What the threads tell each other.
+//! The messages between the threads.
 
 use crossterm::event::Event;
 use trapline_session::{Ending, Moment, Position, StopPoint};
@@ -6,65 +6,65 @@ use trapline_session::{Ending, Moment, Position, StopPoint};
 use crate::hits::{Batch, Hit};
 use crate::scene::Scene;
 
-/// What the travelling thread is asked to do.
+/// A request to the travelling thread.
 #[derive(Debug, Clone)]
 pub enum Request {
-    /// To go somewhere.
+    /// Make a move.
     Move(Move),
-    /// To show memory from here on.
+    /// Show memory from this address on.
     Memory(u64),
-    /// To show the code at an address; none for where it is.
+    /// Show the code at an address; none for the position.
     Code(Option<u64>),
     /// The run has ended here.
     Ended(Moment, Ending),
 }
 
-/// Where to go.
+/// The target of a move.
 #[derive(Debug, Clone)]
 pub enum Move {
     /// To a position.
     To(Position),
     /// To a hit.
     Hit(Hit),
-    /// So many instructions on.
+    /// This many instructions forward.
     Step(u64),
-    /// So many instructions back.
+    /// This many instructions back.
     Back(u64),
-    /// Into the hit that is here.
+    /// Into the current hit.
     IntoHit,
-    /// So many operations of the handlers on.
+    /// This many operations of the handlers forward.
     Operations(u64),
-    /// So many operations of the handlers back.
+    /// This many operations of the handlers back.
     OperationsBack(u64),
     /// Out of the hit.
     Out,
-    /// Into the hit at a spot, to where so many operations have been executed.
+    /// Into the hit at a position, after this many operations.
     Within {
         /// The hit, if it is listed.
         hit: Option<Hit>,
         /// The instruction count.
         at: u64,
-        /// Operations of the handlers there.
+        /// Number of executed operations of the handlers there.
         executed: u64,
     },
-    /// One instruction on, over a call.
+    /// One instruction forward, over a call.
     Over,
     /// One instruction back, over a call.
     BackOver,
-    /// To where the function has returned.
+    /// Forward to the return of the function.
     Finish,
-    /// To the call of the function.
+    /// Back to the call of the function.
     Caller,
-    /// On to one of these.
+    /// Forward to one of these stop points.
     Until(Vec<StopPoint>),
-    /// Back to one of these.
+    /// Back to one of these stop points.
     BackTo(Vec<StopPoint>),
 }
 
-/// What the thread of the user interface is told.
+/// A message to the thread of the user interface.
 #[derive(Debug)]
 pub enum Input {
-    /// Something was done at the terminal.
+    /// An event of the terminal.
     Terminal(Event),
     /// The terminal cannot be read any more.
     Gone,
@@ -72,16 +72,16 @@ pub enum Input {
     Terminate,
     /// A signal asks the program to stop until it is continued.
     Stop,
-    /// It is continued.
+    /// The program is continued.
     Continued,
-    /// Hits of the run, as far as it has come.
+    /// Hits of the run so far.
     Hits(Batch, u64),
     /// The run has ended here.
     Ended(Moment, Ending),
     /// The run cannot be listed.
     Failed(String),
-    /// Where the timeline is now; how the move went, in a sentence, if it did not simply get there.
+    /// The new position of the timeline; a sentence about the move if it did not simply reach its target.
     Arrived(Box<Scene>, Option<String>),
-    /// What was asked for is shown; the timeline is where it was.
+    /// The requested view; the timeline has not moved.
     Shown(Box<Scene>),
 }

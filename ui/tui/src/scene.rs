@@ -1,4 +1,4 @@
-//! What is to be seen at a position, as plain values. Not here: where they come from, and how they are drawn.
+//! The visible state at a position, as plain values. Not here: how the values are read, and how they are drawn.
 
 use trapline_session::{ProcessRow, ProgramState, ProgramVariables, StackFrame};
 
@@ -7,13 +7,13 @@ use trapline_session::{ProcessRow, ProgramState, ProgramVariables, StackFrame};
 pub struct Scene {
     /// Instructions retired.
     pub at: u64,
-    /// Linear address of the instruction that comes.
+    /// Linear address of the next instruction.
     pub ip: u64,
     /// Whether it is the end of the run.
     pub end: bool,
     /// The symbol of `ip`.
     pub symbol: Option<String>,
-    /// Process id and name of the task that runs.
+    /// Process ID and name of the current task.
     pub task: Option<(u32, String)>,
     /// Registers.
     pub registers: Vec<Register>,
@@ -27,9 +27,9 @@ pub struct Scene {
     pub source: Option<String>,
     /// The stack, innermost first.
     pub frames: Vec<StackFrame>,
-    /// Where `memory` begins.
+    /// The address of `memory`.
     pub memory_at: u64,
-    /// Memory, to where nothing is mapped.
+    /// Memory, up to the first unmapped address.
     pub memory: Vec<u8>,
     /// Words of the stack, from the stack pointer.
     pub words: Vec<(u64, u64, Option<String>)>,
@@ -41,7 +41,7 @@ pub struct Scene {
     pub globals: Vec<u64>,
     /// Processes, if the guest's system is known.
     pub processes: Vec<ProcessRow>,
-    /// The end of what the guest has written to its console.
+    /// The end of the guest's console output.
     pub console: Vec<u8>,
     /// Bytes of a word.
     pub word: usize,
@@ -52,11 +52,11 @@ pub struct Scene {
 /// A handler at one of its operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handler {
-    /// Operations of all handlers here that have been executed.
+    /// Number of operations of all handlers here that have been executed.
     pub executed: u64,
-    /// How many they execute in all.
+    /// The total number of their operations.
     pub all: u64,
-    /// The number of the handler's run, from 1, and how many there are.
+    /// The number of the handler's run, from 1, and the number of runs.
     pub number: (usize, usize),
     /// Its program.
     pub program: String,
@@ -64,11 +64,11 @@ pub struct Handler {
     pub place: String,
     /// Its operations.
     pub listing: Vec<String>,
-    /// The one that comes next; none after the last.
+    /// The next one; none after the last.
     pub next: Option<usize>,
-    /// How the handler before has ended, if this one begins here.
+    /// How the preceding handler has ended, if this one begins here.
     pub before: Option<String>,
-    /// How it has ended, if nothing follows.
+    /// How it has ended, if it has no further operations.
     pub ending: Option<String>,
     /// Calls that have not returned.
     pub calls: u32,
@@ -78,11 +78,11 @@ pub struct Handler {
     pub locals: Vec<u64>,
     /// Global variables.
     pub globals: Vec<u64>,
-    /// What has been logged so far.
+    /// The data that has been logged so far.
     pub log: Vec<u8>,
     /// The last exception.
     pub exception: Option<String>,
-    /// What the handlers have changed of the guest.
+    /// The changes of the handlers to the guest.
     pub changes: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ pub struct Register {
     pub name: String,
     /// Its value.
     pub value: u128,
-    /// Hexadecimal digits that it has.
+    /// Its number of hexadecimal digits.
     pub digits: usize,
 }
 
@@ -104,11 +104,11 @@ pub struct Instruction {
     pub address: u64,
     /// The guest's bytes.
     pub bytes: Vec<u8>,
-    /// What an instruction fetch sees, where that is something else.
+    /// The bytes that an instruction fetch sees, if they differ.
     pub patched: Option<Vec<u8>>,
-    /// It, in Intel syntax.
+    /// The instruction in Intel syntax.
     pub text: String,
-    /// How it is displaced, and why so.
+    /// The way in which it is displaced, and the reason.
     pub displaced: Option<(&'static str, &'static str)>,
     /// The target of a near branch.
     pub target: Option<u64>,

@@ -1,4 +1,4 @@
-//! The loop: takes what comes in, changes the state, draws it once, does what is to be done outside.
+//! The loop: handles events, changes the state, draws it once, and carries out effects.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -19,12 +19,12 @@ use crate::theme::Look;
 use crate::worker::{Opening, Workers};
 use crate::{terminal, view};
 
-/// Events that are taken between two frames, at most.
+/// Most events that are handled between two frames.
 const MOST_EVENTS: usize = 256;
-/// How long nothing may happen before the state is looked at again.
+/// The longest wait for an event before the state is checked again.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// The user interface cannot go on.
+/// Why the user interface cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TuiError {
     /// The terminal cannot be used.
@@ -41,11 +41,11 @@ pub enum TuiError {
 /// Times of the frames that were drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameStats {
-    /// How many.
+    /// Their number.
     pub frames: u64,
-    /// The longest time from events to the finished frame, without what the terminal takes to read it.
+    /// The longest time from events to the finished frame, without the time that the terminal takes to read it.
     pub longest: Duration,
-    /// How many took more than 16 ms.
+    /// The number of frames that took more than 16 ms.
     pub late: u64,
 }
 
@@ -59,7 +59,8 @@ impl std::fmt::Display for FrameStats {
     }
 }
 
-/// Shows a run until its user leaves. `keys` is the text of a file of keys; `programs` are the texts of the probe programs.
+/// Shows a run until the user quits. `keys` is the text of a file of keys; `programs` are the texts of the probe
+/// programs.
 ///
 /// # Errors
 /// The terminal cannot be used, or the keys are wrong.
@@ -171,7 +172,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// How long to wait for something to happen.
+    /// How long to wait for an event.
     fn patience(&self, more: bool) -> Duration {
         match (more, self.app.play.on) {
             (true, _) => Duration::ZERO,
@@ -180,7 +181,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Draws a frame. The time is that of the user interface, not that of a terminal that reads slowly.
+    /// Draws a frame. The measured time does not include that of a terminal that reads slowly.
     fn draw(&mut self, began: Instant) -> io::Result<()> {
         let mut took = Duration::ZERO;
         let app = &self.app;
@@ -194,7 +195,7 @@ impl<'a> Shown<'a> {
         Ok(())
     }
 
-    /// Does what is to be done; whether that was to leave.
+    /// Carries out effects; returns whether one of them was to quit.
     fn carry_out(&mut self, effect: Effect) -> io::Result<bool> {
         match effect {
             Effect::Ask(request) => self.workers.ask(request),
@@ -223,7 +224,7 @@ impl<'a> Shown<'a> {
         Ok(false)
     }
 
-    /// The terminal may be of another size now, and shows what others have written.
+    /// The terminal may have a different size now, and shows the output of other programs.
     fn come_back(&mut self) -> io::Result<()> {
         terminal::enter(self.app.mouse)?;
         let size = self.terminal.size()?;

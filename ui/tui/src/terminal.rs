@@ -1,4 +1,4 @@
-//! The modes of the terminal, restored whatever happens: at the end, at a panic, for the shell.
+//! The modes of the terminal, which are always restored: at the end, on a panic, for the shell.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -15,13 +15,13 @@ use crate::worker::THREADS;
 
 /// Whether the terminal is in the modes of the user interface.
 static ENTERED: AtomicBool = AtomicBool::new(false);
-/// What another thread's panic said.
+/// The message of another thread's panic.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 /// Takes the terminal.
 ///
 /// # Errors
-/// It cannot be written, or has no modes.
+/// It cannot be written, or is not a terminal.
 pub fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
@@ -29,7 +29,7 @@ pub fn enter(mouse: bool) -> io::Result<()> {
     if mouse { execute!(io::stdout(), EnableMouseCapture) } else { Ok(()) }
 }
 
-/// Gives the terminal back. Nothing is left to be done where that fails.
+/// Restores the terminal. If this fails, nothing more can be done.
 pub fn leave() {
     if ENTERED.swap(false, Ordering::SeqCst) {
         let _ =
@@ -47,7 +47,7 @@ pub fn mouse(on: bool) -> io::Result<()> {
     if on { execute!(io::stdout(), EnableMouseCapture) } else { execute!(io::stdout(), DisableMouseCapture) }
 }
 
-/// Gives the terminal back when it is dropped.
+/// Restores the terminal when it is dropped.
 pub struct Guard;
 
 impl Drop for Guard {
@@ -56,7 +56,8 @@ impl Drop for Guard {
     }
 }
 
-/// From now on a panic gives the terminal back before it is shown. One of another thread is kept for `panicked`.
+/// From now on, a panic restores the terminal before its message is shown. The message of another thread's panic is
+/// kept for `panicked`.
 pub fn restore_at_panic() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -72,7 +73,7 @@ pub fn restore_at_panic() {
     }));
 }
 
-/// What a panic of another thread has said.
+/// The message of another thread's panic, if there was one.
 pub fn panicked() -> Option<String> {
     PANICKED.lock().ok().and_then(|said| said.clone())
 }

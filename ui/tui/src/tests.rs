@@ -45,7 +45,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// At the beginning of a run that is listed to its end.
+    /// Starts at the beginning of a run that is listed to its end.
     fn new(look: Look) -> Self {
         let guest = guest();
         let timeline = Timeline::new(session(&guest), 256 << 20).unwrap();
@@ -67,7 +67,7 @@ impl Bench {
             match effect {
                 Effect::Ask(request) => workers.ask(request),
                 Effect::Cancel => workers.cancel(),
-                // A terminal's affairs, and files.
+                // Effects on the terminal and on files.
                 _ => {}
             }
         }
@@ -80,7 +80,7 @@ impl Bench {
         true
     }
 
-    /// Waits until nothing is under way and all hits are listed.
+    /// Waits until no move is in progress and all hits are listed.
     fn settle(&mut self) {
         let from = Instant::now();
         while self.app.travel.busy.is_some() || self.app.run.ended.is_none() {
@@ -111,7 +111,7 @@ impl Bench {
             }
         }
         self.settle();
-        // What was asked for beside moves.
+        // Requests other than moves.
         while self.take(Duration::from_millis(20)) {}
         self.app.message = None;
     }
@@ -183,7 +183,7 @@ fn hits_back_to_the_first_and_forth_again_give_the_same_screens() {
     assert!(count > 50, "{count}");
     bench.press(&format!("g#{count}\n"));
     let mut seen = vec![bench.screen((120, 40))];
-    // What has changed is marked, and depends on the move.
+    // Changed values are marked, and depend on the move.
     let shown = |bench: &mut Bench| {
         bench.app.before.clear();
         bench.screen((120, 40))

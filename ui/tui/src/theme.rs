@@ -1,4 +1,4 @@
-//! Colours and characters of the screen. Nothing is told by colour alone.
+//! Colours and characters of the screen. No information is shown by colour alone.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -10,11 +10,11 @@ pub enum Colours {
     Dark,
     /// For a light background.
     Light,
-    /// None: bold, underlined and reversed text only.
+    /// No colours: bold, underlined and reversed text only.
     None,
 }
 
-/// How a screen looks.
+/// The style of a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Colours, of the sixteen that every terminal has.
@@ -32,17 +32,17 @@ impl Look {
         }
     }
 
-    /// What has changed.
+    /// Changed values.
     pub fn changed(self) -> Style {
         self.coloured(Color::Yellow, Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Where the timeline is.
+    /// The position of the timeline.
     pub fn here(self) -> Style {
         self.coloured(Color::Green, Color::Blue).add_modifier(Modifier::BOLD)
     }
 
-    /// What matters less.
+    /// Less important text.
     pub fn faint(self) -> Style {
         self.coloured(Color::DarkGray, Color::DarkGray)
     }
@@ -52,12 +52,12 @@ impl Look {
         self.coloured(Color::Cyan, Color::Blue)
     }
 
-    /// What is wrong.
+    /// Errors.
     pub fn bad(self) -> Style {
         self.coloured(Color::Red, Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// What is selected.
+    /// The selection.
     pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -77,7 +77,7 @@ impl Look {
         all.get(eighths.min(8)).copied().unwrap_or(' ')
     }
 
-    /// The colours after these.
+    /// The next colours in the cycle.
     #[must_use]
     pub const fn next(self) -> Self {
         let colours = match self.colours {

@@ -1,8 +1,8 @@
-//! The calls of a function: when, by whom, with which arguments and which value.
+//! The calls of a function: their time, caller, arguments and value.
 //!
-//! A call is known by the place of its return address on the stack: it has returned when that address is executed with the
-//! stack pointer just above the place. So calls within calls and calls of several tasks are told apart. A function that ends
-//! with a jump to another one returns when that one does.
+//! A call is identified by the place of its return address on the stack: it has returned when the instruction at this
+//! address is executed with the stack pointer just above the place. So nested calls and calls of several tasks are
+//! distinguished. A function that ends with a jump to another function returns when that function returns.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,11 +19,11 @@ use crate::recording::Recording;
 use crate::session::Witness;
 use crate::timeline::Timeline;
 
-/// Arguments that are shown.
+/// Number of arguments that are shown.
 const ARGUMENTS: u8 = 6;
-/// Bytes of arguments that a return takes from the stack at most.
+/// Most bytes of arguments that a return takes from the stack.
 const MOST_POPPED: u64 = 1024;
-/// The pages of a kernel's stack have the same bits above these.
+/// Number of low bits in which the addresses of one kernel stack differ.
 const STACK_BITS: u32 = 14;
 
 /// How a call ended.
@@ -32,16 +32,16 @@ const STACK_BITS: u32 = 14;
 pub enum Left {
     /// It returned.
     Returned,
-    /// It was left otherwise, as by a longjmp: what had called it went on.
+    /// It was left in another way, for example by a longjmp: its caller continued.
     Abandoned,
-    /// It has not returned where the question ends.
+    /// It has not returned at the end of the query.
     Unfinished,
 }
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
-    /// Instructions that had retired when the function was entered.
+    /// Number of instructions that had retired when the function was entered.
     pub position: u64,
     /// Virtual time then, ns.
     pub virtual_ns: u64,
@@ -49,17 +49,17 @@ pub struct Call {
     pub pid: Option<u32>,
     /// Name of the task.
     pub task: Option<String>,
-    /// The first arguments, as far as they can be read: how many the function has is not known.
+    /// The first arguments, as far as they can be read. The actual number of arguments is unknown.
     pub arguments: Vec<u64>,
     /// The return address.
     pub caller: u64,
     /// Its symbol.
     pub caller_symbol: Option<String>,
-    /// How many calls of the function by the same task it is in.
+    /// Number of calls of the function by the same task that contain this one.
     pub depth: usize,
     /// How it ended.
     pub left: Left,
-    /// Instructions that had retired when it had returned, or was found to be left.
+    /// Number of instructions that had retired when it had returned, or was found to be left.
     pub returned: Option<u64>,
     /// The value that it returned.
     pub value: Option<u64>,
@@ -82,7 +82,7 @@ pub struct Calls {
     pub calls: Vec<Call>,
 }
 
-/// The calls of a function of the kernel, before a position or in all of a recording.
+/// The calls of a function of the kernel, before a position or in a whole recording.
 ///
 /// # Errors
 /// There is no such function or position, or the recording cannot be followed.
@@ -119,7 +119,7 @@ pub fn calls(
     Ok(Calls { address, symbol: guest.target().symbol(address), calls })
 }
 
-/// Where a function of the kernel is entered or left, as fbt knows it, and what it says of arguments there.
+/// The sites at which a function of the kernel is entered or left, as in fbt, and its arguments there.
 fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<(u64, Site)>, QuestionError> {
     let wrong = |error: &dyn std::fmt::Display| QuestionError::Place(error.to_string());
     let description = Description::parse(&format!("fbt::{function}:{name}")).map_err(|e| wrong(&e))?;
@@ -151,7 +151,7 @@ struct Open {
     sp: u64,
     caller: u64,
     task: u64,
-    /// Whether the last exit of the function that it came to is a jump to another function.
+    /// Whether the last exit of the function that it reached is a jump to another function.
     jumps: bool,
 }
 
@@ -162,7 +162,7 @@ impl Open {
     }
 }
 
-/// The calls, and those that are open.
+/// All calls, and the open ones.
 struct Book {
     entries: Vec<(u64, Site)>,
     exits: Vec<(u64, Site)>,
@@ -172,7 +172,7 @@ struct Book {
 }
 
 impl Book {
-    /// The function is about to run; answers its return address.
+    /// The function is about to run; returns its return address.
     fn entered(&mut self, core: &Core, entry: usize) -> Option<u64> {
         let moment = core.moment();
         let word = if core.env().code64() { 8 } else { 4 };
@@ -181,7 +181,7 @@ impl Book {
         core.peek(top, bytes.get_mut(..word)?).ok()?;
         let (caller, sp) = (u64::from_le_bytes(bytes), top.wrapping_add(word as u64));
         let task = self.reader.task_address(core);
-        // Who is entered again by the same call, after an instruction that faulted, is not called again.
+        // If the entry is retried after a fault, it is still the same call.
         if self
             .open
             .iter()
@@ -219,20 +219,20 @@ impl Book {
     fn leaving(&mut self, core: &Core, exit: usize) {
         let (task, sp) = (self.reader.task_address(core), core.env().gpr(4));
         let jumps = self.exits.get(exit).is_some_and(|(_, site)| site.tail_call);
-        // The innermost whose frame the stack pointer is in.
+        // The innermost call whose frame contains the stack pointer.
         let inside = |open: &&mut Open| open.task == task && open.sp > sp;
         if let Some(open) = self.open.iter_mut().rev().find(inside) {
             open.jumps = jumps;
         }
     }
 
-    /// A return address is about to be executed.
+    /// The instruction at a return address is about to be executed.
     fn at_return(&mut self, core: &Core) {
         let (ip, sp) = (core.linear_ip(), core.env().gpr(4));
         let task = self.reader.task_address(core);
         let is_back =
             |open: &Open| open.caller == ip && (open.sp..open.sp.saturating_add(MOST_POPPED)).contains(&sp);
-        // A task may not be the current one yet where it goes on: the place on the stack is enough then.
+        // A task may not be the current one yet when it continues: then the place on the stack is sufficient.
         let found = self.open.iter().rposition(|open| open.task == task && is_back(open));
         let Some(at) = found.or_else(|| self.open.iter().rposition(|open| open.sp == sp && is_back(open)))
         else {

@@ -1,7 +1,9 @@
-//! Questions about all of a recording: who wrote, which calls there were, and where a condition becomes true.
+//! Queries about a whole recording: the writers of an address, the calls of a function, and the positions at which a
+//! condition becomes true.
 //!
-//! The recording is run once with watches, which leave no trace in the run, and a witness that is told of each. So the
-//! answers are those of a watchpoint that was there from the start. For a condition it is run state by state. Not here: text for people.
+//! The recording is run once with watches, which do not affect the run, and a witness to which each match is reported.
+//! So the answers are those of a watchpoint that existed from the start. For a condition, the recording is run state by
+//! state. Not here: text for people.
 
 mod calls;
 mod condition;
@@ -25,7 +27,7 @@ pub use condition::ConditionError;
 pub use when::{Span, Turn, Turns, span_of, when};
 pub use writers::{Writer, Writers, who_wrote};
 
-/// A question cannot be answered.
+/// Why a query cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum QuestionError {
     /// The guest cannot be loaded.
@@ -80,10 +82,10 @@ fn timeline(guest: &Guest, recording: &Recording) -> Result<Timeline, QuestionEr
     Ok(Timeline::of(session, recording, keep, HISTORY_MEM)?)
 }
 
-/// The position before which nothing else is asked about.
+/// The position at which the query ends.
 type Before = Option<Position>;
 
-/// What a witness reads of tasks and stacks.
+/// The reader of tasks and stacks for a witness.
 struct Reader {
     profile: Option<Box<dyn OsProfile>>,
     unwinder: Unwinder,
@@ -94,7 +96,7 @@ impl Reader {
         Self { profile: session.profile(), unwinder: session.target().unwinder() }
     }
 
-    /// Process id and name of the task that runs.
+    /// Process ID and name of the current task.
     fn task(&self, core: &Core) -> Option<(u32, String)> {
         let profile = self.profile.as_deref()?;
         let mut name = Vec::new();
@@ -102,12 +104,12 @@ impl Reader {
         Some((profile.pid(core), String::from_utf8_lossy(&name).into_owned()))
     }
 
-    /// The stack of the task that runs.
+    /// The stack of the current task.
     fn stack(&mut self, target: &Target, core: &Core, most: usize) -> Vec<StackFrame> {
         stack_at(target, core, self.profile.as_deref(), &mut self.unwinder, most)
     }
 
-    /// The address of the task that runs; 0 where the system is not known.
+    /// The address of the current task; 0 if the guest's system is unknown.
     fn task_address(&self, core: &Core) -> u64 {
         self.profile.as_deref().map_or(0, |profile| profile.current_task(core))
     }

@@ -1,7 +1,7 @@
-//! Where a condition on registers and memory becomes true.
+//! The positions at which a condition on registers and memory becomes true.
 //!
-//! Each state of the asked span is looked at: after every instruction, after every delivery of an exception or interrupt, and
-//! after what came in. Nothing is skipped, so nothing has to be known of what may change the condition.
+//! Each state of the span is checked: after every instruction, after every delivery of an exception or interrupt, and
+//! after every input. No state is skipped, so it does not matter what may change the condition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::recording::{Position, Recording};
 use crate::session::Session;
 use crate::timeline::Between;
 
-/// Where a condition has become true.
+/// A position at which a condition becomes true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Turn {
-    /// Instructions that had retired before: `--at` goes to where the condition does not hold yet.
+    /// Number of instructions that had retired before; as a position of `--at`, the condition is not true there yet.
     pub position: u64,
     /// Virtual time after it, ns.
     pub virtual_ns: u64,
-    /// What has made it true.
+    /// The event that made it true.
     pub by: Between,
-    /// The linear address of the instruction: the one that made it true, or the one that was to come.
+    /// The linear address of the instruction that made it true, or of the next instruction.
     pub ip: u64,
     /// Its symbol.
     pub symbol: Option<String>,
-    /// It, disassembled.
+    /// The disassembled instruction.
     pub instruction: Option<String>,
     /// Process id of the task.
     pub pid: Option<u32>,
@@ -37,37 +37,37 @@ pub struct Turn {
     pub task: Option<String>,
 }
 
-/// Where a condition becomes true in a span.
+/// The positions in a span at which a condition becomes true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Turns {
     /// The condition.
     pub condition: String,
-    /// The first instruction count that was looked at.
+    /// The first instruction count that was checked.
     pub from: u64,
     /// The last one.
     pub to: u64,
-    /// Whether it holds at the first one already: that is no turn.
+    /// Whether it is already true at the first one; this is not counted.
     pub held: bool,
     /// How often it became true.
     pub count: u64,
-    /// The last of them, oldest first.
+    /// The last of these positions, oldest first.
     pub last: Vec<Turn>,
 }
 
-/// The part of a recording that is asked about, and which answers are wanted.
+/// The part of a recording to search, and the wanted answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// Where it begins; none for the beginning.
+    /// Its start; none for the beginning of the recording.
     pub from: Option<Position>,
-    /// Where it ends; none for the end.
+    /// Its end; none for the end of the recording.
     pub to: Option<Position>,
     /// Whether the first answer is enough.
     pub first: bool,
-    /// How many of the last answers are kept.
+    /// Number of last answers that are kept.
     pub most: usize,
 }
 
-/// Where a condition becomes true: it is false before and true after.
+/// Finds the positions at which a condition becomes true: it is false before and true after.
 ///
 /// # Errors
 /// The text is not a condition, there is no such position, or the recording cannot be followed.
@@ -89,7 +89,7 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
     Ok(found)
 }
 
-/// What conditions may name in a guest.
+/// The names that conditions may use for a guest.
 struct Known<'a>(&'a Session);
 
 impl Names for Known<'_> {
@@ -106,14 +106,14 @@ impl Names for Known<'_> {
     }
 }
 
-/// The state before.
+/// The preceding state.
 struct Before {
     held: bool,
     icount: u64,
     ip: u64,
 }
 
-/// Looks at each state.
+/// Checks each state.
 struct Watcher {
     target: Arc<Target>,
     reader: Reader,
@@ -125,7 +125,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Answers whether the next one is wanted.
+    /// Returns whether the next state is wanted.
     fn look(&mut self, session: &Session, between: Between) -> bool {
         let core = session.core();
         let (held, icount) = (self.condition.holds(core), session.icount());
@@ -162,7 +162,7 @@ impl Watcher {
     }
 }
 
-/// The instructions of a span, as far as that is known without running.
+/// The number of instructions of a span, if it is known without a run.
 #[must_use]
 pub fn span_of(recording: &Recording, span: &Span) -> u64 {
     let end = recording.end().icount;

@@ -1,4 +1,4 @@
-//! Who wrote to a range of memory.
+//! The instructions that wrote to a range of memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,17 +16,17 @@ use crate::recording::Recording;
 use crate::session::{Session, StackFrame, Witness};
 use crate::timeline::StopPoint;
 
-/// Bytes of a symbol that are watched unless a length is given.
+/// The largest symbol that is watched as a whole if no length is given, in bytes.
 const MOST_OF_SYMBOL: u64 = 16;
-/// Bytes that can be asked about.
+/// The largest range that can be queried, in bytes.
 const MOST: u64 = 4096;
-/// Frames of a stack.
+/// Most frames of a stack.
 const FRAMES: usize = 16;
 
-/// An instruction that has written.
+/// An instruction that wrote to the range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Writer {
-    /// Instructions that had retired before it: `--at` goes to before the write.
+    /// Number of instructions that had retired before it; as a position of `--at`, it is before the write.
     pub position: u64,
     /// Virtual time after it, ns.
     pub virtual_ns: u64,
@@ -34,7 +34,7 @@ pub struct Writer {
     pub ip: u64,
     /// Its symbol.
     pub symbol: Option<String>,
-    /// It, disassembled.
+    /// The disassembled instruction.
     pub instruction: Option<String>,
     /// Process id of the task.
     pub pid: Option<u32>,
@@ -42,14 +42,15 @@ pub struct Writer {
     pub task: Option<String>,
     /// Linear address of the access.
     pub address: u64,
-    /// Bytes of the access.
+    /// Size of the access in bytes.
     pub size: u16,
-    /// The range before, in hexadecimal; of more than 16 bytes those from the first one that was accessed.
+    /// The content of the range before, in hexadecimal; of a range of more than 16 bytes, those from the first accessed
+    /// one.
     pub old: String,
     /// The same after it.
     pub new: String,
-    /// Whether something else has changed the range since the write before: a device, a handler, or an instruction by
-    /// another address of the same memory.
+    /// Whether something else has changed the range since the preceding write: a device, a handler, or an instruction
+    /// that used another address of the same memory.
     pub changed_before: bool,
     /// The stack after it, innermost first.
     pub stack: Vec<StackFrame>,
@@ -64,9 +65,9 @@ pub struct Writers {
     pub high: u64,
     /// The symbol of the first.
     pub symbol: Option<String>,
-    /// All writes.
+    /// The number of all writes.
     pub count: u64,
-    /// The last of them, oldest first.
+    /// The last writes, oldest first.
     pub last: Vec<Writer>,
 }
 
@@ -82,10 +83,10 @@ fn range(session: &Session, text: &str) -> Result<(u64, u64), QuestionError> {
     Ok((low, low.saturating_add(length - 1)))
 }
 
-/// The last `most` instructions that wrote to a range, `ADDRESS[:LENGTH]`, before a position or in all of a recording.
+/// The last `most` instructions that wrote to a range, `ADDRESS[:LENGTH]`, before a position or in a whole recording.
 ///
 /// # Errors
-/// There is no such place or position, or the recording cannot be followed.
+/// There is no such address or position, or the recording cannot be followed.
 pub fn who_wrote(
     guest: &Guest,
     recording: &Recording,
@@ -117,14 +118,14 @@ pub fn who_wrote(
     Ok(Writers { low, high, symbol, count: ring.count, last: ring.last.drain(..).collect() })
 }
 
-/// The last of what was seen.
+/// Keeps the last writes.
 struct Ring {
     target: Arc<Target>,
     reader: Reader,
     most: usize,
-    /// Whether hits carry all of the range.
+    /// Whether hits contain the whole range.
     whole: bool,
-    /// What the last write left in the range.
+    /// The content of the range after the last write.
     left: Option<[u8; WATCH_VALUE]>,
     count: u64,
     last: VecDeque<Writer>,

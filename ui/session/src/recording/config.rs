@@ -8,8 +8,8 @@ use trapline_providers::ProbeOptions;
 use super::hash::Hash;
 use crate::probing::Probing;
 
-/// The version of [`RunConfig`] that this build writes, and the newest that it reads. Fields are added without a new
-/// version if a run without them is the run of before.
+/// The version of [`RunConfig`] that this build writes, and the newest that it reads. A field can be added without a
+/// new version if a run without it is the same as before.
 const VERSION: u32 = 1;
 
 /// A file of the guest, by its content.
@@ -32,7 +32,7 @@ pub struct EmbeddedGuest {
     pub modules: Vec<(String, RecordedFile)>,
 }
 
-/// The machine, the guest and what probes record. With the log of what came in it determines all of a run.
+/// The machine, the guest and the options for records. Together with the log of inputs, it determines a run completely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
     version: u32,
@@ -40,7 +40,7 @@ pub struct RunConfig {
     pub made_by: String,
     /// The image.
     pub image: RecordedFile,
-    /// What else the image has when it is an embedded guest.
+    /// The other parts of the image if it is an embedded guest.
     pub embedded: Option<EmbeddedGuest>,
     /// Multiboot modules, with their strings.
     pub modules: Vec<(RecordedFile, String)>,
@@ -60,15 +60,16 @@ pub struct RunConfig {
     pub virtio_console: bool,
     /// The kernel command line, if not the image's own.
     pub cmdline: Option<String>,
-    /// What is appended to it.
+    /// The words that are appended to it.
     pub append: Vec<String>,
-    /// How probes are found.
+    /// The options for finding probes.
     pub options: ProbeOptions,
-    /// What probes record.
+    /// The options for records.
     pub probing: Probing,
     /// Instructions from one checkpoint to the next.
     pub checkpoint_insns: u64,
-    /// What the recorder's own output said of the run, for the same output of a replay. No part of the run.
+    /// The description of the run in the output of the recorder, so that a replay can print the same. Not part of the
+    /// run.
     pub about: Map<String, Value>,
 }
 
@@ -97,7 +98,7 @@ impl RunConfig {
         }
     }
 
-    /// Reads one; the version first, since only that says how the rest is written.
+    /// Reads a configuration; the version first, because it determines the format of the rest.
     pub(super) fn from_json(json: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Head {
@@ -117,7 +118,7 @@ impl RunConfig {
         }
     }
 
-    /// All files that the guest is made of, each with the word for it that messages use.
+    /// All files of the guest, each with the word for it in messages.
     pub fn all_files(&self) -> impl Iterator<Item = (&'static str, &RecordedFile)> {
         let embedded = self.embedded.iter().flat_map(|guest| &guest.modules);
         [("image", &self.image)]

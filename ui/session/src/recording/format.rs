@@ -26,7 +26,7 @@ const TAIL: usize = 8;
 /// The kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// How the run began: a `RunConfig` as JSON.
+    /// The start of the run: a `RunConfig` as JSON.
     Config,
     /// A file of the guest.
     Blob,
@@ -62,14 +62,14 @@ impl Kind {
     }
 }
 
-/// Makes chunks, one after the other.
+/// Encodes chunks, one after the other.
 #[derive(Debug)]
 pub struct Framer {
     chain: u64,
 }
 
 impl Framer {
-    /// The head of a file, and what makes its chunks.
+    /// The header of a file, and the encoder of its chunks.
     pub fn begin() -> (Vec<u8>, Self) {
         let mut head = MAGIC.to_vec();
         head.extend(VERSION.to_le_bytes());
@@ -103,7 +103,7 @@ pub enum FormatError {
     /// It begins with something else.
     #[error("this is not a recording of Trapline")]
     NotARecording,
-    /// A later build has written it.
+    /// It was written by a later build.
     #[error(
         "the recording has format {found}, and this build reads formats up to {VERSION}: use the build that wrote it, or a newer one"
     )]
@@ -121,7 +121,7 @@ pub enum FormatError {
         /// Where it begins.
         at: usize,
     },
-    /// The content of a chunk makes no sense.
+    /// The content of a chunk is invalid.
     #[error("the recording cannot be read: chunk {chunk}, at byte {at}, {what}")]
     Content {
         /// The chunk's number, from 0.
@@ -140,7 +140,7 @@ pub struct Chunks<'a> {
     at: usize,
     number: usize,
     chain: u64,
-    /// Where the chunk began that was read last.
+    /// The offset of the chunk that was read last.
     began: usize,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Chunks<'a> {
     /// The chunks of a file.
     ///
     /// # Errors
-    /// It is no recording, or of a later format.
+    /// It is not a recording, or has a later format.
     pub fn of(file: &'a [u8]) -> Result<Self, FormatError> {
         let rest = file.strip_prefix(&MAGIC).ok_or(FormatError::NotARecording)?;
         let (version, _) = rest.split_first_chunk().ok_or(FormatError::NotARecording)?;
@@ -165,7 +165,7 @@ impl<'a> Chunks<'a> {
         Ok(Self { file, at, number: 0, chain, began: at })
     }
 
-    /// The next chunk; none when the file ends, or is cut off inside of it.
+    /// The next chunk; none at the end of the file, or if the file ends within the chunk.
     ///
     /// # Errors
     /// The chunk is damaged.

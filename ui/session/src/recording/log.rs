@@ -1,4 +1,4 @@
-//! What a recording holds beside its configuration: what came in, and the checkpoints, each at its moment.
+//! The content of a recording besides its configuration: inputs and checkpoints, each with its moment.
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Moment, StagedDigest};
@@ -14,9 +14,9 @@ use crate::ending::Ending;
 pub enum Event {
     /// A command was carried out.
     Command(Command),
-    /// A run began: from here on an observer was told.
+    /// A run began: from here on, there was an observer.
     Begin,
-    /// The channels were drained off the grid of slices.
+    /// The channels were drained at a count that is not the end of a slice.
     Drain,
     /// A run ended.
     End(Ending),
@@ -35,7 +35,7 @@ pub struct Logged {
     pub event: Event,
 }
 
-/// The form of an event in a file. Commands and endings are in JSON, in which variants and fields may be added.
+/// The format of an event in a file. Commands and endings are in JSON, in which variants and fields may be added.
 #[derive(Debug, Serialize, Deserialize)]
 enum Stored {
     Command(String),
@@ -84,10 +84,10 @@ pub fn from_postcard<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, 
     }
 }
 
-/// How many records there have been, and the XXH3-128 of all their bytes.
+/// The number of records so far, and the XXH3-128 of all their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RecordsSum {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Their hash.
     pub hash: u128,
@@ -100,7 +100,7 @@ pub struct Checkpoint {
     pub at: Moment,
     /// The machine's digest in stages.
     pub digest: StagedDigest,
-    /// The records that were drained until then.
+    /// The records that were drained so far.
     pub records: RecordsSum,
 }
 
@@ -115,7 +115,7 @@ impl Checkpoint {
     }
 }
 
-/// Sums up records as they come.
+/// Hashes records as they arrive.
 #[derive(Clone, Default)]
 pub struct RecordsHasher {
     count: u64,
@@ -124,7 +124,7 @@ pub struct RecordsHasher {
 }
 
 impl RecordsHasher {
-    /// A record, with all that any form of output may show of it.
+    /// Adds a record, with everything that any output format may show.
     pub fn add(&mut self, record: &RecordView<'_>) {
         self.bytes.clear();
         record.encode_whole(HeaderItems::all(), &mut self.bytes);

@@ -1,8 +1,8 @@
-//! Recordings: a run as a value in a file. docs/recordings.md says what is in one.
+//! Recordings: complete descriptions of runs in files. docs/recordings.md describes their content.
 //!
-//! Here is what a recording holds, how it is written and how it is read. `format` is the frame of the file, `packed` its
-//! compression, `config` how the run began, `log` what came in and the checkpoints, `writer` and `reader` the two ends.
-//! Not here: running a guest, which is the session's, and finding the files that it is made of, which is the guest's.
+//! This module defines the content of a recording, and writes and reads it. `format` is the frame of the file, `packed`
+//! its compression, `config` the start of the run, `log` the inputs and the checkpoints; `writer` and `reader` write
+//! and read files. Not here: running a guest (see the session), and finding its files (see the guest).
 
 mod config;
 mod format;
@@ -25,5 +25,5 @@ pub use reader::{Recording, RecordingError};
 pub use verify::{Divergence, Verifier};
 pub use writer::{Blob, Recorder};
 
-/// Instructions from one checkpoint to the next, when nothing else is said.
+/// The default number of instructions from one checkpoint to the next.
 pub const CHECKPOINT_INSNS: u64 = 1 << 26;

@@ -1,11 +1,11 @@
-//! Bytes with their length before them, compressed with zstd where that makes them shorter.
+//! Bytes preceded by their length, compressed with zstd if this makes them shorter.
 
 use std::io::Read;
 
 use ruzstd::decoding::StreamingDecoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-/// Bytes of a chunk of console text at most.
+/// Most bytes of a chunk of console text.
 pub const MOST_CONSOLE: usize = 1 << 20;
 /// Shorter texts are not compressed.
 const LEAST: usize = 128;
@@ -28,12 +28,13 @@ pub fn pack(bytes: &[u8]) -> Vec<u8> {
     if compressed.len() < bytes.len() { with(ZSTD, &compressed) } else { with(PLAIN, bytes) }
 }
 
-/// The length that the bytes have which [`pack`] has packed.
+/// The length of the bytes that [`pack`] has packed.
 pub fn length(packed: &[u8]) -> Option<u64> {
     packed.get(1..)?.first_chunk().map(|length| u64::from_le_bytes(*length))
 }
 
-/// What [`pack`] has packed, if it has `most` bytes at most; a sentence's end if it is something else.
+/// The bytes that [`pack`] has packed, if there are at most `most` of them; otherwise the error, as the end of a
+/// sentence.
 pub fn unpack(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let wrong = || "is not what was packed".to_owned();
     let length = length(packed).ok_or_else(wrong)?;

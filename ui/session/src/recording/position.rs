@@ -1,4 +1,4 @@
-//! Positions in a run, as people write them: everything that goes to one reads it here.
+//! Positions in a run as users write them. All commands and options parse them here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub enum Position {
     At {
         /// How many.
         icount: u64,
-        /// Within the hit there: how many RPN instructions of the handlers that run at this count have been executed.
+        /// Within the hit there: the number of RPN instructions of the handlers at this count that have been executed.
         ordinal: u64,
     },
     /// When the displaced instruction of the hit of this number, from 1, of all probes together, has completed.
@@ -31,7 +31,7 @@ pub enum Position {
     InHit {
         /// The number, as of [`Position::Hit`].
         hit: u64,
-        /// How many RPN instructions of its handler have been executed.
+        /// The number of RPN instructions of its handler that have been executed.
         operation: u64,
     },
     /// This many instructions before the end.
@@ -41,7 +41,7 @@ pub enum Position {
 /// Why a text is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PositionError {
-    /// It has another form.
+    /// It has a different form.
     #[error("`{0}` is not a position; write an instruction count such as 300M, hit:N, end or end-N")]
     Form(String),
     /// Its number is invalid.

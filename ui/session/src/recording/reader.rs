@@ -1,4 +1,4 @@
-//! Reads a recording: from bytes to what happened. Whatever the bytes, that gives a recording or an error in one sentence.
+//! Reads a recording from bytes. Any bytes give either a recording or an error in one sentence.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use super::packed;
 use crate::ending::Ending;
 use crate::files::{FileError, read_file};
 
-/// Bytes of a file that a recording may bring along.
+/// Most bytes of a file that a recording may contain.
 const MOST_BLOB: u64 = 4 << 30;
 
-/// A recording cannot be read.
+/// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// Its file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its file is no recording, or damaged.
+    /// Its file is not a recording, or is damaged.
     #[error("{file}: {error}")]
     Format {
         /// The file.
@@ -31,21 +31,21 @@ pub enum RecordingError {
     },
 }
 
-/// A file that a recording brings along, as it is packed in it.
+/// A file in a recording, still packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Brought {
     hash: Hash,
     packed: Vec<u8>,
 }
 
-/// A run as a value: how it began, what came in and when, and what must come out.
+/// A run as a value: its start, its inputs with their moments, and the expected results.
 #[derive(Debug, Clone)]
 pub struct Recording {
     config: RunConfig,
     brought: Vec<Brought>,
     log: Vec<Logged>,
     checkpoints: Vec<Checkpoint>,
-    /// Of each checkpoint, if they were kept.
+    /// The hashes of pages of each checkpoint, if they were kept.
     pages: Vec<Vec<(u32, u128)>>,
     console: Vec<u8>,
     /// Of what was read last.
@@ -57,7 +57,7 @@ impl Recording {
     /// Reads the file of a recording. `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, is not a recording, has a later format, or is damaged. One that breaks off is read up to its
+    /// It cannot be read, is not a recording, has a later format, or is damaged. An incomplete one is read up to its
     /// end.
     pub fn read(path: &Path) -> Result<Self, RecordingError> {
         let bytes = read_file(path)?;
@@ -120,17 +120,17 @@ impl Recording {
         Ok(())
     }
 
-    /// How the run began.
+    /// The start of the run.
     pub fn config(&self) -> &RunConfig {
         &self.config
     }
 
-    /// What came in, in the order in which it came.
+    /// The inputs, in the order in which they arrived.
     pub fn log(&self) -> &[Logged] {
         &self.log
     }
 
-    /// The checkpoints, in their order; the last one of a whole recording is that of its end.
+    /// The checkpoints, in their order; the last one of a complete recording is that of its end.
     pub fn checkpoints(&self) -> &[Checkpoint] {
         &self.checkpoints
     }
@@ -140,22 +140,22 @@ impl Recording {
         &self.pages
     }
 
-    /// What the guest has written to its console.
+    /// The output of the guest to its console.
     pub fn console(&self) -> &[u8] {
         &self.console
     }
 
-    /// Whether the recorder was closed; else the recording breaks off.
+    /// Whether the recorder was closed; otherwise the recording is incomplete.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The last moment that it knows of: of a whole recording the end.
+    /// The last moment in the recording; if it is complete, its end.
     pub fn end(&self) -> Moment {
         self.last
     }
 
-    /// Why its last run ended; none if it breaks off before.
+    /// Why its last run ended; none if the recording is incomplete.
     pub fn ending(&self) -> Option<&Ending> {
         self.log.iter().rev().find_map(|logged| match &logged.event {
             Event::End(ending) => Some(ending),
@@ -163,7 +163,7 @@ impl Recording {
         })
     }
 
-    /// The content of a file of the guest, if the recording brings it along.
+    /// The content of a file of the guest, if the recording contains it.
     ///
     /// # Errors
     /// The end of a sentence about it: it cannot be unpacked.
@@ -176,7 +176,7 @@ impl Recording {
         }))
     }
 
-    /// Bytes of the files that it brings along, and how many they are.
+    /// The number of bytes of the files that it contains, and the number of files.
     pub fn brought(&self) -> (usize, u64) {
         let bytes = self.brought.iter().filter_map(|brought| packed::length(&brought.packed)).sum();
         (self.brought.len(), bytes)

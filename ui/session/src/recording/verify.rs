@@ -9,7 +9,7 @@ use super::log::Checkpoint;
 use super::reader::Recording;
 use crate::plural::counted;
 
-/// Where a replay is not the run that was recorded.
+/// How a replay differs from the recorded run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Divergence {
     /// A checkpoint has another state.
@@ -23,25 +23,25 @@ pub enum Divergence {
         /// The moment of the last checkpoint that is the same, if there is one.
         same: Option<Moment>,
     },
-    /// There is a checkpoint where the recording has none.
+    /// There is a checkpoint at a count where the recording has none.
     NoCheckpoint {
         /// Its instruction count.
         icount: u64,
     },
-    /// The console shows something else.
+    /// The output of the console differs.
     Console {
-        /// Bytes that are the same.
+        /// Number of bytes that are the same.
         same: usize,
         /// The instruction count at which it was seen.
         icount: u64,
     },
-    /// The run did not come to the moment of an event.
+    /// The run did not reach the moment of an event.
     Missed {
         /// The event's moment.
         wanted: Moment,
         /// Where the run stopped.
         found: Moment,
-        /// Why it did.
+        /// Why it stopped.
         why: String,
     },
     /// A command of the recording cannot be carried out.
@@ -87,7 +87,7 @@ fn insns(icount: u64) -> String {
     counted(icount, "instruction")
 }
 
-/// Compares a run with a recording as it goes.
+/// Compares a run with a recording while it runs.
 #[derive(Debug, Clone)]
 pub struct Verifier {
     expected: Arc<[Checkpoint]>,
@@ -95,7 +95,7 @@ pub struct Verifier {
     every: u64,
     /// Whether the recording knows its end.
     whole: bool,
-    /// Whether the records are to be the same too.
+    /// Whether the records must be the same too.
     records: bool,
     at: usize,
     shown: usize,
@@ -104,7 +104,7 @@ pub struct Verifier {
 
 impl Verifier {
     /// A verifier of a replay from the recording's beginning. Records are compared if `records` is true: a replay with
-    /// other probes has others.
+    /// other probes has other records.
     pub fn new(recording: &Recording, records: bool) -> Self {
         Self {
             expected: recording.checkpoints().into(),
@@ -123,17 +123,17 @@ impl Verifier {
         self.every
     }
 
-    /// How many checkpoints were the same.
+    /// The number of checkpoints that were the same.
     pub fn verified(&self) -> usize {
         self.at
     }
 
-    /// Where the run is another one.
+    /// The first difference of the run.
     pub fn divergence(&self) -> Option<&Divergence> {
         self.found.as_ref()
     }
 
-    /// Whether a checkpoint is to be at this moment, at which the recording ends.
+    /// Whether there must be a checkpoint at this moment, at which the recording ends.
     pub(crate) fn expects(&self, at: Moment) -> bool {
         self.whole || self.expected.get(self.at).is_some_and(|expected| expected.at == at)
     }
@@ -143,7 +143,7 @@ impl Verifier {
             return;
         }
         let Some(expected) = self.expected.get(self.at) else {
-            // A recording that breaks off says nothing of what came later.
+            // An incomplete recording contains nothing about the rest of the run.
             if self.whole {
                 self.found = Some(Divergence::NoCheckpoint { icount: checkpoint.at.icount });
             }
@@ -160,7 +160,7 @@ impl Verifier {
         }
     }
 
-    /// The run is at its end: nothing of the recording may be left.
+    /// The run is at its end: no part of the recording may be left.
     pub(crate) fn end(&mut self, icount: u64) {
         if self.whole && self.shown < self.console.len() && self.found.is_none() {
             self.found = Some(Divergence::Console { same: self.shown, icount });

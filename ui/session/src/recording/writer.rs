@@ -1,5 +1,5 @@
-//! Writes a recording as the run goes. Each chunk goes out at once and whole, so that a recorder that is killed leaves a file
-//! that ends with its last whole chunk.
+//! Writes a recording during the run. Each chunk is written immediately and as a whole, so that a recorder that is
+//! killed leaves a file that ends with a complete chunk.
 
 use std::io::{self, Write};
 
@@ -11,13 +11,13 @@ use super::hash::Hash;
 use super::log::{Checkpoint, Event, Logged};
 use super::packed;
 
-/// Bytes of console text that are written together.
+/// Number of bytes of console text that are written together.
 const CONSOLE: usize = 16 << 10;
 
-/// Where a recording goes.
+/// The destination of a recording.
 pub type Output = Box<dyn Write + Send>;
 
-/// The content of a file that a recording brings along.
+/// The content of a file that is stored in a recording.
 #[derive(Debug, Clone)]
 pub struct Blob {
     /// Its hash.
@@ -40,7 +40,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording of a run that begins so, with these files of the guest in it.
+    /// Begins a recording of a run with this start, and stores these files of the guest in it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps the hashes of the pages that change from checkpoint to checkpoint too.
+    /// Also stores the hashes of the pages that change from checkpoint to checkpoint.
     #[must_use]
     pub fn with_pages(mut self) -> Self {
         self.pages = true;
@@ -108,7 +108,7 @@ impl Recorder {
         }
     }
 
-    /// Says that the recording is whole.
+    /// Marks the recording as complete.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush_console();
         self.put(Kind::End, &[]);
@@ -140,7 +140,7 @@ impl Recorder {
         let Some(chunk) = self.framer.chunk(kind, content) else {
             return self.fail(io::Error::other("a part of it has more than 4 GiB"));
         };
-        // In one write, without a buffer: what was written survives the recorder.
+        // In one write, without a buffer: written data survives the recorder.
         if let Err(error) = self.out.write_all(&chunk) {
             self.fail(error);
         }

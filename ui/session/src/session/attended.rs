@@ -1,4 +1,4 @@
-//! A run with an operator: slices that do not skip more idle time than the operator says, and input between them.
+//! A run with an operator: slices that skip only as much idle time as the operator allows, and input between them.
 
 use trapline_emu::{Moment, Stop};
 
@@ -56,7 +56,7 @@ impl Session {
         self.run_whole(script, condition, limits, observer, Some(operator))
     }
 
-    /// A slice that does not skip idle time beyond what the operator lets pass.
+    /// A slice that does not skip more idle time than the operator allows.
     pub(super) fn attended_slice<O: Observer>(
         &mut self,
         limit: u64,
@@ -78,14 +78,14 @@ impl Session {
         Ok(self.slice(limit, Some(until)))
     }
 
-    /// Carries out what the operator does here; answers the end of the run, if this is it.
+    /// Carries out the operator's deeds; returns the ending if they end the run.
     pub(super) fn attend<O: Observer>(
         &mut self,
         observer: &mut O,
         operator: &mut dyn Operator,
     ) -> Result<Option<Ending>, O::Error> {
         let deeds = operator.deeds();
-        // A replay stops where something comes in, and takes the records that there are.
+        // A replay stops at each input, and takes the pending records.
         if deeds.iter().any(|deed| *deed != Deed::Save) {
             self.pass_on(observer)?;
         }

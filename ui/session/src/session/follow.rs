@@ -23,7 +23,7 @@ pub enum Way {
 /// Why a session stopped following a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// The recording is at its end. The text is why its last run ended; none if the recording breaks off.
+    /// The recording is at its end. The text is why its last run ended; none if the recording is incomplete.
     End(Option<Ending>),
     /// The requested position was reached.
     Reached,
@@ -85,7 +85,7 @@ enum Goal {
 }
 
 impl<'a> Course<'a> {
-    /// All of a recording, with those of its commands that `keep` holds for.
+    /// All of a recording, with the commands that `keep` selects.
     pub fn of(recording: &'a Recording, way: Way, keep: impl Fn(&Command) -> bool) -> Self {
         let kept = |logged: &&Logged| match &logged.event {
             Event::Command(command) => keep(command),
@@ -125,7 +125,7 @@ impl<'a> Course<'a> {
         self.next().map(|logged| logged.at).or(left)
     }
 
-    /// Whether what comes next is due.
+    /// Whether the next event is due.
     fn is_due(&self, now: Moment) -> bool {
         self.next().is_some_and(|next| match self.way {
             Way::Same => next.at == now,
@@ -154,8 +154,8 @@ impl<'a> Course<'a> {
 }
 
 impl Session {
-    /// Compares what follows with the recording. `records` says whether its records are to be the same: they are not when
-    /// other probes are inserted.
+    /// Compares the rest of the run with the recording. `records` tells whether the records must be the same; they are
+    /// not if other probes are inserted.
     pub fn verify(&mut self, recording: &Recording, records: bool) {
         self.verify_with(Verifier::new(recording, records));
     }
@@ -175,8 +175,8 @@ impl Session {
         Ok(())
     }
 
-    /// Goes along a recording, to a position or its end. The observer is told as that of the recorded run was. If the run is
-    /// recorded itself, an interruption and a failure of the observer are its end.
+    /// Follows a recording, to a position or its end. The observer gets the same calls as that of the recorded run. If
+    /// the run is recorded itself, an interruption or a failure of the observer is its end.
     ///
     /// # Errors
     /// The observer's, or that the position is unknown.
@@ -256,7 +256,7 @@ impl Session {
         course.next().is_some() || self.machine.moment() < until
     }
 
-    /// Lets the run go on to the end of a slice, or to `until`.
+    /// Continues the run to the end of a slice, or to `until`.
     fn stretch(&mut self, until: Moment, goal: Goal, way: Way) -> Stop {
         let asked = if let Goal::Icount(icount) = goal { icount } else { u64::MAX };
         match way {
@@ -323,7 +323,7 @@ impl Session {
         }
     }
 
-    /// Applies the logged event that is due. Answers what ends the following, if something does.
+    /// Applies the logged event that is due. Returns why the session stops following, if it does.
     fn come_in<O: Observer>(
         &mut self,
         course: &mut Course<'_>,

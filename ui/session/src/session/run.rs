@@ -1,7 +1,8 @@
 //! The run loop: slices of the run, the records and console output of each, and a script that acts between them.
 //!
-//! Slices end at multiples of a fixed instruction count, so what a run writes does not depend on the host. A record is
-//! lost only if a channel overflows within one slice. The machine does not stop at the end of a slice that has left nothing.
+//! Slices end at multiples of a fixed instruction count, so the output of a run does not depend on the host. A record
+//! is lost only if a channel overflows within one slice. The machine does not stop at the end of a slice without
+//! output.
 
 use std::convert::Infallible;
 use std::num::NonZeroU64;
@@ -20,7 +21,7 @@ use crate::script::{DueHit, Script};
 /// Instructions from one drain of the channels to the next: few enough that the default channel holds a record of
 /// every third one; where there are more it grows.
 const SLICE: NonZeroU64 = NonZeroU64::new(20_000).unwrap();
-/// Instructions from one look at the console and the limits to the next, when there are no records. A multiple of [`SLICE`].
+/// Instructions between two checks of the console and the limits, if there are no records. A multiple of [`SLICE`].
 const EMPTY_SLICES: u64 = 5_000_000;
 
 /// Whether the machine may have stopped at this count because a slice ends here.
@@ -33,7 +34,7 @@ pub trait Observer {
     /// An error of the observer; it ends the run.
     type Error;
 
-    /// A record. They come in the order of their sequence numbers.
+    /// A record. Records arrive in the order of their sequence numbers.
     ///
     /// # Errors
     /// The observer's own.
@@ -61,12 +62,12 @@ pub trait Observer {
         false
     }
 
-    /// What the guest has sent by its serial ports in this slice. It comes before the slice's records.
+    /// The output of the guest's serial ports in this slice. It is passed before the slice's records.
     fn sent(&mut self, bytes: &[SentByte]) {
         let _ = bytes;
     }
 
-    /// What the guest has written to its console in this slice, which may be nothing. It comes after the slice's records.
+    /// The output of the guest's console in this slice, which may be empty. It is passed after the slice's records.
     ///
     /// # Errors
     /// The observer's own.
@@ -85,7 +86,7 @@ pub trait Observer {
     }
 }
 
-/// Keeps records and core files, and drops all else.
+/// Keeps records and core files, and drops everything else.
 #[derive(Default)]
 pub struct Keep {
     pub records: Vec<Record>,
@@ -108,16 +109,16 @@ impl Observer for Keep {
 
 /// The effect of the script lines that were due.
 enum Acted {
-    /// The run goes on here.
+    /// The run continues here.
     GoesOn,
-    /// The run goes on from a snapshot.
+    /// The run continues from a snapshot.
     Moved,
     /// The run ends.
     Ends(Ending),
 }
 
 impl Session {
-    /// Runs to the end. After each slice the observer is told what has happened, and the script acts if a line is due.
+    /// Runs to the end. After each slice, the observer is called, and the script acts if a line is due.
     ///
     /// # Errors
     /// The observer's.
@@ -131,7 +132,7 @@ impl Session {
         self.run_whole(script, condition, limits, observer, None)
     }
 
-    /// A run, from its beginning to its end as a recording has it.
+    /// A run with a recorded beginning and end.
     pub(super) fn run_whole<O: Observer>(
         &mut self,
         script: &mut Script,
@@ -175,7 +176,7 @@ impl Session {
                 None => self.slice(limit, None),
                 Some(operator) => self.attended_slice(limit, observer, *operator)?,
             };
-            // A stop in HLT for the operator's sake is none for the channels: a replay does not make it.
+            // A stop in HLT for the operator does not drain the channels, because a replay does not stop there.
             let waits = operator.is_some() && !whole && stop == Stop::Limit && self.icount() < limit;
             let passes = limits.passes && !self.course.is_noted();
             if !waits && (whole || !passes || stop != Stop::Limit || self.icount() != limits.icount) {
@@ -210,7 +211,7 @@ impl Session {
         self.watch_hits(script);
     }
 
-    /// Asks for a stop at the last of the hits that are waited for, which are counted from here.
+    /// Requests a stop at the last of the awaited hits, which are counted from here.
     fn count_hits(&mut self, condition: &Condition) {
         let Some(interposer) = &mut self.interposer else { return };
         match condition.hits {
@@ -287,11 +288,11 @@ impl Session {
         }
     }
 
-    /// The hits for whose sake the run has stopped.
+    /// The hits for which the run has stopped.
     fn due_hits(&mut self) -> Vec<DueHit> {
         let Some(interposer) = &mut self.interposer else { return Vec::new() };
         let due = interposer.take_due();
-        // Asked after each slice: the views of many thousand probe points cost more than the slice.
+        // Called after each slice: the views of many thousands of probe points would cost more than the slice.
         if due.is_empty() {
             return Vec::new();
         }
@@ -303,8 +304,8 @@ impl Session {
         due.into_iter().filter_map(hit).collect()
     }
 
-    /// Runs to the next slice's end, to `limit`, or to the moment `until`; whether it has come to where it would have
-    /// stopped without these.
+    /// Runs to the end of the slice, to `limit`, or to the moment `until`; returns whether it has reached the point at
+    /// which it would have stopped without `limit` and `until`.
     pub(super) fn slice(&mut self, limit: u64, until: Option<Moment>) -> (Stop, bool) {
         self.slice_through(limit, until, None)
     }
@@ -340,7 +341,8 @@ impl Session {
         (if ends { Stop::Requested } else { stop }, whole || ticked)
     }
 
-    /// Tells the observer what the slice left. If the observer fails, what is noted of the run is complete all the same.
+    /// Passes the output of the slice to the observer. Even if the observer fails, the notes about the run are
+    /// complete.
     pub(super) fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         if observer.wants_sent() {
             observer.sent(&self.machine.take_sent());
@@ -367,7 +369,7 @@ impl Session {
         cores.iter().try_for_each(|core| observer.core_file(core))
     }
 
-    /// Tells the observer what is new on the console, and leaves the records in the channels.
+    /// Passes new console output to the observer, and leaves the records in the channels.
     pub(super) fn show_console<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         let shown = self.note_console();
         match self.machine.console().get(shown..) {
@@ -376,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Notes what is new on the console; answers how much was known before.
+    /// Notes new console output; returns the amount that was known before.
     fn note_console(&mut self) -> usize {
         let console = self.machine.console();
         let fresh = console.get(self.shown..).unwrap_or_default();

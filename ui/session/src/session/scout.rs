@@ -1,4 +1,4 @@
-//! A scout: an interposer in front of the real one that notes where a stop point is met.
+//! A scout: an interposer in front of the real one, which notes the moments at which stop points are met.
 //!
 //! It passes everything else on. It is only used on a state that is discarded afterwards, so only its watches need to
 //! be undone, which [`Session::scouted`](super::Session::scouted) ends.
@@ -9,7 +9,7 @@ use trapline_interposer::{Interposer, NotedHit, ProgramId};
 /// The first identifier of a stop point's watch; those of the interposer are numbers of sites and probes.
 const FIRST_ID: u32 = 0xffff_0000;
 
-/// Where a run is to stop.
+/// A point at which a run stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopPoint {
     /// An instruction in this range is about to be executed, or memory or a port in it has been accessed.
@@ -23,31 +23,31 @@ pub enum StopPoint {
 /// A further condition of a stop point, on the state in which it is met.
 pub type Accepts = Box<dyn Fn(&Core) -> bool>;
 
-/// Who is told of each stop point that is met, by its number; of an access also what it was. If it returns an address, the
-/// execution of that address is told too from then on, with a number above those of the points.
+/// A witness, which gets each stop point that is met, by its number, and for an access its details. If it returns an
+/// address, executions of that address are reported from then on too, with a number above those of the points.
 pub type Witness = Box<dyn FnMut(&Core, usize, Option<&WatchHit>) -> Option<u64>>;
 
-/// A stop point was met.
+/// A match of a stop point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Met {
-    /// When: before the instruction for an execution and a probe's site, after it for an access.
+    /// Its moment: before the instruction for an execution and a probe's site, after it for an access.
     pub at: Moment,
     /// The number of the stop point.
     pub point: usize,
 }
 
-/// What a scout looks for, and what it has met.
+/// The search of a scout, and its result.
 pub struct Search {
     points: Vec<StopPoint>,
     accepts: Option<Accepts>,
-    /// What is met here or earlier does not count.
+    /// Matches at this moment or earlier do not count.
     after: Option<Moment>,
-    /// What is met here or later does not count.
+    /// Matches at this moment or later do not count.
     before: Option<Moment>,
-    /// Whether the first one suffices.
+    /// Whether the first match is sufficient.
     first: bool,
     witness: Option<Witness>,
-    /// Addresses that the witness asked for.
+    /// Addresses that the witness has requested.
     asked: Vec<u64>,
     found: Option<Met>,
 }
@@ -57,18 +57,18 @@ fn executed(address: u64) -> Watch {
 }
 
 impl Search {
-    /// The first that is met after a moment.
+    /// Searches for the first match after a moment.
     pub fn first_after(points: Vec<StopPoint>, after: Option<Moment>) -> Self {
         let (accepts, before, witness, asked) = (None, None, None, Vec::new());
         Self { points, accepts, after, before, first: true, witness, asked, found: None }
     }
 
-    /// The last that is met before a moment.
+    /// Searches for the last match before a moment.
     pub fn last_before(points: Vec<StopPoint>, before: Moment) -> Self {
         Self { before: Some(before), first: false, ..Self::first_after(points, None) }
     }
 
-    /// All that are met, each told to a witness.
+    /// Reports all matches to a witness.
     pub fn witnessed(points: Vec<StopPoint>, witness: Witness) -> Self {
         Self { first: false, witness: Some(witness), ..Self::first_after(points, None) }
     }
@@ -119,7 +119,7 @@ impl Search {
         own.chain(asked).collect()
     }
 
-    /// Tells the witness.
+    /// Reports to the witness.
     fn tell(&mut self, core: &mut Core, point: usize, hit: Option<&WatchHit>) {
         let Some(witness) = &mut self.witness else { return };
         if let Some(address) = witness(core, point, hit).filter(|address| !self.asked.contains(address)) {
@@ -128,7 +128,7 @@ impl Search {
         }
     }
 
-    /// Notes that a stop point is met in this state.
+    /// Notes a match of a stop point in this state.
     fn met(&mut self, core: &mut Core, point: usize) {
         if self.accepts.as_ref().is_none_or(|accepts| accepts(core))
             && self.note(core.moment(), point)
@@ -138,7 +138,7 @@ impl Search {
         }
     }
 
-    /// Notes that a stop point is met; returns whether it counts.
+    /// Notes a match of a stop point; returns whether it counts.
     fn note(&mut self, at: Moment, point: usize) -> bool {
         let later = self.after.is_none_or(|after| at > after);
         let earlier = self.before.is_none_or(|before| at < before);

@@ -1,4 +1,4 @@
-//! The stack of the task that runs, with names.
+//! The stack of the current task, with names.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub struct StackFrame {
 }
 
 impl Session {
-    /// The stack here, innermost first: that of the kernel, or in user mode that of the program.
+    /// The current stack, innermost first: that of the kernel, or in user mode that of the program.
     pub fn stack(&self, most: usize) -> Vec<StackFrame> {
         let profile = (self.profile)();
         stack_at(&self.target, self.machine.core(), profile.as_deref(), &mut self.target.unwinder(), most)
     }
 }
 
-/// The same of a machine that runs.
+/// The same for a running machine.
 pub fn stack_at(
     target: &Target,
     core: &Core,

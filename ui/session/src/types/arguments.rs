@@ -1,5 +1,5 @@
-//! The typed arguments of probes: of `fbt` by what the function takes and gives, of tracepoints by what their
-//! listeners are given.
+//! The typed arguments of probes: for `fbt`, the parameters and the return value of the function; for tracepoints, the
+//! arguments of their listeners.
 
 use trapline_d::{GuestArgument, GuestArguments, GuestType, GuestTypeId, Types};
 use trapline_emu::symbols::CName;
@@ -43,7 +43,7 @@ impl GuestTypes {
                 let (returns, ..) = self.function(&name.module, &name.function)?;
                 let one = |ty, number| GuestArgument { ty, number, pair: false };
                 let mut list = vec![one(linux::INT, 0)];
-                // Of a value in two registers the probe has only the lower half.
+                // For a value in two registers, the probe has only the lower half.
                 if self.words(returns) == Some(1) {
                     list.push(one(returns, 1));
                 }
@@ -59,7 +59,7 @@ impl GuestTypes {
         }
     }
 
-    /// What a function gives, what it takes, and whether more may follow.
+    /// The return type of a function, its parameters, and whether it is variadic.
     fn function(&self, module: &str, name: &str) -> Option<(GuestTypeId, Vec<GuestTypeId>, bool)> {
         let id = self.find(CName::Function, Some(module), name)?;
         match self.describe(id) {
@@ -68,7 +68,7 @@ impl GuestTypes {
         }
     }
 
-    /// Where parameters are passed, up to the first of which that is not known.
+    /// The locations of the parameters, up to the first one whose location is unknown.
     fn passed(&self, parameters: &[GuestTypeId], variadic: bool) -> Vec<GuestArgument> {
         let is_linux = self.target.image().plan().linux.is_some();
         let narrow = self.target.width() == Width::W32;
@@ -76,7 +76,7 @@ impl GuestTypes {
         let mut list = Vec::new();
         for ty in parameters {
             let Some(words) = self.words(*ty).filter(|words| (1..=2).contains(words)) else { break };
-            // One that does not fit into the last register is on the stack, and so is all after it.
+            // A parameter that does not fit into the last register is on the stack, and so are all after it.
             if narrow && is_linux && !variadic && next < IN_REGISTERS && next + words > IN_REGISTERS {
                 next = IN_REGISTERS;
             }
@@ -89,7 +89,7 @@ impl GuestTypes {
         list
     }
 
-    /// Words of the guest that a value takes; `None` where that is not known, 0 for `void`.
+    /// Number of words of the guest that a value takes; `None` if it is unknown, 0 for `void`.
     fn words(&self, mut id: GuestTypeId) -> Option<u8> {
         let word = u64::from(self.target.width().bits() / 8);
         for _ in 0..DEEPEST {

@@ -1,5 +1,4 @@
-//! The types of Linux's variables, which its BTF does not tell: that of Linux 6.1 has only the types of what each
-//! processor has its own of.
+//! The types of Linux's variables, which are not in its BTF: that of Linux 6.1 has only the types of per-CPU variables.
 
 use trapline_d::{GuestType, GuestTypeId, TypeTag, Types};
 use trapline_rpn::Width;
@@ -19,7 +18,7 @@ const UNSIGNED_INT: GuestTypeId = own(3);
 const CHAR: GuestTypeId = own(4);
 const TEXT: GuestTypeId = own(5);
 const TEXT_POINTER: GuestTypeId = own(6);
-/// A function of which nothing is known.
+/// A function with an unknown prototype.
 pub(super) const FUNCTION: GuestTypeId = own(7);
 const BOOL: GuestTypeId = own(8);
 

@@ -19,7 +19,7 @@ const KERNEL: u32 = 0;
 pub struct GuestTypes {
     target: Arc<Target>,
     kernel: OnceLock<Option<File>>,
-    /// Of each kernel module, in the order of the target.
+    /// The types of each kernel module, in the order of the target.
     modules: Vec<OnceLock<Option<File>>>,
 }
 
@@ -27,9 +27,9 @@ pub struct GuestTypes {
 #[derive(Debug)]
 struct File {
     info: Arc<dyn TypeInfo>,
-    /// BTF of the kernel, which that of modules goes on from.
+    /// The BTF of the kernel, on which the BTF of modules is based.
     btf: Option<Arc<Btf>>,
-    /// By name; `None` for functions and variables of one name and several types.
+    /// Functions and variables by name; `None` if one name has several types.
     names: BTreeMap<(CName, String), Option<u32>>,
     enumerators: OnceLock<BTreeMap<String, (i64, u32)>>,
 }
@@ -40,7 +40,7 @@ impl File {
         for (kind, name, id) in info.names() {
             let known = names.entry((kind, name)).or_insert(Some(id));
             let one = !matches!(kind, CName::Function | CName::Variable);
-            // Of types with one name the first is meant, as the kernel's own tools do.
+            // If several types have one name, the first is used, as in the kernel's own tools.
             if !one && *known != Some(id) {
                 *known = None;
             }
@@ -68,7 +68,7 @@ impl File {
 }
 
 impl GuestTypes {
-    /// Of the guest that `target` is.
+    /// The types of the guest of `target`.
     #[must_use]
     pub fn new(target: Arc<Target>) -> Self {
         let modules = target.kernel_modules().iter().map(|_| OnceLock::new()).collect();
@@ -99,7 +99,7 @@ impl GuestTypes {
         self.modules.get(index as usize)?.get_or_init(read).as_ref()
     }
 
-    /// The numbers of the files that a module's name means.
+    /// The numbers of the files that a module's name selects.
     fn meant(&self, module: Option<&str>) -> Vec<u32> {
         let modules = self.target.kernel_modules().iter();
         match module {
@@ -122,12 +122,12 @@ impl GuestTypes {
             Some(self.typed(number, file.named(kind, name)?))
         };
         let found = self.meant(module).into_iter().find_map(within);
-        // Typedefs are asked for with every word of a program, so modules are not searched for them.
+        // Typedefs are looked up for every word of a program, so modules are not searched for them.
         let anywhere = module.is_none() && kind != CName::Typedef;
         found.or_else(|| (1..=self.modules.len() as u32).filter(|_| anywhere).find_map(within))
     }
 
-    /// A type of a file; what a module has from the kernel is the kernel's.
+    /// A type of a file; a type that a module has from the kernel belongs to the kernel.
     fn typed(&self, file: u32, id: u32) -> GuestTypeId {
         let first = self.file(file).map_or(1, |file| file.info.first());
         if id < first { GuestTypeId { file: KERNEL, id } } else { GuestTypeId { file, id } }
@@ -194,7 +194,7 @@ impl Types for GuestTypes {
             return Some(GuestSymbol { address: symbol.addr, ty, base: None });
         }
         let known = self.find(CName::Variable, Some("kernel"), name);
-        // The variables in Linux's own types are those of which each processor has one.
+        // The variables in Linux's own BTF are per-CPU variables.
         let own = known.filter(|_| is_linux && self.kernel().is_some_and(|kernel| kernel.btf.is_some()));
         let base = own.and_then(|_| Some(self.target.symbols().lookup("__per_cpu_offset")?.addr));
         let ty = known.or_else(|| self.global(name).filter(|_| is_linux));

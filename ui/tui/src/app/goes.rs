@@ -1,17 +1,17 @@
-//! Moves: what is under way, what follows, and what can be undone.
+//! Moves: the current one, the waiting ones, and those that can be undone.
 
 use super::{App, Effect};
 use crate::message::{Move, Request};
 use crate::scene::Scene;
 use trapline_session::Position;
 
-/// Moves that wait, at most: more would only be waited for.
+/// Most moves that wait: more would only delay the user.
 const MOST_WAITING: usize = 16;
-/// Moves that can be undone.
+/// Most moves that can be undone.
 const MOST_UNDONE: usize = 1000;
 
 impl App {
-    /// Goes somewhere, now or when the move that is under way is done.
+    /// Makes a move, now or when the current move is done.
     pub(super) fn go(&mut self, to: Move, aim: Option<usize>, words: String) -> Vec<Effect> {
         self.message = None;
         if self.travel.busy.is_some() {
@@ -33,7 +33,7 @@ impl App {
         self.go(Move::Hit(hit), Some(number), format!("to hit {}", number + 1))
     }
 
-    /// The hit at which the last of the moves will be: of those under way and waiting, else where it is.
+    /// The hit to which the last of the current and waiting moves leads; without moves, the current hit.
     fn coming(&self) -> (Option<usize>, u64) {
         let waiting = self.travel.queue.back().map(|(_, aim, _)| *aim);
         let aim = waiting.unwrap_or(if self.travel.busy.is_some() { self.travel.aim } else { None });
@@ -41,7 +41,7 @@ impl App {
         (cursor, cursor.and_then(|n| self.run.hits.get(n)).map_or(self.at(), |hit| hit.at))
     }
 
-    /// Goes to the next or the previous hit of those that are shown.
+    /// Goes to the next or the previous of the shown hits.
     pub(super) fn neighbour(&mut self, forwards: bool) -> Vec<Effect> {
         let (cursor, at) = self.coming();
         let row = match (cursor, forwards) {
@@ -71,7 +71,7 @@ impl App {
         })
     }
 
-    /// Goes to the next or the previous hit of the probe of the hit where it is.
+    /// Goes to the next or the previous hit of the current hit's probe.
     pub(super) fn neighbour_of_probe(&mut self, forwards: bool) -> Vec<Effect> {
         let (cursor, _) = self.coming();
         let Some((number, hit)) = cursor.and_then(|n| Some((n, self.run.hits.get(n)?))) else {
@@ -87,13 +87,13 @@ impl App {
         }
     }
 
-    /// Goes along the operations of the hit where it will be: that hit stays the current one.
+    /// Moves along the operations of the hit at the target: this hit stays the current one.
     pub(super) fn go_within(&mut self, to: Move, words: &str) -> Vec<Effect> {
         let (cursor, _) = self.coming();
         self.go(to, cursor, words.to_owned())
     }
 
-    /// Undoes the last move, or makes it again.
+    /// Undoes the last move, or repeats an undone one.
     pub(super) fn retrace(&mut self, back: bool) -> Vec<Effect> {
         if self.travel.busy.is_some() {
             return Vec::new();
@@ -121,7 +121,7 @@ impl App {
         }
     }
 
-    /// A move is done: this is where it has led.
+    /// A move is done: shows its target.
     pub(super) fn arrived(&mut self, scene: Box<Scene>, how: Option<String>) -> Vec<Effect> {
         let quiet = std::mem::take(&mut self.travel.quiet);
         let spot = self.spot();
@@ -154,14 +154,14 @@ impl App {
         }
     }
 
-    /// The hit at a position, where its instruction comes.
+    /// The hit at a position whose instruction is next.
     fn hit_at(&self, scene: &Scene) -> Option<usize> {
         let from = self.run.hits.first_from(scene.at);
         let same = |n: &usize| self.run.hits.get(*n).is_some_and(|hit| hit.at == scene.at);
         (from..).take_while(same).find(|n| self.run.hits.get(*n).is_some_and(|hit| hit.ip == scene.ip))
     }
 
-    /// Says something.
+    /// Shows a message.
     pub(super) fn say(&mut self, sentence: String) -> Vec<Effect> {
         self.message = Some(sentence);
         Vec::new()

@@ -1,4 +1,4 @@
-//! Which pane is where: three layouts, by the size of the terminal or by choice.
+//! The places of the panes: three layouts, selected by the size of the terminal or by the user.
 
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
@@ -62,7 +62,7 @@ impl Pane {
 /// A layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arrangement {
-    /// That which suits the size.
+    /// The one that fits the size.
     #[default]
     BySize,
     /// Three places: for 80x24.
@@ -74,7 +74,7 @@ pub enum Arrangement {
 }
 
 impl Arrangement {
-    /// The one after this.
+    /// The next one.
     pub const fn next(self) -> Self {
         match self {
             Self::BySize => Self::Small,
@@ -104,13 +104,13 @@ const FOOT: u16 = 2;
 pub struct Places {
     /// The rows above the panes.
     pub head: Rect,
-    /// The panes that are shown, each with those that share its place.
+    /// The visible panes, each with those that share its place.
     pub panes: Vec<(Pane, Rect)>,
     /// The rows below them.
     pub foot: Rect,
 }
 
-/// Divides the screen. `recent` has all panes, those that were focused last first; the first is the focused one.
+/// Divides the screen. `recent` has all panes, the most recently focused first; the first is the focused one.
 pub fn places(size: Rect, arrangement: Arrangement, recent: &[Pane], zoomed: bool) -> Places {
     let rows = Split::vertical([Constraint::Length(HEAD), Constraint::Min(0), Constraint::Length(FOOT)]);
     let [head, middle, foot] = rows.areas(size);

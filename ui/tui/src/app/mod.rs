@@ -1,5 +1,5 @@
-//! The state of the user interface, and how events change it. It draws nothing and waits for nothing: what is to be done
-//! outside of it is an [`Effect`].
+//! The state of the user interface, and how events change it. It draws nothing and waits for nothing: an action outside
+//! of it is an [`Effect`].
 
 mod goes;
 mod layout;
@@ -27,30 +27,30 @@ pub use layout::{Arrangement, PANES, Pane, Places, places};
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
 
-/// What is to be done outside of the state.
+/// An action outside of the state.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// To ask the travelling thread.
+    /// Send a request to the travelling thread.
     Ask(Request),
-    /// To cancel what it does.
+    /// Cancel its current move.
     Cancel,
-    /// To leave.
+    /// Quit.
     Quit,
-    /// To go to the shell.
+    /// Go to the shell.
     Suspend,
-    /// To take the terminal again.
+    /// Take the terminal again.
     Continued,
-    /// To draw everything again.
+    /// Draw everything again.
     Redraw,
-    /// To take the mouse, or to leave it to the terminal.
+    /// Take the mouse, or leave it to the terminal.
     Mouse(bool),
-    /// To copy a pane's text to the clipboard.
+    /// Copy a pane's text to the clipboard.
     Copy(Pane),
-    /// To write a pane's text to a file.
+    /// Write a pane's text to a file.
     Export(Pane, PathBuf),
 }
 
-/// A place that was gone to.
+/// A place that was visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
     /// The instruction count.
@@ -64,57 +64,57 @@ pub struct Spot {
 /// A breakpoint or watchpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// As it was written.
+    /// The text as it was typed.
     pub text: String,
-    /// What is met.
+    /// The stop point.
     pub point: StopPoint,
 }
 
-/// Hits are played one after the other.
+/// The state of playing hit after hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Play {
-    /// Whether it goes on.
+    /// Whether it is running.
     pub on: bool,
-    /// Milliseconds for a hit.
+    /// Milliseconds per hit.
     pub pace: u64,
 }
 
 /// What runs in the background.
 #[derive(Debug, Default)]
 pub struct Travel {
-    /// The move that is under way, in words.
+    /// The current move, in words.
     pub busy: Option<String>,
-    /// The hit that it leads to.
+    /// The hit to which it leads.
     pub aim: Option<usize>,
-    /// Moves that follow.
+    /// Waiting moves.
     pub queue: VecDeque<(Move, Option<usize>, String)>,
-    /// Where the moves before began.
+    /// The starts of the earlier moves.
     pub undo: Vec<Spot>,
-    /// What was undone.
+    /// Undone moves.
     pub redo: Vec<Spot>,
-    /// Whether the move that is under way is not to be remembered.
+    /// Whether the current move cannot be undone.
     pub quiet: bool,
 }
 
 /// The run, as far as it is known.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// What it is called.
+    /// Its name.
     pub title: String,
     /// Its hits.
     pub hits: Hits,
-    /// How far they are listed.
+    /// The instruction count up to which they are listed.
     pub listed: u64,
-    /// Where it ends.
+    /// Its end.
     pub ended: Option<(Moment, Ending)>,
 }
 
-/// What is selected in a pane.
+/// The selections in the panes.
 #[derive(Debug, Default)]
 pub struct Selected {
     /// The row of the list of hits, filtered or not.
     pub row: usize,
-    /// The line of the code; that of the position without one.
+    /// The line of the code; none for that of the position.
     pub line: Option<usize>,
     /// The byte of the memory.
     pub byte: usize,
@@ -128,45 +128,45 @@ pub struct Selected {
 pub struct App {
     /// The run.
     pub run: Run,
-    /// What is to be seen where the timeline is.
+    /// The scene at the position of the timeline.
     pub scene: Option<Box<Scene>>,
     /// The registers before the last move.
     pub before: Vec<Register>,
-    /// The hit that it is at.
+    /// The current hit.
     pub cursor: Option<usize>,
     /// Moves.
     pub travel: Travel,
     /// Selections.
     pub selected: Selected,
-    /// All panes, those focused last first.
+    /// All panes, the most recently focused first.
     pub recent: Vec<Pane>,
-    /// Whether the focused pane has all the room.
+    /// Whether the focused pane fills the screen.
     pub zoomed: bool,
     /// The layout.
     pub arrangement: Arrangement,
     /// Size of the terminal.
     pub size: Rect,
-    /// How the screen looks.
+    /// The colours and characters of the screen.
     pub look: Look,
     /// Whether the mouse is used.
     pub mouse: bool,
-    /// What is typed.
+    /// The typed line.
     pub prompt: Option<Prompt>,
     /// The palette.
     pub palette: Option<Palette>,
     /// The first line of the help, if it is shown.
     pub help: Option<usize>,
-    /// What was said last.
+    /// The last message.
     pub message: Option<String>,
     /// Breakpoints and watchpoints.
     pub marks: Vec<Mark>,
     /// Named positions.
     pub bookmarks: BTreeMap<String, u64>,
-    /// Which hits are shown.
+    /// The filter of hits.
     pub filter: Option<Filter>,
     /// Playing.
     pub play: Play,
-    /// How often the timeline is halved.
+    /// How many times the timeline is halved.
     pub zoom: u32,
     /// Keys.
     pub keys: Keys,
@@ -176,7 +176,7 @@ pub struct App {
     pub target: Arc<Target>,
 }
 
-/// Milliseconds for a hit that is played.
+/// Initial milliseconds per played hit.
 const PACE: u64 = 500;
 
 impl App {
@@ -215,12 +215,12 @@ impl App {
         self.recent.first().copied().unwrap_or(Pane::Hits)
     }
 
-    /// Where everything is.
+    /// The places of all panes.
     pub fn places(&self) -> Places {
         places(self.size, self.arrangement, &self.recent, self.zoomed)
     }
 
-    /// How many rows the list has.
+    /// The number of rows of the list.
     pub fn rows(&self) -> usize {
         self.filter.as_ref().map_or_else(|| self.run.hits.len(), |filter| filter.rows().len())
     }
@@ -246,19 +246,19 @@ impl App {
         self.scene.as_ref().map_or(0, |scene| scene.at)
     }
 
-    /// Where it is, to come back to.
+    /// The current place, to return to.
     pub fn spot(&self) -> Option<Spot> {
         let scene = self.scene.as_ref()?;
         let executed = scene.handler.as_ref().map(|handler| handler.executed);
         Some(Spot { at: scene.at, hit: self.cursor, executed })
     }
 
-    /// The last position that is known.
+    /// The last known position.
     pub fn end(&self) -> u64 {
         self.run.ended.as_ref().map_or(self.run.listed, |(end, _)| end.icount).max(self.at()).max(1)
     }
 
-    /// The line of the code that is selected: the chosen one, or that of the position.
+    /// The selected line of the code: the one that the user has selected, or that of the position.
     pub fn code_line(&self) -> usize {
         let Some(scene) = &self.scene else { return 0 };
         let here = || scene.code.iter().position(|line| line.address == scene.ip);
@@ -273,7 +273,7 @@ impl App {
         (from, from + span)
     }
 
-    /// Whether an action of that name is in the help now.
+    /// Whether the help shows an action of this name now.
     pub fn key_of(&self, action: Action) -> String {
         self.keys.of(action)
     }

@@ -2,16 +2,16 @@
 
 use crate::action::{Entry, TABLE};
 
-/// What was typed, and which of the found is selected.
+/// The typed letters, and the selected match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Palette {
     /// The letters.
     pub text: String,
-    /// The number of the found action.
+    /// The number of the selected match.
     pub selected: usize,
 }
 
-/// How well letters fit a text: the length of the part that has them in order; none if it has not.
+/// How well letters match a text: the length of the part that contains them in order; none if there is no such part.
 fn distance(letters: &str, text: &str) -> Option<usize> {
     let mut wanted = letters.chars().filter(|c| !c.is_whitespace()).peekable();
     let (mut first, mut last) = (None, 0);
@@ -24,7 +24,7 @@ fn distance(letters: &str, text: &str) -> Option<usize> {
     wanted.peek().is_none().then(|| last - first.unwrap_or(0))
 }
 
-/// The actions that have these letters in their name or their sentence, best first.
+/// The actions with these letters in their name or description, the best match first.
 pub fn matches(letters: &str) -> Vec<&'static Entry> {
     let fit = |entry: &'static Entry| {
         let by_name = distance(letters, entry.id).map(|distance| (0, distance));

@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::hits::Filter;
 use crate::message::{Move, Request};
 
-/// The shortest and the longest time for a hit that is played, ms.
+/// The shortest and the longest time per played hit, ms.
 const PACES: (u64, u64) = (50, 8000);
 
 impl App {
@@ -119,7 +119,7 @@ impl App {
         self.recent.insert(0, pane);
     }
 
-    /// Focuses the next pane of those that are shown, in the order of their places.
+    /// Focuses the next visible pane, in the order of the places.
     fn focus_next(&mut self, forwards: bool) -> Vec<Effect> {
         let shown: Vec<Pane> = if self.zoomed {
             super::PANES.to_vec()
@@ -173,7 +173,7 @@ impl App {
         self.go(Move::BackTo(vec![point]), None, format!("to what wrote {at:#x}"))
     }
 
-    /// Carries out what was typed.
+    /// Carries out the typed line.
     pub(super) fn typed(&mut self, Prompt { purpose, text }: Prompt) -> Vec<Effect> {
         let text = text.trim();
         let done = match purpose {
@@ -228,7 +228,7 @@ impl App {
     }
 }
 
-/// The pane that an action shows.
+/// The pane that an action shows, if it shows one.
 fn pane_of(action: Action) -> Option<Pane> {
     Some(match action {
         Action::ShowHits => Pane::Hits,

@@ -1,10 +1,10 @@
-//! What is typed on the line at the bottom, and how addresses and stop points are read there.
+//! The line at the bottom for typed text, and the parsing of addresses and stop points.
 
 use trapline_session::{StopPoint, Timeline, Watch, WatchKind, numbers};
 
 use super::App;
 
-/// What a typed line is for.
+/// The purpose of a typed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A position to go to.
@@ -41,9 +41,9 @@ impl Purpose {
 /// A line that is being typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// What was typed.
+    /// The typed text.
     pub text: String,
 }
 
@@ -51,7 +51,7 @@ impl App {
     /// An address: a number, a symbol of the kernel, or a register.
     ///
     /// # Errors
-    /// A sentence that says what it is not.
+    /// A sentence: the text is none of these.
     pub fn address(&self, text: &str) -> Result<u64, String> {
         let text = text.trim();
         if text.starts_with(|c: char| c.is_ascii_digit()) {

@@ -11,15 +11,15 @@ use crate::action::Action;
 use crate::keys::Key;
 use crate::message::{Input, Move, Request};
 
-/// Hits that a filter looks at between two events.
+/// Most hits that a filter checks between two events.
 const LOOKED: usize = 200_000;
-/// Characters of a typed line, at most.
+/// Most characters of a typed line.
 const MOST_TYPED: usize = 1000;
 /// Bytes on a line of memory.
 pub const MEMORY_LINE: usize = 16;
 
 impl App {
-    /// Takes an event.
+    /// Handles an event.
     pub fn update(&mut self, input: Input) -> Vec<Effect> {
         match input {
             Input::Terminal(event) => self.terminal(event),
@@ -46,12 +46,12 @@ impl App {
         }
     }
 
-    /// Goes on with what is done bit by bit; whether there is more to do.
+    /// Continues work that is done in small steps; returns whether there is more to do.
     pub fn tick(&mut self) -> bool {
         self.filter.as_mut().is_some_and(|filter| filter.look(&self.run.hits, LOOKED))
     }
 
-    /// The time for the next hit that is played has come.
+    /// It is time to play the next hit.
     pub fn play_on(&mut self) -> Vec<Effect> {
         if self.play.on && self.travel.busy.is_none() { self.neighbour(true) } else { Vec::new() }
     }
@@ -193,7 +193,7 @@ impl App {
         self.go(Move::To(Position::At { icount, ordinal: 0 }), None, format!("to {icount}"))
     }
 
-    /// The first row of the list that is shown, in so many rows: the selected one is in the middle.
+    /// The first visible row of the list with this number of rows: the selected one is in the middle.
     pub fn first_row(&self, height: usize) -> usize {
         self.selected.row.saturating_sub(height / 2).min(self.rows().saturating_sub(height))
     }
@@ -261,7 +261,7 @@ impl App {
     }
 }
 
-/// A selection of `count` things, moved.
+/// Moves a selection among `count` items.
 fn moved(at: usize, action: Action, page: usize, count: usize) -> usize {
     let to = match action {
         Action::Up => at.saturating_sub(1),

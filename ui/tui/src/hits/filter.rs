@@ -1,18 +1,19 @@
-//! Which hits are shown: words of their probes' names, `pid=N`, `probe=TEXT`. A filter looks at so many hits at a time.
+//! Filters hits by words of their probes' names, `pid=N` and `probe=TEXT`. A filter checks a limited number of hits at
+//! a time.
 
 use std::collections::BTreeMap;
 
 use super::{Hit, Hits};
 
-/// A filter is wrong.
+/// Why a filter is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// A process id is no number.
+    /// A process ID is not a number.
     #[error("`{0}` is not a process id; write pid=7")]
     Pid(String),
 }
 
-/// A filter, and what it has let through so far.
+/// A filter, and its matches so far.
 #[derive(Debug, Default)]
 pub struct Filter {
     text: String,
@@ -26,10 +27,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads a filter; nothing for an empty one.
+    /// Parses a filter; returns none for an empty text.
     ///
     /// # Errors
-    /// A process id is no number.
+    /// A process ID is not a number.
     pub fn parse(text: &str) -> Result<Option<Self>, FilterError> {
         let mut filter = Self { text: text.trim().to_owned(), ..Self::default() };
         for word in text.split_whitespace() {
@@ -44,12 +45,12 @@ impl Filter {
         Ok(Some(filter).filter(|filter| !filter.text.is_empty()))
     }
 
-    /// As it was written.
+    /// The text as it was typed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Looks at so many more hits; whether there are more.
+    /// Checks this many more hits; returns whether there are more.
     pub fn look(&mut self, hits: &Hits, most: usize) -> bool {
         let end = hits.len().min(self.looked + most);
         for number in self.looked..end {
@@ -80,7 +81,7 @@ impl Filter {
                 && words.iter().all(|word| process.contains(word.as_str())))
     }
 
-    /// The numbers of the hits that it has let through.
+    /// The numbers of the matching hits.
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }

@@ -1,5 +1,5 @@
-//! The list of hits: 24 bytes each, in pieces, so that it never moves what it holds; and what their probes and processes are
-//! called. What they logged is kept within a budget.
+//! The list of hits: 24 bytes each, in chunks that never move; and the names of their probes and processes. Logged data
+//! is kept within a budget.
 
 mod filter;
 
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 pub use filter::Filter;
 
-/// Hits of a piece.
+/// Hits of a chunk.
 const PIECE: usize = 1 << 16;
-/// Bytes of logged data that are kept.
+/// Most bytes of logged data that are kept.
 const MOST_LOGGED: usize = 64 << 20;
 
 /// A hit that left a record.
@@ -17,7 +17,7 @@ const MOST_LOGGED: usize = 64 << 20;
 pub struct Hit {
     /// Instructions retired before it.
     pub at: u64,
-    /// Where.
+    /// The instruction pointer.
     pub ip: u64,
     /// Number of its probe.
     pub probe: u32,
@@ -25,7 +25,7 @@ pub struct Hit {
     pub pid: u32,
 }
 
-/// What a probe is called.
+/// The name of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeLabel {
     /// Its number.
@@ -39,17 +39,17 @@ pub struct ProbeLabel {
 /// Hits that are added to the list.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// They, in order.
+    /// The hits, in order.
     pub hits: Vec<Hit>,
-    /// What each has logged, in order.
+    /// The logged data of each, in order.
     pub logged: Vec<Vec<u8>>,
-    /// Probes that were not known.
+    /// Probes that were not known before.
     pub probes: Vec<ProbeLabel>,
-    /// Processes that were not known, or have another name now.
+    /// Processes that were not known before, or have a new name.
     pub processes: Vec<(u32, String)>,
 }
 
-/// Hits next to each other, and which probes and processes may be among them.
+/// Consecutive hits, and the probes and processes that may occur among them.
 #[derive(Debug, Default)]
 struct Piece {
     hits: Vec<Hit>,
@@ -66,7 +66,7 @@ pub struct Hits {
     probes: BTreeMap<u32, ProbeLabel>,
     processes: BTreeMap<u32, String>,
     logged: Vec<u8>,
-    /// Where the data of each hit ends, as long as the budget lasts.
+    /// The end of the data of each hit, within the budget.
     ends: Vec<u32>,
 }
 
@@ -92,17 +92,17 @@ impl Hits {
         }
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * PIECE + last.hits.len())
     }
 
-    /// The hit of this number, from 0.
+    /// The hit with this number, from 0.
     pub fn get(&self, number: usize) -> Option<Hit> {
         self.pieces.get(number / PIECE)?.hits.get(number % PIECE).copied()
     }
 
-    /// What it logged, if that was kept.
+    /// Its logged data, if it was kept.
     pub fn logged(&self, number: usize) -> Option<&[u8]> {
         let end = *self.ends.get(number)? as usize;
         let start =
@@ -139,7 +139,7 @@ impl Hits {
         })
     }
 
-    /// What a probe is called.
+    /// The name of a probe.
     pub fn probe(&self, number: u32) -> Option<&ProbeLabel> {
         self.probes.get(&number)
     }

@@ -6,9 +6,9 @@ use trapline_trace::{HexStyle, hex};
 use crate::app::App;
 use crate::scene::Instruction;
 
-/// Characters of the bytes of an instruction.
+/// Characters for the bytes of an instruction.
 const BYTES: usize = 21;
-/// From this width on, bytes are shown.
+/// Smallest width at which bytes are shown.
 const WIDE: usize = 60;
 
 /// The instructions.
@@ -37,7 +37,7 @@ pub fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
     made.collect()
 }
 
-/// How a probed instruction is displaced, and what is fetched instead.
+/// The way in which a probed instruction is displaced, and the fetched bytes.
 fn remark(line: &Instruction) -> String {
     let Some(patched) = &line.patched else { return String::new() };
     let fetched = hex(patched, HexStyle::Spaced);

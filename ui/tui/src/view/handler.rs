@@ -1,4 +1,4 @@
-//! A handler at one of its operations: its program, and what it works on. In a wide pane they are beside each other.
+//! A handler at one of its operations: its program and its state, side by side in a wide pane.
 
 use ratatui::text::{Line, Span};
 use trapline_trace::{HexStyle, hex};
@@ -7,16 +7,16 @@ use super::Lines;
 use crate::app::App;
 use crate::scene::Handler;
 
-/// From this width on, the state is beside the program.
+/// Smallest width at which the state is beside the program.
 const WIDE: usize = 70;
 /// Characters of the name of a part of the state.
 const NAME: usize = 11;
-/// Rows of the program that are kept where the state is below it.
+/// Fewest rows of the program if the state is below it.
 const ROWS: usize = 4;
 /// Bytes of the log on a line are a multiple of this.
 const BYTES: usize = 4;
 
-/// Which operation comes, of how many, and which handler it is.
+/// The numbers of the next operation and of the handler, with their totals.
 pub fn note(handler: &Handler) -> String {
     let Handler { executed, all, number: (number, of), .. } = handler;
     format!(" {executed} of {all}, handler {number} of {of}")
@@ -46,7 +46,7 @@ pub fn lines(app: &App, handler: &Handler, width: usize, height: usize) -> Lines
     }
 }
 
-/// So many rows of the program, among them the next operation.
+/// This many rows of the program, including the next operation.
 fn around(app: &App, handler: &Handler, rows: usize) -> Vec<Line<'static>> {
     let row = |(n, text): (usize, &String)| match handler.next == Some(n) {
         true => Line::styled(format!(">{n:5}  {text}"), app.look.here()),
@@ -91,7 +91,7 @@ fn state(app: &App, handler: &Handler, width: usize) -> Vec<Line<'static>> {
     lines.map(|(part, text)| Line::from(vec![name(part), Span::raw(text)])).collect()
 }
 
-/// Words on lines of that width. A longer word has a line of its own.
+/// Wraps words at this width. A longer word gets its own line.
 fn filled(words: Vec<String>, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {

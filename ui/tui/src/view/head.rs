@@ -46,7 +46,7 @@ fn edge(app: &App, column: usize, width: usize) -> u64 {
     from + (u128::from(to - from) * column as u128 / width.max(1) as u128) as u64
 }
 
-/// How many hits there are in each column, by their share of the most.
+/// The number of hits in each column, relative to the largest number.
 fn density(app: &App, width: usize) -> Line<'static> {
     let edges: Vec<usize> =
         (0..=width).map(|column| app.run.hits.first_from(edge(app, column, width))).collect();
@@ -59,7 +59,7 @@ fn density(app: &App, width: usize) -> Line<'static> {
     Line::from(Span::styled(counts.iter().map(bar).collect::<String>(), app.look.name()))
 }
 
-/// Where it is, how far the run is listed, and which part is shown.
+/// The position, the listed part of the run, and the shown part.
 fn scale(app: &App, width: usize) -> Line<'static> {
     let (from, to) = app.window();
     let line = if app.look.utf8 { '─' } else { '-' };
@@ -87,7 +87,7 @@ fn scale(app: &App, width: usize) -> Line<'static> {
     ])
 }
 
-/// The keys of the line at the bottom, and their words.
+/// The keys of the line at the bottom, with their words.
 const SHOWN: &[(Action, &str)] = &[
     (Action::Help, "help"),
     (Action::Palette, "actions"),

@@ -10,7 +10,7 @@ const COUNT: usize = 14;
 /// Characters of a process.
 const PROCESS: usize = 18;
 
-/// How many there are, and which are shown.
+/// The number of hits, and the filter.
 pub fn note(app: &App) -> String {
     let all = app.run.hits.len();
     let filter = app.filter.as_ref();

@@ -8,7 +8,7 @@ use crate::app::App;
 /// Bytes on a line of memory.
 const LINE: usize = 16;
 
-/// Memory, 16 bytes a line.
+/// Memory, 16 bytes per line.
 pub fn memory(app: &App) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
     if scene.memory.is_empty() {

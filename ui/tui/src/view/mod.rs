@@ -16,9 +16,9 @@ use ratatui::widgets::{Block, Paragraph};
 
 use crate::app::{App, PANES, Pane};
 
-/// Lines of a pane, and the first of them that is to be shown.
+/// Lines of a pane, and the first visible one.
 pub struct Lines {
-    /// They.
+    /// The lines.
     pub lines: Vec<Line<'static>>,
     /// The first one on the screen.
     pub first: usize,
@@ -31,7 +31,7 @@ impl From<Vec<Line<'static>>> for Lines {
 }
 
 impl Lines {
-    /// So that this line is on a screen of that height.
+    /// Scrolls so that this line is visible at this height.
     fn around(lines: Vec<Line<'static>>, line: usize, height: usize) -> Self {
         let first = line.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
         Self { lines, first }
@@ -82,7 +82,7 @@ fn draw_pane(app: &App, frame: &mut Frame<'_>, pane: Pane, rect: Rect) {
     frame.render_widget(Paragraph::new(shown), inside);
 }
 
-/// What the title of a pane says beside its name.
+/// The text after a pane's name in its title.
 fn note(app: &App, pane: Pane) -> String {
     let Some(scene) = &app.scene else { return String::new() };
     match pane {
@@ -98,7 +98,7 @@ fn note(app: &App, pane: Pane) -> String {
     }
 }
 
-/// The lines of a pane, for so much room.
+/// The lines of a pane of this size.
 pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
     let scrolled = |lines: Vec<Line<'static>>| {
         let first =
@@ -126,7 +126,7 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
     }
 }
 
-/// The text of a pane, as it is exported.
+/// The text of a pane, for export.
 pub fn plain(app: &App, pane: Pane) -> String {
     let rows = if pane == Pane::Hits { app.rows().min(100_000) } else { usize::from(u16::MAX) };
     let Lines { lines, .. } = text(app, pane, 200, rows);

@@ -1,4 +1,4 @@
-//! What covers the panes for a while: help and palette.
+//! Help and palette, which cover the panes.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

@@ -1,4 +1,4 @@
-//! Runs along the run and lists its hits, in batches.
+//! Executes the run and lists its hits, in batches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::Course;
 use crate::hits::{Batch, Hit, ProbeLabel};
 use crate::message::Input;
 
-/// Hits of a batch, at most.
+/// Most hits of a batch.
 const MOST: usize = 4096;
-/// How often news are told, at least, while there are any.
+/// The longest time between two messages while there are new hits.
 const OFTEN: Duration = Duration::from_millis(40);
-/// Bytes of a hit's data that are kept.
+/// Most bytes of a hit's data that are kept.
 const MOST_DATA: usize = 256;
 
-/// Runs to the end, and tells what comes.
+/// Runs to the end, and reports hits and the ending.
 pub fn run(mut session: Session, course: Course, ends: Arc<AtomicBool>, told: &Sender<Input>) {
     let mut collector = Collector {
         told,
@@ -76,12 +76,12 @@ pub fn run(mut session: Session, course: Course, ends: Arc<AtomicBool>, told: &S
     }
 }
 
-/// The result, unless the user interface has gone.
+/// The result, unless the user interface has ended.
 fn along<T>(went: Result<T, NobodyListens>) -> Option<T> {
     went.ok()
 }
 
-/// The user interface has gone.
+/// The user interface has ended.
 struct NobodyListens;
 
 struct Collector<'a> {
@@ -106,7 +106,7 @@ impl Collector<'_> {
     }
 }
 
-/// What a record's probe is called.
+/// The name of a record's probe.
 fn label(record: &RecordView<'_>, names: &Names<'_>) -> ProbeLabel {
     let header = &record.header;
     let provided = names.probe(header.probe).map(|probe| probe.name.to_string());

@@ -1,4 +1,4 @@
-//! Looks at a timeline where it is.
+//! Reads the scene at the position of a timeline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use trapline_session::{Command, How, Reply, Row, Session, Timeline, Wanted};
 
 use crate::scene::{Handler, Instruction, Register, Scene};
 
-/// Bytes of memory that are shown.
+/// Most bytes of memory that are shown.
 const MEMORY: usize = 1024;
-/// Bytes of the console that are shown, at most.
+/// Most bytes of the console that are shown.
 const CONSOLE: usize = 16 << 10;
-/// Frames of a stack, at most.
+/// Most frames of a stack.
 const FRAMES: usize = 64;
 /// Words of the stack.
 const WORDS: u64 = 32;
-/// Instructions after the one here, where no function is known.
+/// Instructions after the current one, if the function is unknown.
 const AHEAD: usize = 64;
-/// Functions that are kept disassembled, at most.
+/// Most functions that are kept disassembled.
 const KEPT: usize = 64;
 /// The first byte of a patched instruction, as a fetch sees it.
 const INT3: u8 = 0xcc;
@@ -51,18 +51,18 @@ const FLAGS: [(&str, u32); 14] = [
     ("ID", 21),
 ];
 
-/// What is looked at beside the position, and what need not be computed again.
+/// The places that are shown besides the position, and cached results.
 #[derive(Default)]
 pub struct Looker {
-    /// Where memory is shown; at the stack pointer without it.
+    /// The address of the shown memory; none for the stack pointer.
     pub memory_at: Option<u64>,
-    /// Whose code is shown; that of the instruction here without it.
+    /// The address of the shown function; none for that of the current instruction.
     pub code_at: Option<u64>,
     functions: BTreeMap<u64, Option<Arc<Disassembly>>>,
 }
 
 impl Looker {
-    /// What is to be seen.
+    /// The scene.
     pub fn look(&mut self, timeline: &mut Timeline) -> Scene {
         let mut scene = Scene::default();
         let end = timeline.history().end;
@@ -148,7 +148,7 @@ fn way(way: Way) -> &'static str {
     }
 }
 
-/// The guest's bytes, and what a fetch sees where that is something else.
+/// The guest's bytes, and the bytes that a fetch sees if they differ.
 fn bytes(core: &Core, address: u64, length: usize) -> (Vec<u8>, Option<Vec<u8>>) {
     let length = length.min(LONGEST);
     let (mut own, mut fetched) = (vec![0; length], vec![0; length]);
@@ -201,7 +201,7 @@ fn words(session: &Session, sp: u64, word: usize) -> Vec<(u64, u64, Option<Strin
     (0..WORDS).map_while(read).collect()
 }
 
-/// The operation of the handler that comes next, if it is within a hit.
+/// The next operation of the handler, if the position is within a hit.
 fn handler(timeline: &Timeline) -> Option<Handler> {
     let operation = timeline.operation()?;
     let reply = timeline.operation_reply(false).ok()?;
@@ -230,7 +230,7 @@ fn handler(timeline: &Timeline) -> Option<Handler> {
     })
 }
 
-/// What commands answer that only ask.
+/// The reply to a query.
 fn ask(timeline: &mut Timeline, scene: &mut Scene) {
     if let Ok(Reply::Query { programs, .. }) = timeline.apply(Command::Query).map(|applied| applied.reply) {
         scene.programs = programs;

@@ -1,4 +1,4 @@
-//! The two threads: one runs along the run and lists its hits, one travels in it and looks.
+//! The two threads: one executes the run and lists its hits, the other one moves within it and reads scenes.
 
 mod index;
 mod look;
@@ -13,36 +13,36 @@ use trapline_session::{Condition, Guest, Limits, OwnPrograms, Recording, Session
 
 use crate::message::{Input, Request};
 
-/// The way along which hits are listed.
+/// The kind of run whose hits are listed.
 pub enum Course {
     /// A live run, to its end.
     Live {
-        /// What ends it.
+        /// The conditions that end it.
         condition: Condition,
-        /// What limits it.
+        /// Its limits.
         limits: Limits,
     },
     /// A recording.
     Recorded {
-        /// It.
+        /// The recording.
         recording: Box<Recording>,
-        /// Whether its own programs stay in.
+        /// Whether its own programs remain active.
         own: OwnPrograms,
-        /// Whether other programs are in it.
+        /// Whether other programs are inserted.
         others: bool,
     },
 }
 
-/// What is looked at.
+/// The run to show.
 pub struct Opening {
-    /// What it is called.
+    /// Its name.
     pub title: String,
     /// The guest of both.
     pub guest: Guest,
-    /// A session at the beginning, with the probes of the command line: it runs to the end. What a recording has at its
-    /// beginning comes in on the way.
+    /// A session at the beginning, with the probes of the command line, which runs to the end. The first inputs of a
+    /// recording are applied on the way.
     pub session: Session,
-    /// How it runs.
+    /// The kind of run.
     pub course: Course,
     /// The timeline of the same run, at its beginning.
     pub timeline: Timeline,
@@ -57,7 +57,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts both threads. What they have to say goes to `inputs`.
+    /// Starts both threads. Their messages go to `inputs`.
     pub fn start(opening: Opening, inputs: &Sender<Input>) -> Self {
         let (requests, asked) = mpsc::channel();
         let (cancel, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -71,36 +71,36 @@ impl Workers {
         Self { requests, cancel, ends, threads: threads.into_iter().flatten().collect() }
     }
 
-    /// Asks for something. A thread that has ended has said why.
+    /// Sends a request. A thread that has ended has reported the reason.
     pub fn ask(&self, request: Request) {
         let _ = self.requests.send(request);
     }
 
-    /// Cancels the move that is under way.
+    /// Cancels the current move.
     pub fn cancel(&self) {
         self.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Ends the threads, soon.
+    /// Asks the threads to end.
     pub fn end(self) {
         self.cancel();
         self.ends.store(true, std::sync::atomic::Ordering::Relaxed);
         drop(self.requests);
         for thread in self.threads {
-            // A panic was told by its hook.
+            // The panic hook has reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// The names of the threads begin so.
+/// The prefix of the threads' names.
 pub const THREADS: &str = "trapline-";
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<thread::JoinHandle<()>> {
     thread::Builder::new().name(format!("{THREADS}{name}")).spawn(run).ok()
 }
 
-/// The next request; none when the user interface has gone.
+/// The next request; none if the user interface has ended.
 fn next(asked: &Receiver<Request>) -> Option<Request> {
     asked.recv().ok()
 }

@@ -1,4 +1,4 @@
-//! Travels in the run, and looks. A move that finds nothing, or is cancelled, says so in a sentence.
+//! Moves within the run, and reads scenes. A move that finds nothing, or is cancelled, gives a sentence.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -11,10 +11,10 @@ use super::next;
 use crate::hits::Hit;
 use crate::message::{Input, Move, Request};
 
-/// Returns of other calls that are met, at most, before a step over a call gives up.
+/// Most returns of other calls before a step over a call gives up.
 const MOST_RETURNS: usize = 10_000;
 
-/// Answers requests until nobody is left to ask.
+/// Answers requests until the user interface ends.
 pub fn run(mut timeline: Timeline, asked: &Receiver<Request>, cancel: &AtomicBool, told: &Sender<Input>) {
     let mut looker = Looker::default();
     let scene = Box::new(looker.look(&mut timeline));
@@ -48,7 +48,7 @@ pub fn run(mut timeline: Timeline, asked: &Receiver<Request>, cancel: &AtomicBoo
 
 type Went = Result<Option<String>, TravelError>;
 
-/// Goes there; how it went, if not simply there.
+/// Makes a move; returns a sentence if it did not simply reach its target.
 fn go(timeline: &mut Timeline, to: &Move) -> Went {
     match to {
         Move::To(position) => arrived(timeline.goto(*position)?),
@@ -103,7 +103,7 @@ fn within(timeline: &mut Timeline, hit: Option<Hit>, at: u64, executed: u64) -> 
     Ok(None)
 }
 
-/// Goes to a hit: of the moments with its count, to the one before its instruction.
+/// Goes to a hit: to the moment before its instruction, of the moments with its count.
 fn to_hit(timeline: &mut Timeline, hit: Hit) -> Went {
     let there = Position::At { icount: hit.at, ordinal: 0 };
     let arrival = timeline.goto(there)?;
@@ -111,7 +111,7 @@ fn to_hit(timeline: &mut Timeline, hit: Hit) -> Went {
     while timeline.session().icount() == hit.at && !at_site(timeline) {
         let met = timeline.next_hit(None)?;
         if met == Found::Nothing || timeline.session().icount() != hit.at {
-            // A hit after its instruction: of a watch, or of a return.
+            // A hit after its instruction, of a watch or a return probe.
             return arrived(timeline.goto(there)?);
         }
     }
@@ -137,7 +137,7 @@ fn over(timeline: &mut Timeline) -> Went {
         if timeline.run_until(&[Timeline::breakpoint(next)])? == Found::Nothing {
             break;
         }
-        // In a call of the same function by itself the stack pointer is lower.
+        // In a recursive call the stack pointer is lower.
         if stack_pointer(timeline) >= sp {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! Conditions on registers and memory: C's operators over unsigned words of 64 bits.
 //!
-//! A condition whose value is not known does not hold: memory that cannot be read, and a division by 0. Not here: when a
-//! condition is looked at.
+//! A condition without a value is false: unreadable memory and a division by 0 give no value. Not here: when a
+//! condition is evaluated.
 
 mod parse;
 mod tokens;
@@ -12,14 +12,14 @@ use trapline_rpn::{Reg, RegRow, Shape};
 
 pub use parse::{Names, parse};
 
-/// A text is not a condition.
+/// Why a text is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionError {
     /// The text.
     pub text: String,
-    /// Where it is wrong, in characters from 0.
+    /// The position of the error, in characters from 0.
     pub at: usize,
-    /// Characters that are wrong.
+    /// Number of wrong characters.
     pub len: usize,
     /// What is wrong.
     pub message: String,
@@ -74,7 +74,7 @@ pub enum Infix {
 }
 
 impl Infix {
-    /// Sign, operator, and how close it binds: C's order.
+    /// Symbol, operator, and precedence, as in C.
     pub const ALL: [(&'static str, Self, u8); 18] = [
         ("||", Self::Or, 1),
         ("&&", Self::And, 2),
@@ -96,7 +96,7 @@ impl Infix {
         ("%", Self::Rest, 10),
     ];
 
-    /// The value, if both sides are known. Bits that are shifted by 64 or more are gone.
+    /// The value, if both sides have one. A shift by 64 or more gives 0.
     fn of(self, a: u64, b: u64) -> Option<u64> {
         let places = u32::try_from(b).unwrap_or(u32::MAX);
         Some(match self {
@@ -122,35 +122,35 @@ impl Infix {
     }
 }
 
-/// A value of a state of the guest.
+/// An expression over a state of the guest.
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// This one.
+    /// This number.
     Number(u64),
-    /// Of a register, in the processor's own context.
+    /// The value of a register, in the processor's own context.
     Register(&'static RegRow),
-    /// Of linear memory, little endian.
+    /// Linear memory, little-endian.
     Memory {
-        /// How many, 1 to 8.
+        /// Number of bytes, 1 to 8.
         bytes: usize,
-        /// Whether the highest bit is the sign.
+        /// Whether the value is sign-extended.
         signed: bool,
-        /// Where.
+        /// The address.
         at: Box<Condition>,
     },
-    /// Of another one.
+    /// An operator before an expression.
     Prefix(Prefix, Box<Condition>),
-    /// Of two others.
+    /// An operator between two expressions.
     Infix(Box<Condition>, Infix, Box<Condition>),
 }
 
 impl Condition {
-    /// Whether it holds here.
+    /// Whether it is true in this state.
     pub fn holds(&self, core: &Core) -> bool {
         self.value(core).is_some_and(|value| value != 0)
     }
 
-    /// Its value here; none where something cannot be read or is divided by 0.
+    /// Its value in this state; none if memory is unreadable or a divisor is 0.
     fn value(&self, core: &Core) -> Option<u64> {
         match self {
             Self::Number(number) => Some(*number),

@@ -1,4 +1,4 @@
-//! From a text to a condition.
+//! Parses conditions.
 //!
 //! ```text
 //! condition = unary (OPERATOR unary)*             with C's precedences, to the left
@@ -12,9 +12,9 @@ use super::tokens::{FORM, Kind, Token, tokens};
 use super::{Condition, ConditionError, Infix, Prefix, is_a_word};
 use crate::numbers::count;
 
-/// Characters that a condition may have.
+/// Most characters of a condition.
 const LONGEST: usize = 4096;
-/// Parentheses, brackets and prefixes that may be within each other.
+/// Most parentheses, brackets and prefixes that may be nested.
 const DEEPEST: usize = 200;
 
 /// Memory reads: name, bytes, whether they are signed.
@@ -29,20 +29,20 @@ const READS: [(&str, usize, bool); 8] = [
     ("s64", 8, true),
 ];
 
-/// What a condition may name beside registers.
+/// The names that a condition may use besides registers.
 pub trait Names {
     /// The address of a symbol.
     fn symbol(&self, name: &str) -> Option<u64>;
-    /// A symbol with nearly this name.
+    /// A symbol with a similar name.
     fn near(&self, name: &str) -> Option<String>;
-    /// Whether the guest has registers of 64 bits.
+    /// Whether the guest has 64-bit registers.
     fn is_64(&self) -> bool;
 }
 
 /// Reads a condition.
 ///
 /// # Errors
-/// The text is not one, or names what is not there.
+/// The text is not a condition, or contains an unknown name.
 pub fn parse(text: &str, names: &dyn Names) -> Result<Condition, ConditionError> {
     let length = text.chars().count();
     if length > LONGEST {
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What is between operators that bind closer than `above`.
+    /// An expression whose operators have a higher precedence than `above`.
     fn infix(&mut self, above: u8) -> Parsed {
         let mut left = self.unary()?;
         loop {
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes one deeper, at this token.
+    /// Enters one more level of nesting, at this token.
     fn within(&mut self, token: &Token, inner: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.deep += 1;
         if self.deep > DEEPEST {
@@ -162,7 +162,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A condition, and the sign that closes what `open` has opened.
+    /// A condition, and the token that closes `open`.
     fn enclosed(&mut self, open: &Token, close: &str) -> Parsed {
         let inner = self.within(open, |parser| parser.infix(0))?;
         if self.peek_sign() != Some(close) {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The condition with all its parentheses.
+    /// The condition with all parentheses.
     fn full(condition: &Condition) -> String {
         match condition {
             Condition::Number(number) => number.to_string(),

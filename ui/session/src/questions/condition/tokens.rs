@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::ConditionError;
 
-/// A token, where it begins, and its characters.
+/// A token, its position, and its characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub kind: Kind,
@@ -34,7 +34,7 @@ const SIGNS: [&str; 24] = [
     "~", "(", ")", "[", "]",
 ];
 
-/// What a condition looks like.
+/// The help for the form of a condition.
 pub const FORM: &str =
     "write a condition such as `eax == 5`, `u32[jiffies] > 0x1000` or `u8[rdi + 8] & 4 && cr3 != 0`";
 
