@@ -21,7 +21,7 @@ mod model;
 mod sites;
 mod sources;
 
-pub use d::{DDrops, DFault, DLimits};
+pub use d::{DDrops, DFault, DLimits, DSetup};
 pub use hit::{
     CoreFile, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output, PointView,
     ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames, Traces,

@@ -73,7 +73,7 @@ fn an_invalid_clause_is_refused_in_a_sentence() {
         "e { vars = 3 }",
     ];
     insta::assert_snapshot!(wrong.map(sentence).join("\n"));
-    assert_eq!(sentence(&"x".repeat(65_537)), "a -n has 65537 bytes; at most 65536 are allowed");
+    assert_eq!(sentence(&"x".repeat(65_537)), "a clause has 65537 bytes; at most 65536 are allowed");
 }
 
 #[test]

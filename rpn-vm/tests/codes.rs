@@ -153,7 +153,8 @@ fn hyphenated(text: &str) -> Vec<String> {
 }
 
 /// Literals of the sources that look like codes but are not.
-const OTHERS: &[&str] = &["observe-only", "apply-ppdf", "divide-by-zero", "output-file", "tick-ms"];
+const OTHERS: &[&str] =
+    &["observe-only", "apply-ppdf", "divide-by-zero", "output-file", "tick-ms", "d-script"];
 
 #[test]
 fn no_source_names_a_code_that_is_not_in_the_table_and_every_code_is_named() {

@@ -98,11 +98,11 @@ fn invalid_and_unmatched_descriptions_are_refused_alike_by_list_and_run() {
         let wanted = format!("trapline: error: {sentence}");
         let listed = refused(&root(), &["list", "embedded:ia32", text], *code);
         assert!(listed.starts_with(&wanted) && listed.lines().count() == 1, "{text:?}: {listed}");
-        let ran = refused(&root(), &["run", "embedded:ia32", "-n", text], *code);
+        let ran = refused(&root(), &["run", "embedded:ia32", "--rpn", text], *code);
         assert_eq!(ran, listed, "{text:?}");
         // A valid description beside it does not change the result.
         let ran =
-            refused(&root(), &["run", "embedded:ia32", "-q", "-n", &format!("fbt:::entry,{text}")], *code);
+            refused(&root(), &["run", "embedded:ia32", "-q", "--rpn", &format!("fbt:::entry,{text}")], *code);
         assert_eq!(ran, listed, "{text:?}");
     }
     let long = format!("fbt::{}:", "x".repeat(2000));
@@ -116,10 +116,10 @@ fn invalid_and_unmatched_descriptions_are_refused_alike_by_list_and_run() {
 #[test]
 fn invalid_clauses_are_refused() {
     for (text, code, sentence) in CLAUSES {
-        let said = refused(&root(), &["run", "embedded:ia32", "-q", "-n", text], *code);
+        let said = refused(&root(), &["run", "embedded:ia32", "-q", "--rpn", text], *code);
         if sentence.is_empty() {
             // The language's own diagnostics, with place and caret.
-            assert!(said.starts_with("-n:1:") && said.contains(": error: "), "{text}: {said}");
+            assert!(said.starts_with("--rpn:1:") && said.contains(": error: "), "{text}: {said}");
         } else {
             let wanted = format!("trapline: error: {sentence}");
             assert!(said.starts_with(&wanted) && said.lines().count() == 1, "{text}: {said}");
@@ -200,7 +200,7 @@ fn invalid_notes_are_left_out_and_bad_operands_are_named_and_the_others_work() {
 
     // As a program of a guest: its own probes and the kernel's are found, and an invalid argument is refused by name.
     let guest = ["run", "embedded:x86_64", "--module", "notes", "--limit-insns", "2000000", "-q"];
-    let run = |clause: &str| trapline(folder.path(), &[&guest[..], &["-n", clause]].concat());
+    let run = |clause: &str| trapline(folder.path(), &[&guest[..], &["--rpn", clause]].concat());
     let bad = run("p:::operands { push arg, 0; log 1 }");
     let sentence = "the handler has `push arg, 0`, but p:notes:_start:operands has no such argument";
     assert_eq!((bad.code, bad.err.trim_end()), (3, &*format!("trapline: error: {sentence}")));

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use trapline_interposer::Event;
-use trapline_session::{Condition, GuestBuilder, Limits, Observer};
+use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, Limits};
 use trapline_tests::root;
 
 fn dtrace(arguments: &[&str]) -> Output {
@@ -74,21 +73,12 @@ fn aggregations_count_what_the_guest_does() {
     assert_eq!(counts, 29, "{text}");
 }
 
-/// An observer that drops everything.
-struct Discard;
-
-impl Observer for Discard {
-    type Error = std::convert::Infallible;
-}
-
 /// Digest and instruction count of a whole run, with a D program or without.
 fn course(guest: &str, program: Option<&str>) -> (String, u64) {
     let mut session = GuestBuilder::embedded(guest).start().unwrap();
     if let Some(program) = program {
-        let compiled = trapline_d::compile(program).unwrap();
-        assert!(compiled.clauses.iter().all(|clause| clause.handler.observe_only()), "{program}");
-        session.insert_d("d", &compiled, false).unwrap();
-        let Ok(()) = session.fire(Event::Begin, &mut Discard);
+        session.apply(Insert::D(DSource::clauses(program))).unwrap();
+        assert!(session.observe_only(), "{program}");
     }
     session.run_until(&Condition::end(), &Limits::insns(u64::MAX));
     if program.is_some() {

@@ -27,7 +27,7 @@ fn a_program_outside_the_workspace_boots_probes_and_prints() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         let image = format!("embedded:{guest}");
         let clause = "fbt::do_fork:entry { push pid; log 1 }";
-        let args = ["run", &image, "--mem", "32M", "-n", clause, "-f", "json"];
+        let args = ["run", &image, "--mem", "32M", "--rpn", clause, "-f", "json"];
         let direct = trapline(&root(), &args);
         let lines: Vec<serde_json::Value> =
             direct.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

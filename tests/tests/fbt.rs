@@ -184,7 +184,7 @@ fn guest_gnumach_boots_as_before_with_every_entry_and_return_probed_and_they_pai
     let boot = ["run", ".guests/gnumach", "--cmdline", "console=com0", "--until", "db>", "--console", "none"];
     let with = |more: &[&str]| run(&[&boot[..], more].concat());
     let plain = with(&["--digest", "-q"]);
-    let probed = with(&["-n", "fbt::: { exit }", "--header", "esp", "-f", "json", "-q"]);
+    let probed = with(&["--rpn", "fbt::: { exit }", "--header", "esp", "-f", "json", "-q"]);
     let end = &lines(&probed.out, "end")[0];
     assert_eq!(end["digest"], digest(&plain), "GNU Mach noticed its probes");
     assert!(end["hits"].as_u64().unwrap() > 600_000, "{end}");
@@ -219,10 +219,10 @@ fn two_names_of_one_address_both_fire_and_a_weak_one_does_not() {
 
 #[test]
 fn a_failing_handler_is_reported_and_the_others_continue() {
-    let args = ["run", "embedded:ia32", "-n", "fbt::do_fork:entry { push 0x10; push mem, u8; log 1 }"];
+    let args = ["run", "embedded:ia32", "--rpn", "fbt::do_fork:entry { push 0x10; push mem, u8; log 1 }"];
     let ran = run(&[
         &args[..],
-        &["-n", "fbt::do_fork:entry { push 1; push 0; div; log 1 }", "-n", "fbt::do_fork:entry"],
+        &["--rpn", "fbt::do_fork:entry { push 1; push 0; div; log 1 }", "--rpn", "fbt::do_fork:entry"],
     ]
     .concat());
     let first = "error on enabled probe ID 1 (ID 33: fbt:vmlinux:do_fork:entry): invalid address (0x10) in action #2 at \
@@ -237,7 +237,8 @@ fn a_failing_handler_is_reported_and_the_others_continue() {
 fn ticks_come_at_exact_times_and_leave_the_guest_unaffected() {
     for guest in ["embedded:ia32", "embedded:x86_64"] {
         let plain = run(&["run", guest, "--digest", "-q", "--console", "none"]);
-        let clauses = ["-n", "profile:::tick-50us { exit }", "-n", "profile:::profile-77777insn { exit }"];
+        let clauses =
+            ["--rpn", "profile:::tick-50us { exit }", "--rpn", "profile:::profile-77777insn { exit }"];
         let args = [&["run", guest, "-f", "json", "--header", "tsc", "-q"][..], &clauses[..]].concat();
         let probed = run(&args);
         assert_eq!(lines(&probed.out, "end")[0]["digest"], digest(&plain), "{guest} noticed its ticks");
@@ -259,8 +260,9 @@ fn ticks_come_at_exact_times_and_leave_the_guest_unaffected() {
 #[test]
 fn guest_a_function_that_jumps_to_another_has_no_value_there() {
     let mach = [".guests/gnumach", "--cmdline", "console=com0", "--until", "db>"];
-    let run_mach = |clause: &str| run(&[&["run"][..], &mach, &["--console", "none", "-n", clause]].concat());
-    let run_embedded = |clause: &str| run(&["run", "embedded:ia32", "-n", clause, "--console", "none"]);
+    let run_mach =
+        |clause: &str| run(&[&["run"][..], &mach, &["--console", "none", "--rpn", clause]].concat());
+    let run_embedded = |clause: &str| run(&["run", "embedded:ia32", "--rpn", clause, "--console", "none"]);
     let data = |ran: &Ran| -> Vec<String> {
         let rest = ran.out.lines().filter_map(|line| line.split_once(":return"));
         rest.map(|(_, data)| data.trim().to_owned()).collect()

@@ -63,7 +63,7 @@ impl Kernel {
 
     /// The hits of a `-n`.
     fn hits(&self, clause: &str) -> Vec<Value> {
-        of(&self.run(&["-n", clause, "--header", "esp"]), "hit")
+        of(&self.run(&["--rpn", clause, "--header", "esp"]), "hit")
     }
 
     fn symbol(&self, name: &str) -> u64 {
@@ -99,7 +99,7 @@ fn ips(hits: &[Value]) -> Vec<u64> {
 fn both_encodings_of_the_frame_are_entered_and_left_by_strict_rules() {
     let kernel = Kernel::new();
     for (name, leave) in [("framed", 3), ("framed_the_other_way", 3)] {
-        let lines = kernel.run(&["--fbt", "strict", "-n", &format!("fbt::{name}: {{ exit }}")]);
+        let lines = kernel.run(&["--fbt", "strict", "--rpn", &format!("fbt::{name}: {{ exit }}")]);
         let at = kernel.symbol(name);
         assert_eq!(ips(&of(&lines, "hit")), [at, at + leave], "{name}");
     }
@@ -163,7 +163,7 @@ fn the_kernels_own_breakpoint_and_undefined_instruction_reach_it_with_their_exac
     // #BP is a trap, so its address is the next one; #UD a fault. Each is on the first byte of its function's entry.
     let said = format!("{:08x}\n{:08x}\n", kernel.symbol("breakpoint") + 1, kernel.symbol("invalid"));
     assert_eq!(kernel.console(), said);
-    let probed = kernel.run(&["-n", "fbt::: { exit }"]);
+    let probed = kernel.run(&["--rpn", "fbt::: { exit }"]);
     assert_eq!((kernel.console(), digest(&probed)), (said, digest(&plain)));
     let entered = |name: &str| {
         let name = format!("fbt:kernel:{name}:entry");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use trapline_d::{Compiled, Compiler, Error, Model, Options};
 use trapline_emu::symbols::Btf;
-use trapline_session::{Condition, GuestBuilder, GuestTypes, Limits, Observer};
+use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, GuestTypes, Limits};
 use trapline_tests::root;
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
@@ -93,27 +93,59 @@ fn guest_linux_what_has_no_type_is_refused_with_its_tag() {
     assert_eq!(tag("BEGIN { x = curthread->parent->parent->comm; }"), "none");
 }
 
-/// Keeps nothing.
-struct Nobody;
+/// Programs that read a kernel by its types, by bad pointers and by its stacks.
+const PROGRAMS: [&str; 10] = [
+    "fbt::do_filp_open:entry { @opens[curthread->comm, stringof(args[1]->name)] = count(); } \
+     fbt::wake_up_new_task:entry { print(*args[0]); trace(args[0]->mm->owner->comm); }",
+    "fbt::vfs_*:entry { @vfs[stack(6), execname] = count(); }",
+    "fbt::handle_mm_fault:entry { self->t = icount; } \
+     fbt::handle_mm_fault:return /self->t/ { @faults = quantize(icount - self->t); self->t = 0; }",
+    "fbt::do_sys_openat2:entry { printf(\"%s %s\\n\", execname, copyinstr(arg1)); ustack(5); }",
+    "fbt::kmem_cache_alloc:entry { trace(*(long *)(arg0 + 1)); trace(*(char *)timestamp); } ERROR { @bad[arg4] = count(); }",
+    "BEGIN { spec = speculation(); } fbt::do_exit:entry { speculate(spec); printf(\"%d\", pid); } \
+     fbt::do_exit:entry { commit(spec); spec = speculation(); }",
+    "fbt::__schedule:entry { @who[strjoin(execname, \"!\"), substr(execname, 1, 3), strlen(execname)] = max(pid); }",
+    "fbt::__kmalloc:entry { @s[stack(3)] = lquantize(arg0, 0, 4096, 64); @l = llquantize(arg0, 2, 0, 12, 4); @d = stddev(arg0); }",
+    "tick-10ms { @uids[pid] = avg(uid); printa(@uids); clear(@uids); n++; a[n] = timestamp; a[n - 3] = 0; }",
+    "sdt::sched:sched_switch { @switches[execname, pid] = count(); } \
+     tracepoint::sched:sched_switch { @never[args[1]->comm, args[2]->comm] = count(); } \
+     END { printa(\"%s %d %@d\\n\", @switches); printa(@never); }",
+];
 
-impl Observer for Nobody {
-    type Error = std::convert::Infallible;
+#[test]
+fn guest_linux_d_programs_leave_the_guest_as_it_is() {
+    let course = |program: Option<&str>| {
+        let mut session = guest().start().unwrap();
+        if let Some(program) = program {
+            session
+                .apply(Insert::D(DSource::clauses(program)))
+                .unwrap_or_else(|why| panic!("{program}: {why}"));
+            assert!(session.observe_only(), "{program}");
+        }
+        session.run_until(&Condition::console("/ # "), &Limits::none());
+        assert!(program.is_none() || session.stats().hits > 0, "{program:?}: {}", session.stats().hits);
+        (session.digest().to_string(), session.icount(), session.console().to_vec())
+    };
+    let unprobed = course(None);
+    for program in PROGRAMS {
+        assert!(course(Some(program)) == unprobed, "{program}");
+    }
 }
 
 #[test]
-fn guest_linux_d_programs_with_types_leave_the_guest_as_it_is() {
-    let course = |text: Option<&str>| {
-        let mut session = guest().start().unwrap();
-        if let Some(text) = text {
-            let compiled = compiled(session.target(), text).unwrap();
-            assert!(compiled.clauses.iter().all(|clause| clause.handler.observe_only()), "{text}");
-            session.insert_d("d", &compiled, false).unwrap();
-        }
-        let end = Condition::console("/ # ");
-        let _ = session.run(&mut trapline_session::Script::default(), &end, &Limits::none(), &mut Nobody);
-        (session.digest().to_string(), session.icount())
+fn guest_linux_a_recording_made_with_d_programs_verifies() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("r.tlr").display().to_string();
+    let run = |args: &[&str]| {
+        let output = Command::new(crate::cli::binary()).current_dir(root()).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let program = "fbt::do_filp_open:entry { @[curthread->comm, stringof(args[1]->name)] = count(); } \
-                   fbt::wake_up_new_task:entry { print(*args[0]); trace(args[0]->mm->owner->comm); }";
-    assert_eq!(course(None), course(Some(program)));
+    let program = PROGRAMS.join("\n").replace("BEGIN {", "BEGIN { @first = count();");
+    let live =
+        run(&["record", KERNEL, "--initrd", INITRD, "--until", "/ # ", "-q", "-o", &file, "-n", &program]);
+    assert!(live.lines().count() > 100, "{live}");
+    assert!(run(&["replay", &file, "--verify", "-q"]) == live);
+    // The same asked of the past: another program, and this one.
+    assert!(run(&["replay", &file, "--verify", "-q", "-n", &program]) == live);
 }

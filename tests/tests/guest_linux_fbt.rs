@@ -116,7 +116,7 @@ fn guest_a_tracepoint_fires_while_off_and_leaves_the_guest_unaffected() {
 #[test]
 fn guest_arguments_of_ia32_kernels_are_found_without_being_told_how() {
     let text = |handler: &str, args: &[&str]| {
-        let ran = run(&[&["run"], args, &["-n", handler, "--console", "none", "-f", "json"]].concat());
+        let ran = run(&[&["run"], args, &["--rpn", handler, "--console", "none", "-f", "json"]].concat());
         let hits = lines(&ran.out, "hit");
         let bytes = |hit: &Value| {
             let data = hit["data"].as_str().unwrap().as_bytes();
@@ -194,7 +194,7 @@ fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
     ];
     let clauses =
         ["tracepoint", "sdt"].map(|provider| format!("{provider}:ext4:ext4:{{{}}}", EVENTS.join(",")));
-    let ran = run(&[&args[..], &["-n", &clauses[0], "-n", &clauses[1], "-f", "json"]].concat());
+    let ran = run(&[&args[..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "-f", "json"]].concat());
     let text = std::fs::read_to_string(console).unwrap();
     let hits = lines(&ran.out, "hit");
     let hits = |provider: &str, event: &str| {

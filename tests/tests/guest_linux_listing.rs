@@ -97,7 +97,7 @@ fn guest_linux_has_the_modules_processes_and_functions_that_it_says_it_has() {
     std::fs::write(folder.path().join("s.script"), script).unwrap();
     let kernel = root().join(".guests/linux-cloud-amd64").display().to_string();
     let args = ["run", &kernel, "--initrd", &initrd, "--script", "s.script", "--console", "console"];
-    let more = ["-n", "fbt::vfs_read:entry / push 0 / { exit }", "-f", "json", "-q"];
+    let more = ["--rpn", "fbt::vfs_read:entry / push 0 / { exit }", "-f", "json", "-q"];
     let ran = trapline(folder.path(), &[&args[..], &more].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
     let console = std::fs::read(folder.path().join("console")).unwrap();

@@ -236,7 +236,7 @@ fn in_kallsyms(console: &str, function: &str) -> Vec<u64> {
 #[test]
 fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time() {
     let (plain, _) = with_modules(&[]);
-    let (probed, console) = with_modules(&["-n", "fbt:loop:: { exit }", "--header", "esp"]);
+    let (probed, console) = with_modules(&["--rpn", "fbt:loop:: { exit }", "--header", "esp"]);
     let end = |ran: &Ran| lines(&ran.out, "end")[0]["digest"].clone();
     assert_eq!(end(&probed), end(&plain), "the guest noticed the probes of its module");
     let hits = lines(&probed.out, "hit");

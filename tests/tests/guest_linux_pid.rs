@@ -114,7 +114,7 @@ static PLAIN: LazyLock<Ran> = LazyLock::new(|| run(&["--console", "stdio"]));
 
 /// The hits of clauses: probe and logged words; asserts that the guest is unaffected.
 fn hits(clauses: &[&str], more: &[&str]) -> Vec<(String, Vec<u64>)> {
-    let with: Vec<&str> = clauses.iter().flat_map(|clause| ["-n", clause]).collect();
+    let with: Vec<&str> = clauses.iter().flat_map(|clause| ["--rpn", clause]).collect();
     let ran = run(&[&with[..], more, &["-f", "json"]].concat());
     let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let end = lines.last().unwrap();
@@ -293,7 +293,7 @@ fn guest_pid_on_every_instruction() {
             "com2",
             "--com2",
             "none",
-            "-n",
+            "--rpn",
             clause,
             "--target",
             target,
@@ -346,7 +346,7 @@ fn guest_pid_of_another_width() {
         "--digest",
     ];
     let plain = trapline(&root(), &[&args[..], &["--console", "none"]].concat());
-    let clause = ["-n", "pid$target:a.out:main:entry { push arg, 0; log 1 }", "--target", "mount"];
+    let clause = ["--rpn", "pid$target:a.out:main:entry { push arg, 0; log 1 }", "--target", "mount"];
     let probed = trapline(&root(), &[&args[..], &clause].concat());
     assert_eq!(digest(&probed), digest(&plain));
     let lines: Vec<&str> = probed.out.lines().collect();
@@ -445,7 +445,7 @@ fn guest_pid_aliases_and_absolute_addresses() {
 #[test]
 fn guest_pid_needs_a_system_whose_tasks_are_known() {
     let file = "/bin/busybox=.guests/busybox-i386";
-    let args = ["run", ".guests/gnumach", "--file", file, "--limit-insns", "1000000", "-q", "-n"];
+    let args = ["run", ".guests/gnumach", "--file", file, "--limit-insns", "1000000", "-q", "--rpn"];
     let ran = trapline(&root(), &[&args[..], &["pid1:busybox:main:entry"]].concat());
     assert_eq!(ran.code, 3, "{}", ran.err);
     let sentence = "the current process is unknown, because the tasks of this guest's system cannot be read";
@@ -463,7 +463,7 @@ fn guest_pid_a_out_of_copies_and_hard_links() {
     let folder = TempDir::new().unwrap();
     let initrd = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
     let names = "pid*:a.out:main:entry { push 40; push arg, 1; push mem, u64; log str }";
-    let args = ["run", KERNEL, "--initrd", &initrd, "--until", "copies: end", "-n", names, "-f", "json"];
+    let args = ["run", KERNEL, "--initrd", &initrd, "--until", "copies: end", "--rpn", names, "-f", "json"];
     let ran = trapline(&root(), &[&args[..], &["--console", "none"]].concat());
     let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let data: Vec<String> =

@@ -140,7 +140,7 @@ fn guest_linux_kernel_stacks_are_those_of_linux_in_interrupts_and_modules_too() 
     let guest = Guest::new("cloud-amd64", "amd64", &[("/loop.ko", module)], &lines);
     let probes = ["stack_trace_save_tsk", traced[0], traced[1], traced[2]];
     let clause = probes.map(|f| format!("fbt::{f}:entry")).join(",");
-    let ran = guest.run(&["-n", &clause, "-f", "json", "--stack=64"]);
+    let ran = guest.run(&["--rpn", &clause, "-f", "json", "--stack=64"]);
     let (found, console) = (stacks(&ran.out), guest.console());
 
     let at = found.iter().find(|stack| stack.probe.contains("stack_trace_save_tsk")).unwrap();
@@ -226,7 +226,7 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
     let source = format!("name = \"/bin/prog\"\nmodtype = user\noffset = leaf\nopcode = {leaf:#x}\nexit\n");
     std::fs::write(guest.path("leaf.rpn"), source).unwrap();
     let clause = "fbt::__x64_sys_getpgid:entry,fbt::ksys_write:entry";
-    let probes = ["-n", clause, "-p", "leaf.rpn", "--ustack=64", "--digest"];
+    let probes = ["--rpn", clause, "-p", "leaf.rpn", "--ustack=64", "--digest"];
     let ran = guest.run(&[&probes[..], &["-f", "json"]].concat());
     let (console, records) = (guest.console(), user_records(&ran.out));
     let name = |record: &Value| record["probe"].as_str().unwrap_or_default().to_owned();
@@ -297,7 +297,7 @@ fn guest_linux_686_stacks_are_those_of_linux_and_of_gdb() {
     let lines = ["cat /proc/self/stack", &format!("bash -c '{bash}' | cat")];
     let guest = Guest::new("686", "i386", &files, &lines);
     let clause = "fbt::stack_trace_save_tsk:entry,fbt::ksys_write:entry";
-    let ran = guest.run(&["-n", clause, "-f", "json", "--stack=64", "--ustack=64"]);
+    let ran = guest.run(&["--rpn", clause, "-f", "json", "--stack=64", "--ustack=64"]);
     let found = stacks(&ran.out);
     let at = found.iter().find(|s| s.kind == "kernel-stack" && s.probe.contains("save_tsk")).unwrap();
     assert_eq!(at.frames, proc_stack(&guest.console()));

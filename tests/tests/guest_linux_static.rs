@@ -231,7 +231,7 @@ fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
     let kernel = root().join(KERNEL).display().to_string();
     let mut args = vec!["run", &kernel, "--initrd", &guest.initrd, "--until", "static: end"];
     args.extend(["--limit-insns", "20000000000", "--header", "all", "--stack=4", "--ustack=4"]);
-    args.extend(clauses.iter().flat_map(|clause| ["-n", clause]));
+    args.extend(clauses.iter().flat_map(|clause| ["--rpn", clause]));
     let forms: [&[&str]; 3] = [&["--symbols"], &["-f", "json", "--stats"], &["-f", "dtrace"]];
     let text = trace_file_prints_the_run(guest.folder.path(), &args, &forms);
     for wanted in
@@ -313,7 +313,7 @@ fn guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other() {
     let shop = shop(folder.path());
     let path = shop.to_str().unwrap().to_owned();
     let guest = Guest::new(folder, &[shop], "/shop first\n");
-    let (ran, _) = guest.run(&["-n", "shop:::wide", "-n", "shop:::crooked { push arg, 1; log 1 }"]);
+    let (ran, _) = guest.run(&["-n", "shop:::wide", "--rpn", "shop:::crooked { push arg, 1; log 1 }"]);
     let wanted = [-128, 128, 0x11, -0x7000, 0x9000, -2, 0xffff_fffe, -5, -5, -3, -12, 11];
     assert_eq!(records(&ran, "shop:wide:wide").iter().map(|data| words(data)).collect::<Vec<_>>(), [wanted]);
     assert_eq!(records(&ran, "shop:wide:crooked"), ["feffffffffffffff"]);
@@ -329,7 +329,7 @@ fn guest_arguments_of_notes_have_their_widths_and_a_bad_one_harms_no_other() {
     ] {
         assert!(list.out.contains(sentence), "{sentence}\n{}", list.out);
     }
-    let args = ["run", KERNEL, "--initrd", &guest.initrd, "-n", "shop:::crooked { push arg, 0; log 1 }"];
+    let args = ["run", KERNEL, "--initrd", &guest.initrd, "--rpn", "shop:::crooked { push arg, 0; log 1 }"];
     let refused = trapline(&root(), &args);
     let sentence = "the handler has `push arg, 0`, but shop:shop:wide:crooked has no such argument";
     assert!(refused.code != 0 && refused.err.contains(sentence), "{}", refused.err);
@@ -343,7 +343,7 @@ fn guest_python_enters_functions_and_libstdcxx_throws() {
     let guest = Guest::new(folder, &[thrower, source("visit.py")], test);
     let strings = "push 60; push arg, 1; log str; push 60; push arg, 0; log str";
     let entry = format!("python:::function-entry {{ push arg, 2; log 1; {strings} }}");
-    let (ran, seen) = guest.run(&["-n", &entry, "-n", "libstdcxx:::throw"]);
+    let (ran, seen) = guest.run(&["--rpn", &entry, "-n", "libstdcxx:::throw"]);
     assert!(seen.contains(&"sum 44".to_owned()), "{seen:?}");
     let entered = records(&ran, "function-entry");
     let file = logged("/visit.py");
@@ -374,7 +374,7 @@ fn guest_python_is_probed_by_pid_too() {
         "pid$target:libc.so.6:write:entry { push arg, 2; push arg, 0; log 2 }",
     ];
     let mut args = vec!["--target", "/usr/bin/python3.11"];
-    probes.iter().for_each(|probe| args.extend(["-n", probe]));
+    probes.iter().for_each(|probe| args.extend(["--rpn", probe]));
     let (ran, seen) = guest.run(&args);
     assert!(seen.contains(&"sum 44".to_owned()), "{seen:?}");
     let said = |name: &str| -> Vec<Vec<i64>> { records(&ran, name).iter().map(|data| words(data)).collect() };

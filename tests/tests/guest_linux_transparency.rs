@@ -46,6 +46,10 @@ const COUNTED: [&str; 26] = [
 
 /// One in this many of the other functions that ran is counted without patches.
 const EACH: usize = 20;
+/// 32-bit kernels run these before they turn paging on, when no instruction has their linear address: a probe, which is in
+/// physical memory, has hits, and a watchpoint has none.
+const BEFORE_PAGING: [&str; 4] =
+    ["load_ucode_bsp", "load_ucode_intel_bsp", "load_ucode_amd_bsp", "mk_early_pgtbl_32"];
 
 /// The results that must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -204,6 +208,7 @@ fn does_not_notice(flavour: &str) {
 
     let ran = functions.into_iter().zip(executed).filter(|(_, hits)| *hits > 0).enumerate();
     let named = |f: &Function| COUNTED.contains(&f.name.as_str());
+    let ran = ran.filter(|(_, (f, _))| !BEFORE_PAGING.contains(&f.name.as_str()));
     let (counted, executed): (Vec<Function>, Vec<u64>) =
         ran.filter(|(n, (f, _))| named(f) || n.is_multiple_of(EACH)).map(|(_, counted)| counted).unzip();
     assert!(counted.iter().filter(|f| named(f)).count() >= 20, "{counted:?}");

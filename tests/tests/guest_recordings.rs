@@ -35,7 +35,7 @@ fn guest_gnumach_is_replayed_and_asked() {
     record(folder, &run, &["-n", "fbt::kalloc:entry"]);
     replays(folder);
     for asked in
-        [&["-n", "fbt::vm_map_enter:", "--stack"][..], &["-n", "fbt::cnputc:entry { push arg, 0; log 1 }"]]
+        [&["-n", "fbt::vm_map_enter:", "--stack"][..], &["--rpn", "fbt::cnputc:entry { push arg, 0; log 1 }"]]
     {
         asked_later_is_as_asked_live(folder, &run, asked, &["json"]);
     }

@@ -19,7 +19,7 @@ const FAILING: [(&str, &str); 4] = [
 
 fn run(clauses: &[String], more: &[&str]) -> Ran {
     let mut args = vec!["run", "embedded:ia32", "--digest", "--console", "none"];
-    clauses.iter().for_each(|clause| args.extend(["-n", clause]));
+    clauses.iter().for_each(|clause| args.extend(["--rpn", clause]));
     args.extend(more);
     let ran = trapline(&root(), &args);
     assert_eq!(ran.code, 0, "{}", ran.err);

@@ -63,7 +63,7 @@ fn options_without_effect_are_refused_with_one_sentence() {
         (&["run", GUEST, "--fail-on-loss"], &format!("--fail-on-loss has no effect {none}")),
         (
             &["run", GUEST, "-n", "fbt::do_fork:entry", "-D", "A"],
-            "-D has no effect without a probe program; it does not apply to the handlers of -n",
+            "-D has no effect without a program; it does not apply to the handlers of --rpn",
         ),
         (
             &["run", GUEST, "-p", "p.rpn", "--header", "pid", "-f", "dtrace"],
@@ -146,7 +146,7 @@ fn a_signal_leaves_a_whole_trace_file() {
     for (least, signal) in rounds {
         let trace = folder.path().join(format!("{signal}.trace"));
         let mut command = Command::new(binary());
-        command.args(["run", "endless", "-n", "profile:::tick-1ms { push 1; log 1 }", "-f", "raw", "-o"]);
+        command.args(["run", "endless", "--rpn", "profile:::tick-1ms { push 1; log 1 }", "-f", "raw", "-o"]);
         command.arg(&trace).current_dir(folder.path()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
@@ -187,7 +187,7 @@ fn digest_and_counters_are_printed_beside_a_trace_file() {
 fn lost_records_are_reported_even_when_quiet() {
     let folder = folder(&[]);
     let clause = "fbt::do_fork:entry { push 200; push r, esp; log mrf }";
-    let args = ["run", GUEST, "-q", "-n", clause, "--channel", "64x2"];
+    let args = ["run", GUEST, "-q", "--rpn", clause, "--channel", "64x2"];
     for more in [&[][..], &["-f", "raw", "-o", "t.trace"], &["-f", "json"], &["-f", "dtrace"]] {
         let ran = trapline(folder.path(), &[&args[..], more].concat());
         assert!(ran.err.contains("6 hits, 6 records lost"), "{more:?}: {}", ran.err);
@@ -219,7 +219,7 @@ fn a_function_is_disassembled_by_an_address_in_it() {
 fn quiet_does_not_silence_errors_of_handlers() {
     let folder = folder(&[]);
     let clause = "fbt::do_fork:entry { push 0; push 0; div; log 1 }";
-    let ran = trapline(folder.path(), &["run", GUEST, "-n", clause, "-q"]);
+    let ran = trapline(folder.path(), &["run", GUEST, "--rpn", clause, "-q"]);
     assert!(ran.err.contains("trapline: error on enabled probe ID 1 "), "{}", ran.err);
     assert!(!ran.err.contains("powered off"), "{}", ran.err);
 }

@@ -45,7 +45,7 @@ fn questions_of_a_script_change_no_count() {
 
 #[test]
 fn stop_after_counts_hits_that_leave_a_record() {
-    let clauses = ["-n", "fbt:::entry / push 0 / { exit }", "-n", "fbt::do_fork:entry"];
+    let clauses = ["--rpn", "fbt:::entry / push 0 / { exit }", "-n", "fbt::do_fork:entry"];
     let ran =
         trapline(&root(), &[&["run", "embedded:ia32", "-q", "--stop-after", "2"], &clauses[..]].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
@@ -57,7 +57,7 @@ fn a_clause_may_ask_for_hits_whose_instruction_faults() {
     // HLT faults each time; without the statement none of its hits leaves a record.
     let hits = |handler: &str| {
         let clause = format!("pid*:appln:forbidden:15 {{ {handler} }}");
-        let ran = trapline(&root(), &["run", "embedded:ia32", "-q", "-n", &clause]);
+        let ran = trapline(&root(), &["run", "embedded:ia32", "-q", "--rpn", &clause]);
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran.out.lines().filter(|line| line.contains("forbidden")).count()
     };

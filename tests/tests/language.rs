@@ -82,17 +82,17 @@ fn a_selector_that_the_cpu_refuses_is_a_fault_of_pop_r() {
 #[test]
 fn an_error_in_a_handler_on_the_command_line_names_its_place_in_the_clause() {
     let check = |clause: &str| {
-        let ran = trapline(&root(), &["run", "embedded:ia32", "-n", clause]);
+        let ran = trapline(&root(), &["run", "embedded:ia32", "--rpn", clause]);
         assert_eq!(ran.code, 3, "{}", ran.err);
         ran.err.lines().next().unwrap().split(' ').next().unwrap().to_owned()
     };
-    assert_eq!(check("fbt::do_fork:entry { push 1; pish 2; log 1 }"), "-n:1:30:");
-    assert_eq!(check("fbt::do_fork:entry\n/ push 1; pish 2 /\n{ log 1 }"), "-n:2:11:");
-    assert_eq!(check("fbt::do_fork:entry {\n  push 1; log 1\n  pish 2\n}"), "-n:3:3:");
+    assert_eq!(check("fbt::do_fork:entry { push 1; pish 2; log 1 }"), "--rpn:1:30:");
+    assert_eq!(check("fbt::do_fork:entry\n/ push 1; pish 2 /\n{ log 1 }"), "--rpn:2:11:");
+    assert_eq!(check("fbt::do_fork:entry {\n  push 1; log 1\n  pish 2\n}"), "--rpn:3:3:");
     // A hexadecimal index declares its variable as a decimal one does.
     let ran = trapline(
         &root(),
-        &["run", "embedded:ia32", "--stop-after", "1", "-q", "-n", "fbt::do_fork:entry { inc lv, 0x2 }"],
+        &["run", "embedded:ia32", "--stop-after", "1", "-q", "--rpn", "fbt::do_fork:entry { inc lv, 0x2 }"],
     );
     assert_eq!(ran.code, 0, "{}", ran.err);
 }

@@ -92,17 +92,17 @@ pub const ASKED: [&[&str]; 20] = [
     &["-n", "fbt::do_fork:return"],
     &["-n", "fbt::do_*:"],
     &["-n", "fbt::kmalloc:entry", "-n", "fbt::kfree:entry"],
-    &["-n", "fbt::schedule:entry { push pid; log 1 }", "--header", "pid,tsc"],
+    &["--rpn", "fbt::schedule:entry { push pid; log 1 }", "--header", "pid,tsc"],
     &["-n", "fbt::do_fork:entry", "--stack"],
     &["-n", "fbt::console_write:entry", "--stack", "4", "--header", "all"],
     &["-n", "profile:::tick-100us"],
-    &["-n", "profile:::profile-997 { push pid; log 1 }"],
+    &["--rpn", "profile:::profile-997 { push pid; log 1 }"],
     &["-n", "fbt::do_timer:"],
     &["-n", "fbt::get_free_page:return"],
     &["-n", "fbt::memset:entry"],
     &["-n", "fbt::printk:entry", "--channel", "512x2"],
     &["-n", "fbt::do_wait:return"],
-    &["-n", "fbt::kmalloc:entry / push arg, 0; push 0x40; sub / { push arg, 0; log 1 }"],
+    &["--rpn", "fbt::kmalloc:entry / push arg, 0; push 0x40; sub / { push arg, 0; log 1 }"],
     &["-p", "fork.rpn"],
     &["-p", "fork.rpn", "-n", "fbt::do_exit:entry"],
     &["-n", "fbt::pick:"],
@@ -139,7 +139,7 @@ fn probes_that_write_make_a_branch_which_is_a_recording_too() {
     let folder = folder();
     let folder = folder.path();
     record(folder, &["embedded:ia32", "-n", "fbt::do_fork:entry"]);
-    let writer = ["-n", "fbt::do_wait:entry { push 5; pop r, eax }"];
+    let writer = ["--rpn", "fbt::do_wait:entry { push 5; pop r, eax }"];
     let refused = replay(folder, &writer);
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(
@@ -158,7 +158,7 @@ fn a_recording_whose_probes_write_keeps_them_and_shows_what_was_asked_only() {
     let folder = folder();
     let folder = folder.path();
     let writer = "fbt::do_wait:entry { push 5; pop r, eax; push 1; log 1 }";
-    record(folder, &["embedded:ia32", "-n", writer]);
+    record(folder, &["embedded:ia32", "--rpn", writer]);
     let later = replay(folder, &["--verify", "-q", "-n", "fbt::do_exit:entry", "-f", "json"]);
     assert_eq!(later.code, 0, "{}", later.err);
     let hits: Vec<&str> = later.out.lines().filter(|line| line.contains("\"type\":\"hit\"")).collect();

@@ -87,4 +87,9 @@ fn a_snapshot_that_does_not_fit_is_refused() {
         assert!(ran.code == code && ran.err.contains(text), "{more:?}: {} {}", ran.code, ran.err);
     }
     assert_eq!(std::fs::read(folder.path().join("s")).unwrap(), file);
+    // Before the run; and no file stays of a run that does not end well.
+    let early = run("embedded:ia32", &["--save", "no/where", "--record", "r.tlr"]);
+    assert!(early.code == 7 && !early.err.contains("instructions"), "{}", early.err);
+    let full = run("embedded:ia32", &["-n", "fbt:::", "-o", "/dev/full", "--save", "new"]);
+    assert!(full.code == 7 && !folder.path().join("new").exists(), "{}: {}", full.code, full.err);
 }

@@ -196,7 +196,7 @@ fn a_recording_without_a_checkpoint_verifies_nothing() {
 #[test]
 fn the_errors_of_a_probe_with_several_sites_are_counted_together() {
     let clause = "fbt::do_*:return { push 0x10; push mem, u8; log 1 }";
-    let ran = run(&folder(&[]), &["-n", clause]);
+    let ran = run(&folder(&[]), &["--rpn", clause]);
     let name = |line: &str| line[line.find("fbt:").unwrap()..].split([' ', ')']).next().unwrap().to_owned();
     for part in ["error on enabled", "errors on probe ID"] {
         let mut names: Vec<String> = ran.err.lines().filter(|line| line.contains(part)).map(name).collect();

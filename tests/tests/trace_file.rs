@@ -94,7 +94,7 @@ fn of_every_provider(word: u32, clauses: &[&str]) -> (TempDir, Vec<String>) {
             .map(ToString::to_string)
             .collect();
     args.extend(["--stack=3".to_owned(), "--ustack=2".to_owned()]);
-    args.extend(clauses.iter().flat_map(|clause| ["-n".to_owned(), (*clause).to_owned()]));
+    args.extend(clauses.iter().flat_map(|clause| ["--rpn".to_owned(), (*clause).to_owned()]));
     (folder, args)
 }
 
@@ -130,7 +130,8 @@ fn a_trace_file_of_static_probes_prints_what_the_run_would_have_printed() {
         .zip(handlers)
         .map(|(name, handler)| format!("sdt:::{name} {{ {handler} }}"))
         .collect();
-    let args = [&["run", "kernel"][..], &["-n", &clauses[0], "-n", &clauses[1], "-n", &clauses[2]]].concat();
+    let args = [&["run", "kernel"][..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "--rpn", &clauses[2]]]
+        .concat();
     let text = trace_file_prints_the_run(folder.path(), &args, &FORMS);
     assert_eq!(text.matches("probe=sdt:kernel:").count(), 9, "{text}");
 }

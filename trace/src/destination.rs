@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use crate::names::Symbolize;
 use crate::record::RecordView;
+use crate::sink::Shown;
 use crate::sink::{End, Reply, RunInfo, Sink};
 
 /// The description of an event for a destination: the paper's `trace_create_event(name, format, desc)`.
@@ -219,6 +220,11 @@ impl Sink for Logged<'_> {
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         self.sink.record(record, symbols)?;
         self.pass_on(Some(record.header.icount))
+    }
+
+    fn d(&mut self, shown: &Shown) -> io::Result<()> {
+        self.sink.d(shown)?;
+        self.pass_on(shown.icount)
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

@@ -86,7 +86,7 @@ pub struct Cli {
 const RUN_EXAMPLES: &str = "\
 Examples:
   Guest              trapline run bzImage --initrd initrd.gz --append quiet --mem 512M
-  Probes             trapline run embedded:ia32 -n 'fbt::do_fork:entry { push pid; log 1 }'
+  Probes             trapline run embedded:ia32 --rpn 'fbt::do_fork:entry { push pid; log 1 }'
   Probe programs     trapline run embedded:ia32 -p probes.rpn -D DEBUG=1
   Course of the run  trapline run bzImage -n 'fbt::do_exit:entry' --until '/ # ' --limit-insns 2G
   Output             trapline run embedded:ia32 -n 'fbt::do_fork:' -f json -o hits.json --stats
@@ -554,7 +554,7 @@ pub struct DemoArgs {
 /// `dtrace`.
 #[derive(Debug, Args)]
 pub struct DtraceArgs {
-    /// The options of dtrace(1), such as -n 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
+    /// The options of dtrace(1), such as --rpn 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
     #[arg(value_name = "OPTION", last = true)]
     pub arguments: Vec<std::ffi::OsString>,
 }

@@ -233,6 +233,10 @@ impl From<CommandError> for Failure {
             CommandError::NotArmed { name, reason } => Self::Program { file: name, reason },
             CommandError::Match(error) => Self::Probes(error),
             CommandError::Argument(error) => Self::Argument(error),
+            CommandError::D(error) => match error.findings() {
+                Some(findings) => Self::Compile(findings),
+                None => Self::Usage(error.to_string()),
+            },
             CommandError::List(error) => error.into(),
             other => Self::Usage(other.to_string()),
         }

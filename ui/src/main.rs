@@ -7,6 +7,7 @@
 mod cli;
 mod cmd;
 mod ctrl_c;
+mod d_text;
 mod devices;
 mod errors;
 mod failure;
@@ -20,6 +21,7 @@ mod outlet;
 mod output;
 mod overwrite;
 mod raw;
+mod snapshot_file;
 mod talk;
 mod wire;
 

@@ -81,10 +81,18 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         return Err(refused(option, "without a name"));
     }
     let sources = !args.probes.probe.is_empty() || args.script.is_some();
-    match first(&source_options(&args.probes.source)).filter(|_| !sources) {
-        Some(option) => {
-            Err(refused(option, "without a probe program; it does not apply to the handlers of -n"))
-        }
+    of_d(&args.probes)?;
+    match first(&source_options(&args.probes.source)).filter(|_| !sources && !args.probes.has_d()) {
+        Some(option) => Err(refused(option, "without a program; it does not apply to the handlers of --rpn")),
+        None => Ok(()),
+    }
+}
+
+/// Options of D without D.
+fn of_d(probes: &ProbeArgs) -> Result<(), Failure> {
+    let given = [(!probes.d_options.is_empty(), "-x"), (probes.destructive, "-w")];
+    match first(&given).filter(|_| !probes.has_d()) {
+        Some(option) => Err(refused(option, "without a D program; add -s FILE.d or -n 'SPEC { actions }'")),
         None => Ok(()),
     }
 }
@@ -120,6 +128,8 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     }
     if let Some(option) = first(&[
         (!probes.clauses.is_empty(), "-n"),
+        (!probes.d_scripts.is_empty(), "-s"),
+        (!probes.rpn.is_empty(), "--rpn"),
         (!probes.probe.is_empty(), "-p"),
         (args.output.stats, "--stats"),
         (args.output.query, "--query"),
@@ -152,14 +162,15 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     let files = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(probes));
     reads_stdin_once(files.chain(args.at.map(|_| Path::new(STDIN))))?;
     dtrace_header(args.output.format, probes)?;
+    of_d(probes)?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));
     }
     if args.branch.is_some() && !probes.any() && args.at.is_none() {
         return Err(refused("--branch", "without something that makes another run: -n, -p or --at"));
     }
-    if let Some(option) =
-        first(&source_options(&probes.source)).filter(|_| probes.probe.is_empty() && args.at.is_none())
+    if let Some(option) = first(&source_options(&probes.source))
+        .filter(|_| probes.probe.is_empty() && !probes.has_d() && args.at.is_none())
     {
         return Err(refused(option, "without a probe program; add -p FILE.rpn"));
     }
@@ -200,6 +211,18 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
         return Err(refused("--image-dir", "without a recording"));
     }
     no_files(guest)?;
+    let of_d = [
+        (!probes.d_scripts.is_empty(), "-s"),
+        (!probes.d_options.is_empty(), "-x"),
+        (probes.destructive, "-w"),
+        (probes.has_d(), "-n with a body"),
+    ];
+    if let Some(option) = first(&of_d) {
+        let instead = "use `trapline run` or `trapline replay`, or --rpn here";
+        return Err(Failure::Usage(format!(
+            "{option} is about D programs, whose data the screen does not show; {instead}"
+        )));
+    }
     let of_probes = [
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),

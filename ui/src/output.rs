@@ -1,15 +1,19 @@
 //! The destinations of data: records in text or JSON, and the guest's console.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
 use trapline_emu::{SentByte, SerialPort};
-use trapline_interposer::{CoreFile, HandlerError, ProbeNames};
-use trapline_session::{Names, Observer, Reply, counted};
+use trapline_interposer::{CoreFile, DSetup, HandlerError, ProbeNames, ProgramId};
+use trapline_session::{DEnd, Names, Observer, Reply, Session, counted};
+use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{
     Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
-    RawSink, RecordView, RunInfo, Sink, TextSink, WriterDestination,
+    RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination,
 };
 
 use crate::cli::{OutputArgs, RecordFormat};
@@ -146,13 +150,26 @@ pub struct Outputs<'a> {
     pub core_dir: PathBuf,
     /// The number of the last core file.
     cores: u64,
+    /// Whether the records are written as JSON objects too.
+    objects: bool,
+    /// What prints the data of each D program.
+    consumers: BTreeMap<ProgramId, Consumer>,
 }
 
 impl<'a> Outputs<'a> {
     /// Writes records to this sink, and nothing else.
     pub fn only(sink: Box<dyn Sink + 'a>, talk: Talk) -> Self {
         let (console, core_dir) = (Console::Outlet(Outlet::None), PathBuf::from("."));
-        Self { sink, records: None, console, talk, core_dir, cores: 0 }
+        Self {
+            sink,
+            records: None,
+            console,
+            talk,
+            core_dir,
+            cores: 0,
+            objects: true,
+            consumers: BTreeMap::new(),
+        }
     }
 
     /// Passes the description of the run to the sink.
@@ -182,15 +199,79 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    fn consumer(&mut self, id: ProgramId, setup: &Arc<DSetup>) -> &mut Consumer {
+        let new = || Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
+        self.consumers.entry(id).or_insert_with(new)
+    }
+
+    /// Tells what the printing of a D program's data complains about.
+    fn complain(&mut self, id: ProgramId) {
+        let complaints = self.consumers.get_mut(&id).map(Consumer::take_complaints).unwrap_or_default();
+        complaints.iter().for_each(|sentence| self.talk.warn(sentence));
+    }
+
+    /// Writes the record of a D program.
+    fn d_record(
+        &mut self,
+        record: &RecordView<'_>,
+        (id, setup): (ProgramId, &Arc<DSetup>),
+        names: &Names<'_>,
+    ) -> Result<(), Failure> {
+        let header = &record.header;
+        let Some(probe) = names.probe(header.probe) else { return Ok(()) };
+        let symbols = |address| names.of_address(address);
+        let firing = Firing { name: probe.name, id: probe.id, clause: header.major, symbols: &symbols };
+        let head = self.objects.then(|| {
+            let program = names.program(header.probe).unwrap_or_default();
+            d_object("d", program, &[("seq", json!(header.seq)), ("icount", json!(header.icount))])
+        });
+        let shown = self.consumer(id, setup).show(firing, record.data, head);
+        let mut shown = shown.map_err(|error| self.writing(error))?;
+        shown.icount = Some(header.icount);
+        self.complain(id);
+        self.sink.d(&shown).map_err(|error| self.writing(error))
+    }
+
+    /// Writes what the D programs leave at the end of the run, and tells what they have dropped.
+    ///
+    /// # Errors
+    /// The records' output cannot be written.
+    pub fn d_ends(&mut self, session: &Session, own: impl Fn(&DEnd) -> bool) -> Result<(), Failure> {
+        let target = session.target();
+        for end in session.d_ends().into_iter().filter(own) {
+            let head = self.objects.then(|| d_object("aggregation", &end.name, &[]));
+            let consumer = self.consumer(end.id, &end.setup);
+            let shown = consumer.show_end(end.aggregations, &|address| target.symbol(address), head);
+            let mut shown = shown.map_err(|error| self.writing(error))?;
+            let drops = end.drops.sentences(end.setup.drop_tags);
+            if self.objects && !drops.is_empty() {
+                shown.objects.push(Value::Object(d_object("drops", &end.name, &[("drops", json!(drops))])));
+            }
+            self.complain(end.id);
+            self.sink.d(&shown).map_err(|error| self.writing(error))?;
+            drops.iter().for_each(|sentence| self.talk.warn(&format!("{}: {sentence}", end.name)));
+        }
+        Ok(())
+    }
+
     fn writing(&self, error: io::Error) -> Failure {
         Failure::writing(self.records.as_deref(), error)
     }
+}
+
+/// The first members of an object about a D program.
+fn d_object(kind: &str, program: &str, more: &[(&str, Value)]) -> Map<String, Value> {
+    let first = [("type", json!(kind)), ("program", json!(program))];
+    first.iter().chain(more).map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
 impl Observer for Outputs<'_> {
     type Error = Failure;
 
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Failure> {
+        if let Some(program) = names.d_setup(record.header.probe) {
+            return self.d_record(record, program, names);
+        }
         self.sink.record(record, names).map_err(|error| self.writing(error))
     }
 
@@ -318,7 +399,8 @@ pub fn choose<'a>(
         let text = format!("--core-dir {}: there is no such folder; make it first", core_dir.display());
         return Err(Failure::Usage(text));
     }
-    Ok(Outputs { sink, records, console, talk, core_dir, cores: 0 })
+    let objects = matches!(args.format, RecordFormat::Json | RecordFormat::Raw);
+    Ok(Outputs { sink, records, console, talk, core_dir, cores: 0, objects, consumers: BTreeMap::new() })
 }
 
 /// Standard output as a destination; a terminal sees each record at once.

@@ -70,7 +70,12 @@ pub fn of_guest(guest: &GuestArgs) -> impl Iterator<Item = &Path> {
 
 /// The files that probes are read from.
 pub fn of_probes(probes: &ProbeArgs) -> impl Iterator<Item = &Path> {
-    probes.probe.iter().map(PathBuf::as_path).chain(probes.source.require_signed.as_deref())
+    probes
+        .probe
+        .iter()
+        .chain(&probes.d_scripts)
+        .map(PathBuf::as_path)
+        .chain(probes.source.require_signed.as_deref())
 }
 
 /// The files that a run writes beside its recording.

@@ -48,7 +48,7 @@ fn runs_with_probes_that_only_observe_are_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     record(folder, "a.tlr", &[]);
-    record(folder, "b.tlr", &["-n", "fbt::do_fork:entry { push pid; log 1 }", "--query"]);
+    record(folder, "b.tlr", &["--rpn", "fbt::do_fork:entry { push pid; log 1 }", "--query"]);
     let (code, found) = diff(folder, &["a.tlr", "b.tlr"]);
     assert_eq!((code, &found["equal"], &found["ran"]), (Some(0), &true.into(), &false.into()), "{found:#}");
     assert!(found["checkpoints"]["compared"].as_u64().unwrap() > 0, "{found:#}");
@@ -62,7 +62,7 @@ fn a_register_that_a_handler_changes_is_found_although_it_is_soon_the_same_again
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     record(folder, "a.tlr", &[]);
-    record(folder, "b.tlr", &["-n", "fbt::do_wait:entry { push 5; pop r, eax }"]);
+    record(folder, "b.tlr", &["--rpn", "fbt::do_wait:entry { push 5; pop r, eax }"]);
     let (code, found) = diff(folder, &["a.tlr", "b.tlr"]);
     assert_eq!(code, Some(1), "{found:#}");
     let (_, symbol, instruction) = place(&found);

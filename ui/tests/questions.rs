@@ -89,7 +89,7 @@ fn calls_are_those_that_probes_see() {
             let calls = list(&found, "calls");
             let probe = |name: &str| {
                 let clause = format!("fbt::{function}:{name}");
-                let run = ["run", &image, "-n", &clause, "-q", "-f", "json", "--console", "none"];
+                let run = ["run", &image, "--rpn", &clause, "-q", "-f", "json", "--console", "none"];
                 let (code, out, err) = trapline(folder, &run);
                 if code == Some(0) { records(&out) } else { panic!("{err}") }
             };
@@ -307,7 +307,7 @@ fn a_hit_whose_instruction_faults_and_is_tried_again_is_entered_both_times() {
     )
     .unwrap();
     let probe = "fbt::f:entry { push r, ecx; push 7; add; log 1 }";
-    record_kernel(folder, RETRY, &["--sym", "map", "-n", probe]);
+    record_kernel(folder, RETRY, &["--sym", "map", "--rpn", probe]);
     std::fs::write(folder.join("commands"), "step op 3\nshow handler\nback op 4\nout\nwhere\n").unwrap();
     let inside = |position: &str| {
         let mut replay = Command::new(env!("CARGO_BIN_EXE_trapline"));
@@ -321,9 +321,9 @@ fn a_hit_whose_instruction_faults_and_is_tried_again_is_entered_both_times() {
         let (code, out, err) = inside(position);
         assert_eq!(code, Some(0), "{position}: {err}");
         let shown = [
-            format!("at {icount}.4 of 5, -n fbt::f:entry: exit"),
+            format!("at {icount}.4 of 5, --rpn fbt::f:entry: exit"),
             format!("log        {:02x}000000", 7 + ecx),
-            format!("at {icount}.0 of 5, -n fbt::f:entry: push r, ecx"),
+            format!("at {icount}.0 of 5, --rpn fbt::f:entry: push r, ecx"),
             format!("at {icount} 0x100040 f: div ecx"),
         ];
         let mut rest = out.as_str();

@@ -116,7 +116,7 @@ fn an_empty_file_that_cannot_be_what_it_is_read_as_exits_7_in_every_command() {
 #[test]
 fn info_is_in_the_words_of_the_options() {
     let folder = recorded(&[
-        "-n",
+        "--rpn",
         "fbt::do_fork:entry { exit 3 }",
         "--fbt",
         "strict",

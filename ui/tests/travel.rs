@@ -22,7 +22,7 @@ fn every_command_goes_where_it_says() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let record =
-        ["record", "embedded:ia32", "-n", "fbt::do_fork:entry { push pid; log 1 }", "-q", "-o", "r.tlr"];
+        ["record", "embedded:ia32", "--rpn", "fbt::do_fork:entry { push pid; log 1 }", "-q", "-o", "r.tlr"];
     assert_eq!(trapline(folder, &record, "").0, Some(0));
     let lines = "\
 next hit\nfinish\nback to caller\nprevious hit of fbt::do_fork:entry\nback 2\nstep\nwhere\ngoto 500K\nreverse to do_fork\n\
@@ -169,7 +169,7 @@ fn within_a_hit_one_goes_by_operation() {
     let record = [
         "record",
         "embedded:ia32",
-        "-n",
+        "--rpn",
         "fbt::do_fork:entry { push 7; push pid; log 2 }",
         "-q",
         "-o",
@@ -185,7 +185,7 @@ fn within_a_hit_one_goes_by_operation() {
     assert!(err.contains("the handlers here execute 4 operations, and 5 is past them"), "{err}");
     let shown: Vec<&str> = out.lines().filter(|line| !line.starts_with("DProbes")).collect();
     let icount = shown[0].split(' ').nth(1).unwrap();
-    let name = "-n fbt::do_fork:entry";
+    let name = "--rpn fbt::do_fork:entry";
     let expected = [
         format!("at {icount}.0 of 4, {name}: push 0x7  [stack empty; log empty]"),
         format!("at {icount}.2 of 4, {name}: log 2  [stack 0x7 0x1; log empty]"),

@@ -1,22 +1,21 @@
 //! Aggregations during a run.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use trapline_trace::d::{Aggregation, Snapshot, SnapshotEntry, Tables};
 
 /// Bytes that an entry counts as beyond its key and value.
 const OVERHEAD: usize = 32;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State {
     normal: u64,
     index: BTreeMap<Vec<u8>, usize>,
     entries: Vec<SnapshotEntry>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Aggregations {
-    tables: Arc<Tables>,
     states: Vec<State>,
     used: usize,
     most: usize,
@@ -27,17 +26,30 @@ fn size(entry: &SnapshotEntry) -> usize {
 }
 
 impl Aggregations {
-    pub fn new(tables: &Arc<Tables>, most: usize) -> Self {
+    pub fn new(tables: &Tables, most: usize) -> Self {
         let states = vec![State { normal: 1, ..State::default() }; tables.aggregations.len()];
-        Self { tables: Arc::clone(tables), states, used: 0, most }
+        Self { states, used: 0, most }
+    }
+
+    /// Whether a stored state is one that a program with these tables and this limit can have.
+    pub fn is_sound(&self, tables: &Tables, most: usize) -> bool {
+        let state = |(state, table): (&State, &Aggregation)| {
+            let width = table.kind.width();
+            let indexed = |(at, entry): (usize, &SnapshotEntry)| {
+                entry.value.len() == width && state.index.get(&entry.key) == Some(&at)
+            };
+            state.index.len() == state.entries.len() && state.entries.iter().enumerate().all(indexed)
+        };
+        let used: usize = self.states.iter().flat_map(|state| &state.entries).map(size).sum();
+        self.states.len() == tables.aggregations.len()
+            && self.states.iter().zip(&tables.aggregations).all(state)
+            && (self.most, self.used) == (most, used)
+            && used <= most
     }
 
     /// Adds a value; returns whether there was room for it.
-    pub fn add(&mut self, number: usize, key: &[u8], value: u64, weight: u64) -> bool {
-        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
-        else {
-            return true;
-        };
+    pub fn add(&mut self, table: &Aggregation, number: usize, key: &[u8], value: u64, weight: u64) -> bool {
+        let Some(state) = self.states.get_mut(number) else { return true };
         let Aggregation { kind, signed, .. } = *table;
         let at = match state.index.get(key) {
             Some(at) => *at,
@@ -72,11 +84,8 @@ impl Aggregations {
     }
 
     /// `clear()`: the keys stay.
-    pub fn clear(&mut self, number: usize) {
-        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
-        else {
-            return;
-        };
+    pub fn clear(&mut self, table: &Aggregation, number: usize) {
+        let Some(state) = self.states.get_mut(number) else { return };
         for entry in &mut state.entries {
             // An empty `min` or `max` is shown as 0 too, and is replaced by the next value.
             entry.value = table.kind.initial(table.signed);
@@ -84,11 +93,8 @@ impl Aggregations {
     }
 
     /// `trunc()`: keeps the `most` greatest, or the least if `most` is negative.
-    pub fn trunc(&mut self, number: usize, most: i64) {
-        let (Some(state), Some(table)) = (self.states.get_mut(number), self.tables.aggregations.get(number))
-        else {
-            return;
-        };
+    pub fn trunc(&mut self, table: &Aggregation, number: usize, most: i64) {
+        let Some(state) = self.states.get_mut(number) else { return };
         let mut entries = std::mem::take(&mut state.entries);
         self.used -= entries.iter().map(size).sum::<usize>();
         let keep = usize::try_from(most.unsigned_abs()).unwrap_or(usize::MAX);

@@ -1,20 +1,21 @@
 //! Associative arrays and thread-local variables: elements that come and go. Their keys and values count towards
 //! `dynvarsize`, as in DTrace, so the number of keys is bounded too.
 
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use trapline_rpn::services::d;
 
 /// Bits of an element's offset in its address.
 const OFFSET: u32 = 16;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Element {
     key: Vec<u8>,
     value: Vec<u8>,
     counted: usize,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Dynamics {
     index: BTreeMap<Vec<u8>, u32>,
     elements: Vec<Option<Element>>,
@@ -37,6 +38,26 @@ pub(super) fn address(slot: u32) -> u64 {
 impl Dynamics {
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
+    }
+
+    /// Whether a stored state is one that a program with this limit can have.
+    pub fn is_sound(&self, most: usize) -> bool {
+        let there = || self.elements.iter().flatten();
+        let indexed = |(slot, element): (u32, &Option<Element>)| {
+            element.as_ref().is_none_or(|element| {
+                element.value.len() >> OFFSET == 0 && self.index.get(&element.key) == Some(&slot)
+            })
+        };
+        let free: BTreeSet<u32> = self.free.iter().copied().collect();
+        let is_free = |slot: &u32| self.elements.get(*slot as usize).is_some_and(Option::is_none);
+        let counted = there().try_fold(0usize, |sum, element| sum.checked_add(element.counted));
+        self.index.len() == there().count()
+            && (0..).zip(&self.elements).all(indexed)
+            && free.len() == self.free.len()
+            && free.iter().all(is_free)
+            && free.len() + self.index.len() == self.elements.len()
+            && (self.most, counted) == (most, Some(self.used))
+            && self.used <= most
     }
 
     pub fn find(&self, key: &[u8]) -> Option<u32> {

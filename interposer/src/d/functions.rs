@@ -54,8 +54,9 @@ impl Runtime {
                 0
             }
             Copyinstr => {
-                let most = optional(b).map_or(self.limits.strsize, |most| usize::try_from(most).unwrap_or(0));
-                let text = self.text_up_to(a, most.min(self.limits.strsize), world)?;
+                let most =
+                    optional(b).map_or(self.setup.limits.strsize, |most| usize::try_from(most).unwrap_or(0));
+                let text = self.text_up_to(a, most.min(self.setup.limits.strsize), world)?;
                 self.keep(&text)?
             }
             Htons | Ntohs => u64::from((a as u16).swap_bytes()),
@@ -180,11 +181,11 @@ impl Runtime {
     }
 
     fn allocate(&mut self, size: u64) -> Result<u64, Failure> {
-        self.memory.allocate(size, self.limits.scratchsize).ok_or_else(|| thrown(fault::SCRATCH, 0))
+        self.memory.allocate(size, self.setup.limits.scratchsize).ok_or_else(|| thrown(fault::SCRATCH, 0))
     }
 
     fn move_bytes(&mut self, from: u64, to: u64, size: u64, world: &mut dyn World) -> Result<(), Failure> {
-        let most = self.limits.scratchsize;
+        let most = self.setup.limits.scratchsize;
         let size = usize::try_from(size).ok().filter(|size| *size <= most.next_multiple_of(8));
         let Some(size) = size else { return Err(bad_address(to)) };
         let mut bytes = vec![0; size];

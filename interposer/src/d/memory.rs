@@ -1,5 +1,6 @@
 //! D's own memory: constants, variables that have an address, scratch.
 
+use serde::{Deserialize, Serialize};
 use trapline_rpn::services::d;
 use trapline_trace::d::Tables;
 
@@ -9,7 +10,7 @@ const MOST_STRINGS: usize = 1 << 20;
 /// Bytes after the last variable.
 const SLACK: usize = 64;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Memory {
     variables: Vec<u8>,
     clause: Vec<u8>,
@@ -33,6 +34,14 @@ impl Memory {
             clause: vec![0; tables.clause_memory as usize],
             ..Self::default()
         }
+    }
+
+    /// Whether a stored state is one that a program with these tables and this `scratchsize` can have.
+    pub fn is_sound(&self, tables: &Tables, scratchsize: usize) -> bool {
+        self.variables.len() == tables.memory as usize + SLACK
+            && self.clause.len() == tables.clause_memory as usize
+            && self.scratch.len() <= scratchsize.next_multiple_of(8)
+            && self.strings.len() <= MOST_STRINGS
     }
 
     pub fn begin_clause(&mut self) {

@@ -17,14 +17,15 @@ mod strings;
 use aggregations::Aggregations;
 use dynamics::Dynamics;
 use memory::Memory;
+use serde::{Deserialize, Serialize};
 use speculations::Speculations;
 use std::sync::Arc;
 use trapline_rpn::CallkError;
 use trapline_rpn::services::d::{Builtin, fault};
-use trapline_trace::d::{Snapshot, Tables, Writer};
+use trapline_trace::d::{ConsumerOptions, Snapshot, Tables, Writer};
 
 /// The limits of a program: options of dtrace(1), in bytes unless stated otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DLimits {
     /// `strsize`: the longest string.
     pub strsize: usize,
@@ -42,8 +43,21 @@ pub struct DLimits {
     pub bufsize: usize,
 }
 
+/// The immutable part of a D program beside its clauses.
+#[derive(Debug, Clone, Default)]
+pub struct DSetup {
+    /// What running it and showing its data need.
+    pub tables: Arc<Tables>,
+    /// Its limits.
+    pub limits: DLimits,
+    /// How its data are shown.
+    pub output: ConsumerOptions,
+    /// `droptags`: sentences about drops have tags.
+    pub drop_tags: bool,
+}
+
 /// Counts of dropped data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DDrops {
     /// Elements that did not fit `dynvarsize`.
     pub dynamic: u64,
@@ -57,8 +71,33 @@ pub struct DDrops {
     pub unavailable: u64,
 }
 
+impl DDrops {
+    /// What was dropped, in dtrace(1)'s words; `tags` are those of `-xdroptags`.
+    #[must_use]
+    pub fn sentences(self, tags: bool) -> Vec<String> {
+        let kinds = [
+            (self.principal, "DROP_PRINCIPAL", "drop", " on CPU 0"),
+            (self.aggregation, "DROP_AGGREGATION", "aggregation drop", " on CPU 0"),
+            (self.dynamic, "DROP_DYNAMIC", "dynamic variable drop", ""),
+            (self.speculative, "DROP_SPEC", "speculative drop", ""),
+            (
+                self.unavailable,
+                "DROP_SPECUNAVAIL",
+                "failed speculation",
+                " (no speculative buffer available)",
+            ),
+        ];
+        let there = kinds.into_iter().filter(|(count, ..)| *count > 0);
+        let sentence = |(count, tag, what, after): (u64, &str, &str, &str)| {
+            let tag = if tags { format!("[{tag}] ") } else { String::new() };
+            format!("{tag}{count} {what}{}{after}", if count == 1 { "" } else { "s" })
+        };
+        there.map(sentence).collect()
+    }
+}
+
 /// The fault that ended a clause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DFault {
     /// Identifier of the probe.
     pub probe: u64,
@@ -92,10 +131,11 @@ pub(crate) trait World {
 }
 
 /// The state of a D program.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Runtime {
-    tables: Arc<Tables>,
-    limits: DLimits,
+    /// Not stored: it belongs to the program's definition.
+    #[serde(skip)]
+    setup: Arc<DSetup>,
     memory: Memory,
     dynamics: Dynamics,
     aggregations: Aggregations,
@@ -112,6 +152,8 @@ pub(crate) struct Runtime {
     exit: Option<i32>,
     fault: Option<DFault>,
     drops: DDrops,
+    /// Whether the clauses of END have run.
+    ended: bool,
 }
 
 /// The error of a service.
@@ -127,14 +169,14 @@ fn bad_address(address: u64) -> Failure {
 }
 
 impl Runtime {
-    pub fn new(tables: Arc<Tables>, limits: DLimits) -> Self {
+    pub fn new(setup: &Arc<DSetup>) -> Self {
+        let DSetup { tables, limits, .. } = &**setup;
         Self {
-            memory: Memory::new(&tables),
+            memory: Memory::new(tables),
             dynamics: Dynamics::new(limits.dynvarsize),
-            aggregations: Aggregations::new(&tables, limits.aggsize),
+            aggregations: Aggregations::new(tables, limits.aggsize),
             speculations: Speculations::new(limits.nspec, limits.specsize),
-            tables,
-            limits,
+            setup: Arc::clone(setup),
             record: Writer::default(),
             speculating: None,
             committed: Vec::new(),
@@ -145,7 +187,25 @@ impl Runtime {
             exit: None,
             fault: None,
             drops: DDrops::default(),
+            ended: false,
         }
+    }
+
+    /// Completes a stored state with the setup of its program, which has this many probe points; `None` if such a
+    /// program cannot have that state.
+    pub fn of_stored(self, setup: &Arc<DSetup>, probes: usize) -> Option<Self> {
+        let DSetup { tables, limits, .. } = &**setup;
+        let sound = self.memory.is_sound(tables, limits.scratchsize)
+            && self.dynamics.is_sound(limits.dynvarsize)
+            && self.aggregations.is_sound(tables, limits.aggsize)
+            && self.speculations.is_sound(limits.nspec, limits.specsize, probes)
+            && self.committed.iter().all(|(probe, _)| (*probe as usize) < probes);
+        sound.then(|| Self { setup: Arc::clone(setup), ..self })
+    }
+
+    /// Notes that the clauses of END run; returns whether they have run before.
+    pub fn end(&mut self) -> bool {
+        std::mem::replace(&mut self.ended, true)
     }
 
     /// Begins a clause. The variables are zeroed for the first clause of a firing.
@@ -157,7 +217,7 @@ impl Runtime {
         if self.firing != Some(firing) {
             self.firing = Some(firing);
             self.memory.begin_firing();
-            let (first, count) = self.tables.clause_slots;
+            let (first, count) = self.setup.tables.clause_slots;
             let slots = lv.get_mut(first as usize..(first + count) as usize);
             slots.into_iter().flatten().for_each(|slot| *slot = 0);
         }
@@ -170,7 +230,7 @@ impl Runtime {
         if data.is_empty() {
             return records;
         }
-        if data.len() > self.limits.bufsize {
+        if data.len() > self.setup.limits.bufsize {
             self.drops.principal += 1;
         } else if let Some(id) = self.speculating {
             if !self.speculations.add(id, probe, data) {
@@ -205,7 +265,7 @@ impl Runtime {
 
     /// All aggregations as they are now.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        (0..self.tables.aggregations.len()).map(|number| self.aggregations.snapshot(number)).collect()
+        (0..self.setup.tables.aggregations.len()).map(|number| self.aggregations.snapshot(number)).collect()
     }
 
     /// Reads D's own memory; `None` if the address lies outside it.
@@ -229,7 +289,7 @@ impl Runtime {
         if let Some((slot, offset)) = dynamics::element(address) {
             return self.dynamics.value(slot)?.get(offset..)?.get(..length);
         }
-        self.memory.bytes(address, length, &self.tables)
+        self.memory.bytes(address, length, &self.setup.tables)
     }
 
     /// Writes D's own memory, never the guest's.

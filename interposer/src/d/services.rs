@@ -51,7 +51,7 @@ impl Runtime {
 
     /// The string at an address, without its end, and no longer than `strsize`.
     pub(super) fn text(&self, address: u64, world: &mut dyn World) -> Result<Vec<u8>, Failure> {
-        self.text_up_to(address, self.limits.strsize, world)
+        self.text_up_to(address, self.setup.limits.strsize, world)
     }
 
     pub(super) fn text_up_to(
@@ -125,7 +125,7 @@ impl Runtime {
 
     fn add_part(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         let number = stack.pop();
-        let tables = std::sync::Arc::clone(&self.tables);
+        let tables = std::sync::Arc::clone(&self.setup.tables);
         let Some(record) = tables.records.get(number as usize) else { return Err(CallkError::Unknown) };
         let mut writer = std::mem::take(&mut self.record);
         let before = writer.written().len();
@@ -148,11 +148,11 @@ impl Runtime {
 
     fn aggregate(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         let (number, weight, value) = (stack.pop() as usize, stack.pop(), stack.pop());
-        let tables = std::sync::Arc::clone(&self.tables);
+        let tables = std::sync::Arc::clone(&self.setup.tables);
         let Some(table) = tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
         let mut key = Writer::default();
         self.fields(&table.keys, stack, world, &mut key)?;
-        if !self.aggregations.add(number, key.written(), value, weight) {
+        if !self.aggregations.add(table, number, key.written(), value, weight) {
             self.drops.aggregation += 1;
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Runtime {
         world: &mut dyn World,
     ) -> Result<(), Failure> {
         let number = stack.pop();
-        let tables = std::sync::Arc::clone(&self.tables);
+        let tables = std::sync::Arc::clone(&self.setup.tables);
         let Some(table) = tables.dynamics.get(number as usize) else { return Err(CallkError::Unknown) };
         let mut key = Writer::default();
         key.part(number as u32);
@@ -255,7 +255,7 @@ impl Runtime {
 
     /// Keeps a string until the clause ends.
     pub(super) fn keep(&mut self, text: &[u8]) -> Result<u64, Failure> {
-        let text = text.get(..self.limits.strsize).unwrap_or(text);
+        let text = text.get(..self.setup.limits.strsize).unwrap_or(text);
         let mut bytes = text.to_vec();
         bytes.push(0);
         self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
@@ -290,8 +290,15 @@ impl Runtime {
     /// Functions that control aggregations and speculations.
     pub(super) fn control(&mut self, function: Function, first: u64, second: u64) -> Result<u64, Failure> {
         match function {
-            Function::Clear => self.aggregations.clear(first as usize),
-            Function::Trunc => self.aggregations.trunc(first as usize, second as i64),
+            Function::Clear | Function::Trunc => {
+                let setup = std::sync::Arc::clone(&self.setup);
+                if let Some(table) = setup.tables.aggregations.get(first as usize) {
+                    match function {
+                        Function::Clear => self.aggregations.clear(table, first as usize),
+                        _ => self.aggregations.trunc(table, first as usize, second as i64),
+                    }
+                }
+            }
             Function::Normalize if second == 0 => return Err(thrown(fault::DIVISION, 0)),
             Function::Normalize => self.aggregations.normalize(first as usize, second),
             Function::Denormalize => self.aggregations.normalize(first as usize, 1),

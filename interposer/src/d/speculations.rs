@@ -1,6 +1,8 @@
 //! Speculations: records that wait until they are committed or discarded.
 
-#[derive(Debug, Clone, Default)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Speculation {
     active: bool,
     used: usize,
@@ -8,7 +10,7 @@ struct Speculation {
 }
 
 /// All speculations, numbered from 1.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Speculations {
     list: Vec<Speculation>,
     size: usize,
@@ -20,6 +22,19 @@ const MOST: usize = 4096;
 impl Speculations {
     pub fn new(count: usize, size: usize) -> Self {
         Self { list: vec![Speculation::default(); count.min(MOST)], size }
+    }
+
+    /// Whether a stored state is one that a program with these limits and this many probe points can have.
+    pub fn is_sound(&self, count: usize, size: usize, probes: usize) -> bool {
+        let sound = |speculation: &Speculation| {
+            let Speculation { active, used, records } = speculation;
+            let held: usize = records.iter().map(|(_, data)| data.len()).sum();
+            held == *used
+                && *used <= size
+                && (*active || records.is_empty())
+                && records.iter().all(|(probe, _)| (*probe as usize) < probes)
+        };
+        (self.list.len(), self.size) == (count.min(MOST), size) && self.list.iter().all(sound)
     }
 
     /// Takes a free speculation; 0 if there is none.

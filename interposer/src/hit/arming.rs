@@ -29,6 +29,19 @@ impl Interposer {
     ) -> Result<ProgramId, InsertError> {
         let program = program.borrow();
         let definition = Definition::new(name, program, places)?;
+        self.insert_defined(core, program, definition)
+    }
+
+    /// Adds a program by its definition, and enables its probes.
+    ///
+    /// # Errors
+    /// As [`Interposer::insert`].
+    pub(super) fn insert_defined(
+        &mut self,
+        core: &mut Core,
+        program: &LinkedProgram,
+        definition: Definition,
+    ) -> Result<ProgramId, InsertError> {
         for (probe, (linked, own)) in program.probes.iter().zip(&definition.probes).enumerate() {
             let checked = self.sources.watches.check(&own.place);
             let checked = checked.and_then(|()| check_opcode(core, &own.place, linked.opcode));

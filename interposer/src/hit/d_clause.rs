@@ -2,13 +2,13 @@
 
 use super::Interposer;
 use super::host::Guest;
-use crate::d::{DDrops, DFault, DLimits, Reading, Runtime, World};
-use crate::model::{Event, InsertError, Place, Point, ProgramId};
+use crate::d::{DDrops, DFault, DSetup, Reading, World};
+use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId};
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
-use trapline_trace::d::{ERROR_PART, Snapshot, Tables, Writer};
+use trapline_trace::d::{ERROR_PART, Snapshot, Writer};
 
 /// Nanoseconds from 1970 to 2000, when the guest's clock begins.
 const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
@@ -121,18 +121,33 @@ impl Interposer {
         core: &mut Core,
         name: &str,
         (program, points): (&LinkedProgram, Vec<Point>),
-        tables: Arc<Tables>,
-        limits: DLimits,
+        setup: Arc<DSetup>,
     ) -> Result<ProgramId, InsertError> {
-        let id = self.insert(core, name, program, points)?;
-        self.inserted.set_runtime(id.0, Some(Box::new(Runtime::new(tables, limits))));
-        Ok(id)
+        let definition = Definition::new(name, program, points)?.with_d(setup);
+        self.insert_defined(core, program, definition)
     }
 
-    /// Runs the clauses of D programs that wait for the beginning or end of the run, in program order.
-    pub fn fire(&mut self, core: &mut Core, event: Event) {
+    /// Runs the clauses of BEGIN of a D program.
+    pub fn begin_d(&mut self, core: &mut Core, id: ProgramId) {
+        self.fire(core, Event::Begin, id);
+    }
+
+    /// Runs the clauses of END of all D programs that have not run them yet, in program order.
+    pub fn end_d(&mut self, core: &mut Core) {
+        for number in 0..self.inserted.programs.len() {
+            let program = self.inserted.programs.get_mut(number).filter(|program| !program.removed);
+            if program.and_then(|program| program.d.as_mut()).is_some_and(|d| !d.end()) {
+                self.fire(core, Event::End, ProgramId(number));
+            }
+        }
+    }
+
+    /// Runs the clauses of a program that wait for this event, in program order.
+    fn fire(&mut self, core: &mut Core, event: Event, id: ProgramId) {
         let is_meant = |place: &Place| matches!(place, Place::Event(own) if *own == event);
-        let probes = (0u32..).zip(&self.inserted.probes).filter(|(_, probe)| is_meant(&probe.place));
+        let of = self.inserted.programs.get(id.0).map(|program| program.probes.clone()).unwrap_or_default();
+        let probes = (0u32..).zip(&self.inserted.probes).take(of.end).skip(of.start);
+        let probes = probes.filter(|(_, probe)| is_meant(&probe.place));
         let numbers: Vec<u32> = probes.map(|(number, _)| number).collect();
         for number in numbers {
             self.hit_without_site(core, number, None, None);
@@ -160,20 +175,44 @@ impl Interposer {
                 .for_each(|value| error.int(value));
             self.record_clause(core, (index, at.0), error.written(), outcome);
             if !in_error {
-                self.fire(core, Event::Error);
+                self.fire(core, Event::Error, ProgramId(number));
             }
             if let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) {
                 d.recovered();
             }
+            self.count_clause(core, index, at.1, outcome);
         } else if outcome.recorded() {
-            for (probe, data) in d.take_records(index) {
-                self.record_clause(core, (probe, at.0), &data, outcome);
+            let records = d.take_records(index);
+            for (probe, data) in &records {
+                self.record_clause(core, (*probe, at.0), data, outcome);
+            }
+            if !records.is_empty() {
+                self.count_clause(core, index, at.1, outcome);
             }
         }
         let exit = self.inserted.programs.get(number).and_then(|program| program.d.as_ref()?.exit());
         if exit.is_some() && self.stops.by.is_none() {
             self.stop_here(core, index, at.1);
         }
+    }
+
+    /// Counts a clause that has left a record, where hits with a record are counted, and stops the run if they suffice.
+    fn count_clause(&mut self, core: &mut Core, index: u32, at_site: bool, outcome: &Outcome) {
+        let counts = self.stops.count(outcome);
+        if counts > 0 && at_site {
+            self.hit.counted += counts;
+            self.hit.rare = true;
+        }
+        if counts > 0 && self.enough_hits().is_some() {
+            self.stop_here(core, index, at_site);
+        }
+    }
+
+    /// The D programs, removed ones included, and how they are set up.
+    pub fn d_programs(&self) -> impl Iterator<Item = (ProgramId, &str, &Arc<DSetup>)> {
+        let programs = self.inserted.programs.iter().enumerate();
+        programs
+            .filter_map(|(id, program)| Some((ProgramId(id), program.name(), program.definition.d.as_ref()?)))
     }
 
     /// The aggregations of a D program as they are now, by number.

@@ -3,6 +3,7 @@
 //! It shows whether a recompiled program equals the stored one: another guest file, another kernel or other options
 //! would change its places or handlers.
 
+use crate::d::DSetup;
 use crate::model::{Address, Definition, Probe};
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -35,8 +36,11 @@ impl Digests {
     }
 
     fn write(&mut self, definition: &Definition, to: &mut Hashed) -> fmt::Result {
-        let Definition { name, module, id, vars, gvars, probes, tellers: _ } = definition;
+        let Definition { name, module, id, vars, gvars, probes, tellers: _, d } = definition;
         write!(to, "{name:?} {module:?} {id} {vars} {gvars}")?;
+        if let Some(DSetup { tables, limits, output, drop_tags }) = d.as_deref() {
+            write!(to, "\n{tables:?} {limits:?} {output:?} {drop_tags}")?;
+        }
         let mut handler = None;
         for probe in probes {
             // Most probe points of a program share their handler.

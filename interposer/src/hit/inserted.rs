@@ -59,7 +59,7 @@ impl ProbeState {
 pub(super) struct SavedProgram {
     pub definition: Arc<Definition>,
     pub lv: Arc<[u64]>,
-    /// The state of a D program. It is not stored, because a D program cannot be inserted again.
+    /// The state of a D program.
     pub d: Option<Arc<Runtime>>,
     pub removed: bool,
     pub stop_at: Option<u64>,
@@ -109,7 +109,7 @@ impl Inserted {
         }));
         self.programs.push(Program {
             lv: vec![0; definition.vars],
-            d: None,
+            d: definition.d.as_ref().map(|setup| Box::new(Runtime::new(setup))),
             definition,
             probes: first..self.probes.len(),
             removed: false,
@@ -118,19 +118,6 @@ impl Inserted {
             ops: 0,
         });
         id
-    }
-
-    /// Gives a program the state of a D program, or takes it.
-    pub fn set_runtime(&mut self, id: usize, d: Option<Box<Runtime>>) {
-        let Some(program) = self.programs.get_mut(id) else { return };
-        let is_clause = d.is_some();
-        if program.d.is_some() != is_clause {
-            for probe in self.probes.get_mut(program.probes.clone()).into_iter().flatten() {
-                probe.is_clause = is_clause;
-                probe.guarded = probe.is_guarded();
-            }
-        }
-        program.d = d;
     }
 
     /// Saves it.
@@ -178,9 +165,7 @@ impl Inserted {
             program.lv.extend_from_slice(&was.lv);
             (program.removed, program.stop_at) = (was.removed, was.stop_at);
             (program.counted, program.ops) = (was.counted, was.ops);
-        }
-        for (id, was) in saved.programs.iter().enumerate() {
-            self.set_runtime(id, was.d.as_ref().map(|d| Box::new(Runtime::clone(d))));
+            program.d = was.d.as_ref().map(|d| Box::new(Runtime::clone(d)));
         }
         let states = saved.probes.iter().flat_map(|piece| piece.iter());
         for (probe, state) in self.probes.iter_mut().zip(states) {

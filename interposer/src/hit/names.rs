@@ -1,6 +1,8 @@
 //! The names of the probes and modules that records number.
 
-use crate::model::{Place, Probe, Program, Provided};
+use crate::d::DSetup;
+use crate::model::{Place, Probe, Program, ProgramId, Provided};
+use std::sync::Arc;
 use trapline_os::Unwinder;
 
 /// Names of probes by their number, which their records carry, and of kernel modules' functions on stacks.
@@ -15,6 +17,12 @@ impl<'a> ProbeNames<'a> {
     /// The provider's description of a probe; `None` for a probe without a provider.
     pub fn get(&self, number: u32) -> Option<&'a Provided> {
         self.probes.get(number as usize)?.rest.provided.as_ref()
+    }
+
+    /// The number of the D program that a probe point belongs to, and how its data are shown.
+    pub fn d_setup(&self, number: u32) -> Option<(ProgramId, &'a Arc<DSetup>)> {
+        let program = self.probes.get(number as usize)?.program as usize;
+        Some((ProgramId(program), self.programs.get(program)?.definition.d.as_ref()?))
     }
 
     /// The program that a probe point belongs to, with the codes of the probe point.

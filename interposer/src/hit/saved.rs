@@ -13,6 +13,7 @@ use super::inserted::{Inserted, ProbeState, SavedProgram, SavedPrograms};
 use super::life::{Hit, MOST_COUNTED, ParkedHits};
 use super::process::Filters;
 use super::stops::Stops;
+use crate::d::Runtime;
 use crate::model::{Definition, HandlerError, Stats};
 use crate::sites::SavedSites;
 use crate::sources::{
@@ -83,6 +84,8 @@ struct StoredProgram {
     /// The digest of its definition.
     digest: u64,
     lv: Vec<u64>,
+    /// The state of a D program.
+    d: Option<Runtime>,
     removed: bool,
     stop_at: Option<u64>,
     counted: u64,
@@ -207,6 +210,7 @@ impl SavedInterposer {
             name: program.definition.name.clone(),
             digest: digests.of(&program.definition),
             lv: program.lv.to_vec(),
+            d: program.d.as_deref().cloned(),
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
@@ -275,6 +279,7 @@ fn programs_of(
     if stored.len() != definitions.len() {
         return Err(Programs { stored: stored.len(), given: definitions.len() });
     }
+    let all: usize = definitions.iter().map(|definition| definition.probes.len()).sum();
     let mut digests = super::digest::Digests::default();
     let mut programs = Vec::new();
     for (program, definition) in stored.into_iter().zip(definitions) {
@@ -284,10 +289,17 @@ fn programs_of(
         if program.counted >= MOST_COUNTED || program.ops >= MOST_COUNTED {
             return Err(Impossible("the counts"));
         }
+        let d = match (program.d, &definition.d) {
+            (None, None) => None,
+            (Some(d), Some(setup)) => {
+                Some(Arc::new(d.of_stored(setup, all).ok_or(Impossible("the variables of a D program"))?))
+            }
+            _ => return Err(OtherProgram(program.name)),
+        };
         programs.push(SavedProgram {
             definition,
             lv: program.lv.into(),
-            d: None,
+            d,
             removed: program.removed,
             stop_at: program.stop_at,
             counted: program.counted,
@@ -298,7 +310,6 @@ fn programs_of(
     if gv.len() != needed {
         return Err(Impossible("the global variables"));
     }
-    let all: usize = programs.iter().map(|program| program.definition.probes.len()).sum();
     let sound = |state: &ProbeState| {
         [state.seen, state.run, state.hit, state.errors].iter().all(|count| *count < MOST_COUNTED)
     };

@@ -3,7 +3,7 @@
 use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
 use super::provided::{Arguments, Point, Provided};
-use crate::d::Runtime;
+use crate::d::{DSetup, Runtime};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub struct Definition {
     pub(crate) probes: Vec<Probe>,
     /// Those that only tell a guest program that the probe is enabled.
     pub(crate) tellers: Vec<usize>,
+    /// What a D program has beside its clauses.
+    pub(crate) d: Option<Arc<DSetup>>,
 }
 
 impl Definition {
@@ -54,7 +56,20 @@ impl Definition {
             gvars: program.header.gvars as usize,
             probes,
             tellers,
+            d: None,
         })
+    }
+
+    /// The same as a D program, whose clauses are the probe points in program order: the major code of each is the
+    /// number of its clause.
+    #[must_use]
+    pub fn with_d(mut self, setup: Arc<DSetup>) -> Self {
+        for probe in &mut self.probes {
+            probe.is_clause = true;
+            probe.guarded = probe.is_guarded();
+        }
+        self.d = Some(setup);
+        self
     }
 }
 

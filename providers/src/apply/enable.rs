@@ -66,6 +66,6 @@ pub fn enable(target: &Target, clause: &Clause) -> Result<(Resolved, Vec<Matched
 
 fn link(target: &Target, clause: &Clause, logged: u8) -> Result<LinkedProgram, EnableError> {
     let source = clause.source(basename(&target.image().plan().name), logged);
-    let program = parse("-n", &source).map_err(EnableError::Handler)?;
+    let program = parse("--rpn", &source).map_err(EnableError::Handler)?;
     program.link(target.width(), &Scope::kernel_of(target)).map_err(EnableError::Handler)
 }

@@ -1,4 +1,4 @@
-//! The clauses of `-n`: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, with the predicate and the handler in RPN.
+//! The clauses of `--rpn`, and the descriptions of `-n`: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, with the predicate and the handler in RPN.
 //!
 //! Instructions are separated by `;` or a line end. A predicate leaves its value on top of the stack: if it is 0, the
 //! handler does not run, and the hit leaves no record. The text is compiled as an ordinary probe program, so errors
@@ -6,12 +6,12 @@
 
 use std::fmt::Write as _;
 
-/// Most bytes of a `-n`.
+/// Most bytes of a clause.
 const LONGEST: usize = 65_536;
 /// The label that a predicate which holds jumps to.
 const HOLDS: &str = "trapline_predicate_holds";
 
-/// An error in the form of a `-n`. Errors in descriptions and instructions have their own types.
+/// An error in the form of a clause. Errors in descriptions and instructions have their own types.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClauseError {
     /// No description.
@@ -41,11 +41,11 @@ pub enum ClauseError {
     )]
     Statement(String),
     /// The clause is too long.
-    #[error("a -n has {0} bytes; at most {LONGEST} are allowed")]
+    #[error("a clause has {0} bytes; at most {LONGEST} are allowed")]
     TooLong(usize),
 }
 
-/// A parsed `-n`.
+/// A parsed clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clause {
     /// The descriptions as written.
@@ -61,7 +61,20 @@ pub struct Clause {
 }
 
 impl Clause {
-    /// Parses a `-n`.
+    /// Whether a text is descriptions only, without a predicate or a handler.
+    #[must_use]
+    pub fn is_bare(text: &str) -> bool {
+        text.split_at(description_end(text)).1.trim().is_empty()
+    }
+
+    /// Whether a text is a clause whose predicate and handler are RPN.
+    #[must_use]
+    pub fn is_rpn(text: &str) -> bool {
+        Self::parse(text)
+            .is_ok_and(|clause| trapline_rpn::parse("--rpn", &clause.source("kernel", 0)).is_ok())
+    }
+
+    /// Parses a clause.
     ///
     /// # Errors
     /// See [`ClauseError`].
@@ -146,7 +159,7 @@ impl Clause {
 fn add_at(text: &mut String, place: Option<(usize, usize)>, instruction: &str) {
     let (line, column) = place.unwrap_or((1, 1));
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "#line {line} \"-n\"\n{:indent$}{instruction}", "", indent = column - 1);
+    let _ = writeln!(text, "#line {line} \"--rpn\"\n{:indent$}{instruction}", "", indent = column - 1);
 }
 
 /// The value of the statement `logonfault`; `None` for any other line.
@@ -201,7 +214,8 @@ fn descriptions(spec: &str) -> Vec<String> {
 /// Whether the brace at the start of a text belongs to a glob: it contains names separated by commas.
 fn glob_brace(text: &str) -> bool {
     let inside = text.get(1..).and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
-    inside.contains(',') && !inside.contains(|c: char| c.is_whitespace() || c == ';' || c == '/')
+    let is_code = |c: char| c.is_whitespace() || matches!(c, ';' | '/' | '(' | '=' | '@' | '"');
+    inside.contains(',') && !inside.contains(is_code)
 }
 
 fn unexpected(text: &str, after: &'static str) -> ClauseError {

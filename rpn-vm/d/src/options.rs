@@ -205,6 +205,15 @@ impl Options {
         Ok(())
     }
 
+    /// All that was given, as names and values that [`Options::set`] takes.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let defines = self.defines.iter().map(|(text, on)| (if *on { "define" } else { "undef" }, text));
+        let others = self.given.iter().map(|(name, value)| (*name, value));
+        let others = others.filter(|(name, _)| !matches!(*name, "define" | "undef"));
+        others.chain(defines).map(|(name, value)| (name.to_owned(), value.clone())).collect()
+    }
+
     /// The text of an option, given or its default.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {

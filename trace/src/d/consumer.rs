@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// The options of dtrace(1) for a program's output.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsumerOptions {
     /// `quiet`: only what the program asks for.
     pub quiet: bool,
@@ -38,16 +38,18 @@ pub struct ConsumerOptions {
 /// Prints the records of one program.
 #[derive(Debug)]
 pub struct Consumer {
-    tables: Arc<Tables>,
-    options: ConsumerOptions,
+    pub(super) tables: Arc<Tables>,
+    pub(super) options: ConsumerOptions,
     /// Whether the heading has been printed.
     begun: bool,
     status: Option<i32>,
     /// Aggregations that `printa()` has shown; the others are shown at the end.
-    shown: Vec<bool>,
+    pub(super) shown: Vec<bool>,
     /// Where `freopen()` has sent the output.
     file: Option<std::fs::File>,
-    complaints: Vec<String>,
+    pub(super) complaints: Vec<String>,
+    /// Whether `freopen()` may open files.
+    files: bool,
 }
 
 impl Consumer {
@@ -55,7 +57,22 @@ impl Consumer {
     #[must_use]
     pub fn new(tables: Arc<Tables>, options: ConsumerOptions) -> Self {
         let shown = vec![false; tables.aggregations.len()];
-        Self { tables, options, begun: false, status: None, shown, file: None, complaints: Vec::new() }
+        Self {
+            tables,
+            options,
+            begun: false,
+            status: None,
+            shown,
+            file: None,
+            complaints: Vec::new(),
+            files: true,
+        }
+    }
+
+    /// The same, without files of `freopen()`: all output goes to one place.
+    #[must_use]
+    pub fn without_files(self) -> Self {
+        Self { files: false, ..self }
     }
 
     /// The status of `exit()`, if it has been called.
@@ -79,13 +96,7 @@ impl Consumer {
             return Ok(());
         }
         let mut text = Vec::new();
-        if !self.options.quiet {
-            if !std::mem::replace(&mut self.begun, true) {
-                writeln!(text, "{:>32}", "FUNCTION:NAME")?;
-            }
-            let name = format!("{}:{}", firing.name.function, firing.name.name);
-            write!(text, "{name:>32} ")?;
-        }
+        self.begin_line(firing, &mut text);
         let tables = Arc::clone(&self.tables);
         let mut reader = Reader::new(data);
         while !reader.is_empty() {
@@ -101,6 +112,18 @@ impl Consumer {
         self.write(&text, out)
     }
 
+    /// The columns before the data, with the heading before the first ones.
+    pub(super) fn begin_line(&mut self, firing: Firing<'_>, text: &mut Vec<u8>) {
+        if self.options.quiet {
+            return;
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            text.extend_from_slice(format!("{:>32}\n", "FUNCTION:NAME").as_bytes());
+        }
+        let name = format!("{}:{}", firing.name.function, firing.name.name);
+        text.extend_from_slice(format!("{name:>32} ").as_bytes());
+    }
+
     fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
         match &mut self.file {
             Some(file) => file.write_all(text),
@@ -109,7 +132,7 @@ impl Consumer {
     }
 
     /// One part of a record; `None` if it is cut off.
-    fn part(
+    pub(super) fn part(
         &mut self,
         record: &Record,
         reader: &mut Reader<'_>,
@@ -155,6 +178,10 @@ impl Consumer {
             }
             Action::Exit => self.status = Some(int_of(first) as i32),
             Action::Setopt => self.setopt(&values, firing),
+            Action::Freopen(_) | Action::Ftruncate if !self.files => {
+                let what = "freopen() and ftruncate() have no effect here: all output goes to one place";
+                self.complaints.push(what.to_owned());
+            }
             Action::Freopen(format) => {
                 self.write(&std::mem::take(text), out)?;
                 self.freopen(format, (&record.fields, &values), firing.symbols);
@@ -351,7 +378,7 @@ impl Consumer {
         }
     }
 
-    fn sorting(&self) -> Sorting {
+    pub(super) fn sorting(&self) -> Sorting {
         Sorting {
             by_key: self.options.sort_key,
             reverse: self.options.sort_reverse,

@@ -98,7 +98,7 @@ pub(crate) fn histogram(kind: AggKind, value: &[u64], normal: u64) -> String {
 }
 
 /// The names of buckets.
-fn labels(kind: AggKind, buckets: usize) -> Vec<String> {
+pub(crate) fn labels(kind: AggKind, buckets: usize) -> Vec<String> {
     match kind {
         AggKind::Quantize => (0..buckets).map(|bucket| quantize_value(bucket).to_string()).collect(),
         AggKind::Lquantize { base, step, .. } => (0..buckets)

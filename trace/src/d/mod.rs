@@ -10,6 +10,7 @@ mod format;
 mod histogram;
 mod print;
 mod record;
+mod shown;
 mod sort;
 mod tables;
 mod values;

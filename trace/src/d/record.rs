@@ -1,13 +1,14 @@
 //! The bytes of a D program's records: parts, each with its number and its fields.
 
 use super::field::Field;
+use serde::{Deserialize, Serialize};
 
 /// The number of the part that describes a fault: its kind, the address, the number of the clause, and that of the
 /// probe.
 pub const ERROR_PART: u32 = u32::MAX;
 
 /// Writes parts of records, and keys.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
@@ -58,7 +59,7 @@ impl Writer {
 }
 
 /// An aggregation at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The divisor of values when they are shown.
     pub normal: u64,
@@ -67,7 +68,7 @@ pub struct Snapshot {
 }
 
 /// A key of an aggregation and its value.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotEntry {
     /// The fields of the key, as [`Writer`] has written them.
     pub key: Vec<u8>,
@@ -84,6 +85,7 @@ pub(crate) enum Value {
 }
 
 /// Reads the output of [`Writer`].
+#[derive(Clone)]
 pub(crate) struct Reader<'b> {
     bytes: &'b [u8],
 }

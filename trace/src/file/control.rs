@@ -8,6 +8,7 @@ use super::{FileHead, HASH};
 use crate::bytes::{DecodeError, Reader};
 use crate::channel::Counts;
 use crate::record::Kind;
+use crate::sink::Shown;
 use crate::sink::{End, Reply, RunInfo};
 
 /// The first byte of a control record's data.
@@ -27,6 +28,9 @@ pub(super) enum Control {
     Frame = 5,
     /// The name of a provider's probe: its number (4 bytes), its identifier (4), a JSON array of the four names.
     Probe = 6,
+    /// A piece of a D program's output: the instruction count (8 bytes), or all ones at the end of the run, the length
+    /// of the text (4), the text, a JSON array of objects.
+    D = 7,
 }
 
 /// A decoded control record.
@@ -34,6 +38,7 @@ pub(super) enum Said {
     Begin(RunInfo),
     Name(Name),
     Reply(Reply),
+    D(Shown),
     End { end: Box<End>, records: u64, hash: u64 },
 }
 
@@ -65,6 +70,15 @@ pub(super) fn name(name: &Name) -> Vec<u8> {
 pub(super) fn reply(reply: &Reply) -> Vec<u8> {
     let fields = json!({"lines": reply.lines, "object": reply.object});
     with(Control::Reply, &[fields.to_string().as_bytes()])
+}
+
+/// The data of a piece of a D program's output.
+pub(super) fn d(shown: &Shown) -> Vec<u8> {
+    let icount = shown.icount.unwrap_or(u64::MAX).to_le_bytes();
+    let length = u32::try_from(shown.text.len()).unwrap_or(u32::MAX);
+    let text = shown.text.get(..length as usize).unwrap_or_default();
+    let objects = Value::Array(shown.objects.clone()).to_string();
+    with(Control::D, &[&icount, &length.to_le_bytes(), text, objects.as_bytes()])
 }
 
 /// The data of the end record, with zeros for the hash. `records` counts the records in the file.
@@ -101,7 +115,8 @@ pub(super) fn decode(data: &[u8], head: FileHead) -> Result<Said, String> {
         6 if head.version > 1 => {
             Said::Name(probe(rest).ok_or("it does not hold a probe with its four names")?)
         }
-        first => return Err(format!("its first byte is {first:#04x}; it must be 1 to 6")),
+        7 if head.version > 3 => Said::D(decode_d(rest)?),
+        first => return Err(format!("its first byte is {first:#04x}; it must be 1 to 7")),
     })
 }
 
@@ -142,6 +157,17 @@ fn probe(bytes: &[u8]) -> Option<Name> {
     let (id, rest) = rest.split_first_chunk()?;
     let parts: [String; 4] = serde_json::from_slice(rest).ok()?;
     Some(Name::probe(u32::from_le_bytes(*number), u32::from_le_bytes(*id), &parts))
+}
+
+fn decode_d(bytes: &[u8]) -> Result<Shown, String> {
+    let short = "it does not hold the output of a D program";
+    let (icount, rest) = bytes.split_first_chunk().ok_or(short)?;
+    let (length, rest) = rest.split_first_chunk().ok_or(short)?;
+    let (text, objects) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(short)?;
+    let icount = Some(u64::from_le_bytes(*icount)).filter(|icount| *icount != u64::MAX);
+    let objects: Vec<Map<String, Value>> = serde_json::from_slice(objects).map_err(json_error)?;
+    let objects = objects.into_iter().map(Value::Object).collect();
+    Ok(Shown { icount, text: text.to_vec(), objects })
 }
 
 fn decode_end(bytes: &[u8]) -> Result<Said, String> {

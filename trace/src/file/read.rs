@@ -11,6 +11,7 @@ use super::error::TraceFileError;
 use super::names::Name;
 use super::{CHECKED, CHECKSUM, FileHead, HASH, HEAD, MAGIC, MAX_RECORD, OLDEST, VERSION, checksum};
 use crate::record::{HeaderItems, Kind, Record};
+use crate::sink::Shown;
 use crate::sink::{End, Reply, RunInfo};
 
 /// Most bytes that are read at once.
@@ -27,6 +28,8 @@ pub enum Piece {
     Record(Record),
     /// The answer to a line of a script.
     Reply(Reply),
+    /// A piece of the output of a D program.
+    D(Shown),
     /// How the run ended: always the last piece.
     End(End),
 }
@@ -78,7 +81,7 @@ impl<R: Read> TraceReader<R> {
         let wrong = |field, at, value, right| TraceFileError::Head { field, at, value, right };
         let version = u16::from_le_bytes([v0, v1]);
         if !(OLDEST..=VERSION).contains(&version) {
-            return Err(wrong("version", 8, version.into(), "1, 2 or 3"));
+            return Err(wrong("version", 8, version.into(), "1 to 4"));
         }
         if !matches!(width, 32 | 64) {
             return Err(wrong("width", 10, width.into(), "32 or 64"));
@@ -197,6 +200,7 @@ impl<R: Read> TraceReader<R> {
             Said::Begin(run) => Piece::Begin(run),
             Said::Name(name) => Piece::Name(name),
             Said::Reply(reply) => Piece::Reply(reply),
+            Said::D(shown) => Piece::D(shown),
             Said::End { end, records, .. } if records != self.records => {
                 drop(end);
                 return Err(TraceFileError::Count { at, said: records, read: self.records });

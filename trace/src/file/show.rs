@@ -34,6 +34,7 @@ impl<R: Read> TraceReader<R> {
                 }
                 Piece::Record(record) => sink.record(&record.view(), &names),
                 Piece::Reply(reply) => sink.reply(&reply),
+                Piece::D(shown) => sink.d(&shown),
                 Piece::End(mut end) => {
                     at_end(&mut end);
                     sink.end(&end)

@@ -10,6 +10,7 @@ use super::{FileHead, HASH, MAX_RECORD, VERSION, checksum, control};
 use crate::guest_stack::GuestStack;
 use crate::names::{ProbeName, Symbolize};
 use crate::record::{Header, HeaderItems, Kind, RecordView};
+use crate::sink::Shown;
 use crate::sink::{End, Reply, RunInfo, Sink};
 
 /// Writes a trace file.
@@ -131,6 +132,10 @@ impl<W: Write> Sink for RawSink<W> {
         self.buffer.clear();
         record.encode_whole(self.head.items, &mut self.buffer);
         self.write()
+    }
+
+    fn d(&mut self, shown: &Shown) -> io::Result<()> {
+        self.control(&control::d(shown))
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::{End, Reply, RunInfo, Sink, guest_stack, stack_trace};
+use super::{End, Reply, RunInfo, Shown, Sink, guest_stack, stack_trace};
 use crate::names::Symbolize;
 use crate::printable::harmless;
 use crate::record::RecordView;
@@ -46,6 +46,10 @@ impl<W: Write> Sink for DtraceSink<W> {
         let mut line = format!("{:>3} {id:>6} {:>32}", h.cpu, harmless(&name));
         push_words(record, &mut line);
         writeln!(self.out, "{line}")
+    }
+
+    fn d(&mut self, shown: &Shown) -> io::Result<()> {
+        self.out.write_all(&shown.text)
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

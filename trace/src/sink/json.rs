@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, hex, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Shown, Sink, guest_stack, has, hex, stack_trace};
 use crate::names::Symbolize;
 use crate::printable::Printable;
 use crate::record::{HeaderItems, Kind, RecordView};
@@ -184,6 +184,10 @@ impl<W: Write> Sink for JsonSink<W> {
             line.add("text", formatted.text);
         }
         self.out.write_all(&line.finish()?)
+    }
+
+    fn d(&mut self, shown: &Shown) -> io::Result<()> {
+        shown.objects.iter().try_for_each(|object| self.line(members(object.clone())))
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

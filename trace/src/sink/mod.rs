@@ -59,6 +59,17 @@ pub struct Reply {
     pub object: serde_json::Value,
 }
 
+/// A piece of a D program's output.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Shown {
+    /// Instructions retired at the firing; `None` for what is shown at the end.
+    pub icount: Option<u64>,
+    /// The text, as dtrace(1) prints it.
+    pub text: Vec<u8>,
+    /// The JSON objects, one per line; none if they are not wanted.
+    pub objects: Vec<serde_json::Value>,
+}
+
 /// A destination of records.
 pub trait Sink {
     /// A run starts.
@@ -72,6 +83,12 @@ pub trait Sink {
     /// # Errors
     /// The destination cannot be written.
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()>;
+
+    /// A piece of the output of a D program, in order with the records.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    fn d(&mut self, shown: &Shown) -> io::Result<()>;
 
     /// The answer to a command, in order with the records.
     ///

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Sink, guest_stack, has, push_hex, stack_trace};
+use super::{End, HexStyle, Reply, RunInfo, Shown, Sink, guest_stack, has, push_hex, stack_trace};
 use crate::names::Symbolize;
 use crate::printable::{Printable, harmless};
 use crate::record::{HeaderItems, Kind, RecordView};
@@ -106,6 +106,10 @@ impl<W: Write> Sink for TextSink<W> {
         let written = self.out.write_all(text.as_bytes());
         self.text = text;
         written
+    }
+
+    fn d(&mut self, shown: &Shown) -> io::Result<()> {
+        self.out.write_all(&shown.text)
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {

@@ -5,17 +5,22 @@
 //! a list of commands with the instruction counts at which they were applied describes all input of a run. Not here:
 //! when a command is due, and how it is carried out.
 
+mod d_error;
+mod d_source;
 pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
 use trapline_interposer::PointView;
-use trapline_providers::{ArgumentRefused, ClauseError, EnableError, MatchError};
+use trapline_providers::{ArgumentRefused, Clause, ClauseError, EnableError, MatchError};
 use trapline_rpn::{Diagnostics, Program};
 
 use crate::files::file_name;
 use crate::listing::{How, ListError, Wanted};
 use crate::plural::counted;
 use crate::snapshot_error::SnapshotError;
+pub use d_error::DError;
+pub(crate) use d_error::line_of;
+pub use d_source::{DSource, DText};
 
 /// A change to a run, or a query.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,7 +36,8 @@ pub enum Command {
         only: Selection,
     },
     /// Puts a handler on the probes that a clause names: `SPEC[,SPEC..] [/ predicate /] [{ handler }]`, which is what `-n`
-    /// takes. The program is known as `-n SPEC[,SPEC..]`.
+    /// takes without, and `--rpn` with a predicate or a handler. The program is known as `-n SPEC[,SPEC..]` or
+    /// `--rpn SPEC[,SPEC..]`.
     Clause {
         /// The clause.
         text: String,
@@ -87,6 +93,11 @@ pub enum Command {
     Silence,
     /// Ends the run.
     Stop,
+    /// Adds a D program, arms it, and runs its clauses of BEGIN. It is known by the names of its texts
+    /// ([`DSource::name`]).
+    D(DSource),
+    /// Runs the clauses of END of all D programs that have not run them yet, at the end of the run.
+    End,
 }
 
 impl Command {
@@ -115,6 +126,7 @@ impl Command {
                 | Self::Snapshot { .. }
                 | Self::Silence
                 | Self::Stop
+                | Self::End
         )
     }
 
@@ -122,7 +134,7 @@ impl Command {
     pub fn words(&self) -> String {
         match self {
             Self::Insert { name, .. } => format!("insert {name}"),
-            Self::Clause { text, .. } => format!("-n '{text}'"),
+            Self::Clause { text, .. } => format!("{} '{text}'", clause_option(text)),
             Self::Remove { name } => format!("remove {name}"),
             Self::Switch { points, on } => {
                 format!("{} {}", if *on { "enable" } else { "disable" }, points.words())
@@ -136,6 +148,8 @@ impl Command {
             Self::Nmi => "nmi".to_owned(),
             Self::Silence => "silence".to_owned(),
             Self::Stop => "stop".to_owned(),
+            Self::D(source) => source.name(),
+            Self::End => "end".to_owned(),
         }
         .trim_end()
         .to_owned()
@@ -149,7 +163,13 @@ impl Command {
 
 /// A program's short name: the file name of its path, or a clause's descriptions.
 pub fn short_name(name: &str) -> &str {
-    name.strip_prefix("-n ").unwrap_or_else(|| file_name(name))
+    let clause = ["-n ", "--rpn "].into_iter().find_map(|option| name.strip_prefix(option));
+    clause.unwrap_or_else(|| file_name(name))
+}
+
+/// The option that takes a clause of RPN: `-n` for descriptions alone.
+pub fn clause_option(text: &str) -> &'static str {
+    if Clause::is_bare(text) { "-n" } else { "--rpn" }
 }
 
 /// Where typed input arrives.
@@ -241,6 +261,9 @@ pub enum CommandError {
     /// The handler of a clause does not compile.
     #[error("{0}")]
     Handler(Diagnostics),
+    /// A D program cannot be compiled or inserted.
+    #[error(transparent)]
+    D(Box<DError>),
     /// The handler of a clause pushes an argument that a probe does not have.
     #[error(transparent)]
     Argument(ArgumentRefused),
@@ -281,6 +304,12 @@ pub enum CommandError {
 
 fn first(findings: &Diagnostics) -> &str {
     findings.list.first().map_or("it does not fit the guest", |finding| finding.message.as_str())
+}
+
+impl From<DError> for CommandError {
+    fn from(error: DError) -> Self {
+        Self::D(Box::new(error))
+    }
 }
 
 impl From<EnableError> for CommandError {

@@ -62,7 +62,7 @@ mod timeline;
 mod types;
 mod versioned;
 
-pub use commands::{Command, CommandError, InputLine, Selection};
+pub use commands::{Command, CommandError, DError, DSource, DText, InputLine, Selection, clause_option};
 pub use compare::{
     Both, Bytes, Cause, Checkpoints, CompareError, ComparedRun, Comparison, DifferentCheckpoint, End, Field,
     FunctionHits, Input, Point, Register, Spot, Start, compare, hits_by_function,
@@ -97,7 +97,7 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    DError, DProgram, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
+    DEnd, DProgram, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
     RecordedCourse, SavedSession, Session, StackFrame, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;

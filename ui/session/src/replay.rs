@@ -22,12 +22,12 @@ pub enum OwnPrograms {
 impl Command {
     /// Whether it inserts a program.
     pub fn inserts(&self) -> bool {
-        matches!(self, Self::Insert { .. } | Self::Clause { .. })
+        matches!(self, Self::Insert { .. } | Self::Clause { .. } | Self::D(_))
     }
 
     /// Whether it concerns programs only, or is a query: if the programs are left out, it can be left out too.
     pub fn is_about_programs(&self) -> bool {
-        let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. });
+        let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. } | Self::End);
         let asks = matches!(self, Self::Query | Self::GetVars { .. } | Self::List { .. });
         self.inserts() || acts || asks
     }

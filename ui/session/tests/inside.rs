@@ -5,8 +5,8 @@
 use std::fmt::Write;
 
 use trapline_session::{
-    Change, Command, Condition, Found, GuestBuilder, HISTORY_MEM, HandlerState, Limits, Position, Probing,
-    Record, Reply, Session, SourceOptions, Timeline, TravelError, compile,
+    Change, Command, Condition, DSource, Found, GuestBuilder, HISTORY_MEM, HandlerState, Limits, Position,
+    Probing, Record, Reply, Session, SourceOptions, Timeline, TravelError, compile,
 };
 
 const GUESTS: [&str; 2] = ["ia32", "x86_64"];
@@ -259,9 +259,8 @@ fn a_hit_by_its_number_is_the_one_of_its_record() {
 #[test]
 fn clauses_of_d_are_gone_through_as_handlers() {
     let text = "fbt::do_fork:entry { self->n = pid; trace(self->n + 1); } fbt::do_fork:entry { @[probefunc] = count(); }";
-    let compiled = trapline_d::compile(text).unwrap();
     let mut session = GuestBuilder::embedded("x86_64").memory(32 << 20).start().unwrap();
-    session.insert_d("clauses", &compiled, false).unwrap();
+    session.apply(Command::D(DSource::clauses(text))).unwrap();
     let mut timeline = Timeline::new(session, HISTORY_MEM).unwrap();
     assert!(matches!(timeline.next_hit(None).unwrap(), Found::Met(_)));
     timeline.into_hit().unwrap();
@@ -281,5 +280,5 @@ fn clauses_of_d_are_gone_through_as_handlers() {
     }
     assert!(seen.len() > 6);
     seen.dedup();
-    assert_eq!(seen, ["clauses clause 1", "clauses clause 2"]);
+    assert_eq!(seen, ["-n fbt::do_fork:entry clause 1", "-n fbt::do_fork:entry clause 2"]);
 }

@@ -224,7 +224,7 @@ fn hits_of_one_program_are_those_of_its_records() {
     whole.step(0);
     let of_program = |record: &Record| {
         let (name, ..) = whole.interposer().unwrap().probe(record.header.probe).unwrap();
-        name == "-n fbt::do_*:entry" && record.header.kind == trapline_trace::Kind::Data
+        name == "--rpn fbt::do_*:entry" && record.header.kind == trapline_trace::Kind::Data
     };
     let mut expected: Vec<u64> =
         records.iter().filter(|record| of_program(record)).map(|record| record.header.icount).collect();

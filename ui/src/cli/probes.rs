@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use trapline_providers::Clause;
 use trapline_session::numbers;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
@@ -14,10 +15,23 @@ pub struct ProbeArgs {
     /// Probe program to insert, source or PPDF file; may be repeated
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], value_name = "FILE.rpn", help_heading = "Probes")]
     pub probe: Vec<PathBuf>,
-    /// Probe by name: 'SPEC[,SPEC..] [/ predicate /] [{ handler }]', where SPEC is provider:module:function:name.
-    /// Without a handler, the arguments are logged. May be repeated (docs/providers.md)
+    /// Clauses of D: 'SPEC[,SPEC..] [/ predicate /] { actions } ..', where SPEC is provider:module:function:name
+    /// (docs/d.md). A description alone leaves a record of its arguments per hit. May be repeated
     #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
     pub clauses: Vec<String>,
+    /// D program; may be repeated. All -s and -n of a command line are one program
+    #[arg(short = 's', long = "d-script", value_name = "FILE.d", help_heading = "Probes")]
+    pub d_scripts: Vec<PathBuf>,
+    /// Option of D, such as strsize=64 or quiet; may be repeated (docs/d.md)
+    #[arg(short = 'x', value_name = "OPTION[=VALUE]", help_heading = "Probes")]
+    pub d_options: Vec<String>,
+    /// Allow destructive actions of D
+    #[arg(short = 'w', long, help_heading = "Probes")]
+    pub destructive: bool,
+    /// Probe by name with a handler in RPN: 'SPEC[,SPEC..] [/ predicate /] { handler }'. May be repeated
+    /// (docs/providers.md)
+    #[arg(long = "rpn", value_name = "CLAUSE", help_heading = "Probes")]
+    pub rpn: Vec<String>,
     /// Record the kernel's stack with each hit, at most DEPTH return addresses, 32 by default (docs/providers.md, Stacks)
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "32", value_parser = depth, help_heading = "Probes")]
     pub stack: Option<usize>,
@@ -57,6 +71,27 @@ pub struct ProbeArgs {
 impl ProbeArgs {
     /// Whether any probe is named.
     pub fn any(&self) -> bool {
-        !self.probe.is_empty() || !self.clauses.is_empty()
+        let clauses = self.clauses.len() + self.rpn.len();
+        !self.probe.is_empty() || clauses > 0 || !self.d_scripts.is_empty()
+    }
+
+    /// Whether a D program is among the probes.
+    pub fn has_d(&self) -> bool {
+        !self.d_scripts.is_empty() || self.clauses.iter().any(|clause| !Clause::is_bare(clause))
+    }
+
+    /// Whether a program of RPN is among the probes.
+    pub fn has_rpn(&self) -> bool {
+        !self.probe.is_empty() || self.rpn_clauses().next().is_some()
+    }
+
+    /// The clauses of RPN: the descriptions of `-n` that have no body, then those of `--rpn`.
+    pub fn rpn_clauses(&self) -> impl Iterator<Item = &String> {
+        self.clauses.iter().filter(|clause| Clause::is_bare(clause)).chain(&self.rpn)
+    }
+
+    /// The clauses of D.
+    pub fn d_clauses(&self) -> impl Iterator<Item = &String> {
+        self.clauses.iter().filter(|clause| !Clause::is_bare(clause))
     }
 }

@@ -1,9 +1,15 @@
-//! The programs of `-p` and `-n`: what they record, and how they are inserted into a session.
+//! The programs of `-p`, `-n`, `-s` and `--rpn`: what they record, and how they are inserted into a session.
 
-use trapline_session::{Command, Probing, Reply, Selection, Session, SourceOptions, read_program};
+use trapline_d::Options;
+use trapline_providers::Clause;
+use trapline_session::{
+    Command, CommandError, DError, DSource, DText, Probing, Reply, Selection, Session, SourceOptions,
+    clause_option, read_program,
+};
 use trapline_trace::ChannelConfig;
 
 use crate::cli::ProbeArgs;
+use crate::d_text::{Cpp, TextError};
 use crate::failure::Failure;
 use crate::no_effect;
 use crate::talk::Talk;
@@ -12,7 +18,9 @@ use crate::talk::Talk;
 pub fn probing(args: &ProbeArgs) -> Probing {
     Probing {
         header: args.header.unwrap_or_default(),
-        channel: args.channel.unwrap_or_else(ChannelConfig::growing),
+        channel: args
+            .channel
+            .unwrap_or_else(|| if args.has_d() { d_channel() } else { ChannelConfig::growing() }),
         max_steps: args.max_steps,
         max_cores: args.max_cores.unwrap_or(Probing::default().max_cores),
         watch_unlimited: args.watch_unlimited,
@@ -21,10 +29,71 @@ pub fn probing(args: &ProbeArgs) -> Probing {
     }
 }
 
+/// The channel of a run with D programs, whose records may hold whole aggregations: as `trapline dtrace` has it.
+fn d_channel() -> ChannelConfig {
+    let size = usize::try_from(Options::default().number("bufsize")).unwrap_or(1 << 22);
+    ChannelConfig { sub_buffer_size: size, ..ChannelConfig::growing() }
+}
+
 /// The programs' names.
 pub fn names_of(args: &ProbeArgs) -> Vec<String> {
     let files = args.probe.iter().map(|path| path.display().to_string());
-    files.chain(args.clauses.iter().map(|text| format!("-n {text}"))).collect()
+    let clauses = args.rpn_clauses().map(|text| format!("{} {text}", clause_option(text)));
+    let scripts = args.d_scripts.iter().map(|path| path.display().to_string());
+    let d_clauses = args.d_clauses().map(|text| format!("-n {text}"));
+    files.chain(clauses).chain(scripts).chain(d_clauses).collect()
+}
+
+/// The D program of the command line, if there is one.
+///
+/// # Errors
+/// A text cannot be read, or an option is wrong.
+pub fn d_program(args: &ProbeArgs, source: &SourceOptions) -> Result<Option<DSource>, Failure> {
+    if !args.has_d() {
+        return Ok(None);
+    }
+    let defines = source.defines.iter().map(|(name, text)| (format!("{name}={text}"), true));
+    let options = d_options(args)?;
+    let cpp = Cpp {
+        always: options.flag("cpp"),
+        stdc: options.text("stdc") != "s",
+        defines: defines.collect(),
+        folders: source.folders.clone(),
+    };
+    let files = args.d_scripts.iter().map(|path| cpp.file(path));
+    let texts: Result<Vec<_>, TextError> =
+        files.chain(args.d_clauses().map(|text| cpp.clauses(text))).collect();
+    let texts = texts.map_err(|error| match error {
+        TextError::File(error) => Failure::from(error),
+        TextError::Cpp(error) => CommandError::from(error).into(),
+    })?;
+    Ok(Some(DSource { texts, options: options.settings(), arguments: Vec::new() }))
+}
+
+/// The options of D.
+fn d_options(args: &ProbeArgs) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    let flags = args.destructive.then_some("destructive");
+    for text in args.d_options.iter().map(String::as_str).chain(flags) {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let set = options.set(name, value);
+        set.map_err(|error| Failure::Usage(format!("failed to set -x {name}: {error}")))?;
+    }
+    Ok(options)
+}
+
+/// What an error in the D program of the command line means: a text of RPN is one for another option.
+fn refused(args: &ProbeArgs, error: CommandError) -> Failure {
+    let CommandError::D(wrong) = &error else { return error.into() };
+    let DError::Text { name, is_file: false, .. } = &**wrong else { return error.into() };
+    let is_meant = |text: &&String| DText::clauses(text).name == *name && Clause::is_rpn(text);
+    match args.d_clauses().find(is_meant) {
+        Some(text) => Failure::Usage(format!("-n takes D, and this clause is RPN: write --rpn '{text}'")),
+        None => error.into(),
+    }
 }
 
 /// The names of an option, which may follow a separate `=`, as in DProbes' manual.
@@ -45,7 +114,8 @@ pub fn insert_all(
     talk: &Talk,
 ) -> Result<(), Failure> {
     let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
-    let mut targeted = args.clauses.iter().any(|text| text.contains(no_effect::TARGET));
+    let mut clauses = args.clauses.iter().chain(&args.rpn);
+    let mut targeted = clauses.any(|text| text.contains(no_effect::TARGET));
     for path in &args.probe {
         let program = Box::new(read_program(path, source)?);
         talk.remarks(&program.warnings);
@@ -53,12 +123,21 @@ pub fn insert_all(
         let name = path.display().to_string();
         said(&session.apply(Command::Insert { name, program, only: only.clone() })?, talk);
     }
-    for text in &args.clauses {
+    for text in args.rpn_clauses() {
         let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
         said(&reply, talk);
     }
+    if let Some(program) = d_program(args, source)? {
+        targeted |= program.texts.iter().any(|text| contains(&text.text, no_effect::TARGET));
+        said(&session.apply(Command::D(program)).map_err(|error| refused(args, error))?, talk);
+    }
     if needs_target && !targeted {
         return Err(no_effect::unused_target());
+    }
+    if only != Selection::default() && args.has_d() && !args.has_rpn() {
+        return Err(Failure::Usage(
+            "--group and --type have no effect on clauses of D, which have neither".to_owned(),
+        ));
     }
     if only != Selection::default() && !any_enabled(session) {
         return Err(Failure::Usage(format!("no probe point of the programs has {}", only.words())));
@@ -73,6 +152,10 @@ fn said(reply: &Reply, talk: &Talk) {
     if let Some(abi) = convention {
         talk.note(&format!("by its code the kernel takes arguments as {abi} (--abi overrides this)"));
     }
+}
+
+fn contains(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
 fn any_enabled(session: &Session) -> bool {

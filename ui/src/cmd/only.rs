@@ -17,8 +17,14 @@ pub struct Only<'a, 'b> {
 
 impl<'a, 'b> Only<'a, 'b> {
     /// Passes on to `outputs`; without `own` everything.
-    pub fn new(outputs: &'a mut Outputs<'b>, own: Option<Vec<String>>) -> Self {
-        Self { outputs, own, seq: 0 }
+    /// `seq` is the number of the last record that was passed on.
+    pub fn new(outputs: &'a mut Outputs<'b>, own: Option<Vec<String>>, seq: u64) -> Self {
+        Self { outputs, own, seq }
+    }
+
+    /// The number of the last record that was passed on.
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 }
 

@@ -93,6 +93,8 @@ struct Replay<'a> {
     cancelled: Arc<AtomicBool>,
     /// Whether the probes of the command line have been inserted.
     inserted: bool,
+    /// The number of the last record that was shown, where only some are.
+    seq: u64,
 }
 
 impl<'a> Replay<'a> {
@@ -141,6 +143,7 @@ impl<'a> Replay<'a> {
         begun.map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
         let later = recording.commands().filter_map(|command| match command {
             Command::Insert { name, .. } => Some(name.clone()),
+            Command::D(source) => Some(source.name()),
             _ => None,
         });
         let first = session.interposer().map(|i| i.programs()).unwrap_or_default();
@@ -160,6 +163,7 @@ impl<'a> Replay<'a> {
             file,
             cancelled: Arc::default(),
             inserted,
+            seq: 0,
         })
     }
 
@@ -191,6 +195,7 @@ impl<'a> Replay<'a> {
         })?;
         self.file.as_ref().map_or(Ok(()), LateFile::open)?;
         let followed = followed.map_or_else(|| self.go(&mut outputs), Ok);
+        let followed = followed.and_then(|f| self.end_d(&mut outputs).map(|()| f));
         let followed =
             followed.and_then(|f| ask(&self.args.output, &mut self.session, &mut outputs).map(|()| f));
         let recorded = self.session.finish_recording();
@@ -212,6 +217,24 @@ impl<'a> Replay<'a> {
         };
         report::first([followed, finished, recorded], self.talk)?;
         Ok(exit)
+    }
+
+    /// Runs the clauses of END where the run ends, and writes what the D programs leave.
+    fn end_d(&mut self, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
+        let travels = self.args.at.is_some() && self.args.branch.is_none();
+        if travels || self.session.d_ends().is_empty() {
+            return Ok(());
+        }
+        let own = self.hidden();
+        self.session.apply(Command::End)?;
+        self.session.pass_records(&mut Only::new(outputs, own.clone(), self.seq))?;
+        outputs.d_ends(&self.session, |end| own.as_ref().is_none_or(|own| !own.contains(&end.name)))
+    }
+
+    /// The programs whose records are not shown: those of the recording, where others ask.
+    fn hidden(&self) -> Option<Vec<String>> {
+        let hides = self.own == OwnPrograms::Stay && self.args.probes.any() && self.args.branch.is_none();
+        hides.then(|| self.own_names.clone())
     }
 
     /// Goes to the requested position, and carries out the lines of standard input there.
@@ -315,11 +338,11 @@ impl<'a> Replay<'a> {
     }
 
     fn follow(&mut self, to: Option<Position>, outputs: &mut Outputs<'_>) -> Result<Followed, Failure> {
-        let own = self.own == OwnPrograms::Stay && self.args.probes.any() && self.args.branch.is_none();
-        let own = own.then(|| self.own_names.clone());
-        let mut observer = Only::new(outputs, own);
+        let mut observer = Only::new(outputs, self.hidden(), self.seq);
         let limits = Limits::none().cancelled_by(Arc::clone(&self.cancelled));
-        let followed = self.session.follow(&mut self.course, to, &limits, &mut observer)?;
+        let followed = self.session.follow(&mut self.course, to, &limits, &mut observer);
+        self.seq = observer.seq();
+        let followed = followed?;
         followed.map_err(|unknown| Failure::Usage(unknown.to_string()))
     }
 

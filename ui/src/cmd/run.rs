@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
-    CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
+    CHECKPOINT_INSNS, Command, CommandError, Condition, DEnd, Ending, Guest, GuestBuilder, InputLine, Limits,
     Recorder, Script, Session, SourceOptions, file_name, read_file,
 };
 use trapline_trace::RunInfo;
@@ -21,6 +21,7 @@ use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
 use crate::output::{Outputs, choose};
+use crate::snapshot_file::SnapshotFile;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
 
@@ -53,13 +54,14 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         extra: prepared.header_fields(args),
     })?;
     file.map_or(Ok(()), |file| file.open())?;
+    let snapshot = args.save.as_deref().map(SnapshotFile::reserve).transpose()?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
     let ran = if args.interactive {
         prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
     } else {
         prepared.run(args, &limits, &mut outputs, None, talk)
     };
-    prepared.finish(args, ran, outputs, talk)
+    prepared.finish(args, ran, snapshot, outputs, talk)
 }
 
 /// The start of a run.
@@ -100,6 +102,7 @@ impl Prepared {
         for line in self.script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
             talk.note(&format!("{} was never reached", self.script.place(line)));
         }
+        end_d(&mut self.session, outputs, |_| true)?;
         ask(&args.output, &mut self.session, outputs)?;
         Ok(ending)
     }
@@ -134,13 +137,18 @@ impl Prepared {
         mut self,
         args: &RunArgs,
         ran: Result<Ending, Failure>,
+        snapshot: Option<SnapshotFile<'_>>,
         outputs: Outputs<'_>,
         talk: &Talk,
     ) -> Result<Exit, Failure> {
         let session = &mut self.session;
-        let saved = match &args.save {
-            Some(path) if ran.is_ok() => save(session, path, talk),
-            _ => Ok(()),
+        let saved = match snapshot {
+            Some(file) if ran.is_ok() => file.save(session, talk),
+            Some(file) => {
+                file.give_up();
+                Ok(())
+            }
+            None => Ok(()),
         };
         session.apply(Command::Silence)?;
         let recorded = session.finish_recording();
@@ -189,15 +197,6 @@ fn restore(session: &mut Session, path: &Path) -> Result<(), Failure> {
     restored.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
 }
 
-/// Writes a snapshot of a session to a file.
-fn save(session: &mut Session, path: &Path, talk: &Talk) -> Result<(), Failure> {
-    let saved = session.snapshot();
-    let bytes = saved.to_bytes().map_err(|error| Failure::Usage(error.to_string()))?;
-    std::fs::write(path, bytes).map_err(|error| Failure::writing(Some(path), error))?;
-    talk.note(&format!("the state after {} instructions is in {}", saved.icount(), path.display()));
-    Ok(())
-}
-
 /// The recorder of the run, if one is requested, and a guest that uses the files as they were read for it.
 fn recorder(
     args: &RunArgs,
@@ -237,6 +236,23 @@ fn condition(args: &RunArgs) -> Condition {
     let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
     let crash = args.crash_on.iter().fold(until, |condition, text| condition.or_crash_text(text));
     args.stop_after.into_iter().fold(crash, Condition::or_hits)
+}
+
+/// Runs the clauses of END, and writes what the D programs for which `wanted` holds leave.
+///
+/// # Errors
+/// An output that cannot be written.
+pub fn end_d(
+    session: &mut Session,
+    outputs: &mut Outputs<'_>,
+    wanted: impl Fn(&DEnd) -> bool,
+) -> Result<(), Failure> {
+    if session.d_ends().is_empty() {
+        return Ok(());
+    }
+    session.apply(Command::End)?;
+    session.pass_records(outputs)?;
+    outputs.d_ends(session, wanted)
 }
 
 /// Answers the queries of `--query` and `--getvars` at the end.

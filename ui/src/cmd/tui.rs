@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use trapline_rpn::ppdf::disassemble;
 use trapline_session::{
-    Command, Condition, DEFAULT_MEMORY, FileError, GuestBuilder, HISTORY_MEM, Limits, OwnPrograms, Places,
-    Probing, Recording, Session, SourceOptions, Timeline, Way, file_name, read_file, read_program, text_of,
+    Command, Condition, DEFAULT_MEMORY, DSource, DText, FileError, GuestBuilder, HISTORY_MEM, Limits,
+    OwnPrograms, Places, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option, file_name,
+    read_file, read_program, text_of,
 };
 use trapline_trace::HeaderItems;
 use trapline_tui::{Colours, Course, Look, Opening};
@@ -125,15 +126,22 @@ fn given(args: &TuiArgs, source: &SourceOptions) -> Result<Vec<String>, Failure>
     for path in &args.probes.probe {
         texts.push(format!("// {}\n{}", path.display(), disassemble(&read_program(path, source)?, None)));
     }
-    texts.extend(args.probes.clauses.iter().map(|text| format!("// -n\n{text}")));
+    texts.extend(args.probes.rpn_clauses().map(|text| format!("// {}\n{text}", clause_option(text))));
     Ok(texts)
+}
+
+/// The texts of a D program.
+fn text_of_d(source: &DSource) -> String {
+    let text = |text: &DText| format!("// {}\n{}", text.name, String::from_utf8_lossy(&text.text));
+    source.texts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 /// The text of a program that a recording inserts.
 fn text_of_command(command: &Command) -> Option<String> {
     match command {
         Command::Insert { name, program, .. } => Some(format!("// {name}\n{}", disassemble(program, None))),
-        Command::Clause { text, .. } => Some(format!("// -n\n{text}")),
+        Command::Clause { text, .. } => Some(format!("// {}\n{text}", clause_option(text))),
+        Command::D(source) => Some(text_of_d(source)),
         _ => None,
     }
 }

@@ -30,6 +30,10 @@ run | --disk | -
 run | --virtio-console | -
 run | --probe | -
 run | --name | -
+run | --d-script | -
+run | -x | run k -n x -x quiet
+run | --destructive | run k -n x --destructive
+run | --rpn | -
 run | --stack | run k --stack
 run | --ustack | run k --ustack
 run | --group | run k --group a
@@ -85,6 +89,10 @@ replay | --speed-report | -
 replay | --image-dir | -
 replay | --probe | -
 replay | --name | -
+replay | --d-script | -
+replay | -x | replay r -n x -x quiet
+replay | --destructive | replay r -n x --destructive
+replay | --rpn | -
 replay | --stack | replay r --stack
 replay | --ustack | replay r --ustack
 replay | --group | replay r --group a
@@ -173,6 +181,10 @@ tui | --virtio-console | tui a.tlr --virtio-console
 tui | --image-dir | tui k --image-dir a
 tui | --probe | -
 tui | --name | -
+tui | --d-script | tui k -s a.d
+tui | -x | tui k -n x -x quiet
+tui | --destructive | tui k -n x --destructive
+tui | --rpn | -
 tui | --stack | tui k --stack
 tui | --ustack | tui k --ustack
 tui | --group | tui k --group a
@@ -291,7 +303,12 @@ fn every_option_always_has_an_effect_or_is_refused_where_it_has_none() {
         assert!(exists, "{command} has no option {option}");
         if *line != "-" {
             let said = refusal(line).unwrap_or_else(|| panic!("`{line}` is accepted"));
-            let short = if *option == "--verbose" { "-v" } else { option };
+            let short = match *option {
+                "--verbose" => "-v",
+                "--destructive" => "-w",
+                "--d-script" => "-s",
+                other => other,
+            };
             let names = said.contains(short) || said.contains("cannot be used with");
             assert!(names, "`{line}` is refused without naming {option}: {said}");
         }

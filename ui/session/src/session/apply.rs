@@ -8,12 +8,12 @@ use trapline_providers::{Clause, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
 
 use super::{Origin, Session};
-use crate::commands::{Command, CommandError, InputLine, Selection, short_name};
+use crate::commands::{Command, CommandError, DSource, InputLine, Selection, clause_option, short_name};
 use crate::files::file_name;
 use crate::listing::{How, Listing, Wanted};
 use crate::plural::counted;
 use crate::recording::Event;
-use crate::replies::{PointState, ProgramState, ProgramVariables, Reply};
+use crate::replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 
 type Answer = Result<Reply, CommandError>;
 
@@ -72,6 +72,11 @@ impl Session {
                 Ok(self.done("silence", "", String::new()))
             }
             Command::Stop => Ok(self.done("stop", "", "stopped".to_owned())),
+            Command::D(source) => self.insert_d_source(&source),
+            Command::End => {
+                self.end_d();
+                Ok(self.done("end", "", String::new()))
+            }
         }
     }
 
@@ -135,7 +140,8 @@ impl Session {
     fn insert_clause(&mut self, text: &str, only: &Selection) -> Answer {
         let clause = Clause::parse(text)?;
         let (resolved, matched) = enable(&self.target, &clause)?;
-        let name = self.free_name(&format!("-n {}", clause.descriptions.join(",")));
+        let name = format!("{} {}", clause_option(text), clause.descriptions.join(","));
+        let name = self.free_name(&name);
         self.arm(&name, &resolved, only, || Origin::clause(&name, text))?;
         let mut reply = self.done("insert", &name, format!("inserted {name}"));
         if let Reply::Action { matched: found, convention, .. } = &mut reply {
@@ -145,8 +151,21 @@ impl Session {
         Ok(reply)
     }
 
+    fn insert_d_source(&mut self, source: &DSource) -> Answer {
+        let compiled = source.compile(&self.target)?;
+        let program = self.insert_d(source, &compiled)?;
+        self.begin_d(program);
+        let name = source.name();
+        let mut reply = self.done("insert", &name, format!("inserted {name}"));
+        if let Reply::Action { matched, .. } = &mut reply {
+            let description = name.strip_prefix("-n ").unwrap_or(&name).to_owned();
+            matched.push(DescriptionMatch { description, probes: program.matched });
+        }
+        Ok(reply)
+    }
+
     /// This name, with a number after it if a program has it already.
-    fn free_name(&self, name: &str) -> String {
+    pub(super) fn free_name(&self, name: &str) -> String {
         let programs = self.programs();
         let taken: HashSet<&str> = programs.iter().map(|program| program.name).collect();
         let numbered = (2..).map(|n| format!("{name} ({n})"));
@@ -163,11 +182,15 @@ impl Session {
         origin: impl FnOnce() -> Origin,
     ) -> Result<(), CommandError> {
         let armed = self.arm_selected(name, resolved, only);
-        // A program that cannot be armed still uses up a number.
+        self.note_origin(origin);
+        armed
+    }
+
+    /// Notes the origin of the program inserted last. One that cannot be armed still uses up a number.
+    pub(super) fn note_origin(&mut self, origin: impl FnOnce() -> Origin) {
         if self.interposer.as_ref().map_or(0, Interposer::inserted) > self.origins.len() {
             Arc::make_mut(&mut self.origins).push(origin());
         }
-        armed
     }
 
     fn arm_selected(

@@ -218,6 +218,13 @@ impl Session {
         if course.way == Way::Branch {
             self.watch_console(&course.condition, &Script::default());
         }
+        if course.others && self.stopped_by_handler() {
+            // `exit()` in BEGIN.
+            self.pass_on(observer)?;
+            return Ok(self
+                .departed(course, self.machine.moment(), &Stop::Requested)
+                .unwrap_or(Followed::Reached));
+        }
         let mut counting = false;
         let mut last = None;
         loop {
@@ -336,7 +343,11 @@ impl Session {
         match &logged.event {
             Event::Command(command) => {
                 let asks = matches!(command, Command::Query | Command::GetVars { .. } | Command::List { .. });
-                match self.apply(command.clone()) {
+                let applied = self.apply(command.clone());
+                if matches!(command, Command::End) {
+                    self.pass_on(observer)?;
+                }
+                match applied {
                     Ok(reply) if course.inside || asks => observer.reply(&reply)?,
                     Ok(_) => {}
                     // In a branch, a program or snapshot that a command names may not exist.

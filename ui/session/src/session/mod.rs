@@ -3,6 +3,7 @@
 mod apply;
 mod attended;
 mod course;
+mod d_program;
 mod dtrace;
 mod follow;
 mod names;
@@ -34,7 +35,7 @@ use crate::probing::Probing;
 use crate::script::Script;
 
 pub use course::TooLate;
-pub use dtrace::{DError, DProgram};
+pub use dtrace::{DEnd, DProgram};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::Names;
 pub use no_hits::{NoHits, Reason};
@@ -425,7 +426,7 @@ mod tests {
             why,
             [
                 "far had no hits: nothing that it watches was accessed",
-                "-n fbt::do_fork:entry had no hits: all its probe points are disabled"
+                "--rpn fbt::do_fork:entry had no hits: all its probe points are disabled"
             ]
         );
         session.apply(switch("fbt::do_fork:entry", true)).unwrap();

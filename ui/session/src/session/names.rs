@@ -1,6 +1,8 @@
 //! Names for records: of addresses, and of providers' probes.
 
-use trapline_interposer::ProbeNames;
+use std::sync::Arc;
+
+use trapline_interposer::{DSetup, ProbeNames, ProgramId};
 use trapline_providers::Target;
 use trapline_trace::{Kind, NamedProbe, Symbolize};
 
@@ -19,6 +21,11 @@ impl<'a> Names<'a> {
     /// The symbol of any address.
     pub fn of_address(&self, address: u64) -> Option<String> {
         self.target.symbol(address)
+    }
+
+    /// The D program of a probe, by the number that its records carry, and how its data are shown.
+    pub fn d_setup(&self, probe: u32) -> Option<(ProgramId, &Arc<DSetup>)> {
+        self.probes.as_ref()?.d_setup(probe)
     }
 
     pub(super) fn new(target: &'a Target, probes: Option<ProbeNames<'a>>) -> Self {

@@ -163,6 +163,11 @@ impl Session {
         mut operator: Option<&mut dyn Operator>,
     ) -> Result<Ending, O::Error> {
         self.prepare(script, condition, observer);
+        if self.interposer.as_ref().is_some_and(Interposer::stopped_by_handler) {
+            // `exit()` in BEGIN.
+            self.pass_on(observer)?;
+            return Ok(self.why_ended(Stop::Requested, condition));
+        }
         let mut due = Vec::new();
         let mut stopped = None;
         loop {

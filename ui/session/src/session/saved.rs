@@ -15,14 +15,16 @@ use trapline_providers::{Clause, Resolved, Target, enable, resolve};
 use trapline_rpn::Program;
 use trapline_trace::Record;
 
+use super::d_program::definition;
 use super::waiting::Waiting;
 use super::{Session, new_interposer};
+use crate::commands::DSource;
 use crate::recording::Event;
 use crate::snapshot_error::SnapshotError;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,6 +37,7 @@ pub(super) struct Origin {
 enum OriginText {
     Program(#[serde(with = "crate::commands::program")] Box<Program>),
     Clause(String),
+    D(DSource),
 }
 
 impl Origin {
@@ -46,23 +49,33 @@ impl Origin {
         Self { name: name.to_owned(), text: OriginText::Clause(text.to_owned()) }
     }
 
-    fn resolve(&self, target: &Target) -> Result<Resolved, String> {
-        match &self.text {
-            OriginText::Program(program) => resolve(target, program).map_err(|findings| findings.to_string()),
+    pub fn d(name: &str, source: &DSource) -> Self {
+        Self { name: name.to_owned(), text: OriginText::D(source.clone()) }
+    }
+
+    fn define(&self, target: &Arc<Target>) -> Result<Definition, String> {
+        let Resolved { program, points, .. } = match &self.text {
+            OriginText::Program(program) => {
+                resolve(target, program).map_err(|findings| findings.to_string())?
+            }
             OriginText::Clause(text) => {
                 let clause = Clause::parse(text).map_err(|error| error.to_string())?;
                 let found = enable(target, &clause).map_err(crate::CommandError::from);
-                found.map(|(resolved, _)| resolved).map_err(|error| error.to_string())
+                found.map(|(resolved, _)| resolved).map_err(|error| error.to_string())?
             }
-        }
+            OriginText::D(source) => {
+                return definition(target, &self.name, source).map_err(|error| error.to_string());
+            }
+        };
+        Definition::new(&self.name, &program, points).map_err(|error| error.kind.to_string())
     }
 
     /// The program as it was inserted, in a session of this guest.
-    fn definition(&self, target: &Target) -> Result<Arc<Definition>, SnapshotError> {
-        let refused = |reason| SnapshotError::Program { name: self.name.clone(), reason };
-        let Resolved { program, points, .. } = self.resolve(target).map_err(refused)?;
-        let made = Definition::new(&self.name, &program, points);
-        made.map(Arc::new).map_err(|error| refused(error.kind.to_string()))
+    fn definition(&self, target: &Arc<Target>) -> Result<Arc<Definition>, SnapshotError> {
+        self.define(target).map(Arc::new).map_err(|reason| {
+            let name = self.name.clone();
+            SnapshotError::Program { name, reason }
+        })
     }
 }
 

@@ -1,27 +1,25 @@
 //! `trapline dtrace`: D programs, with the command line and the output of dtrace(1).
 
 mod options;
-mod source;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use trapline_d::{Compiled, Compiler, Error, Model};
-use trapline_interposer::{DDrops, Event};
-use trapline_rpn::Width;
+use trapline_d::{Compiled, Error};
 use trapline_session::{
-    Condition, DProgram, Ending, Guest, GuestBuilder, GuestTypes, Limits, Names, Observer, Probing, Script,
-    Session,
+    Condition, DError, DProgram, DSource, DText, Ending, Guest, GuestBuilder, Limits, Names, Observer,
+    Probing, Script, Session,
 };
-use trapline_trace::d::{Consumer, ConsumerOptions, Firing};
+use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{ChannelConfig, RecordView, Symbolize};
 
 use crate::ctrl_c;
+use crate::d_text::TextError;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use options::Line;
+use options::{Line, Text};
 
 /// The guest without `--guest`.
 const IDLE: &str = "embedded:idle";
@@ -88,10 +86,9 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
         return Err(said(format!("no program: -n or -s is needed\n{USAGE}")));
     }
     let guest = guest(&line, talk)?;
-    let model = if guest.target().width() == Width::W64 { Model::Lp64 } else { Model::Ilp32 };
-    let types = GuestTypes::new(Arc::clone(guest.target()));
-    let compiler = Compiler::new(model, line.options.clone()).with_types(Arc::new(types));
-    let (compiled, names) = compile(&line, compiler)?;
+    let program = program(&line)?;
+    let names: Vec<String> = program.texts.iter().map(|text| called(&text.name, text.is_file)).collect();
+    let compiled = program.compile(guest.target()).map_err(|error| failed(&error, &line, &program))?;
     check(&compiled)?;
     if line.show_code {
         show_code(&compiled, out)?;
@@ -116,9 +113,8 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
             return Err(said(format!("the guest's console does not show {text:?} (--begin-at): {ending}")));
         }
     }
-    let zero = compiled.options.flag("zdefs");
     let tags = compiled.options.flag("errtags");
-    let inserted = session.insert_d("dtrace", &compiled, zero).map_err(|error| {
+    let inserted = session.insert_d(&program, &compiled).map_err(|error| {
         let tag = if tags { format!("[{}] ", error.tag()) } else { String::new() };
         said(format!("{}: {tag}{error}", names.first().cloned().unwrap_or_default()))
     })?;
@@ -145,7 +141,7 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
         Some(file) => file,
         None => out,
     };
-    follow(&mut session, inserted, &compiled, out, talk)
+    follow(&mut session, inserted, out, talk)
 }
 
 /// `script 'a.d' matched 2 probes`, from the words of an error about it.
@@ -169,36 +165,46 @@ fn guest(line: &Line, talk: &Talk) -> Result<Guest, Stop> {
     Ok(crate::options::open(&builder, &talk.without_notes())?)
 }
 
-/// Compiles all texts. Also given is what messages call each of them.
-fn compile(line: &Line, mut compiler: Compiler) -> Result<(Compiled, Vec<String>), Stop> {
-    let mut names = Vec::new();
-    let variable = |name: &str| source::variable(name);
-    for text in &line.texts {
-        let (called, zeroth, text) = source::read(text)?;
-        let mut arguments = vec![zeroth];
-        arguments.extend(line.operands.iter().cloned());
-        let tags = |compiler: &Compiler| compiler.options().flag("errtags");
-        let text = source::preprocessed(text, &called, line, has_cpp(&compiler))
-            .map_err(|why| failed(&called, &why, false))?;
-        if let Err(error) = compiler.add(&text, &arguments, &variable) {
-            let tagged = tags(&compiler);
-            return Err(failed(&called, &error, tagged));
+/// The program of the command line.
+fn program(line: &Line) -> Result<DSource, Stop> {
+    let cpp = line.cpp();
+    let read = |text: &Text| match text {
+        Text::File(path) => cpp.file(path),
+        Text::Given(text) => cpp.clauses(text),
+    };
+    let texts: Result<Vec<DText>, TextError> = line.texts.iter().map(read).collect();
+    let texts = texts.map_err(|error| match error {
+        TextError::File(error) => said(error.to_string()),
+        TextError::Cpp(error) => failed(&error, line, &DSource::default()),
+    })?;
+    Ok(DSource { texts, options: line.options.settings(), arguments: line.operands.clone() })
+}
+
+/// What messages call a text.
+fn called(name: &str, is_file: bool) -> String {
+    let what = if is_file { "failed to compile script" } else { "invalid probe specifier" };
+    format!("{what} {name}")
+}
+
+/// Whether errors are shown with their tags: `-xerrtags`, also as a directive of the texts.
+fn tagged(line: &Line, program: &DSource) -> bool {
+    let directive = |text: &DText| {
+        String::from_utf8_lossy(&text.text).lines().any(|line| {
+            let words: Vec<&str> = line.trim_start_matches(['#', ' ', '\t']).split_whitespace().collect();
+            line.trim_start().starts_with('#') && words == ["pragma", "D", "option", "errtags"]
+        })
+    };
+    line.options.flag("errtags") || program.texts.iter().any(directive)
+}
+
+fn failed(error: &DError, line: &Line, program: &DSource) -> Stop {
+    let tag = if tagged(line, program) { format!("[{}] ", error.tag()) } else { String::new() };
+    match error {
+        DError::Text { name, is_file, error: Error { line, message, .. }, .. } => {
+            said(format!("{}: {tag}line {line}: {message}", called(name, *is_file)))
         }
-        names.push(called);
+        other => said(format!("{tag}{other}")),
     }
-    let tagged = compiler.options().flag("errtags");
-    let called = names.first().cloned().unwrap_or_default();
-    let compiled = compiler.finish().map_err(|error| failed(&called, &error, tagged))?;
-    Ok((compiled, names))
-}
-
-fn has_cpp(compiler: &Compiler) -> bool {
-    compiler.options().flag("cpp")
-}
-
-fn failed(called: &str, error: &Error, tagged: bool) -> Stop {
-    let tag = if tagged { format!("[{}] ", error.tag) } else { String::new() };
-    said(format!("{called}: {tag}line {}: {}", error.line, error.message))
 }
 
 /// Options that cannot be kept.
@@ -266,31 +272,13 @@ impl Observer for Printer<'_> {
     }
 }
 
-fn consumer_options(compiled: &Compiled) -> ConsumerOptions {
-    let number = |name| usize::try_from(compiled.options.number(name)).unwrap_or(0);
-    ConsumerOptions {
-        quiet: compiled.options.flag("quiet"),
-        strsize: number("strsize"),
-        rawbytes: compiled.options.flag("rawbytes"),
-        sort_key: compiled.options.flag("aggsortkey"),
-        sort_reverse: compiled.options.flag("aggsortrev"),
-        sort_key_position: number("aggsortkeypos"),
-        sort_position: number("aggsortpos"),
-        stack_indent: number("stackindent").min(200),
-    }
-}
-
 /// Runs the program to its end.
-fn follow(
-    session: &mut Session,
-    program: DProgram,
-    compiled: &Compiled,
-    out: &mut dyn Write,
-    talk: &Talk,
-) -> Done {
-    let consumer = Consumer::new(Arc::new(compiled.tables.clone()), consumer_options(compiled));
+fn follow(session: &mut Session, program: DProgram, out: &mut dyn Write, talk: &Talk) -> Done {
+    let Some(setup) = session.d_ends().pop().map(|end| end.setup) else { return Ok(Exit::Ok) };
+    let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone());
     let mut printer = Printer { consumer, out, talk };
-    session.fire(Event::Begin, &mut printer).map_err(Failure::Output)?;
+    session.begin_d(program);
+    session.pass_records(&mut printer).map_err(Failure::Output)?;
     let mut crashed = false;
     if session.d_exit(program).is_none() {
         let limits = Limits::insns(u64::MAX).cancelled_by(ctrl_c::listen());
@@ -301,34 +289,22 @@ fn follow(
             talk.line(&format!("dtrace: {ending}"));
         }
     }
-    session.fire(Event::End, &mut printer).map_err(Failure::Output)?;
-    let snapshots = session.d_aggregations(program);
+    session.end_d();
+    session.pass_records(&mut printer).map_err(Failure::Output)?;
+    let Some(end) = session.d_ends().pop() else { return Ok(Exit::Ok) };
     let target = Arc::clone(session.target());
     printer
         .consumer
-        .end(snapshots, &|address| target.symbol(address), &mut printer.out)
+        .end(end.aggregations, &|address| target.symbol(address), &mut printer.out)
         .map_err(Failure::Output)?;
     printer.complain();
-    dropped(session.d_drops(program), compiled.options.flag("droptags"), talk);
+    end.drops
+        .sentences(setup.drop_tags)
+        .iter()
+        .for_each(|sentence| talk.line(&format!("dtrace: {sentence}")));
     match session.d_exit(program) {
         Some(status) => Ok(Exit::Status(status as u8)),
         None if crashed => Ok(Exit::Crashed),
         None => Ok(Exit::Ok),
-    }
-}
-
-/// Says what was dropped, in dtrace(1)'s words.
-fn dropped(drops: DDrops, tags: bool, talk: &Talk) {
-    let kinds = [
-        (drops.principal, "DROP_PRINCIPAL", "drop", " on CPU 0"),
-        (drops.aggregation, "DROP_AGGREGATION", "aggregation drop", " on CPU 0"),
-        (drops.dynamic, "DROP_DYNAMIC", "dynamic variable drop", ""),
-        (drops.speculative, "DROP_SPEC", "speculative drop", ""),
-        (drops.unavailable, "DROP_SPECUNAVAIL", "failed speculation", " (no speculative buffer available)"),
-    ];
-    for (count, tag, what, behind) in kinds.into_iter().filter(|(count, ..)| *count > 0) {
-        let tag = if tags { format!("[{tag}] ") } else { String::new() };
-        let plural = if count == 1 { "" } else { "s" };
-        talk.line(&format!("dtrace: {tag}{count} {what}{plural}{behind}"));
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use trapline_d::Options;
 
+use crate::d_text::Cpp;
+
 /// What is wrong with the command line; dtrace(1)'s sentences.
 #[derive(Debug, thiserror::Error)]
 pub enum Bad {
@@ -37,7 +39,7 @@ pub enum Text {
     /// `-s FILE`.
     File(PathBuf),
     /// `-n`, `-P`, `-m`, `-f`: the text of clauses.
-    Given(Vec<u8>),
+    Given(String),
 }
 
 /// The command line.
@@ -114,6 +116,17 @@ impl Line {
             }
         }
         Ok(line)
+    }
+
+    /// How the texts are preprocessed.
+    pub fn cpp(&self) -> Cpp {
+        let options = self.options.defines().map(|(text, on)| (text.to_owned(), on));
+        Cpp {
+            always: self.options.flag("cpp"),
+            stdc: self.options.text("stdc") != "s",
+            defines: self.defines.iter().cloned().chain(options).collect(),
+            folders: self.folders.clone(),
+        }
     }
 
     /// Options that stand together, as in `-qC`.
@@ -202,7 +215,7 @@ impl Line {
             }
             'n' | 'P' | 'm' | 'f' => {
                 let clause = specified(letter, &text);
-                self.texts.push(Text::Given(clause.into_bytes()));
+                self.texts.push(Text::Given(clause));
                 Ok(())
             }
             'x' => {
@@ -254,7 +267,7 @@ mod tests {
     #[test]
     fn fields_are_filled_from_the_left_by_their_options() {
         let text = |words: &[&str]| match line(words).unwrap().texts.pop() {
-            Some(Text::Given(text)) => String::from_utf8(text).unwrap(),
+            Some(Text::Given(text)) => text,
             _ => String::new(),
         };
         assert_eq!(text(&["-P", "fbt{ x }"]), "fbt:::{ x }");

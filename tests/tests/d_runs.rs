@@ -1,0 +1,225 @@
+//! D programs in `trapline run`, in recordings and in snapshots: the guest is as without them, and what they print is the same
+//! live, in a replay, of the past, and from a trace file.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+
+use crate::cli::{Ran, trapline};
+use tempfile::TempDir;
+use trapline_session::{Command, Condition, DSource, GuestBuilder, Limits, Session};
+
+/// Aggregations, stacks, strings, speculation, thread-local variables, faulting pointers.
+const PROGRAMS: [&str; 10] = [
+    "fbt:::entry { @[probefunc, stackdepth] = count(); self->t = timestamp; } \
+     fbt:::return /self->t/ { @t = quantize(timestamp - self->t); self->t = 0; }",
+    "fbt::kmalloc:entry { trace(*(char *)arg0); trace(*(long *)1); } ERROR { @[arg4, arg5] = count(); }",
+    "fbt:::entry { @[stack(5), execname, pid] = sum(arg0); } tick-100us { printa(@); clear(@); }",
+    "BEGIN { spec = speculation(); } fbt::kmalloc:entry { speculate(spec); printf(\"%s %d\", probefunc, arg0); } \
+     fbt::do_fork:return { commit(spec); spec = speculation(); } END { trace(spec); }",
+    "fbt:::entry { p = (char *)alloca(64); bcopy((void *)caller, p, 16); this->x = strjoin(probefunc, \"!\"); \
+     @[this->x, substr(this->x, 2)] = max(p[3]); }",
+    "fbt::do_fork:entry { printf(\"%s %d %a\\n\", execname, pid, caller); stack(4); ustack(3); trace(timestamp); }",
+    "fbt::kmalloc:entry { a[arg0, probefunc] = timestamp; n++; } fbt::do_exit:entry { trace(n); tracemem((void *)caller, 8); } \
+     END { @a = lquantize(n, 0, 100, 10); @b = stddev(n); @c = llquantize(n, 2, 0, 6, 2); printa(@b); }",
+    "BEGIN { x = strtok(\"a,b,c\", \",\"); } tick-50us { printf(\"%d %d %s\\n\", rand(), i++, x); x = strtok(NULL, \",\"); }",
+    "fbt:::entry { @[probefunc] = count(); } fbt::do_wait:entry { trunc(@, 5); printa(\"%s %@d\\n\", @); }",
+    "fbt::console_write:entry { @[ustack(), sym(caller)] = avg(arg1); @m[func(caller)] = min(arg1); normalize(@m, 2); }",
+];
+
+const GUESTS: [&str; 2] = ["ia32", "x86_64"];
+
+fn start(guest: &str) -> Session {
+    GuestBuilder::embedded(guest).memory(32 << 20).start().unwrap()
+}
+
+fn insert(session: &mut Session, program: &str) {
+    session.apply(Command::D(DSource::clauses(program))).unwrap_or_else(|why| panic!("{program}: {why}"));
+}
+
+#[test]
+fn d_programs_of_a_run_leave_digest_and_console_as_they_are() {
+    for guest in GUESTS {
+        let course = |program: Option<&str>| {
+            let mut session = start(guest);
+            program.into_iter().for_each(|program| insert(&mut session, program));
+            session.run_until(&Condition::end(), &Limits::none());
+            let hits = session.stats().hits;
+            assert!(program.is_none() || hits > 0 && session.observe_only(), "{program:?}: {hits} hits");
+            (session.digest().to_string(), session.icount(), session.console().to_vec())
+        };
+        let unprobed = course(None);
+        for program in PROGRAMS {
+            assert!(course(Some(program)) == unprobed, "{guest}: {program}");
+        }
+    }
+}
+
+fn ran(folder: &Path, args: &[&str]) -> Ran {
+    let ran = trapline(folder, args);
+    assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+    ran
+}
+
+#[test]
+fn a_program_prints_the_same_live_in_a_replay_of_the_past_and_from_a_file() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    for guest in ["embedded:ia32", "embedded:x86_64"] {
+        ran(
+            folder,
+            &["record", guest, "-q", "-o", "none.tlr", "--console", "none", "--checkpoint-insns", "500K"],
+        );
+        for program in PROGRAMS {
+            let record = [
+                "record",
+                guest,
+                "-q",
+                "-o",
+                "d.tlr",
+                "--console",
+                "none",
+                "-n",
+                program,
+                "--checkpoint-insns",
+                "500K",
+            ];
+            let live = ran(folder, &record).out;
+            assert!(live.lines().count() > 1, "{program}");
+            assert!(ran(folder, &["replay", "d.tlr", "--verify", "-q"]).out == live, "{guest}: {program}");
+            for of in ["none.tlr", "d.tlr"] {
+                assert!(
+                    ran(folder, &["replay", of, "-q", "-n", program]).out == live,
+                    "{guest}, {of}: {program}"
+                );
+            }
+            for format in ["text", "json", "dtrace"] {
+                let direct = ran(folder, &["run", guest, "-q", "-n", program, "-f", format]).out;
+                ran(folder, &["run", guest, "-q", "-n", program, "-f", "raw", "-o", "t"]);
+                assert!(
+                    ran(folder, &["trace", "cat", "t", "-f", format]).out == direct,
+                    "{format}: {program}"
+                );
+                assert!(format != "text" || direct == live, "{program}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_file_holds_the_state_of_a_d_program() {
+    for guest in GUESTS {
+        for program in PROGRAMS {
+            let mut session = start(guest);
+            insert(&mut session, program);
+            session.run_until(&Condition::end(), &Limits::insns(1_500_000));
+            let file = session.snapshot().to_bytes().unwrap();
+            let mut other = start(guest);
+            let saved = other.read_snapshot(&file).unwrap();
+            other.restore(&saved).unwrap();
+            let mut ends = Vec::new();
+            for session in [&mut session, &mut other] {
+                session.run_until(&Condition::end(), &Limits::none());
+                session.apply(Command::End).unwrap();
+                let left = session.waiting();
+                let records: Vec<_> = session.records().chain(left).collect();
+                let end = session.d_ends().pop().unwrap();
+                ends.push((session.digest(), records, end.aggregations, end.drops));
+            }
+            assert!(ends[0] == ends[1], "{guest}: {program}");
+        }
+    }
+}
+
+#[test]
+fn travel_goes_through_the_state_of_a_d_program() {
+    let mut session = start("ia32");
+    insert(&mut session, "fbt::kmalloc:entry { @ = count(); printf(\"%d\", n++); }");
+    let early = session.snapshot();
+    session.run_until(&Condition::end(), &Limits::none());
+    let whole = session.d_ends().pop().unwrap().aggregations;
+    let records: Vec<_> = session.records().collect();
+    session.restore(&early).unwrap();
+    assert!(session.d_ends().pop().unwrap().aggregations[0].entries.is_empty());
+    session.run_until(&Condition::end(), &Limits::none());
+    assert_eq!(session.d_ends().pop().unwrap().aggregations, whole);
+    assert!(session.records().eq(records));
+}
+
+#[test]
+fn exit_ends_the_run_where_it_is_called() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let program = "BEGIN { trace(\"begin\"); exit(3); } END { trace(\"end\"); }";
+    let at_once =
+        ran(folder, &["run", "embedded:ia32", "-q", "-x", "quiet", "-n", program, "--record", "r.tlr"]);
+    assert_eq!(at_once.out, "beginend\n");
+    assert_eq!(ran(folder, &["replay", "r.tlr", "--verify", "-q"]).out, at_once.out);
+    let program = "fbt::do_fork:entry { printf(\"%d\", icount); exit(0); }";
+    let live = ran(folder, &["record", "embedded:ia32", "-o", "r.tlr", "-n", program]);
+    assert!(live.err.contains("a handler of -n fbt::do_fork:entry stopped the run"), "{}", live.err);
+    assert_eq!(ran(folder, &["replay", "r.tlr", "--verify", "-q"]).out, live.out);
+    ran(folder, &["record", "embedded:ia32", "-o", "n.tlr", "-q"]);
+    assert_eq!(ran(folder, &["replay", "n.tlr", "-q", "-n", program]).out, live.out);
+}
+
+#[test]
+fn clauses_of_d_and_rpn_print_in_the_order_of_their_programs() {
+    let args =
+        ["run", "embedded:ia32", "-q", "-x", "quiet", "--rpn", "fbt::do_fork:entry { push pid; log 1 }"];
+    let folder = TempDir::new().unwrap();
+    let more = [
+        "-n",
+        "fbt::do_fork:entry { printf(\"fork %d\\n\", n++); }",
+        "-n",
+        "fbt::do_exit:entry { trace(n); }",
+    ];
+    let out = ran(folder.path(), &[&args[..], &more].concat()).out;
+    let lines: Vec<&str> = out.lines().take(4).collect();
+    let forks = ["DProbes(0,0) probe=fbt:vmlinux:do_fork:entry 01000000", "fork 0"];
+    assert_eq!(lines[..2], forks, "{out}");
+    // Both clauses of D are one program.
+    assert!(out.contains("fork 5\n") && out.lines().any(|line| line.starts_with('6')), "{out}");
+}
+
+#[test]
+fn what_minus_n_does_not_take_is_refused_with_one_sentence() {
+    let folder = TempDir::new().unwrap();
+    let refused = |args: &[&str], code: i32| {
+        let ran = trapline(folder.path(), &[&["run", "embedded:ia32", "-q"], args].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{args:?}: {}", ran.err);
+        ran.err
+    };
+    let rpn = "fbt::do_fork:entry { push pid; log 1 }";
+    let said = refused(&["-n", rpn], 2);
+    assert_eq!(said, format!("trapline: error: -n takes D, and this clause is RPN: write --rpn '{rpn}'\n"));
+    let said = refused(&["-n", "fbt::do_fork:entry { prinf(\"x\"); }"], 3);
+    assert!(
+        said.starts_with("fbt::do_fork:entry:1:22: error: [D_FUNC_UNDEF] undefined function name: prinf\n"),
+        "{said}"
+    );
+    assert!(said.ends_with("                       ^\n"), "{said}");
+    let said = refused(&["-n", "no::such:probe { trace(1); }"], 3);
+    assert!(
+        said.contains("[D_PDESC_ZERO] probe description no::such:probe does not match any probes"),
+        "{said}"
+    );
+    assert!(refused(&["-x", "nothing", "-n", "BEGIN { exit(0); }"], 2).contains("failed to set -x nothing"));
+    assert!(
+        refused(&["-x", "quiet", "-n", "fbt::do_fork:entry"], 2)
+            .contains("-x has no effect without a D program")
+    );
+    assert!(refused(&["-n", "BEGIN { stop(); }"], 3).contains("D_"));
+    assert!(refused(&["-s", "nosuch.d"], 7).contains("nosuch.d"));
+}
+
+#[test]
+fn drops_of_a_run_are_told() {
+    let folder = TempDir::new().unwrap();
+    let program = "int i; tick-100us { a[i] = 1; @[i] = count(); i++; } tick-100us /i == 100/ { exit(0); }";
+    let args = ["run", "embedded:ia32", "-q", "-x", "dynvarsize=40", "-x", "aggsize=500", "-n", program];
+    let told = ran(folder.path(), &args).err;
+    assert!(told.contains("dynamic variable drop") && told.contains("aggregation drop"), "{told}");
+    let json = ran(folder.path(), &[&args[..], &["-f", "json"]].concat()).out;
+    assert!(json.lines().any(|line| line.starts_with("{\"type\":\"drops\"")), "{json}");
+}

@@ -1,0 +1,97 @@
+//! Why a D program cannot be inserted.
+
+use trapline_d::Error;
+use trapline_rpn::{Diagnostic, Diagnostics, Severity};
+
+/// Why a D program cannot be inserted. The sentences are dtrace(1)'s.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DError {
+    /// A text is wrong.
+    #[error("{name}: {error}")]
+    Text {
+        /// The name of the text.
+        name: String,
+        /// Whether it is a file.
+        is_file: bool,
+        /// What is wrong, and where.
+        error: Error,
+        /// The line of the text.
+        text_line: String,
+    },
+    /// An option does not exist, or does not take this value.
+    #[error("failed to set -x {name}: {why}")]
+    Option {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// A description names no probe.
+    #[error("line {line}: probe description {description} does not match any probes")]
+    Nothing {
+        /// The name of the text.
+        name: String,
+        /// Line of the clause.
+        line: u32,
+        /// The description, with all its colons.
+        description: String,
+        /// That line.
+        text_line: String,
+    },
+    /// A probe cannot be armed.
+    #[error("failed to enable the program: {0}")]
+    NotArmed(String),
+}
+
+/// A line of a text, from 1.
+pub(crate) fn line_of(text: &[u8], line: u32) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = (line as usize).checked_sub(1).and_then(|line| text.lines().nth(line));
+    line.unwrap_or_default().to_owned()
+}
+
+impl DError {
+    /// An error in a text.
+    pub(crate) fn in_text(name: &str, is_file: bool, text: &[u8], error: Error) -> Self {
+        Self::Text { name: name.to_owned(), is_file, text_line: line_of(text, error.line), error }
+    }
+
+    /// DTrace's tag.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Text { error, .. } => error.tag,
+            Self::Option { .. } => "D_PRAG_OPTSET",
+            Self::Nothing { .. } => "D_PDESC_ZERO",
+            Self::NotArmed(_) => "D_UNKNOWN",
+        }
+    }
+
+    /// As a finding with its place in the text; `None` if it has none.
+    #[must_use]
+    pub fn findings(&self) -> Option<Diagnostics> {
+        let (name, line, col, message, source) = match self {
+            Self::Text { name, error, text_line, .. } => {
+                (name, error.line, error.column, error.message.clone(), text_line.clone())
+            }
+            Self::Nothing { name, line, description, text_line } => {
+                let message = format!("probe description {description} does not match any probes");
+                (name, *line, 0, message, text_line.clone())
+            }
+            Self::Option { .. } | Self::NotArmed(_) => return None,
+        };
+        let found = Diagnostic {
+            severity: Severity::Error,
+            code: self.tag(),
+            file: name.clone(),
+            line,
+            col: col.max(1),
+            len: 1,
+            message: format!("[{}] {message}", self.tag()),
+            notes: Vec::new(),
+            help: None,
+            source,
+        };
+        Some(Diagnostics { list: vec![found], more: 0 })
+    }
+}

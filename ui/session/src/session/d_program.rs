@@ -1,0 +1,253 @@
+//! D programs: from text to clauses, and from clauses to probe points, those of the `dtrace` provider included.
+//!
+//! Not here: how a program gets into a session.
+
+use std::sync::Arc;
+
+use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
+use trapline_interposer::{Arguments, DLimits, DSetup, Definition, Event, Place, Point, Provided};
+use trapline_providers::{Description, Target, find};
+use trapline_rpn::{
+    Argument, ArgumentError, FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm,
+    Sources, Span, Width,
+};
+use trapline_trace::ProbeName;
+use trapline_trace::d::ConsumerOptions;
+
+use crate::commands::{DError, DSource, DText, line_of};
+use crate::types::GuestTypes;
+
+/// The probes of the `dtrace` provider, with their identifiers.
+const EVENTS: [(&str, u32, Event); 3] =
+    [("BEGIN", 1, Event::Begin), ("END", 2, Event::End), ("ERROR", 3, Event::Error)];
+
+/// The events have no arguments of their own.
+#[derive(Debug)]
+struct NoArguments;
+
+impl Arguments for NoArguments {
+    fn has(&self, _: Argument) -> bool {
+        false
+    }
+
+    fn argument(&self, _: &trapline_emu::Core, _: Argument) -> Result<u64, ArgumentError> {
+        Err(ArgumentError::None)
+    }
+}
+
+fn event_point((name, id, event): (&str, u32, Event)) -> Point {
+    let empty: Arc<str> = Arc::from("");
+    let name = ProbeName {
+        provider: Arc::from("dtrace"),
+        module: Arc::clone(&empty),
+        function: empty,
+        name: Arc::from(name),
+    };
+    let provided = Provided {
+        id,
+        name: Arc::new(name),
+        arguments: Arc::new(NoArguments),
+        at_call: false,
+        processes: None,
+    };
+    Point { place: Place::Event(event), provided: Some(provided) }
+}
+
+/// The events that a description names.
+fn events(description: &str) -> Vec<Point> {
+    let Ok(wanted) = Description::parse(description) else { return Vec::new() };
+    let [provider, _, _, name] = wanted.written();
+    let asked = provider == "dtrace" || EVENTS.iter().any(|(event, ..)| event == name);
+    let matches = |(name, ..): &(&str, u32, Event)| {
+        asked && wanted.provider("dtrace") && wanted.module("") && wanted.function("") && wanted.name(name)
+    };
+    EVENTS.into_iter().filter(matches).map(event_point).collect()
+}
+
+fn linked(clause: &CompiledClause, number: usize, opcode: u8) -> LinkedProbe {
+    let location = LinkedLocation {
+        form: LocationForm::Offset,
+        symbol: None,
+        symbol_value: None,
+        addend: 0,
+        value: 0,
+        offset: 0,
+        end: None,
+        text: String::new(),
+    };
+    LinkedProbe {
+        location,
+        watch: None,
+        opcode,
+        major: number as u32,
+        minor: 0,
+        ignore: 0,
+        maxhits: u32::MAX,
+        logonfault: false,
+        group: None,
+        kind: None,
+        handler: Arc::clone(&clause.handler),
+        lines: Lines::of_handler(&clause.lines, &clause.handler),
+        origin: (String::new(), clause.line),
+        span: Span::default(),
+    }
+}
+
+/// The limits that a program's options set.
+fn limits(options: &Options) -> DLimits {
+    let size = |name| usize::try_from(options.number(name)).unwrap_or(usize::MAX);
+    DLimits {
+        strsize: size("strsize"),
+        scratchsize: size("scratchsize"),
+        dynvarsize: size("dynvarsize"),
+        aggsize: size("aggsize"),
+        specsize: size("specsize"),
+        nspec: size("nspec"),
+        bufsize: size("bufsize"),
+    }
+}
+
+/// How a program's options have its data shown.
+fn shown(options: &Options) -> ConsumerOptions {
+    let number = |name| usize::try_from(options.number(name)).unwrap_or(0);
+    ConsumerOptions {
+        quiet: options.flag("quiet"),
+        strsize: number("strsize"),
+        rawbytes: options.flag("rawbytes"),
+        sort_key: options.flag("aggsortkey"),
+        sort_reverse: options.flag("aggsortrev"),
+        sort_key_position: number("aggsortkeypos"),
+        sort_position: number("aggsortpos"),
+        stack_indent: number("stackindent").min(200),
+    }
+}
+
+/// A description with all its colons, as dtrace(1) shows it.
+fn full(description: &str) -> String {
+    let colons = description.matches(':').count();
+    format!("{}{description}", ":".repeat(3usize.saturating_sub(colons)))
+}
+
+/// Macro variables that are not arguments.
+fn variable(name: &str) -> Option<Vec<u8>> {
+    match name {
+        // A run is the same for every user who starts it.
+        "target" | "pid" | "ppid" | "pgid" | "sid" | "uid" | "euid" | "gid" | "egid" | "projid"
+        | "taskid" => Some(b"0".to_vec()),
+        _ => None,
+    }
+}
+
+impl DSource {
+    /// Compiles the program for a guest. The result is the same each time.
+    ///
+    /// # Errors
+    /// The first error in its texts or options.
+    pub fn compile(&self, target: &Arc<Target>) -> Result<Compiled, DError> {
+        let model = if target.width() == Width::W64 { Model::Lp64 } else { Model::Ilp32 };
+        let types = GuestTypes::new(Arc::clone(target));
+        let compiler = Compiler::new(model, self.settings()?);
+        self.compile_with(compiler.with_types(Arc::new(types)))
+    }
+
+    /// Compiles the program without a guest: with C's types and those that it declares.
+    ///
+    /// # Errors
+    /// As [`DSource::compile`].
+    pub fn compile_alone(&self, model: Model) -> Result<Compiled, DError> {
+        self.compile_with(Compiler::new(model, self.settings()?))
+    }
+
+    fn settings(&self) -> Result<Options, DError> {
+        let mut options = Options::default();
+        for (name, value) in &self.options {
+            let set = options.set(name, Some(value));
+            set.map_err(|error| DError::Option { name: name.clone(), why: error.to_string() })?;
+        }
+        Ok(options)
+    }
+
+    fn compile_with(&self, mut compiler: Compiler) -> Result<Compiled, DError> {
+        let wrong = |text: &DText, error: Error| DError::in_text(&text.name, text.is_file, &text.text, error);
+        for text in &self.texts {
+            let arguments: Vec<_> = std::iter::once(text.zeroth()).chain(self.arguments.clone()).collect();
+            compiler.add(&text.text, &arguments, &variable).map_err(|error| wrong(text, error))?;
+        }
+        compiler.finish().map_err(|error| match self.texts.first() {
+            Some(text) => wrong(text, error),
+            None => DError::NotArmed(error.to_string()),
+        })
+    }
+}
+
+/// A program with its places in a guest.
+pub struct Placed {
+    pub program: LinkedProgram,
+    pub points: Vec<Point>,
+    pub setup: Arc<DSetup>,
+    /// How many probes its clauses match, each clause counted for itself.
+    pub matched: usize,
+}
+
+/// Finds the probe points of a program. A clause with several descriptions counts once for each of them, as in DTrace.
+pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<Placed, DError> {
+    let (mut probes, mut points, mut matched) = (Vec::new(), Vec::new(), 0);
+    let described = compiled
+        .clauses
+        .iter()
+        .flat_map(|clause| clause.descriptions.iter().map(move |description| (clause, description)));
+    for (number, (clause, description)) in described.enumerate() {
+        let mut found: Vec<(u8, Point)> = events(description).into_iter().map(|point| (0, point)).collect();
+        matched += found.len();
+        if let Ok(probes) = find(target, description) {
+            matched += probes.len();
+            found.extend(probes.iter().flat_map(|probe| {
+                probe.sites.iter().map(|site| {
+                    let provided = Provided {
+                        id: probe.id + EVENTS.len() as u32,
+                        name: Arc::clone(&probe.name),
+                        arguments: Arc::clone(&site.arguments),
+                        at_call: site.at_call,
+                        processes: probe.processes.clone(),
+                    };
+                    (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
+                })
+            }));
+        }
+        if found.is_empty() && !compiled.options.flag("zdefs") {
+            return Err(nothing(source, clause, description));
+        }
+        for (opcode, point) in found {
+            probes.push(linked(clause, number, opcode));
+            points.push(point);
+        }
+    }
+    let header = FileHeader { name: source.name(), vars: compiled.slots, ..FileHeader::default() };
+    let setup = DSetup {
+        tables: Arc::new(compiled.tables.clone()),
+        limits: limits(&compiled.options),
+        output: shown(&compiled.options),
+        drop_tags: compiled.options.flag("droptags"),
+    };
+    let sources = Arc::new(Sources::default());
+    let program = LinkedProgram { header, width: Width::W64, probes, sources };
+    Ok(Placed { program, points, setup: Arc::new(setup), matched })
+}
+
+fn nothing(source: &DSource, clause: &CompiledClause, description: &str) -> DError {
+    let text = source.texts.get(clause.text);
+    DError::Nothing {
+        name: text.map(|text| text.name.clone()).unwrap_or_default(),
+        line: clause.line,
+        description: full(description),
+        text_line: text.map(|text| line_of(&text.text, clause.line)).unwrap_or_default(),
+    }
+}
+
+/// A program as it was inserted under this name.
+pub fn definition(target: &Arc<Target>, name: &str, source: &DSource) -> Result<Definition, DError> {
+    let compiled = source.compile(target)?;
+    let Placed { program, points, setup, .. } = place(target, source, &compiled)?;
+    let made = Definition::new(name, &program, points);
+    made.map(|made| made.with_d(setup)).map_err(|error| DError::NotArmed(error.kind.to_string()))
+}
