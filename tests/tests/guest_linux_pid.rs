@@ -413,7 +413,7 @@ fn guest_pid_refuses_in_dtraces_words() {
         assert!(listed(&["pid$target:::entry", "--target", target]).err.contains(sentence), "{target}");
     }
     let ran = listed(&["pid$target:::entry", "--target", "12", "--follow-fork"]);
-    assert!(ran.err.contains("--follow-fork goes with --target NAME or PATH"), "{}", ran.err);
+    assert!(ran.err.contains("--follow-fork needs --target NAME or PATH"), "{}", ran.err);
 }
 
 #[test]

@@ -208,8 +208,8 @@ fn a_changed_guest_is_refused_with_both_hashes() {
     let hash = |bytes: &[u8]| trapline_session::Hash::of(bytes).to_string();
     let refused = replay(folder, &[]);
     let sentence = format!(
-        "trapline: error: the image images/kernel is not that of the recording: its hash is {}, and that of the \
-         recording's is {}\n",
+        "trapline: error: the image images/kernel differs from the recorded one: its hash is {}, and the recorded \
+         hash is {}\n",
         hash(&changed),
         hash(image)
     );

@@ -180,7 +180,7 @@ fn a_recording_without_a_checkpoint_verifies_nothing() {
         Recording::from_bytes(&file[..*len]).is_ok_and(|cut| cut.checkpoints().is_empty() && !cut.is_whole())
     });
     std::fs::write(&path, &file[..cut.unwrap()]).unwrap();
-    let incomplete = "trapline: the recording is incomplete, since its recorder was killed: it ends after ";
+    let incomplete = "trapline: the recording is incomplete, because its recorder was killed: it ends after ";
     let ran = trapline(folder.path(), &["replay", "r.tlr", "--verify", "-q"]);
     assert_eq!(ran.code, 5, "{}", ran.err);
     let nothing =

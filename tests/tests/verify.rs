@@ -109,7 +109,7 @@ fn a_changed_guest_is_an_error_and_an_update_records_it_anew() {
     let refused = trapline(folder, &["verify", "k.tlr"]);
     assert_eq!(refused.code, 7, "{}", refused.out);
     assert!(
-        refused.out.starts_with("ERROR   k.tlr: the image kernel is not that of the recording: "),
+        refused.out.starts_with("ERROR   k.tlr: the image kernel differs from the recorded one: "),
         "{}",
         refused.out
     );

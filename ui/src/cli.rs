@@ -174,7 +174,7 @@ pub enum Command {
     /// Replay a recording, optionally with new probes
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
-    /// Compare two recordings, or a recording with a changed guest: where they first differ, and in what
+    /// Compare two recordings, or a recording with a changed guest: find the first difference
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
     /// Step back and forth through the hits of a run or a recording in the terminal (docs/tui.md)
@@ -319,7 +319,7 @@ pub struct RunArgs {
     /// Probes, and what they record.
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// Use the terminal as the guest's console, by hand; Ctrl-A h shows the keys (docs/interactive.md)
+    /// Use the terminal as the guest's console; Ctrl-A h shows the keys (docs/interactive.md)
     #[arg(short, long, conflicts_with_all = ["console", "com2", "log_to"], help_heading = "Course of the run")]
     pub interactive: bool,
     /// End the run after N hits, with exit code 0; other probes of the same instruction still run
@@ -328,10 +328,10 @@ pub struct RunArgs {
     /// Run the commands of this script at instruction counts and hits (docs/script.md)
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub script: Option<PathBuf>,
-    /// Go on from this snapshot of the same guest, which --save has written (docs/snapshots.md)
+    /// Continue from this snapshot of the same guest, written by --save (docs/snapshots.md)
     #[arg(long, value_name = "FILE", conflicts_with = "record", help_heading = "Course of the run")]
     pub restore: Option<PathBuf>,
-    /// Write a snapshot into this file where the run ends
+    /// Write a snapshot to this file at the end of the run
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub save: Option<PathBuf>,
     /// End the run when the console shows this text, with exit code 0; may be repeated
@@ -419,7 +419,7 @@ pub struct ListArgs {
     /// provider:module:function:name
     #[arg(value_name = "GLOB|SPEC", help_heading = "Arguments")]
     pub glob: Option<String>,
-    /// What is there when the guest has run.
+    /// The run before the listing.
     #[command(flatten)]
     pub first: FirstArgs,
     /// List the modules that the guest has loaded

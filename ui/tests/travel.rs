@@ -181,7 +181,7 @@ fn within_a_hit_one_goes_by_operation() {
     let (code, out, err) = trapline(folder, &replay, lines);
     assert_eq!(code, Some(2), "{out}{err}");
     assert!(err.contains("no handler runs at 1000000 instructions"), "{err}");
-    assert!(err.contains("this position is not within a hit; `into hit` goes into"), "{err}");
+    assert!(err.contains("this position is not within a hit; `into hit` enters the hit here"), "{err}");
     assert!(err.contains("the handlers here execute 4 operations, and 5 is past them"), "{err}");
     let shown: Vec<&str> = out.lines().filter(|line| !line.starts_with("DProbes")).collect();
     let icount = shown[0].split(' ').nth(1).unwrap();

@@ -116,7 +116,7 @@ pub enum GuestError {
         guest: Width,
     },
     /// The children of a process by number have other numbers.
-    #[error("--follow-fork goes with --target NAME or PATH: the children of process {0} have other numbers")]
+    #[error("--follow-fork needs --target NAME or PATH: the children of process {0} have different numbers")]
     FollowsNumber(u32),
     /// The machine cannot be built, or the parts do not fit into it.
     #[error("cannot build the machine: {0}")]

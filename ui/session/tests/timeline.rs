@@ -322,10 +322,13 @@ fn positions_that_a_timeline_cannot_reach_are_reported() {
     let past = format!("900000000 is past the end of this run, which has {end} instructions");
     assert_eq!(said(timeline.goto(count(900_000_000)).unwrap_err()), past);
     let inside = said(timeline.goto("5.3".parse().unwrap()).unwrap_err());
-    assert_eq!(inside, "no handler runs at 5 instructions; `next hit` goes to where one does");
+    assert_eq!(
+        inside,
+        "no handler runs at 5 instructions; `next hit` goes to the next position where one runs"
+    );
     timeline.goto(count(10)).unwrap();
     let before =
-        "11 instructions back from 10 is before the beginning of this history, which has instruction 0 first";
+        "11 instructions back from 10 is before the beginning of this history, which begins at instruction 0";
     assert_eq!(said(timeline.back(11).unwrap_err()), before);
     assert_eq!(timeline.position(), count(10));
     assert_eq!(

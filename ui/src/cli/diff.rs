@@ -13,7 +13,7 @@ pub struct DiffArgs {
     /// A recording
     #[arg(value_name = "A.tlr", help_heading = "Arguments")]
     pub a: PathBuf,
-    /// A second recording; without it, compare with a run of a changed guest, into which the same comes in
+    /// A second recording; without it, compare with a run of a changed guest, with the same inputs
     #[arg(
         value_name = "B.tlr",
         help_heading = "Arguments",

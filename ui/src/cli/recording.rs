@@ -99,10 +99,10 @@ pub struct QuestionArgs {
         conflicts_with_all = ["who_wrote", "calls", "before", "verify", "at", "branch", "info", "speed_report"]
     )]
     pub when: Option<String>,
-    /// With --when: end at the first such place
+    /// With --when: end at the first match
     #[arg(long, requires = "when", conflicts_with = "last")]
     pub first: bool,
-    /// Ask only about what comes before this position
+    /// Consider only the part before this position
     #[arg(long, value_name = "POSITION")]
     pub before: Option<Position>,
     /// With --who-wrote and --when: list this many [default: 10]

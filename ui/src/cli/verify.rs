@@ -21,7 +21,7 @@ pub struct VerifyArgs {
     /// Also write the results to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Accept the results: record the runs that differ anew, and update the numbers in assertions
+    /// Accept the results: record differing runs again, and update the numbers in assertions
     #[arg(long)]
     pub update: bool,
     /// Also look for the guests' files in this folder, by their names; may be repeated

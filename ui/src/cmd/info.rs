@@ -62,7 +62,7 @@ fn lines(recording: &Recording) -> Vec<(&'static str, String)> {
         true => ("end", format!("{ending} after {end}")),
         false => (
             "end",
-            format!("the recording is incomplete, since its recorder was killed: it ends after {end}"),
+            format!("the recording is incomplete, because its recorder was killed: it ends after {end}"),
         ),
     });
     let every = counted(config.checkpoint_insns, "instruction");

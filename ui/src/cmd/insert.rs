@@ -150,7 +150,7 @@ fn said(reply: &Reply, talk: &Talk) {
     let Reply::Action { matched, convention, .. } = reply else { return };
     matched.iter().for_each(|matched| talk.note(&matched.sentence()));
     if let Some(abi) = convention {
-        talk.note(&format!("by its code the kernel takes arguments as {abi} (--abi overrides this)"));
+        talk.note(&format!("the kernel's code takes arguments as {abi} (--abi overrides this)"));
     }
 }
 

@@ -389,7 +389,7 @@ impl<'a> Replay<'a> {
     fn tell(&self, followed: &Followed) {
         if matches!(followed, Followed::End(Some(_))) && !self.recording.is_whole() {
             self.talk.warn(
-                "the recording is incomplete, since its recorder was killed: the run's end is in it, the last checkpoint is not",
+                "the recording is incomplete, because its recorder was killed: the run's end is in it, the last checkpoint is not",
             );
         }
         if let Followed::Diverged(found) = followed {
@@ -454,7 +454,7 @@ fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
         }
         Followed::End(None) => {
             let (ended, exit) =
-                ended("the recording is incomplete, since its recorder was killed: it ends", Exit::Ok);
+                ended("the recording is incomplete, because its recorder was killed: it ends", Exit::Ok);
             (Ended { warns: true, ..ended }, exit)
         }
         Followed::Reached => ended("the position was reached", Exit::Ok),

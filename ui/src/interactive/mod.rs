@@ -120,7 +120,7 @@ impl Person {
                     InputLine::Virtio => (InputLine::Com1, "ttyS0"),
                 };
                 self.line = line;
-                self.say(&format!("what is typed goes to {name}"));
+                self.say(&format!("input now goes to {name}"));
             }
             Key::Command(other) => {
                 self.say(&format!("Ctrl-A {} means nothing; Ctrl-A h shows all keys", other.escape_ascii()));

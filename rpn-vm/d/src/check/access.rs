@@ -144,7 +144,7 @@ impl Checker<'_> {
                 pos.error(if index.constant().is_some() { "D_ARGS_IDX" } else { "D_ARGS_TYPE" }, sentence)
             );
         }
-        Err(pos.error("D_UNSUPPORTED", format!("{name}[ ] is not there yet")))
+        Err(pos.error("D_UNSUPPORTED", format!("{name}[ ] is not supported yet")))
     }
 
     /// An element of an array, or the value this many elements after a pointer.

@@ -116,7 +116,7 @@ impl Checker<'_> {
                 return self.on_aggregation(name, arguments, pos);
             }
             "stop" | "raise" | "panic" | "chill" | "breakpoint" | "pcap" | "system" => {
-                return Err(pos.error("D_UNSUPPORTED", format!("{name}( ) is not there yet")));
+                return Err(pos.error("D_UNSUPPORTED", format!("{name}( ) is not supported yet")));
             }
             "exit" if self.done.speculated => {
                 return Err(pos.error("D_EXIT_SPEC", "exit( ) may not follow speculate( )"));

@@ -131,7 +131,7 @@ impl Checker<'_> {
             if !(*least..=*most).contains(&arguments.len()) {
                 return Err(pos.error("D_PROTO_LEN", wrong_count(name, arguments.len(), *least, *most)));
             }
-            return Err(pos.error("D_UNSUPPORTED", format!("{name}( ) is not there yet")));
+            return Err(pos.error("D_UNSUPPORTED", format!("{name}( ) is not supported yet")));
         }
         let Some(row) = PROTOTYPES.iter().find(|row| row.function.name() == name) else {
             let known = self.scope.functions.contains_key(name) || self.scope.globals.contains_key(name);

@@ -98,9 +98,10 @@ impl Checker<'_> {
             return Ok(self.int(pos, *value));
         }
         if name == "ppid" {
-            return Err(
-                pos.error("D_UNSUPPORTED", "ppid is not there yet: no profile of a guest tells parents")
-            );
+            return Err(pos.error(
+                "D_UNSUPPORTED",
+                "ppid is not supported yet: no profile of a guest reads parent processes",
+            ));
         }
         if let Some(builtin) = Builtin::from_name(name) {
             let ty = match self.thread_type().filter(|_| builtin == Builtin::Curthread) {

@@ -74,7 +74,7 @@ fn unexplained(a: &ComparedRun<'_>, b: &ComparedRun<'_>) -> String {
     let made_by = |run: &ComparedRun<'_>| run.recording.config().made_by.clone();
     format!(
         "a checkpoint differs although the guests are the same and the same came in: the first recording was made by \
-         Trapline {}, the second by {}; `replay --verify` tells which of them this build gives",
+         Trapline {}, the second by {}; `replay --verify` shows which of them this build reproduces",
         made_by(a),
         made_by(b)
     )

@@ -58,7 +58,7 @@ pub enum ReplayError {
         hash: Hash,
     },
     /// A file has another content.
-    #[error("the {what} {} is not that of the recording: its hash is {found}, and that of the recording's is {wanted}", path.display())]
+    #[error("the {what} {} differs from the recorded one: its hash is {found}, and the recorded hash is {wanted}", path.display())]
     Changed {
         /// Its role in the guest.
         what: &'static str,

@@ -39,7 +39,7 @@ pub fn unpack(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let wrong = || "is not what was packed".to_owned();
     let length = length(packed).ok_or_else(wrong)?;
     if length > most {
-        return Err(format!("unpacks to {length} bytes, and {most} are possible"));
+        return Err(format!("unpacks to {length} bytes, but at most {most} are possible"));
     }
     let content = packed.get(9..).ok_or_else(wrong)?;
     let bytes = match packed.first() {
@@ -74,7 +74,10 @@ mod tests {
     #[test]
     fn data_that_unpacks_to_more_than_the_limit_is_refused() {
         let packed = pack(&[0; 5000]);
-        assert_eq!(unpack(&packed, 4999).unwrap_err(), "unpacks to 5000 bytes, and 4999 are possible");
+        assert_eq!(
+            unpack(&packed, 4999).unwrap_err(),
+            "unpacks to 5000 bytes, but at most 4999 are possible"
+        );
         let mut lies = packed.clone();
         lies[1] = 1;
         lies[2] = 0;

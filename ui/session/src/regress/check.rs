@@ -106,7 +106,7 @@ impl std::fmt::Display for Failed {
             }
             Self::Records(..) => f.write_str("the records are not those that were kept"),
             Self::BreaksOff => {
-                f.write_str("the recording is incomplete, since its recorder was killed; record it again")
+                f.write_str("the recording is incomplete, because its recorder was killed; record it again")
             }
         }
     }

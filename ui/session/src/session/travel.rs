@@ -186,7 +186,7 @@ impl Session {
         let known = match names.as_slice() {
             [] => "no program is inserted at all".to_owned(),
             [only] => format!("only {only} is"),
-            names => format!("those that are: {}", names.join(", ")),
+            names => format!("the inserted programs are {}", names.join(", ")),
         };
         Err(CommandError::UnknownProgram { name: name.to_owned(), known })
     }

@@ -12,10 +12,10 @@ pub enum TravelError {
     #[error("a run that is recorded or verified cannot go back; replay it without recording or verifying it")]
     Noted,
     /// No handler runs there.
-    #[error("no handler runs at {0} instructions; `next hit` goes to where one does")]
+    #[error("no handler runs at {0} instructions; `next hit` goes to the next position where one runs")]
     NoHandler(u64),
     /// The timeline is not in a hit.
-    #[error("this position is not within a hit; `into hit` goes into the one that is here")]
+    #[error("this position is not within a hit; `into hit` enters the hit here")]
     Outside,
     /// There are fewer operations.
     #[error("the handlers here execute {all} operations, and {asked} is past them; `out` leaves the hit")]
@@ -57,7 +57,7 @@ pub enum TravelError {
         end: u64,
     },
     /// Before the beginning.
-    #[error("{asked} is before the beginning of this history, which has instruction {first} first")]
+    #[error("{asked} is before the beginning of this history, which begins at instruction {first}")]
     Before {
         /// The position.
         asked: Position,
@@ -65,7 +65,7 @@ pub enum TravelError {
         first: u64,
     },
     /// So many instructions back is before the beginning.
-    #[error("{} back from {here} is before the beginning of this history, which has instruction {first} first", counted(*instructions, "instruction"))]
+    #[error("{} back from {here} is before the beginning of this history, which begins at instruction {first}", counted(*instructions, "instruction"))]
     TooFarBack {
         /// How many.
         instructions: u64,
@@ -89,7 +89,7 @@ pub enum TravelError {
     #[error("{0} is not in this run: it has fewer hits that leave a record")]
     FewerHits(Position),
     /// The caller is not known.
-    #[error("the caller of the function at {0:#x} is not known: the stack does not tell it")]
+    #[error("the caller of the function at {0:#x} is unknown: the stack does not show it")]
     NoCaller(u64),
     /// A snapshot was to be restored by name.
     #[error(

@@ -176,7 +176,7 @@ fn whole_lines(
     let icount = run.at.icount;
     let mut lines =
         vec![format!("at {icount}.{executed} of {all}, handler {number} of {of}: {program} at {place}")];
-    lines.extend(operation.ending_before().map(|ending| format!("the one before: {ending}")));
+    lines.extend(operation.ending_before().map(|ending| format!("preceding  {ending}")));
     for (n, text) in (0u32..).zip(listing) {
         let mark = if state.at == Some(n) { '>' } else { ' ' };
         lines.push(format!("{mark}{n:5}  {text}"));

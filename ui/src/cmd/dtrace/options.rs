@@ -21,7 +21,7 @@ pub enum Bad {
     #[error("option {0} requires an argument")]
     Alone(&'static str),
     /// An option of dtrace(1) that is not supported yet.
-    #[error("option -{0} is not there yet: {1}")]
+    #[error("option -{0} is not supported yet: {1}")]
     Absent(char, &'static str),
     /// An option of `-x` that cannot be set.
     #[error("failed to set -x {name}: {why}")]
@@ -279,7 +279,7 @@ mod tests {
     fn missing_features_are_refused_with_a_sentence() {
         assert_eq!(
             line(&["-c", "ls"]).unwrap_err().to_string(),
-            "option -c is not there yet: a process to trace"
+            "option -c is not supported yet: a process to trace"
         );
         assert_eq!(line(&["-k"]).unwrap_err().to_string(), "invalid option -- 'k'");
         assert_eq!(line(&["-s"]).unwrap_err().to_string(), "option requires an argument -- 's'");

@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
     fn within(&mut self, token: &Token, inner: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.deep += 1;
         if self.deep > DEEPEST {
-            let message = format!("more than {DEEPEST} values are within each other here");
+            let message = format!("more than {DEEPEST} values are nested here");
             return Err(self.wrong(token, message, "write a simpler condition"));
         }
         let condition = inner(self);
@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
         }
         if let Some(row) = by_name(word) {
             if row.only64 && !self.names.is_64() {
-                let message = format!("this guest has no register `{word}`: it is of 32 bits");
+                let message = format!("this 32-bit guest has no register `{word}`");
                 return Err(self.wrong(token, message, "use a register of 32 bits, such as eax"));
             }
             if !is_a_word(row) {
@@ -274,12 +274,12 @@ mod tests {
             ("u32[eax) == 5", 7, "`)` stands where `]` belongs"),
             ("eax * / 5", 6, "`/` stands where a value belongs"),
             ("5x", 0, "`5x` is not a number"),
-            ("rax", 0, "this guest has no register `rax`: it is of 32 bits"),
+            ("rax", 0, "this 32-bit guest has no register `rax`"),
             ("1 + xmm0", 4, "`xmm0` cannot be a part of a condition: it is not one word"),
             ("jiffie", 0, "`jiffie` is neither a register nor a symbol of the kernel; there is `jiffies`"),
             ("u32 + 1", 0, "`u32` is neither a register nor a symbol of the kernel"),
             ("eax ? 1", 4, "`?` has no meaning here"),
-            (&deep, 200, "more than 200 values are within each other here"),
+            (&deep, 200, "more than 200 values are nested here"),
         ] {
             let error = parse(text, &Guest).unwrap_err();
             assert_eq!((error.at, error.message.as_str()), (at, message), "{text}");
