@@ -46,6 +46,8 @@ pub(crate) struct Watches {
     spare: (Vec<u64>, Vec<u32>),
     /// Ranges whose blocks must be analysed again.
     changed: Vec<(u64, u64)>,
+    /// Instructions that were stepped alone because they access a page with a watched byte.
+    steps: u64,
 }
 
 /// Sorts page ranges and joins those that touch.
@@ -214,6 +216,12 @@ impl Core {
         [&self.watches.data, &self.watches.ports, &self.watches.code]
     }
 
+    /// How many instructions were stepped alone because they access a page with a watched byte: what watches cost. No part of
+    /// the guest's state: it does not go back with a snapshot.
+    pub fn watched_steps(&self) -> u64 {
+        self.watches.steps
+    }
+
     /// Replaces the watches of each kind of [`Core::watched`].
     pub fn set_watched(&mut self, kinds: [&[(u32, Watch)]; 3]) {
         for (now, was) in kinds.into_iter().zip(self.watched().map(<[_]>::to_vec)) {
@@ -339,6 +347,7 @@ impl Core {
 
     /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
     pub(crate) fn step_watched(&mut self) {
+        self.watches.steps += 1;
         let slot = self.views.active.filter(|s| s.contains(self.cpu.env.eip()));
         let expected = match slot {
             // Its trap, or the iteration before, has counted it.

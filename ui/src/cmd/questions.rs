@@ -67,7 +67,7 @@ fn say_cost(instructions: u64, talk: &Talk) {
     if instructions > QUICK {
         let seconds = instructions / PER_SECOND;
         talk.note(&format!(
-            "--when executes {} one by one, which takes about {seconds} s; --from and --to ask about a part",
+            "--when executes up to {} one by one, which takes up to {seconds} s; --from and --to ask about a part",
             counted(instructions, "instruction")
         ));
     }
@@ -103,16 +103,17 @@ fn task(pid: Option<u32>, name: Option<&String>) -> String {
 fn writers(out: &mut dyn Write, found: &Writers) -> io::Result<()> {
     let (place, bytes) =
         (named(found.low, found.symbol.as_ref()), counted(found.high - found.low + 1, "byte"));
-    let last = match found.last.len() as u64 {
-        shown if shown < found.count => format!(", of which these are the last {shown}"),
-        _ => String::new(),
+    let how_many = match (found.count, found.last.len()) {
+        (Some(all), _) => counted(all, "write"),
+        (None, 1) => "the last write".to_owned(),
+        (None, shown) => format!("the last {shown} writes"),
     };
-    writeln!(out, "{bytes} at {place}: {}{last}", counted(found.count, "write"))?;
+    writeln!(out, "{bytes} at {place}: {how_many}")?;
     found.last.iter().try_for_each(|writer| write_of(out, writer))
 }
 
 fn write_of(out: &mut dyn Write, writer: &Writer) -> io::Result<()> {
-    if writer.changed_before {
+    if writer.changed_before == Some(true) {
         writeln!(
             out,
             "  changed before by something other than an instruction here: a device, a handler, another mapping"
@@ -172,20 +173,14 @@ fn call_of(out: &mut dyn Write, call: &Call) -> io::Result<()> {
 }
 
 fn turns(out: &mut dyn Write, found: &Turns) -> io::Result<()> {
-    let times = match found.count {
-        1 => "once".to_owned(),
-        count => format!("{count} times"),
+    let times = match (found.count, found.last.len()) {
+        (Some(1), _) => "once".to_owned(),
+        (Some(count), _) => format!("{count} times"),
+        (None, 1) => "for the last time".to_owned(),
+        (None, shown) => format!("for the last {shown} times"),
     };
-    let last = match found.last.len() as u64 {
-        shown if shown < found.count => format!(", of which these are the last {shown}"),
-        _ => String::new(),
-    };
-    let held = if found.held { "; it holds at the first" } else { "" };
-    writeln!(
-        out,
-        "{} becomes true {times} from {} to {}{held}{last}",
-        found.condition, found.from, found.to
-    )?;
+    let held = if found.held == Some(true) { "; it holds at the first" } else { "" };
+    writeln!(out, "{} becomes true {times} from {} to {}{held}", found.condition, found.from, found.to)?;
     found.last.iter().try_for_each(|turn| turn_of(out, turn))
 }
 

@@ -1,9 +1,11 @@
 //! The positions at which a condition on registers and memory becomes true.
 //!
 //! Each state of the span is checked: after every instruction, after every delivery of an exception or interrupt, and
-//! after every input. No state is skipped, so it does not matter what may change the condition.
+//! after every input. No state is skipped, so it does not matter what may change the condition. The first
+//! position is searched forwards, the last ones backwards from the end, stretch by stretch, until there are enough.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -46,11 +48,11 @@ pub struct Turns {
     pub from: u64,
     /// The last one.
     pub to: u64,
-    /// Whether it is already true at the first one; this is not counted.
-    pub held: bool,
-    /// How often it became true.
-    pub count: u64,
-    /// The last of these positions, oldest first.
+    /// Whether it holds at the first one already: that is no turn. None if it was not looked so far back.
+    pub held: Option<bool>,
+    /// How often it became true; none if as many as were asked for were found, since it was not looked for earlier ones.
+    pub count: Option<u64>,
+    /// The last of them, oldest first.
     pub last: Vec<Turn>,
 }
 
@@ -63,7 +65,7 @@ pub struct Span {
     pub to: Option<Position>,
     /// Whether the first answer is enough.
     pub first: bool,
-    /// Number of last answers that are kept.
+    /// How many of the last answers are wanted: at least 1.
     pub most: usize,
 }
 
@@ -78,14 +80,33 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
         target: Arc::clone(guest.target()),
         reader: Reader::of(timeline.session()),
         condition,
-        span,
+        most: if span.first { 1 } else { span.most },
+        first: span.first,
         before: None,
-        found: Turns { condition: text.to_owned(), from: 0, to: 0, held: false, count: 0, last: Vec::new() },
-        last: VecDeque::new(),
+        seen: Seen::default(),
     };
-    timeline.each_state(span.from, span.to, &mut |session, between| watcher.look(session, between))?;
-    let Watcher { mut found, last, .. } = watcher;
-    found.last = last.into();
+    let mut found =
+        Turns { condition: text.to_owned(), from: 0, to: 0, held: None, count: None, last: vec![] };
+    if span.first {
+        timeline.each_state(span.from, span.to, &mut |session, between| watcher.look(session, between))?;
+        let Seen { from, to, held, last } = watcher.seen;
+        (found.from, found.to, found.held, found.last) = (from, to, Some(held), last.into());
+        found.count = Some(found.last.len() as u64);
+        return Ok(found);
+    }
+    let mut all: Option<Seen> = None;
+    found.from = timeline.each_stretch_back(span.from, span.to, &mut |timeline, to| {
+        timeline.each_state_to(to, &mut |session, between| watcher.look(session, between))?;
+        let seen = watcher.take().before(all.take());
+        watcher.most = span.most - seen.last.len();
+        all = Some(seen);
+        Ok(watcher.most > 0)
+    })?;
+    let Seen { to, held, last, .. } = all.unwrap_or_default();
+    (found.to, found.last) = (to, last.into());
+    if found.last.len() < span.most {
+        (found.held, found.count) = (Some(held), Some(found.last.len() as u64));
+    }
     Ok(found)
 }
 
@@ -113,15 +134,41 @@ struct Before {
     ip: u64,
 }
 
-/// Checks each state.
+/// What was seen in a stretch.
+#[derive(Default)]
+struct Seen {
+    /// Its first instruction count.
+    from: u64,
+    /// Its last one.
+    to: u64,
+    /// Whether the condition holds at the first state.
+    held: bool,
+    /// The last turns, oldest first.
+    last: VecDeque<Turn>,
+}
+
+impl Seen {
+    /// This stretch and what comes after it.
+    fn before(mut self, later: Option<Self>) -> Self {
+        if let Some(later) = later {
+            self.to = later.to;
+            self.last.extend(later.last);
+        }
+        self
+    }
+}
+
+/// Looks at each state.
 struct Watcher {
     target: Arc<Target>,
     reader: Reader,
     condition: Condition,
-    span: Span,
+    /// How many turns are kept.
+    most: usize,
+    /// Whether the first turn is the last that is looked for.
+    first: bool,
     before: Option<Before>,
-    found: Turns,
-    last: VecDeque<Turn>,
+    seen: Seen,
 }
 
 impl Watcher {
@@ -130,23 +177,28 @@ impl Watcher {
         let core = session.core();
         let (held, icount) = (self.condition.holds(core), session.icount());
         let before = self.before.replace(Before { held, icount, ip: core.linear_ip() });
-        self.found.to = icount;
+        self.seen.to = icount;
         match before {
-            None => (self.found.from, self.found.held) = (icount, held),
+            None => (self.seen.from, self.seen.held) = (icount, held),
             Some(before) if held && !before.held => {
                 self.add(session, &before, between);
-                return !self.span.first;
+                return !self.first;
             }
             Some(_) => {}
         }
         true
     }
 
+    /// What was seen of the stretch that ends here; another one begins.
+    fn take(&mut self) -> Seen {
+        self.before = None;
+        mem::take(&mut self.seen)
+    }
+
     fn add(&mut self, session: &Session, before: &Before, by: Between) {
         let core = session.core();
         let (pid, task) = self.reader.task(core).unzip();
-        self.found.count += 1;
-        self.last.push_back(Turn {
+        self.seen.last.push_back(Turn {
             position: before.icount,
             virtual_ns: core.moment().virtual_ns,
             by,
@@ -156,8 +208,8 @@ impl Watcher {
             pid,
             task,
         });
-        if self.last.len() > self.span.most {
-            self.last.pop_front();
+        if self.seen.last.len() > self.most {
+            self.seen.last.pop_front();
         }
     }
 }

@@ -1,7 +1,11 @@
-//! The instructions that wrote to a range of memory.
+//! Who wrote to a range of memory last.
+//!
+//! The run is searched while that is cheap. If it is not, since the page is written all the time, the rest is searched
+//! backwards from its end, stretch by stretch, until enough writes are found. Both lead to the same answer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +17,7 @@ use super::{Before, QuestionError, Reader, place, timeline};
 use crate::guest::Guest;
 use crate::numbers;
 use crate::recording::Recording;
-use crate::session::{Session, StackFrame, Witness};
+use crate::session::{Search, Session, StackFrame, Witness};
 use crate::timeline::StopPoint;
 
 /// The largest symbol that is watched as a whole if no length is given, in bytes.
@@ -49,9 +53,9 @@ pub struct Writer {
     pub old: String,
     /// The same after it.
     pub new: String,
-    /// Whether something else has changed the range since the preceding write: a device, a handler, or an instruction
-    /// that used another address of the same memory.
-    pub changed_before: bool,
+    /// Whether something else has changed the range since the write before it in the list: a device, a handler, or an
+    /// instruction by another address of the same memory. None for the first of the list.
+    pub changed_before: Option<bool>,
     /// The stack after it, innermost first.
     pub stack: Vec<StackFrame>,
 }
@@ -65,9 +69,9 @@ pub struct Writers {
     pub high: u64,
     /// The symbol of the first.
     pub symbol: Option<String>,
-    /// The number of all writes.
-    pub count: u64,
-    /// The last writes, oldest first.
+    /// How many writes there are; none if as many as were asked for were found, since it was not looked for earlier ones.
+    pub count: Option<u64>,
+    /// The last of them, oldest first.
     pub last: Vec<Writer>,
 }
 
@@ -100,41 +104,73 @@ pub fn who_wrote(
         target: Arc::clone(guest.target()),
         reader: Reader::of(timeline.session()),
         most,
-        whole: high - low < WATCH_VALUE as u64,
-        left: None,
-        count: 0,
         last: VecDeque::new(),
     }));
-    let told = Rc::clone(&ring);
-    let witness: Witness = Box::new(move |core, _, hit| {
-        if let Some(hit) = hit {
-            told.borrow_mut().add(core, hit);
-        }
-        None
-    });
-    timeline.witness(vec![StopPoint::Watch(Watch { kind: WatchKind::Write, low, high })], before, witness)?;
-    let mut ring = ring.borrow_mut();
-    let symbol = guest.target().symbol(low);
-    Ok(Writers { low, high, symbol, count: ring.count, last: ring.last.drain(..).collect() })
+    let search = || {
+        let watch = Watch { kind: WatchKind::Write, low, high };
+        Search::witnessed(vec![StopPoint::Watch(watch)], witness(&ring))
+    };
+    let given_up = timeline.search_while_cheap(before, &mut search())?;
+    let mut last = ring.borrow_mut().take(most);
+    if given_up.is_some() {
+        let earlier = mem::take(&mut last);
+        timeline.each_stretch_back(given_up, before, &mut |timeline, to| {
+            timeline.search_to(to, &mut search())?;
+            let later = mem::take(&mut last);
+            last = ring.borrow_mut().take(most - later.len());
+            last.extend(later);
+            Ok(last.len() < most)
+        })?;
+        let wanted = earlier.len().min(most - last.len());
+        let rest = earlier.len() - wanted;
+        last = earlier.into_iter().skip(rest).chain(last).collect();
+    }
+    let mut last = Vec::from(last);
+    // Hits of a range that is not longer carry all of it.
+    if high - low < WATCH_VALUE as u64 {
+        note_changes(&mut last);
+    }
+    let count = (last.len() < most).then_some(last.len() as u64);
+    Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last })
 }
 
-/// Keeps the last writes.
+/// Says of each write but the first whether the range was as the write before it had left it.
+fn note_changes(writers: &mut [Writer]) {
+    let mut left: Option<String> = None;
+    for writer in writers {
+        writer.changed_before = left.map(|left| left != writer.old);
+        left = Some(writer.new.clone());
+    }
+}
+
+/// Puts each write into the ring.
+fn witness(ring: &Rc<RefCell<Ring>>) -> Witness {
+    let ring = Rc::clone(ring);
+    Box::new(move |core, _, hit| {
+        if let Some(hit) = hit {
+            ring.borrow_mut().add(core, hit);
+        }
+        None
+    })
+}
+
+/// The last writes of a stretch.
 struct Ring {
     target: Arc<Target>,
     reader: Reader,
     most: usize,
-    /// Whether hits contain the whole range.
-    whole: bool,
-    /// The content of the range after the last write.
-    left: Option<[u8; WATCH_VALUE]>,
-    count: u64,
     last: VecDeque<Writer>,
 }
 
 impl Ring {
+    /// The last of what was seen, at most so many; the ring is empty then.
+    fn take(&mut self, most: usize) -> VecDeque<Writer> {
+        let mut last = mem::take(&mut self.last);
+        last.drain(..last.len().saturating_sub(most));
+        last
+    }
+
     fn add(&mut self, core: &Core, hit: &WatchHit) {
-        self.count += 1;
-        let before = self.left.replace(hit.new).filter(|_| self.whole);
         let ip = core.env().cs_base().wrapping_add(hit.ip);
         let (pid, task) = self.reader.task(core).unzip();
         let moment = core.moment();
@@ -151,7 +187,7 @@ impl Ring {
             size: hit.size,
             old: value(&hit.old),
             new: value(&hit.new),
-            changed_before: before.is_some_and(|before| before != hit.old),
+            changed_before: None,
             stack: self.reader.stack(&self.target, core, FRAMES),
         });
         if self.last.len() > self.most {

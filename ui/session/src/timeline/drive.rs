@@ -153,12 +153,22 @@ impl Timeline {
                 Ok(Some(arrival)) => return Ok(Ok(arrival)),
                 Err(error) => return Ok(Err(error)),
             }
-            let here = self.session.moment();
-            if due == Some(here.icount) && here.delivered == 0 && self.session.icount() > now.icount {
-                let rung = Rung { saved: self.session.save_rung(), next: self.next };
-                self.ladder.lay(here, rung);
+            if self.is_place_for_rung(now, due) {
+                self.lay_rung();
             }
         }
+    }
+
+    /// Whether a turn from `now` has led to where a rung was due, to the first moment with that count.
+    pub(super) fn is_place_for_rung(&self, now: Moment, due: Option<u64>) -> bool {
+        let here = self.session.moment();
+        due == Some(here.icount) && here.delivered == 0 && here.icount > now.icount
+    }
+
+    /// Lays a rung here.
+    pub(super) fn lay_rung(&mut self) {
+        let rung = self.rung();
+        self.ladder.lay(self.session.moment(), rung);
     }
 
     /// Runs to a goal that is not in the past, and lays no rungs.
@@ -182,20 +192,7 @@ impl Timeline {
         points: Vec<StopPoint>,
     ) -> Result<Option<Met>, TravelError> {
         let mut search = Search::first_after(points, Some(self.session.moment()));
-        self.session.begin_search(&search);
-        let ran = loop {
-            if search.is_over() || goal.is_reached(self.session.moment()) {
-                break Ok(());
-            }
-            let Ok(turned) = self.turn(goal, None, Some(&mut search), &mut Discard);
-            match turned {
-                Ok(None) => {}
-                Ok(Some(_)) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        self.session.end_search(&search);
-        ran.map(|()| search.found())
+        self.search_to(goal, &mut search).map(|()| search.found())
     }
 
     /// Applies the input that is due at this moment.
@@ -221,8 +218,12 @@ impl Timeline {
         search: &mut Search,
     ) -> Result<(), TravelError> {
         self.climb_to(rung)?;
+        self.search_to(to.map_or(Goal::Count(u64::MAX), Goal::Moment), search)
+    }
+
+    /// Looks for something from here to a goal that is not behind, or to the end, and lays no rungs. The state is spoilt then.
+    pub(crate) fn search_to(&mut self, goal: Goal, search: &mut Search) -> Result<(), TravelError> {
         self.session.begin_search(search);
-        let goal = to.map_or(Goal::Count(u64::MAX), Goal::Moment);
         let scanned = loop {
             if search.is_over() || goal.is_reached(self.session.moment()) {
                 break Ok(());

@@ -16,6 +16,7 @@ mod ladder;
 mod place;
 mod search;
 mod states;
+mod stretches;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

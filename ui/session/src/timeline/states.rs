@@ -44,6 +44,15 @@ impl Timeline {
                 return Err(TravelError::EndsBefore { begins, ends: to.icount() });
             }
         }
+        self.each_state_to(to, show)
+    }
+
+    /// Shows each state from here to a goal that is not behind, or to the end, as [`Timeline::each_state`] does.
+    pub(crate) fn each_state_to(
+        &mut self,
+        to: Goal,
+        show: &mut dyn FnMut(&Session, Between) -> bool,
+    ) -> Result<(), TravelError> {
         let mut between = Between::Instruction;
         while show(&self.session, between) && !to.is_reached(self.session.moment()) {
             let (now, came) = (self.session.moment(), self.next);

@@ -1,13 +1,16 @@
-//! Where conditions become true, against single steps of a session and conditions that are computed here.
+//! Where conditions become true, against single steps of a session and conditions that are computed here; and who wrote last,
+//! against watchpoints of a run.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use trapline_session::{
-    Between, Condition, Guest, GuestBuilder, HISTORY_MEM, Limits, Places, Position, RecordedCourse, Recorder,
-    Recording, Session, Span, Timeline, Way, when,
+    Between, Command, Condition, Guest, GuestBuilder, HISTORY_MEM, Limits, Places, Position, Probing,
+    RecordedCourse, Recorder, Recording, Session, SourceOptions, Span, Timeline, Way, Writer, compile, when,
+    who_wrote,
 };
 
 /// Positions at which the spans begin, and their length.
@@ -28,14 +31,14 @@ impl Write for Shared {
     }
 }
 
-fn recorded(name: &str) -> (Guest, Recording) {
+fn recorded(name: &str, insns: u64) -> (Guest, Recording) {
     let builder = GuestBuilder::embedded(name).memory(32 << 20);
     let (builder, config, blobs) = builder.recorded(false).unwrap();
     let file = Shared::default();
     let recorder = Recorder::begin(Box::new(file.clone()), &config, &blobs).unwrap();
     let mut session = builder.open().unwrap().start(config.probing.clone()).unwrap();
     session.record(recorder).unwrap();
-    session.run_until(&Condition::end(), &Limits::insns(SPANS[1] + 2 * LENGTH));
+    session.run_until(&Condition::end(), &Limits::insns(insns));
     session.finish_recording().unwrap();
     let recording = Recording::from_bytes(&file.0.lock().unwrap()).unwrap();
     let guest = GuestBuilder::of_recording(&recording, &Places::default()).unwrap().open().unwrap();
@@ -119,7 +122,7 @@ fn value(dice: &mut Dice, is_64: bool, deep: u32) -> (String, Value) {
 fn a_condition_becomes_true_where_single_steps_show_it() {
     let mut turned = 0;
     for name in ["ia32", "x86_64"] {
-        let (guest, recording) = recorded(name);
+        let (guest, recording) = recorded(name, SPANS[1] + 2 * LENGTH);
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
         let conditions: Vec<(String, Value)> = (0..20)
             .map(|_| {
@@ -146,7 +149,11 @@ fn a_condition_becomes_true_where_single_steps_show_it() {
                 let at = |icount| Some(Position::At { icount, ordinal: 0 });
                 let span = Span { from: at(from), to: at(from + LENGTH), first: false, most: usize::MAX };
                 let found = when(&guest, &recording, text, span).unwrap();
-                assert_eq!((found.from, found.to, found.held), (from, from + LENGTH, held[0][n]), "{text}");
+                assert_eq!(
+                    (found.from, found.to, found.held),
+                    (from, from + LENGTH, Some(held[0][n])),
+                    "{text}"
+                );
                 let is_held = |icount: u64| held[(icount - from) as usize][n];
                 let wanted: Vec<u64> =
                     (from..from + LENGTH).filter(|at| !is_held(*at) && is_held(at + 1)).collect();
@@ -163,8 +170,84 @@ fn a_condition_becomes_true_where_single_steps_show_it() {
                 }
                 let first = when(&guest, &recording, text, Span { first: true, most: 1, ..span }).unwrap();
                 assert_eq!(first.last.first(), found.last.first(), "{text}");
+                for most in [1, 2, 10] {
+                    let last = when(&guest, &recording, text, Span { most, ..span }).unwrap();
+                    let fewer = found.last.len().saturating_sub(most);
+                    assert_eq!(last.last, found.last[fewer..], "{text}: the last {most}");
+                    assert_eq!(last.count.is_some(), found.last.len() < most, "{text}: the last {most}");
+                }
             }
         }
     }
     assert!(turned > 100, "{turned}");
+}
+
+/// Instruction count and address of each write to these bytes, in a run with a watchpoint.
+fn watched(guest: &Guest, recording: &Recording, low: u64, high: u64) -> Vec<(u64, u64)> {
+    let text = format!(
+        "name = vmlinux\nmodtype = kernel\naddress = {low:#x}:{high:#x}\nwatchpoint = w\npush 1\nlog 1\nexit\n"
+    );
+    let program = compile("watched", &text, &SourceOptions::default()).unwrap();
+    let mut session = guest.start(Probing { watch_unlimited: true, ..Probing::default() }).unwrap();
+    session.apply(Command::insert("watched", program)).unwrap();
+    session.run_until(&Condition::end(), &Limits::insns(recording.end().icount));
+    let mut records: Vec<_> = session.records().collect();
+    records.extend(session.waiting());
+    records.iter().map(|record| (record.header.icount, record.header.ip)).collect()
+}
+
+/// All writes to `LOW:LENGTH` before a position.
+fn writes(
+    guest: &Guest,
+    recording: &Recording,
+    asked: &str,
+    before: Option<u64>,
+    most: usize,
+) -> Vec<Writer> {
+    let before = before.map(|icount| Position::At { icount, ordinal: 0 });
+    let found = who_wrote(guest, recording, asked, before, most).unwrap();
+    assert_eq!(found.count, (found.last.len() < most).then_some(found.last.len() as u64));
+    found.last
+}
+
+#[test]
+fn the_last_writers_are_the_last_of_all_that_a_watchpoint_sees() {
+    for name in ["ia32", "x86_64"] {
+        let (guest, recording) = recorded(name, 2_000_000);
+        let mut dice = Dice(0x1234_5678_9abc_def1);
+        let current = guest.target().symbols().lookup("current_task").unwrap().addr;
+        // A page of variables, and the stack that is written most.
+        let mut session = guest.start(Probing::default()).unwrap();
+        let stacks: BTreeSet<u64> = (1..8)
+            .map(|n| {
+                session.run_until(&Condition::end(), &Limits::insns(n * 250_000).in_passing());
+                (session.core().env().gpr(4) - 1) & !0xfff
+            })
+            .collect();
+        let page = |page: u64| writes(&guest, &recording, &format!("{page:#x}:4096"), None, 2000);
+        let stack = stacks.into_iter().map(page).max_by_key(Vec::len).unwrap();
+        let pages = [page(current & !0xfff), stack];
+        assert!(pages[0].len() > 20 && pages[1].len() == 2000, "{} {}", pages[0].len(), pages[1].len());
+        for n in 0..8 {
+            let page = &pages[n % 2];
+            let of = &page[dice.below(page.len() as u64) as usize];
+            let (low, length) = if n == 0 { (current, 4) } else { (of.address, 1 + dice.below(20)) };
+            let live = watched(&guest, &recording, low, low + length - 1);
+            let asked = format!("{low:#x}:{length}");
+            let all = writes(&guest, &recording, &asked, None, usize::MAX);
+            let places: Vec<(u64, u64)> = all.iter().map(|w| (w.position + 1, w.ip)).collect();
+            assert!(!live.is_empty() && places == live, "{name} {asked}: {places:?} {live:?}");
+            // To the end, and to before a write or behind it.
+            let at = all[dice.below(all.len() as u64) as usize].position;
+            for before in [None, Some(at), Some(at + 1), Some(dice.below(recording.end().icount))] {
+                let seen = all.iter().take_while(|w| before.is_none_or(|before| w.position < before)).count();
+                for most in [1, 2, 5, 1 + dice.below(200) as usize] {
+                    let mut wanted = all[seen.saturating_sub(most)..seen].to_vec();
+                    wanted.first_mut().into_iter().for_each(|first| first.changed_before = None);
+                    let last = writes(&guest, &recording, &asked, before, most);
+                    assert_eq!(last, wanted, "{name} {asked}: the last {most} before {before:?}");
+                }
+            }
+        }
+    }
 }
