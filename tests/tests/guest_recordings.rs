@@ -4,10 +4,13 @@
 
 use std::path::Path;
 
-use crate::cli::trapline;
+use crate::cli::{binary, trapline};
 use crate::recordings::asked_later_is_as_asked_live;
 use serde_json::Value;
 use tempfile::TempDir;
+use trapline_emu::load::Segment;
+use trapline_session::GuestBuilder;
+use trapline_tests::linux::{KERNELS, unpack};
 use trapline_tests::root;
 
 fn guest(name: &str) -> String {
@@ -81,6 +84,89 @@ fn guest_linux_byte_that_a_script_changes_is_named() {
     assert_eq!(ran.code, 1, "{}", ran.err);
     for text in [" kernel_init: nop ", " print_fatal_signals  a 00  b 01", "at 1000000: insert w.rpn"] {
         assert!(ran.out.contains(text), "`{text}` is not in\n{}", ran.out);
+    }
+}
+
+/// Instructions of the kernel: function, offset in it, bytes, and what they become. The first, `shl eax, 10` as it becomes
+/// `shl eax, 11`, is executed early in the boot, the second, `mov edi, [rdi+70h]` as it becomes `mov edi, [rdi+68h]`, by the shell.
+const PATCHES: [(&str, u64, [u8; 3], [u8; 3]); 2] = [
+    ("pid_idr_init", 0x18, [0xc1, 0xe0, 0x0a], [0xc1, 0xe0, 0x0b]),
+    ("__x64_sys_setpgid", 8, [0x8b, 0x7f, 0x70], [0x8b, 0x7f, 0x68]),
+];
+
+#[test]
+fn guest_linux_patched_instruction_is_named() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    // A bzImage has its instructions packed.
+    let bzimage = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap().kernel().unwrap();
+    let vmlinux = unpack(&bzimage).unwrap();
+    std::fs::write(folder.join("vmlinux"), &vmlinux).unwrap();
+    let initrd = guest("initramfs-amd64.cpio.gz");
+    record(folder, &["vmlinux", "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"], &[]);
+    let kernel = GuestBuilder::image(&folder.join("vmlinux").display().to_string()).open().unwrap();
+    for (function, offset, old, new) in PATCHES {
+        let address = kernel.target().symbols().lookup(function).unwrap().addr + offset;
+        let plan = kernel.target().image().plan();
+        let inside = |s: &&Segment| (s.vaddr..s.vaddr + s.file.len() as u64).contains(&address);
+        let segment = plan.segments.iter().find(inside).unwrap();
+        let at = segment.file.start + (address - segment.vaddr) as usize;
+        assert_eq!(vmlinux[at..at + 3], old, "{function}");
+        let mut patched = vmlinux.clone();
+        patched[at..at + 3].copy_from_slice(&new);
+        std::fs::write(folder.join("patched"), patched).unwrap();
+        let ran = trapline(folder, &["diff", "r.tlr", "--image", "patched", "-f", "json"]);
+        assert_eq!(ran.code, 1, "{}", ran.err);
+        let found: Value = serde_json::from_str(&ran.out).unwrap();
+        let point = &found["point"];
+        assert_eq!(
+            (&found["start"]["bytes"], &point["cause"]),
+            (&1.into(), &"instruction".into()),
+            "{found:#}"
+        );
+        assert_eq!(point["at"]["a"]["ip"], address, "{found:#}");
+        assert_ne!(point["at"]["a"]["instruction"], point["at"]["b"]["instruction"], "{found:#}");
+        // That is where it is executed first.
+        std::fs::write(folder.join("go"), format!("continue to {address:#x}\n")).unwrap();
+        let mut replay = std::process::Command::new(binary());
+        replay.args(["replay", "r.tlr", "--at", "0", "-q", "--console", "none"]).current_dir(folder);
+        let went = replay.stdin(std::fs::File::open(folder.join("go")).unwrap()).output().unwrap();
+        let went = String::from_utf8(went.stdout).unwrap();
+        let first = format!("at {} {address:#x} {function}+{offset:#x}: ", point["icount"]);
+        assert!(went.contains(&first), "no `{first}` in\n{went}");
+    }
+}
+
+#[test]
+fn guest_linux_last_writers_are_those_of_a_watchpoint() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
+    let run = [kernel.as_str(), "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"];
+    record(folder, &run, &[]);
+    // One is written all the time, the others in the middle of the boot and only at its beginning.
+    for (place, most) in [("jiffies_64:8", 20), ("pid_max:4", 3), ("saved_command_line:8", 10)] {
+        let ask = ["replay", "r.tlr", "-f", "json", "--who-wrote", place, "--last", &most.to_string()];
+        let asked = trapline(folder, &ask);
+        assert_eq!(asked.code, 0, "{}", asked.err);
+        let found: Value = serde_json::from_str(&asked.out).unwrap();
+        let (low, high) = (found["low"].as_u64().unwrap(), found["high"].as_u64().unwrap());
+        let program = format!(
+            "name = vmlinux\nmodtype = kernel\naddress = {low:#x}:{high:#x}\nwatchpoint = w\npush 1\nlog 1\nexit\n"
+        );
+        std::fs::write(folder.join("w.rpn"), program).unwrap();
+        let watch = ["-p", "w.rpn", "-f", "json", "--watch-unlimited", "--console", "none"];
+        let ran = trapline(folder, &[&["run"], &run[..], &watch].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let rows = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let live: Vec<u64> =
+            rows.filter(|row| row["type"] == "hit").map(|row| row["icount"].as_u64().unwrap()).collect();
+        let last = found["last"].as_array().unwrap();
+        let last: Vec<u64> = last.iter().map(|writer| writer["position"].as_u64().unwrap() + 1).collect();
+        assert!(!live.is_empty(), "{place} is never written");
+        assert_eq!(last, live[live.len().saturating_sub(most)..], "{place}");
+        let all = (live.len() < most).then_some(live.len());
+        assert_eq!(found["count"].as_u64(), all.map(|all| all as u64), "{place}");
     }
 }
 
