@@ -13,6 +13,8 @@ mod forms;
 mod hits;
 #[path = "../bench/linux.rs"]
 mod linux;
+#[path = "../bench/positions.rs"]
+mod positions;
 #[path = "../bench/probes.rs"]
 mod probes;
 #[path = "../bench/providers.rs"]
@@ -115,13 +117,18 @@ fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), 
 /// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
     type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
-    let parts: [(&str, Rows); 3] =
-        [("boot", linux::boot), ("stress", linux::stress), ("recording", recording::rows)];
+    let parts: [(&str, Rows); 5] = [
+        ("boot", linux::boot),
+        ("stress", linux::stress),
+        ("recording", recording::rows),
+        ("positions", positions::boot),
+        ("stress-positions", positions::stress),
+    ];
     for kernel in &KERNELS {
         for (part, rows) in parts {
             let title = format!("{}-{part}", linux::title(kernel));
-            // The bounds of a recording are those of one kernel.
-            let other = part == "recording" && kernel.flavour != "cloud-amd64";
+            // The bounds of recordings and of their positions are those of one kernel.
+            let other = !["boot", "stress"].contains(&part) && kernel.flavour != "cloud-amd64";
             if other || !title.starts_with(only) {
                 continue;
             }
