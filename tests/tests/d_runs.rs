@@ -223,3 +223,56 @@ fn drops_of_a_run_are_told() {
     let json = ran(folder.path(), &[&args[..], &["-f", "json"]].concat()).out;
     assert!(json.lines().any(|line| line.starts_with("{\"type\":\"drops\"")), "{json}");
 }
+
+#[test]
+fn check_and_dis_take_d_programs() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let program = "fbt::do_fork:entry { self->t = timestamp; @a[execname, pid] = count(); }\n\
+                   fbt::do_fork:return,fbt::do_exit:entry /self->t/ { n[pid] = 1; self->t = 0; }\n";
+    std::fs::write(folder.join("p.d"), program).unwrap();
+    let shown = ran(folder, &["check", "p.d", "--guest", "embedded:x86_64"]).out;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[..2], ["p.d: ok for 64 bits", "  2 clauses, observe-only"], "{shown}");
+    assert!(
+        lines[2].starts_with("  p.d:1: fbt::do_fork:entry: ") && lines[2].ends_with("instructions, 1 probe")
+    );
+    assert!(lines[4].starts_with("  p.d:2: fbt::do_exit:entry: "), "{shown}");
+    for line in
+        ["  @a: count() by 2 keys", "  self->t: 8 bytes for each thread", "  n: 8 bytes for each element"]
+    {
+        assert!(lines.contains(&line), "{shown}");
+    }
+    assert!(ran(folder, &["check", "p.d"]).out.starts_with("p.d: ok for 32 and 64 bits\n"));
+    let listed = ran(folder, &["dis", "p.d"]).out;
+    assert!(
+        listed.contains("\n        1  ; fbt::do_fork:entry { self->t") && listed.contains("  callk\n"),
+        "{listed}"
+    );
+    assert_eq!(ran(folder, &["check", "p.d", "--disassemble"]).out, listed);
+    // The number of instructions is that of the listing.
+    let object: serde_json::Value =
+        serde_json::from_str(ran(folder, &["dis", "p.d", "-f", "json"]).out.lines().nth(1).unwrap()).unwrap();
+    for clause in object["clauses"].as_array().unwrap() {
+        assert_eq!(clause["instructions"], clause["code"].as_array().unwrap().len());
+    }
+    let cases = [
+        ("BEGIN { x = ; }", None, 3, "p.d:1:13: error: [D_SYNTAX] syntax error near \";\""),
+        ("BEGIN { trace(`no); }", None, 3, "[D_IDENT_UNDEF]"),
+        ("fbt::nobody:entry { trace(1); }", None, 0, ""),
+        ("fbt::nobody:entry { trace(1); }", Some("embedded:ia32"), 3, "[D_PDESC_ZERO]"),
+        ("BEGIN { trace(1); }", Some("nowhere"), 7, "cannot read nowhere"),
+    ];
+    for (text, guest, code, sentence) in cases {
+        std::fs::write(folder.join("p.d"), text).unwrap();
+        let args = ["check", "p.d"].into_iter().chain(guest.map(|_| "--guest")).chain(guest);
+        let checked = trapline(folder, &args.collect::<Vec<_>>());
+        assert!(
+            checked.code == code && checked.err.contains(sentence),
+            "{text}: {} {}",
+            checked.code,
+            checked.err
+        );
+        assert!(!checked.err.contains("--explain"), "{}", checked.err);
+    }
+}

@@ -139,11 +139,13 @@ Examples:
 const DIS_EXAMPLES: &str = "\
 Examples:
   A function         trapline dis embedded:ia32 do_fork --armed
-  A PPDF file        trapline dis probes.ppdf";
+  A PPDF file        trapline dis probes.ppdf
+  A D program        trapline dis probes.d";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   Files              trapline check probes.rpn --disassemble
+  A D program        trapline check probes.d --guest bzImage
   Standard input     trapline check - < probes.rpn
   A finding          trapline check --explain unreachable-code";
 
@@ -464,7 +466,7 @@ pub struct DisArgs {
     #[command(flatten)]
     pub guest: GuestArgs,
     /// Function of the kernel or a module, MODULE:FUNCTION, or 0xADDRESS for the kernel's function that has this address;
-    /// omitted for a PPDF file, which is given as the image
+    /// omitted for a PPDF file and for a D program (FILE.d), which are given as the image
     #[arg(help_heading = "Arguments")]
     pub symbol: Option<String>,
     /// Show original and patched bytes side by side; without -p, as if every instruction were probed
@@ -491,9 +493,18 @@ pub struct DisArgs {
 /// `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Probe programs
-    #[arg(required_unless_present = "explain", value_name = "FILE.rpn")]
+    /// Probe programs, in RPN, or in D if the name ends in .d
+    #[arg(required_unless_present = "explain", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Compile D programs with the types and the probes of this guest
+    #[arg(long, value_name = "IMAGE", help_heading = "Guest")]
+    pub guest: Option<String>,
+    /// Its initial RAM disk
+    #[arg(long, value_name = "FILE", requires = "guest", help_heading = "Guest")]
+    pub initrd: Option<PathBuf>,
+    /// More symbols and types of its kernel: a System.map or an ELF file; may be repeated
+    #[arg(long, value_name = "FILE", requires = "guest", help_heading = "Guest")]
+    pub sym: Vec<PathBuf>,
     /// The preprocessor.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 
 use trapline_d::Error;
 use trapline_rpn::{FileLoader, ParseOptions, preprocess};
-use trapline_session::{DError, DText, FileError, read_file};
+use trapline_session::{DError, DText, FileError, SourceOptions, read_file};
+
+/// Whether a file is a D program, by its name.
+pub fn is_d(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "d")
+}
 
 /// Why a text cannot be used.
 pub enum TextError {
@@ -28,6 +33,12 @@ pub struct Cpp {
 }
 
 impl Cpp {
+    /// As the options `-D` and `-I` say.
+    pub fn of(source: &SourceOptions) -> Self {
+        let defines = source.defines.iter().map(|(name, text)| (format!("{name}={text}"), true));
+        Self { defines: defines.collect(), folders: source.folders.clone(), ..Self::default() }
+    }
+
     /// The program in a file; `-` is standard input.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use crate::cli::{
     CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
     SourceArgs, TuiArgs,
 };
+use crate::d_text::is_d;
 use crate::failure::Failure;
 use crate::overwrite;
 
@@ -317,6 +318,10 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     reads_stdin_once(files.chain(args.source.require_signed.as_deref()))?;
     if args.disassemble && args.form.format == Format::Json {
         return Err(refused("--disassemble", "with -f json"));
+    }
+    let d = args.files.iter().any(|path| is_d(path)) && !args.preprocess;
+    if args.guest.is_some() && !d {
+        return Err(refused("--guest", "without a D program, whose name ends in .d"));
     }
     let of_files = [(args.width.is_some(), "--width"), (args.disassemble, "--disassemble")];
     let given = first(&of_files).or_else(|| first(&source_options(&args.source)));

@@ -1,5 +1,5 @@
 //! `trapline check`: compile and verify probe programs, without their modules; `-E` preprocesses only,
-//! `--explain` explains a finding.
+//! `--explain` explains a finding. D programs are in [`check_d`].
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,10 +10,14 @@ use trapline_rpn::{
     AnySymbol, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, Program, Severity, Width,
 };
 
-use trapline_session::{ProgramError, SourceOptions, counted, preprocessed, read_program};
+use trapline_session::{
+    CommandError, Guest, GuestBuilder, ProgramError, SourceOptions, counted, preprocessed, read_program,
+};
 
+use super::check_d::{self, Wrong};
 use super::{explain, finding};
 use crate::cli::{CheckArgs, Format};
+use crate::d_text::{Cpp, is_d};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 use crate::{no_effect, options};
@@ -30,6 +34,8 @@ struct Tally {
 struct Report<'a> {
     args: &'a CheckArgs,
     source: SourceOptions,
+    /// The guest whose types and probes D programs name.
+    guest: Option<Guest>,
     out: &'a mut dyn Write,
     talk: &'a Talk,
     tally: Tally,
@@ -46,11 +52,17 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
         return explain::run(code, args.form.format, out);
     }
     let source = options::source(&args.source)?;
-    let mut report = Report { args, source, out, talk, tally: Tally::default() };
+    let guest = guest(args, talk)?;
+    let mut report = Report { args, source, guest, out, talk, tally: Tally::default() };
     report.json(|| json!({"type": "header", "version": 1}))?;
     let mut worst = Exit::Ok;
     for path in &args.files {
-        let checked = if args.preprocess { report.preprocess(path) } else { report.check(path) };
+        let checked = match (args.preprocess, is_d(path)) {
+            (true, false) => report.preprocess(path),
+            (true, true) => report.preprocess_d(path),
+            (false, false) => report.check(path),
+            (false, true) => report.check_d(path),
+        };
         let exit = match checked {
             Ok(exit) => exit,
             Err(Failure::Output(error)) => return Err(Failure::Output(error)),
@@ -73,6 +85,15 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
     Ok(worst)
 }
 
+/// The guest of `--guest`.
+fn guest(args: &CheckArgs, talk: &Talk) -> Result<Option<Guest>, Failure> {
+    let Some(image) = &args.guest else { return Ok(None) };
+    let builder = GuestBuilder::image(image);
+    let builder = args.initrd.iter().fold(builder, |builder, file| builder.initrd(file.as_path()));
+    let builder = args.sym.iter().fold(builder, |builder, file| builder.symbols(file));
+    options::open(&builder, &talk.without_notes()).map(Some)
+}
+
 impl Report<'_> {
     /// Writes a line if lines are wanted.
     fn json(&mut self, value: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
@@ -84,7 +105,8 @@ impl Report<'_> {
 
     /// Reports findings; `remark` is silenced by `-q`. `width` is given if it matters.
     fn findings(&mut self, found: &Diagnostics, width: Option<Width>, remark: bool) -> Result<(), Failure> {
-        self.tally.codes.extend(found.list.iter().map(|d| d.code));
+        // The tags of D are DTrace's, whose guide explains them.
+        self.tally.codes.extend(found.list.iter().map(|d| d.code).filter(|code| !code.starts_with("D_")));
         self.tally.warnings += found.warnings();
         self.tally.errors += if remark { 0 } else { found.errors() };
         match self.args.form.format {
@@ -108,6 +130,39 @@ impl Report<'_> {
         self.findings(&done.found, None, false)?;
         let failed = done.found.list.iter().any(|d| d.severity == Severity::Error);
         Ok(if failed { Exit::Compile } else { Exit::Ok })
+    }
+
+    fn preprocess_d(&mut self, path: &Path) -> Result<Exit, Failure> {
+        match (Cpp { always: true, ..Cpp::of(&self.source) }).file(path) {
+            Ok(text) => self.out.write_all(&text.text).map_err(Failure::Output).map(|()| Exit::Ok),
+            Err(error) => self.wrong(error.into()),
+        }
+    }
+
+    /// Reports why a D program cannot be used.
+    fn wrong(&mut self, wrong: Wrong) -> Result<Exit, Failure> {
+        let error = match wrong {
+            Wrong::File(failure) => return Err(failure),
+            Wrong::Text(error) => error,
+        };
+        let Some(found) = error.findings() else { return Err(CommandError::from(error).into()) };
+        self.findings(&found, None, false)?;
+        Ok(Exit::Compile)
+    }
+
+    fn check_d(&mut self, path: &Path) -> Result<Exit, Failure> {
+        let cpp = Cpp::of(&self.source);
+        let widths = self.args.width.map_or(vec![32, 64], |width| vec![width]);
+        let checked = check_d::check(path, &cpp, &widths, self.guest.as_ref().map(Guest::target));
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(wrong) => return self.wrong(wrong),
+        };
+        match self.args.form.format {
+            Format::Text => checked.summary(self.args.disassemble, self.out).map_err(Failure::Output)?,
+            Format::Json => writeln!(self.out, "{}", checked.object(false)).map_err(Failure::Output)?,
+        }
+        Ok(Exit::Ok)
     }
 
     fn check(&mut self, path: &Path) -> Result<Exit, Failure> {

@@ -3,16 +3,19 @@
 //! The guest is not run: everything is as its files have it.
 
 use std::io::Write;
+use std::path::Path;
 
 use serde_json::json;
 use trapline_interposer::{Point, Way};
 use trapline_providers::{Disassembly, Line, disassemble, resolve};
-use trapline_session::{DEFAULT_MEMORY, Guest, counted, read_program};
+use trapline_session::{CommandError, DEFAULT_MEMORY, Guest, counted, read_program};
 use trapline_trace::{HexStyle, hex};
 
 use crate::cli::{CmdlineArgs, DisArgs, Format};
+use crate::cmd::check_d::{self, Wrong};
 use crate::cmd::dis_ppdf;
 use crate::cmd::run::{bits, digits};
+use crate::d_text::{Cpp, is_d};
 use crate::devices::DeviceArgs;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
@@ -55,6 +58,10 @@ impl Row<'_> {
 /// Bad files or programs, a name that no function has, output that cannot be written.
 pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_dis(args)?;
+    let path = Path::new(&args.guest.image);
+    if is_d(path) && args.symbol.is_none() {
+        return dis_d(args, path, out);
+    }
     if let Some(file) = dis_ppdf::file(args)? {
         return dis_ppdf::run(args, &file, out);
     }
@@ -90,6 +97,34 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     };
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     summary(&rows, elsewhere, talk);
+    Ok(Exit::Ok)
+}
+
+/// Prints the code of a D program, compiled with C's types and those that it declares.
+fn dis_d(args: &DisArgs, path: &Path, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let guest = &args.guest;
+    let of_guest = guest.initrd.is_some() || guest.target.is_some() || !guest.module.is_empty();
+    if of_guest || !guest.sym.is_empty() || args.armed || !args.probe.is_empty() {
+        let message = format!(
+            "{} is a D program, which has no functions, modules, files, symbols or sites; give -f only. \
+             `trapline check --disassemble --guest IMAGE` compiles it for a guest",
+            path.display()
+        );
+        return Err(Failure::Usage(message));
+    }
+    let checked = match check_d::check(path, &Cpp::default(), &[32, 64], None) {
+        Ok(checked) => checked,
+        Err(Wrong::File(failure)) => return Err(failure),
+        Err(Wrong::Text(error)) => return Err(CommandError::from(error).into()),
+    };
+    let written = match args.form.format {
+        Format::Text => checked.summary(true, out),
+        Format::Json => {
+            let header = json!({"type": "header", "version": 1});
+            writeln!(out, "{header}\n{}\n{}", checked.object(true), json!({"type": "end", "exit": 0}))
+        }
+    };
+    written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     Ok(Exit::Ok)
 }
 

@@ -52,14 +52,8 @@ pub fn d_program(args: &ProbeArgs, source: &SourceOptions) -> Result<Option<DSou
     if !args.has_d() {
         return Ok(None);
     }
-    let defines = source.defines.iter().map(|(name, text)| (format!("{name}={text}"), true));
     let options = d_options(args)?;
-    let cpp = Cpp {
-        always: options.flag("cpp"),
-        stdc: options.text("stdc") != "s",
-        defines: defines.collect(),
-        folders: source.folders.clone(),
-    };
+    let cpp = Cpp { always: options.flag("cpp"), stdc: options.text("stdc") != "s", ..Cpp::of(source) };
     let files = args.d_scripts.iter().map(|path| cpp.file(path));
     let texts: Result<Vec<_>, TextError> =
         files.chain(args.d_clauses().map(|text| cpp.clauses(text))).collect();

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod check;
+mod check_d;
 pub mod demo;
 pub mod diff;
 pub mod dis;

@@ -217,6 +217,9 @@ diff | --append | diff a b --append c
 diff | --image-dir | -
 diff | --hits | -
 diff | --format | -
+check | --guest | check a --guest k
+check | --initrd | check a.d --initrd b
+check | --sym | check a.d --sym b
 check | --explain | check a --explain b
 check | --format | -
 build | --output-file | -

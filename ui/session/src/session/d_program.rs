@@ -158,6 +158,14 @@ impl DSource {
         self.compile_with(Compiler::new(model, self.settings()?))
     }
 
+    /// How many probes of a guest the program's clauses match, each clause counted for itself.
+    ///
+    /// # Errors
+    /// A description names no probe.
+    pub fn matches(&self, target: &Target, compiled: &Compiled) -> Result<usize, DError> {
+        place(target, self, compiled).map(|placed| placed.matched)
+    }
+
     fn settings(&self) -> Result<Options, DError> {
         let mut options = Options::default();
         for (name, value) in &self.options {
