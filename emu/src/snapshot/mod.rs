@@ -123,9 +123,14 @@ impl Snapshot {
         self.0.pages.pages_beyond(&other.0.pages) * PAGE
     }
 
-    /// Bytes of the pages of all these snapshots together; a page that several of them share counts once.
+    /// Bytes of the pages of all these snapshots together; a page that several of them share counts once. It is fast if those
+    /// that follow each other share most pages.
     pub fn bytes_of_all<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> u64 {
-        let mut seen = HashSet::new();
-        snapshots.into_iter().map(|s| s.0.pages.bytes_beyond(&mut seen)).sum()
+        let (mut seen, mut before) = (HashSet::new(), None);
+        let bytes = |snapshot: &'a Snapshot| {
+            let pages = &snapshot.0.pages;
+            pages.bytes_beyond(before.replace(pages), &mut seen)
+        };
+        snapshots.into_iter().map(bytes).sum()
     }
 }

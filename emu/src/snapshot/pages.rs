@@ -89,10 +89,21 @@ impl PageTable {
         found
     }
 
-    /// Bytes of the pages that are not in `seen`; adds them to it.
-    pub fn bytes_beyond(&self, seen: &mut HashSet<usize>) -> u64 {
-        let new = self.stored().filter(|(_, page)| seen.insert(Arc::as_ptr(page).cast::<u8>() as usize));
-        new.count() as u64 * PAGE
+    /// Bytes of the pages that are not in `seen`; adds them to it. Those of `before` are in it, so what is shared with that is
+    /// passed over by comparing pointers.
+    pub fn bytes_beyond(&self, before: Option<&PageTable>, seen: &mut HashSet<usize>) -> u64 {
+        let none = Vec::new();
+        let others = before.map_or(&none, |before| &before.leaves).iter().map(Option::as_ref);
+        let mut new = 0;
+        for (leaf, other) in self.leaves.iter().zip(others.chain(std::iter::repeat(None))) {
+            let Some(leaf) = leaf.as_ref().filter(|leaf| !same(Some(leaf), other)) else { continue };
+            for (at, page) in leaf.0.iter().enumerate() {
+                let Some(page) = page else { continue };
+                let shared = same(Some(page), other.and_then(|other| other.0[at].as_ref()));
+                new += u64::from(!shared && seen.insert(Arc::as_ptr(page).cast::<u8>() as usize));
+            }
+        }
+        new * PAGE
     }
 
     /// The number of stored pages that are not shared with `other`.
@@ -123,8 +134,10 @@ mod tests {
         assert!(second.get(99).is_none());
         assert_eq!((second.pages_beyond(&first), first.pages_beyond(&second)), (1, 2));
         let mut seen = HashSet::new();
-        assert_eq!(first.bytes_beyond(&mut seen), 100 * PAGE);
-        assert_eq!(second.bytes_beyond(&mut seen), PAGE);
+        assert_eq!(first.bytes_beyond(None, &mut seen), 100 * PAGE);
+        assert_eq!(second.bytes_beyond(Some(&first), &mut seen.clone()), PAGE);
+        assert_eq!(second.bytes_beyond(None, &mut seen), PAGE);
+        assert_eq!(first.bytes_beyond(Some(&second), &mut seen), 0);
     }
 
     #[test]

@@ -113,6 +113,13 @@ pub enum StoredInterposerError {
     Impossible(&'static str),
 }
 
+impl SavedInterposer {
+    /// How many handlers had run. The number never falls in a run, and rises with each hit that is noted.
+    pub fn hits(&self) -> u64 {
+        self.0.rest.stats.hits
+    }
+}
+
 impl Interposer {
     /// Saves everything that its future depends on.
     pub fn save(&mut self, core: &Core) -> SavedInterposer {

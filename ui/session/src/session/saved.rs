@@ -134,6 +134,11 @@ impl SavedSession {
         self.machine.icount()
     }
 
+    /// How many handlers of probes had run.
+    pub(crate) fn hits(&self) -> u64 {
+        self.interposer.as_ref().map_or(0, SavedInterposer::hits)
+    }
+
     /// The machine's part.
     pub fn machine(&self) -> &Snapshot {
         &self.machine

@@ -102,6 +102,11 @@ impl Search {
         self.points.iter().any(|point| !matches!(point, StopPoint::Watch(_)))
     }
 
+    /// Whether the search is for hits of probes alone, so that nothing is met where no handler runs.
+    pub fn wants_hits_alone(&self) -> bool {
+        self.points.iter().all(|point| !matches!(point, StopPoint::Watch(_)))
+    }
+
     /// Ends the watches.
     pub fn end(&self, core: &mut Core) {
         for (id, watch) in self.watches() {

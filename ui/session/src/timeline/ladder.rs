@@ -86,6 +86,11 @@ impl Ladder {
         self.rungs.first_key_value().map(|(at, rung)| (*at, rung))
     }
 
+    /// The last of the rungs from a moment on by which there were as many hits, and no more.
+    pub fn last_with_hits(&self, from: Moment, hits: u64) -> Option<&Rung> {
+        self.rungs.range(from..).map(|(_, rung)| rung).take_while(|rung| rung.saved.hits() == hits).last()
+    }
+
     /// The instruction count at which the next rung is laid on the way from `now` to `to`.
     pub fn next_due(&self, now: u64, to: u64) -> Option<u64> {
         let grid = (now / GRID + 1).saturating_mul(GRID);

@@ -2,7 +2,7 @@
 //!
 //! A forward search returns the first match. A backward search returns the last match between the previous rung and
 //! here; if there is none, it tries the rung before that. A search invalidates the state, and a saved one is restored
-//! afterwards.
+//! afterwards. What lies between two rungs with the same number of hits is passed over when hits are searched.
 
 use trapline_emu::{Moment, Watch, WatchKind};
 
@@ -91,7 +91,9 @@ impl Timeline {
 
     fn forwards(&mut self, mut search: Search) -> Result<Found, TravelError> {
         let here = self.leave();
-        let from = match &here.saved {
+        let without_hits = || self.ladder.last_with_hits(here.at, self.session.stats().hits);
+        let ahead = search.wants_hits_alone().then(without_hits).flatten();
+        let from = match ahead.or(here.saved.as_ref()) {
             Some(rung) => Some(rung.clone()),
             None => self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone()),
         };
@@ -105,16 +107,19 @@ impl Timeline {
 
     fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
         let here = self.leave();
-        // The end of the search, and the moment of the rung there.
-        let (mut before, mut end) = (from, from);
+        // The end of the search, the moment of the rung there, and the number of hits by then.
+        let (mut before, mut end, mut hits) = (from, from, self.session.stats().hits);
         while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
             let mut search = make(before);
-            let scanned = self.scan(&rung, Some(before), &mut search);
-            if scanned.is_err() {
-                self.return_from(&here, scanned)?;
-            }
-            if let Some(met) = search.found() {
-                return self.arrive(met);
+            let hits_before = std::mem::replace(&mut hits, rung.saved.hits());
+            if hits_before != hits || !search.wants_hits_alone() {
+                let scanned = self.scan(&rung, Some(before), &mut search);
+                if scanned.is_err() {
+                    self.return_from(&here, scanned)?;
+                }
+                if let Some(met) = search.found() {
+                    return self.arrive(met);
+                }
             }
             // A hit reported after the instruction before the rung has the rung's own moment.
             (before, end) = (Moment { delivered: 1, ..at }, at);
