@@ -261,3 +261,112 @@ fn guest_kernel_modules_have_symbols_but_no_fixed_addresses() {
         "is a kernel module; give its kernel as the image, and the module with --file /PATH/NAME.ko=";
     assert!(listed.code == 7 && listed.err.contains(module), "{}", listed.err);
 }
+
+/// A recording of the embedded guest with two programs, in a folder.
+fn recorded() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["record", GUEST, "-o", "r.tlr", "--checkpoint-insns", "500K", "-n", "fbt::do_*:entry", "-q"];
+    let ran =
+        trapline(folder.path(), &[&args[..], &["--console", "none", "--output-file", "records"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    folder
+}
+
+#[test]
+fn an_incomplete_recording_is_not_updated() {
+    let folder = recorded();
+    let bytes = std::fs::read(folder.path().join("r.tlr")).unwrap();
+    let cut = folder.path().join("cut.tlr");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let kept = std::fs::read(&cut).unwrap();
+    for _ in 0..2 {
+        let ran = trapline(folder.path(), &["verify", "cut.tlr", "--update"]);
+        assert!(ran.code == 5 && ran.out.contains("incomplete"), "{}: {}{}", ran.code, ran.out, ran.err);
+        assert_eq!(std::fs::read(&cut).unwrap(), kept);
+    }
+}
+
+#[test]
+fn a_replay_that_has_passed_its_goal_says_so() {
+    let folder = recorded();
+    for goal in ["--to", "--at"] {
+        let args = ["replay", "r.tlr", "-n", "fbt::do_exit:entry", "--from", "2M", goal, "1M", "-q"];
+        let ran = trapline(folder.path(), &args);
+        let sentence =
+            "1000000 lies before 2000000 instructions, which the replay has reached; give a later position";
+        assert!(ran.code == 2 && ran.err.contains(sentence), "{}: {}", ran.code, ran.err);
+    }
+}
+
+#[test]
+fn the_end_of_a_recording_includes_its_last_checkpoint() {
+    let folder = recorded();
+    let verified = |more: &[&str]| {
+        let ran = trapline(folder.path(), &[&["replay", "r.tlr", "--verify"][..], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err.lines().find(|line| line.contains(" verified")).unwrap().to_owned()
+    };
+    let whole = verified(&[]);
+    let words: Vec<&str> = whole.split(' ').collect();
+    assert_eq!(words[1], words[3], "{whole}");
+    assert_eq!(verified(&["--to", "end"]), whole);
+    assert_ne!(verified(&["--to", "end-1"]), whole);
+}
+
+#[test]
+fn a_program_that_sends_lines_gets_each_answer_at_once() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let folder = recorded();
+    let mut command = Command::new(crate::cli::binary());
+    command.current_dir(folder.path()).args(["replay", "r.tlr", "--at", "1M", "-q", "--console", "none"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for (line, at) in [("where", 1_000_000), ("step", 1_000_001), ("back 2", 999_999)] {
+        writeln!(stdin, "{line}").unwrap();
+        let mut answer = String::new();
+        while !answer.starts_with("at ") {
+            answer.clear();
+            assert!(stdout.read_line(&mut answer).unwrap() > 0, "no answer to {line}");
+        }
+        assert!(answer.starts_with(&format!("at {at} ")), "{answer}");
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_a_question_about_the_past() {
+    use std::process::{Command, Stdio};
+    let folder = recorded();
+    for signal in ["-INT", "-TERM"] {
+        let mut command = Command::new(crate::cli::binary());
+        command.current_dir(folder.path()).args(["replay", "r.tlr", "--when", "eax == 0x12345 && ebx == 3"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+    }
+}
+
+#[test]
+fn questions_take_hits_of_the_recordings_programs_as_positions() {
+    let folder = recorded();
+    let ask = |before: &str| {
+        let args =
+            ["replay", "r.tlr", "--who-wrote", "current_task", "--last", "2", "-q", "--before", before];
+        trapline(folder.path(), &args)
+    };
+    let at = trapline(folder.path(), &["replay", "r.tlr", "-q", "-f", "json"]).out;
+    let hits = at.lines().filter(|line| line.contains(r#""type":"hit""#));
+    let fifth: serde_json::Value = serde_json::from_str(hits.clone().nth(4).unwrap()).unwrap();
+    let (by_hit, by_count) = (ask("hit:5"), ask(&fifth["icount"].to_string()));
+    assert!(by_hit.code == 0 && !by_hit.out.is_empty(), "{}", by_hit.err);
+    assert_eq!(by_hit.out, by_count.out);
+    let none = ask("hit:100000");
+    assert!(
+        none.code == 2 && none.err.contains("--before hit:100000 is not in the recording"),
+        "{}",
+        none.err
+    );
+}

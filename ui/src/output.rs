@@ -344,14 +344,14 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
 /// records sent through the console's own port. The console gets it if it is wanted there and records are not. An
-/// interactive run wants the console.
+/// interactive run wants the console. If lines of standard input ask, each answer is written at once.
 ///
 /// # Errors
 /// A file cannot be made or is wrong, or the options contradict each other.
 pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
-    (probed, by_hand): (bool, bool),
+    (probed, by_hand, asked): (bool, bool, bool),
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
@@ -382,8 +382,8 @@ pub fn choose<'a>(
     let mut known = Destinations::default();
     let path = args.output.clone().unwrap_or_default();
     known.register("file", move || Box::new(FileDestination::new(&path)));
-    known.register("stdout", || {
-        stdout.map_or_else(|| Box::new(WriterDestination(io::sink())) as _, to_stdout)
+    known.register("stdout", move || {
+        stdout.map_or_else(|| Box::new(WriterDestination(io::sink())) as _, |out| to_stdout(out, asked))
     });
     for (name, port) in [("com1", SerialPort::Com1), ("com2", SerialPort::Com2)] {
         let wires = console.wires();
@@ -403,9 +403,9 @@ pub fn choose<'a>(
     Ok(Outputs { sink, records, console, talk, core_dir, cores: 0, objects, consumers: BTreeMap::new() })
 }
 
-/// Standard output as a destination; a terminal sees each record at once.
-pub fn to_stdout<'a>(out: &'a mut dyn Write) -> Box<dyn Destination + 'a> {
-    if io::stdout().is_terminal() {
+/// Standard output as a destination; a terminal, and a program that waits for answers, sees each record at once.
+pub fn to_stdout<'a>(out: &'a mut dyn Write, live: bool) -> Box<dyn Destination + 'a> {
+    if live || io::stdout().is_terminal() {
         Box::new(WriterDestination(Live(out)))
     } else {
         Box::new(WriterDestination(out))

@@ -1,6 +1,7 @@
 //! The subcommands, one per file. Each writes its data to the given writer and its messages to `Talk`.
 
 pub mod build;
+mod by_count;
 pub mod check;
 mod check_d;
 pub mod demo;

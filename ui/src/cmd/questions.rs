@@ -1,18 +1,20 @@
 //! `replay --who-wrote`, `--calls` and `--when`: queries about a whole recording.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trapline_session::{
-    Between, Call, Calls, GuestBuilder, Left, Places, QuestionError, Recording, Span, Turn, Turns, Writer,
-    Writers, calls, counted, span_of, when, who_wrote,
+    Between, Call, Calls, GuestBuilder, Left, Places, Position, QuestionError, Recording, Span, Turn, Turns,
+    Writer, Writers, calls, counted, span_of, when, who_wrote,
 };
 
+use super::by_count::by_count;
 use super::travel;
 use crate::cli::{RecordFormat, ReplayArgs};
 use crate::failure::{Exit, Failure};
-use crate::options;
 use crate::talk::Talk;
+use crate::{ctrl_c, options};
 
 /// Default number of writers that are listed.
 const LAST: usize = 10;
@@ -38,22 +40,36 @@ pub fn answer(
     if !matches!(args.output.format, RecordFormat::Text | RecordFormat::Json) {
         return Err(Failure::Usage("answers are printed with -f text or json".to_owned()));
     }
+    // Nothing needs to be completed after a signal: it ends the search at once.
+    let _signals = ctrl_c::prepare();
+    let cancelled = Arc::default();
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
     let guest = options::open(&GuestBuilder::of_recording(recording, &places)?, talk)?;
+    let place = |option, position: Option<Position>| match position {
+        None => Ok(None),
+        Some(position) => match by_count(&guest, recording, &cancelled, (option, position))? {
+            Ok(position) => Ok(Some(position)),
+            Err(_) => Err(Failure::Usage(format!(
+                "{option} {position} cannot be found: the replay ended before it"
+            ))),
+        },
+    };
+    let before = place("--before", asked.before)?;
     let json = args.output.format == RecordFormat::Json;
     let most = asked.last.map_or(LAST, |last| usize::try_from(last).unwrap_or(usize::MAX));
-    if let Some(place) = &asked.who_wrote {
-        let found = who_wrote(&guest, recording, place, asked.before, most).map_err(failure)?;
+    if let Some(address) = &asked.who_wrote {
+        let found = who_wrote(&guest, recording, address, before, most).map_err(failure)?;
         let written = if json { object(out, "writers", json!(found)) } else { writers(out, &found) };
         written.map_err(Failure::Output)?;
     }
     if let Some(function) = &asked.calls {
-        let found = calls(&guest, recording, function, asked.before).map_err(failure)?;
+        let found = calls(&guest, recording, function, before).map_err(failure)?;
         let written = if json { object(out, "calls", json!(found)) } else { all_calls(out, &found) };
         written.map_err(Failure::Output)?;
     }
     if let Some(condition) = &asked.when {
-        let span = Span { from: args.from, to: args.to, first: asked.first, most };
+        let (from, to) = (place("--from", args.from)?, place("--to", args.to)?);
+        let span = Span { from, to, first: asked.first, most };
         say_cost(span_of(recording, &span), talk);
         let found = when(&guest, recording, condition, span).map_err(failure)?;
         let written = if json { object(out, "when", json!(found)) } else { turns(out, &found) };

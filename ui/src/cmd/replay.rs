@@ -1,6 +1,5 @@
 //! `trapline replay`: replays a recorded run, as it was, with other probes, or with a branch.
 
-use std::convert::Infallible;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use trapline_session::{
 };
 use trapline_trace::RunInfo;
 
+use super::by_count::by_count;
 use super::insert::{insert_all, probing};
 use super::only::Only;
 use super::position::{Actions, EndedBy, Said};
@@ -56,7 +56,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let outputs = choose(
         &args.output,
         (replay.probing.header, args.probes.core_dir.as_deref()),
-        (replay.is_probed(), false),
+        (replay.is_probed(), false, args.at.is_some()),
         out,
         *talk,
     )?;
@@ -65,13 +65,6 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         replay.say_speed(from);
     }
     Ok(exit)
-}
-
-/// Drops the output of a run that only searches.
-struct Unseen;
-
-impl Observer for Unseen {
-    type Error = Infallible;
 }
 
 /// A replay in progress.
@@ -178,7 +171,8 @@ impl<'a> Replay<'a> {
         let mut followed = None;
         if !self.inserted {
             if let Some(from) = self.args.from {
-                let reached = match self.by_count(from)? {
+                let reached = match by_count(&self.guest, self.recording, &self.cancelled, ("--from", from))?
+                {
                     Ok(from) => self.follow(Some(from), &mut outputs)?,
                     Err(followed) => followed,
                 };
@@ -249,7 +243,9 @@ impl<'a> Replay<'a> {
             };
         }
         let branches = self.args.branch.is_some();
-        let followed = self.follow(self.args.to.or(self.args.at), outputs)?;
+        // The end of the recording includes what is compared there.
+        let to = self.args.to.filter(|to| !self.recording.ends_at(*to));
+        let followed = self.follow(to.or(self.args.at), outputs)?;
         if self.args.at.is_none() || followed != Followed::Reached {
             if branches && followed == Followed::Reached {
                 self.session.leave(&mut self.course, Ending::Limit);
@@ -313,27 +309,6 @@ impl<'a> Replay<'a> {
                 Err(Failure::Usage(format!("{hit} was never reached: {}", self.which_hits())))
             }
             Err(error) => Err(travel::failure(error)),
-        }
-    }
-
-    /// The position at which the probes are inserted. Hits are counted by the recording's programs: if these are left
-    /// out, a replay with them finds the instruction count of the hit.
-    fn by_count(&self, from: Position) -> Result<Result<Position, Followed>, Failure> {
-        let (Position::Hit(_), OwnPrograms::LeftOut) = (from, self.own) else { return Ok(Ok(from)) };
-        let mut session = self.guest.start(self.recording.config().probing.clone())?;
-        let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
-        let limits = Limits::none().cancelled_by(Arc::clone(&self.cancelled));
-        let Ok(followed) = session.follow(&mut course, Some(from), &limits, &mut Unseen);
-        match followed.map_err(|unknown| Failure::Usage(unknown.to_string()))? {
-            Followed::Reached => Ok(Ok(Position::At { icount: session.icount(), ordinal: 0 })),
-            Followed::NeverReached => {
-                let why = match self.recording.commands().any(Command::inserts) {
-                    true => "fewer hits of its programs leave a record",
-                    false => "it has no probes; give an instruction count",
-                };
-                Err(Failure::Usage(format!("--from {from} is not in the recording: {why}")))
-            }
-            other => Ok(Err(other)),
         }
     }
 

@@ -47,7 +47,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
     let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
-    let mut outputs = choose(&args.output, items, (args.is_probed(), args.interactive), out, *talk)?;
+    let mut outputs = choose(&args.output, items, (args.is_probed(), args.interactive, false), out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
         width: bits(&prepared.guest),

@@ -42,7 +42,7 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
     let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
     let destination: Box<dyn Destination + '_> = match &args.output {
         Some(path) => Box::new(FileDestination::new(path)),
-        None => to_stdout(out),
+        None => to_stdout(out, false),
     };
     if args.format == RecordFormat::Raw {
         copy(&mut reader, destination, args)?;

@@ -9,6 +9,7 @@ use super::format::{Chunks, FormatError, Kind};
 use super::hash::Hash;
 use super::log::{Checkpoint, Event, Logged, from_postcard};
 use super::packed;
+use super::position::Position;
 use crate::ending::Ending;
 use crate::files::{FileError, read_file};
 
@@ -153,6 +154,15 @@ impl Recording {
     /// The last moment in the recording; if it is complete, its end.
     pub fn end(&self) -> Moment {
         self.last
+    }
+
+    /// Whether a position is its last instruction count.
+    pub fn ends_at(&self, position: Position) -> bool {
+        match position {
+            Position::At { icount, ordinal } => icount == self.last.icount && ordinal == 0,
+            Position::BeforeEnd(before) => before == 0,
+            Position::Hit(_) | Position::InHit { .. } => false,
+        }
     }
 
     /// Why its last run ended; none if the recording is incomplete.

@@ -51,6 +51,14 @@ pub enum PositionUnknown {
         /// The last instruction count.
         end: u64,
     },
+    /// The replay has passed it.
+    #[error("{asked} lies before {}, which the replay has reached; give a later position", counted(*now, "instruction"))]
+    Passed {
+        /// The position.
+        asked: Position,
+        /// The instruction count of the replay.
+        now: u64,
+    },
     /// It is after the end.
     #[error("{asked} is past the end of the recording, which has {}", counted(*end, "instruction"))]
     PastEnd {
@@ -191,6 +199,11 @@ impl Session {
             Ok(goal) => goal,
             Err(unknown) => return Ok(Err(unknown)),
         };
+        if let (Goal::Icount(icount), Some(asked)) = (goal, to)
+            && icount < self.icount()
+        {
+            return Ok(Err(PositionUnknown::Passed { asked, now: self.icount() }));
+        }
         let followed = self.follow_to(course, goal, limits, observer);
         if matches!(followed, Ok(Followed::Interrupted | Followed::Diverged(_)) | Err(_)) {
             self.leave(course, Ending::Interrupted);
