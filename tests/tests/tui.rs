@@ -54,6 +54,28 @@ fn the_tour() {
 }
 
 #[test]
+fn a_probe_that_is_added_to_a_recording_shows_the_hits_of_a_live_run() {
+    const CLAUSE: &str = "fbt::do_fork:entry { push pid; log 1 }";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.tlr");
+    let run =
+        ["embedded:ia32", "-n", "fbt::do_page_fault:entry", "--limit-insns", "3M", "-q", "--rpn", CLAUSE];
+    let live = crate::cli::trapline(&root(), &[&["run"], run.as_slice()].concat());
+    let hits = live.out.lines().filter(|line| line.contains(":do_fork:")).count();
+    assert!(hits > 0, "{}", live.out);
+    let recorded =
+        crate::cli::trapline(&root(), &[&["run"], &run[..6], &["--record", file.to_str().unwrap()]].concat());
+    assert_eq!(recorded.code, live.code, "{}", recorded.err);
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = tui(&[file.to_str().unwrap()]);
+    terminal.shows("the run is listed to its end");
+    terminal.press(&format!("/do_fork\ra{CLAUSE}\r"));
+    terminal.shows(&format!("1 Hits {hits} of "));
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
 fn sigterm_restores_the_terminal() {
     trapline_tests::turns::take().unwrap();
     let mut terminal = tui(TOUR);

@@ -139,6 +139,23 @@ pub fn insert_all(
     Ok(())
 }
 
+/// The commands that insert all programs.
+///
+/// # Errors
+/// A program cannot be read or does not compile.
+pub fn commands(args: &ProbeArgs, source: &SourceOptions) -> Result<Vec<Command>, Failure> {
+    let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
+    let mut commands = Vec::new();
+    for path in &args.probe {
+        let program = Box::new(read_program(path, source)?);
+        commands.push(Command::Insert { name: path.display().to_string(), program, only: only.clone() });
+    }
+    let clause = |text: &String| Command::Clause { text: text.clone(), only: only.clone() };
+    commands.extend(args.rpn_clauses().map(clause));
+    commands.extend(d_program(args, source)?.map(Command::D));
+    Ok(commands)
+}
+
 /// Says what the descriptions of a program matched, and by which convention its handlers find arguments.
 fn said(reply: &Reply, talk: &Talk) {
     let Reply::Action { matched, convention, .. } = reply else { return };

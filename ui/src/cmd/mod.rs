@@ -20,6 +20,7 @@ mod questions;
 pub mod replay;
 mod report;
 pub mod run;
+mod same_run;
 pub mod trace;
 mod travel;
 pub mod tui;

@@ -3,6 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use trapline_rpn::ppdf::disassemble;
 use trapline_session::{
@@ -11,11 +12,12 @@ use trapline_session::{
     read_file, read_program, text_of,
 };
 use trapline_trace::HeaderItems;
-use trapline_tui::{Colours, Course, Look, Opening};
+use trapline_tui::{Again, Colours, Course, Look, Opening};
 
-use super::insert::{insert_all, probing};
+use super::insert::{self, insert_all, probing};
 use super::replay::refuse_writers;
 use super::run::begin_recording;
+use super::same_run::SameRun;
 use super::travel;
 use crate::cli::{Theme, TuiArgs};
 use crate::failure::{Exit, Failure};
@@ -104,6 +106,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
         file = Some(late);
     }
     insert_all(&args.probes, source, args.guest.target.is_some(), &mut session, talk)?;
+    let traveller_probing = probing.clone();
     let mut traveller = guest.start(probing)?;
     insert_all(&args.probes, source, args.guest.target.is_some(), &mut traveller, &talk.silenced())?;
     let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
@@ -117,7 +120,20 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
         file.open()?;
     }
     let title = guest.name().to_owned();
-    Ok((Opening { title, guest, session, course: Course::Live { condition, limits }, timeline }, programs))
+    let target = Arc::clone(guest.target());
+    let commands = insert::commands(&args.probes, source)?;
+    let recorded = args.recording.record.is_some();
+    let run = SameRun {
+        guest,
+        probing: traveller_probing,
+        commands,
+        source: source.clone(),
+        memory,
+        recorded: None,
+    };
+    let again = (!recorded).then(|| Arc::new(run) as Arc<dyn Again>);
+    let course = Course::Live { condition, limits };
+    Ok((Opening { title, target, session, course, timeline, again }, programs))
 }
 
 /// The texts of the programs of the command line.
@@ -184,6 +200,12 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let mut session = guest.start(probing.clone())?;
     insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
     let title = file_name(&args.guest.image).to_owned();
-    let course = Course::Recorded { recording: Box::new(recording), own, others: asks };
-    Ok((Opening { title, guest, session, course, timeline }, programs))
+    let target = Arc::clone(guest.target());
+    let recording = Arc::new(recording);
+    let commands = insert::commands(&args.probes, source)?;
+    let recorded = Some((Arc::clone(&recording), own));
+    let again: Arc<dyn Again> =
+        Arc::new(SameRun { guest, probing, commands, source: source.clone(), memory, recorded });
+    let course = Course::Recorded { recording, own, others: asks };
+    Ok((Opening { title, target, session, course, timeline, again: Some(again) }, programs))
 }

@@ -15,6 +15,8 @@ pub enum Context {
     Code,
     /// In the memory.
     Memory,
+    /// In the probes.
+    Probes,
 }
 
 impl Context {
@@ -27,6 +29,7 @@ impl Context {
             Self::Hits => "Hits",
             Self::Code => "Code",
             Self::Memory => "Memory",
+            Self::Probes => "Probes",
         }
     }
 }
@@ -113,10 +116,12 @@ actions! {
     PageDown "page-down" ["PageDown"] Focused "one page down"
     Top "top" ["Home"] Focused "to the first line"
     Bottom "bottom" ["End"] Focused "to the last line"
-    Enter "enter" ["Enter"] Focused "Hits: go there. Code: follow the branch. Stack: show the frame's code. Memory: follow the pointer"
+    Enter "enter" ["Enter"] Focused "Hits: go there. Code: follow the branch. Stack: show the frame's code. Memory: follow the pointer. Probes: enable or disable"
     RunToCursor "run-to" ["r"] Code "go forward to where the selected instruction is executed"
     ReverseToCursor "reverse-to" ["R"] Code "go back to where the selected instruction was executed"
     Writer "writer" ["o"] Memory "go back to what wrote the selected byte"
+    AddProbe "add-probe" ["a"] Anywhere "probe the whole run, the past too: SPEC { HANDLER } or a program's file; Tab completes names"
+    SwitchProbe "switch-probe" ["e"] Probes "enable or disable the selected probe point, in the whole run"
     Copy "copy" ["y"] Focused "copy the focused pane's text to the clipboard of the terminal"
     Export "export" ["w"] Focused "write the focused pane's text to a file"
     Mouse "mouse" ["M"] Anywhere "use the mouse, or leave it to the terminal"

@@ -30,4 +30,4 @@ mod worker;
 pub use action::{Action, Context, Entry, TABLE};
 pub use session::{FrameStats, TuiError, run};
 pub use theme::{Colours, Look};
-pub use worker::{Course, Opening};
+pub use worker::{Again, Course, Opening};

@@ -1,7 +1,7 @@
 //! The messages between the threads.
 
 use crossterm::event::Event;
-use trapline_session::{Ending, Moment, Position, StopPoint};
+use trapline_session::{Command, Ending, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
 use crate::scene::Scene;
@@ -17,6 +17,30 @@ pub enum Request {
     Code(Option<u64>),
     /// The run has ended here.
     Ended(Moment, Ending),
+    /// To change the probes of the whole run.
+    Probe(Wish),
+    /// To complete the name of a probe.
+    Complete(String),
+}
+
+/// What the probes of the whole run are to be.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// With this clause, or the program of this file.
+    Add(String),
+    /// With these points enabled or disabled.
+    Switch(Selection, bool),
+}
+
+/// A listing of the run's hits.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// Its number, from 0. News of an earlier one are old.
+    pub number: u32,
+    /// What is applied at the beginning of the run, after what the command line or the recording has there.
+    pub more: Vec<Command>,
+    /// Where the run ends, if that is known.
+    pub end: Option<(Moment, Ending)>,
 }
 
 /// The target of a move.
@@ -74,14 +98,18 @@ pub enum Input {
     Stop,
     /// The program is continued.
     Continued,
-    /// Hits of the run so far.
-    Hits(Batch, u64),
-    /// The run has ended here.
-    Ended(Moment, Ending),
+    /// Hits of the run, as far as the listing of this number has come.
+    Hits(u32, Batch, u64),
+    /// The run has ended here, as the listing of this number has found.
+    Ended(u32, Moment, Ending),
     /// The run cannot be listed.
     Failed(String),
     /// The new position of the timeline; a sentence about the move if it did not simply reach its target.
     Arrived(Box<Scene>, Option<String>),
+    /// The run has other probes now, with these commands at its beginning; the same position in it.
+    Probed(Vec<Command>, Box<Scene>),
+    /// Names of probes that this text may become.
+    Completed(String, Vec<String>),
     /// The requested view; the timeline has not moved.
     Shown(Box<Scene>),
 }

@@ -1,6 +1,7 @@
 //! The loop: handles events, changes the state, draws it once, and carries out effects.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ impl std::fmt::Display for FrameStats {
 /// The terminal cannot be used, or the keys are wrong.
 pub fn run(opening: Opening, look: Look, keys: &str, programs: Vec<String>) -> Result<FrameStats, TuiError> {
     let keys = Keys::changed_by(keys)?;
-    let mut app = App::new(opening.title.clone(), opening.guest.target().clone(), look, keys);
+    let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, keys);
     app.programs = programs;
     let (told, inputs) = mpsc::channel();
     terminal::restore_at_panic();
@@ -74,9 +75,9 @@ pub fn run(opening: Opening, look: Look, keys: &str, programs: Vec<String>) -> R
     let guard = terminal::Guard;
     terminal::enter(app.mouse)?;
     listen_to_terminal(&told);
-    let workers = Workers::start(opening, &told);
+    let mut workers = Workers::start(opening, &told);
     drop(told);
-    let shown = Shown::new(app, inputs, &workers).and_then(|mut shown| shown.show());
+    let shown = Shown::new(app, inputs, &mut workers).and_then(|mut shown| shown.show());
     workers.end();
     signals.close();
     drop(guard);
@@ -122,14 +123,14 @@ type Terminal = ratatui::Terminal<CrosstermBackend<io::Stdout>>;
 struct Shown<'a> {
     app: App,
     inputs: Receiver<Input>,
-    workers: &'a Workers,
+    workers: &'a mut Workers,
     terminal: Terminal,
     stats: FrameStats,
     played: Instant,
 }
 
 impl<'a> Shown<'a> {
-    fn new(mut app: App, inputs: Receiver<Input>, workers: &'a Workers) -> io::Result<Self> {
+    fn new(mut app: App, inputs: Receiver<Input>, workers: &'a mut Workers) -> io::Result<Self> {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         let size = terminal.size()?;
         app.size = Rect::new(0, 0, size.width, size.height);
@@ -200,6 +201,7 @@ impl<'a> Shown<'a> {
         match effect {
             Effect::Ask(request) => self.workers.ask(request),
             Effect::Cancel => self.workers.cancel(),
+            Effect::List(listing) => self.workers.list(listing),
             Effect::Quit => return Ok(true),
             Effect::Suspend => {
                 terminal::leave();

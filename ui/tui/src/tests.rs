@@ -1,5 +1,6 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -8,16 +9,17 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 use trapline_session::{
-    Command, Condition, Guest, GuestBuilder, Limits, Probing, Session, SourceOptions, Timeline, read_program,
+    Command, Condition, Guest, GuestBuilder, Limits, Probing, Selection, Session, SourceOptions, Timeline,
+    only_observe, read_program,
 };
-use trapline_trace::HeaderItems;
+use trapline_trace::{HeaderItems, Kind};
 
 use crate::app::{App, Effect, PANES, Pane};
 use crate::keys::Keys;
 use crate::message::Input;
 use crate::theme::{Colours, Look};
 use crate::view;
-use crate::worker::{Course, Opening, Workers};
+use crate::worker::{Again, Course, Opening, Workers};
 
 /// The program of docs/tui.md.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/man/6-groups.rpn");
@@ -37,6 +39,32 @@ fn session(guest: &Guest) -> Session {
     session
 }
 
+/// The run of `session`, made again.
+struct SameRun(Guest);
+
+impl Again for SameRun {
+    fn session(&self) -> Result<Session, String> {
+        Ok(session(&self.0))
+    }
+
+    fn timeline(&self, more: &[Command]) -> Result<Timeline, String> {
+        let mut session = session(&self.0);
+        for command in more {
+            session.apply(command.clone()).map_err(|error| error.to_string())?;
+        }
+        Timeline::new(session, 256 << 20).map_err(|error| error.to_string())
+    }
+
+    fn program(&self, path: &str) -> Result<Command, String> {
+        let program = read_program(path.as_ref(), &SourceOptions::default());
+        program.map(|program| Command::insert(path, program)).map_err(|error| error.to_string())
+    }
+
+    fn observes(&self, command: &Command) -> bool {
+        only_observe(&self.0, &Probing::default(), std::iter::once(command.clone()))
+    }
+}
+
 /// The user interface with its threads.
 struct Bench {
     app: App,
@@ -53,7 +81,9 @@ impl Bench {
         let mut app = App::new("embedded:ia32".to_owned(), guest.target().clone(), look, Keys::default());
         app.programs = vec!["// 6-groups.rpn".to_owned()];
         let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
-        let opening = Opening { title: String::new(), guest, session, course, timeline };
+        let target = guest.target().clone();
+        let again: Option<Arc<dyn Again>> = Some(Arc::new(SameRun(guest)));
+        let opening = Opening { title: String::new(), target, session, course, timeline, again };
         let (told, inputs) = mpsc::channel();
         let workers = Some(Workers::start(opening, &told));
         let mut bench = Self { app, workers, inputs };
@@ -62,11 +92,12 @@ impl Bench {
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
-        let Some(workers) = &self.workers else { return };
+        let Some(workers) = &mut self.workers else { return };
         for effect in effects {
             match effect {
                 Effect::Ask(request) => workers.ask(request),
                 Effect::Cancel => workers.cancel(),
+                Effect::List(listing) => workers.list(listing),
                 // Effects on the terminal and on files.
                 _ => {}
             }
@@ -83,7 +114,7 @@ impl Bench {
     /// Waits until no move is in progress and all hits are listed.
     fn settle(&mut self) {
         let from = Instant::now();
-        while self.app.travel.busy.is_some() || self.app.run.ended.is_none() {
+        while self.app.travel.busy.is_some() || !self.app.run.is_listed() {
             self.take(Duration::from_millis(100));
             assert!(from.elapsed() < Duration::from_secs(300), "busy {:?}", self.app.travel.busy);
         }
@@ -101,6 +132,14 @@ impl Bench {
 
     /// Types a text, and waits until everything is done.
     fn press(&mut self, text: &str) {
+        self.type_all(text);
+        self.settle();
+        // Requests other than moves.
+        while self.take(Duration::from_millis(20)) {}
+        self.app.message = None;
+    }
+
+    fn type_all(&mut self, text: &str) {
         for c in text.chars() {
             match c {
                 '\n' => self.key(KeyCode::Enter, KeyModifiers::NONE),
@@ -110,10 +149,6 @@ impl Bench {
                 c => self.key(KeyCode::Char(c), KeyModifiers::NONE),
             }
         }
-        self.settle();
-        // Requests other than moves.
-        while self.take(Duration::from_millis(20)) {}
-        self.app.message = None;
     }
 
     fn screen(&mut self, (width, height): (u16, u16)) -> String {
@@ -244,6 +279,88 @@ fn a_handler_is_shown_at_three_sizes() {
         insta::assert_snapshot!(format!("within-zoomed-{}x{}", size.0, size.1), bench.screen(size));
         bench.press("z");
     }
+}
+
+/// Count, address and data of the hits of a run with these commands at its beginning.
+fn run_with(more: &[Command]) -> Vec<(u64, u64, Vec<u8>)> {
+    let mut session = session(&guest());
+    more.iter().for_each(|command| drop(session.apply(command.clone()).unwrap()));
+    session.run_until(&Condition::end(), &Limits::insns(LIMIT));
+    let data = session.records().filter(|record| record.header.kind == Kind::Data);
+    data.map(|record| (record.header.icount, record.header.ip, record.data)).collect()
+}
+
+fn listed(bench: &Bench) -> Vec<(u64, u64, Vec<u8>)> {
+    let hits = &bench.app.run.hits;
+    let one = |n| hits.get(n).map(|hit| (hit.at, hit.ip, hits.logged(n).unwrap().to_vec())).unwrap();
+    (0..hits.len()).map(one).collect()
+}
+
+#[test]
+fn a_probe_that_is_added_to_the_past_shows_the_hits_of_a_live_run() {
+    const CLAUSE: &str = "fbt::do_fork:entry { push pid; log 1 }";
+    let mut bench = Bench::new(PLAIN);
+    let (end, before) = (bench.app.run.ended.clone(), bench.app.run.hits.len());
+    bench.press("]]]");
+    let (at, ip) = (bench.app.at(), bench.app.scene.as_ref().unwrap().ip);
+    bench.press(&format!("a{CLAUSE}\n"));
+    let added = run_with(&[Command::clause(CLAUSE)]);
+    assert!(added.len() > before, "{} and {before}", added.len());
+    assert_eq!(listed(&bench), added);
+    assert_eq!((bench.app.at(), bench.app.scene.as_ref().unwrap().ip), (at, ip));
+    assert_eq!(bench.app.cursor, added.iter().position(|hit| (hit.0, hit.1) == (at, ip)));
+    assert_eq!(bench.app.run.ended, end);
+    bench.press("]]]");
+    assert_eq!(bench.app.at(), added[5].0);
+}
+
+#[test]
+fn a_probe_point_is_switched_for_the_whole_run() {
+    let mut bench = Bench::new(PLAIN);
+    let all = listed(&bench);
+    let points: Vec<(String, usize)> =
+        bench.app.points().map(|(program, n, _)| (program.name.clone(), n)).collect();
+    bench.press("8jj");
+    let (name, point) = points[2].clone();
+    bench.press("e");
+    let selection = Selection { name: Some(name), point: Some(point), ..Selection::default() };
+    let without = run_with(&[Command::Switch { points: selection, on: false }]);
+    assert!(without.len() < all.len());
+    assert_eq!(listed(&bench), without);
+    bench.press("\n");
+    assert_eq!(listed(&bench), all);
+}
+
+#[test]
+fn probes_that_the_past_cannot_have_are_refused_in_a_sentence() {
+    let mut bench = Bench::new(PLAIN);
+    let hits = listed(&bench);
+    let mut refused = |typed: &str, why: &str| {
+        bench.type_all(&format!("a{typed}\n"));
+        bench.settle();
+        let said = bench.app.message.clone().unwrap_or_default();
+        assert!(said.contains(why), "{typed}: {said}");
+    };
+    refused("fbt::do_fork:entry { push 1; pop r, eax }", "writes to the guest");
+    refused("fbt::no_such_function:entry", "no_such_function");
+    refused("/nonexistent/a.rpn", "/nonexistent/a.rpn");
+    assert_eq!(listed(&bench), hits);
+}
+
+#[test]
+fn names_of_probes_are_completed() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("afbt::do_for\t");
+    let prompt = bench.app.prompt.clone().unwrap();
+    assert_eq!(prompt.text, "fbt::do_fork:");
+    bench.press("\t");
+    let prompt = bench.app.prompt.clone().unwrap();
+    assert_eq!(prompt.found, ["fbt::do_fork:entry", "fbt::do_fork:return"]);
+    insta::assert_snapshot!("completion-80x24", bench.screen((80, 24)));
+    bench.press("e\t");
+    assert_eq!(bench.app.prompt.as_ref().unwrap().text, "fbt::do_fork:entry");
+    bench.press("\n");
+    assert_eq!(bench.app.run.number, 1);
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl App {
     }
 
     /// The hit at a position whose instruction is next.
-    fn hit_at(&self, scene: &Scene) -> Option<usize> {
+    pub(super) fn hit_at(&self, scene: &Scene) -> Option<usize> {
         let from = self.run.hits.first_from(scene.at);
         let same = |n: &usize| self.run.hits.get(*n).is_some_and(|hit| hit.at == scene.at);
         (from..).take_while(same).find(|n| self.run.hits.get(*n).is_some_and(|hit| hit.ip == scene.ip))

@@ -5,6 +5,7 @@ mod goes;
 mod layout;
 mod palette;
 mod perform;
+mod probing;
 mod prompt;
 mod update;
 
@@ -19,7 +20,7 @@ use trapline_session::{Ending, Moment, StopPoint};
 use crate::action::Action;
 use crate::hits::{Filter, Hits};
 use crate::keys::Keys;
-use crate::message::{Move, Request};
+use crate::message::{Listing, Move, Request};
 use crate::scene::{Register, Scene};
 use crate::theme::Look;
 
@@ -32,6 +33,8 @@ pub use prompt::{Prompt, Purpose};
 pub enum Effect {
     /// Send a request to the travelling thread.
     Ask(Request),
+    /// To list the hits anew.
+    List(Listing),
     /// Cancel its current move.
     Cancel,
     /// Quit.
@@ -105,8 +108,17 @@ pub struct Run {
     pub hits: Hits,
     /// The instruction count up to which they are listed.
     pub listed: u64,
+    /// The number of the listing: the run got other probes so often.
+    pub number: u32,
     /// Its end.
     pub ended: Option<(Moment, Ending)>,
+}
+
+impl Run {
+    /// Whether all its hits are listed.
+    pub fn is_listed(&self) -> bool {
+        self.ended.as_ref().is_some_and(|(end, _)| self.listed >= end.icount)
+    }
 }
 
 /// The selections in the panes.
@@ -120,6 +132,8 @@ pub struct Selected {
     pub byte: usize,
     /// The frame of the stack.
     pub frame: usize,
+    /// The probe point, of all programs.
+    pub point: usize,
     /// The first line of each other pane.
     pub first: BTreeMap<Pane, usize>,
 }

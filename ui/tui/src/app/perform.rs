@@ -5,7 +5,7 @@ use trapline_session::{Position, StopPoint, Timeline, Watch, WatchKind};
 use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose};
 use crate::action::Action;
 use crate::hits::Filter;
-use crate::message::{Move, Request};
+use crate::message::{Move, Request, Wish};
 
 /// The shortest and the longest time per played hit, ms.
 const PACES: (u64, u64) = (50, 8000);
@@ -40,6 +40,8 @@ impl App {
             Action::Memory => self.ask(Purpose::Memory),
             Action::Bookmark => self.ask(Purpose::Bookmark),
             Action::Export => self.ask(Purpose::Export),
+            Action::AddProbe => self.ask(Purpose::Probe),
+            Action::SwitchProbe => self.switch_probe(),
             Action::Play => self.shows(|app| app.play.on = !app.play.on),
             Action::Faster => self.shows(|app| app.play.pace = (app.play.pace / 2).max(PACES.0)),
             Action::Slower => self.shows(|app| app.play.pace = (app.play.pace * 2).min(PACES.1)),
@@ -98,7 +100,7 @@ impl App {
             (Purpose::Export, _) => format!("{}.txt", self.focused().name().to_lowercase()),
             _ => String::new(),
         };
-        self.shows(|app| app.prompt = Some(Prompt { purpose, text }))
+        self.shows(|app| app.prompt = Some(Prompt { purpose, text, found: Vec::new() }))
     }
 
     fn cancel(&mut self) -> Vec<Effect> {
@@ -174,7 +176,7 @@ impl App {
     }
 
     /// Carries out the typed line.
-    pub(super) fn typed(&mut self, Prompt { purpose, text }: Prompt) -> Vec<Effect> {
+    pub(super) fn typed(&mut self, Prompt { purpose, text, .. }: Prompt) -> Vec<Effect> {
         let text = text.trim();
         let done = match purpose {
             Purpose::Goto => self.typed_position(text),
@@ -197,6 +199,8 @@ impl App {
                 self.bookmarks.insert(text.to_owned(), self.at());
                 Ok(self.say(format!("`g` and {text} comes back to {}", self.at())))
             }
+            Purpose::Probe if text.is_empty() => Err("a probe needs a name".to_owned()),
+            Purpose::Probe => Ok(self.probe(Wish::Add(text.to_owned()))),
             Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),
             Purpose::Export => Ok(vec![Effect::Export(self.focused(), text.into())]),
         };

@@ -21,6 +21,8 @@ pub enum Purpose {
     Bookmark,
     /// The file of an export.
     Export,
+    /// A clause, or the file of a program.
+    Probe,
 }
 
 impl Purpose {
@@ -34,6 +36,7 @@ impl Purpose {
             Self::Memory => "memory at: ",
             Self::Bookmark => "bookmark: ",
             Self::Export => "write to file: ",
+            Self::Probe => "probe: ",
         }
     }
 }
@@ -45,6 +48,8 @@ pub struct Prompt {
     pub purpose: Purpose,
     /// The typed text.
     pub text: String,
+    /// What it may become.
+    pub found: Vec<String>,
 }
 
 impl App {

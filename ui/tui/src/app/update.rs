@@ -6,8 +6,9 @@ use crossterm::event::{
 use ratatui::layout::{Position as Cell, Rect};
 use trapline_session::Position;
 
-use super::{App, Effect, Pane, matches};
+use super::{App, Effect, Pane, Purpose, matches};
 use crate::action::Action;
+use crate::hits::Batch;
 use crate::keys::Key;
 use crate::message::{Input, Move, Request};
 
@@ -26,12 +27,9 @@ impl App {
             Input::Gone | Input::Terminate => vec![Effect::Quit],
             Input::Stop => vec![Effect::Suspend],
             Input::Continued => vec![Effect::Continued],
-            Input::Hits(batch, listed) => {
-                self.run.hits.add(batch);
-                self.run.listed = self.run.listed.max(listed);
-                Vec::new()
-            }
-            Input::Ended(at, ending) => {
+            Input::Hits(number, ..) | Input::Ended(number, ..) if number != self.run.number => Vec::new(),
+            Input::Hits(_, batch, listed) => self.listed(batch, listed),
+            Input::Ended(_, at, ending) => {
                 self.run.listed = self.run.listed.max(at.icount);
                 self.message = Some(format!("the run is listed to its end: {ending}"));
                 self.run.ended = Some((at, ending.clone()));
@@ -39,11 +37,27 @@ impl App {
             }
             Input::Failed(why) => self.say(why),
             Input::Arrived(scene, how) => self.arrived(scene, how),
+            Input::Probed(more, scene) => self.probed(more, scene),
+            Input::Completed(text, names) => self.completed(&text, names),
             Input::Shown(scene) => {
                 self.scene = Some(scene);
                 Vec::new()
             }
         }
+    }
+
+    /// More of the run is listed. Its first listing comes while one travels; a later one comes to where one is.
+    fn listed(&mut self, batch: Batch, listed: u64) -> Vec<Effect> {
+        self.run.hits.add(batch);
+        self.run.listed = self.run.listed.max(listed);
+        if self.cursor.is_none()
+            && self.travel.busy.is_none()
+            && let Some(number) = self.scene.as_ref().and_then(|scene| self.hit_at(scene))
+        {
+            self.cursor = Some(number);
+            self.selected.row = self.row_of(number);
+        }
+        Vec::new()
     }
 
     /// Continues work that is done in small steps; returns whether there is more to do.
@@ -110,6 +124,13 @@ impl App {
                 if let Some(prompt) = &mut self.prompt {
                     prompt.text.pop();
                 }
+            }
+            KeyCode::Tab => {
+                let probe = self.prompt.as_ref().filter(|prompt| prompt.purpose == Purpose::Probe);
+                return probe
+                    .map(|prompt| Effect::Ask(Request::Complete(prompt.text.clone())))
+                    .into_iter()
+                    .collect();
             }
             KeyCode::Char('u') if control => self.prompt.iter_mut().for_each(|prompt| prompt.text.clear()),
             KeyCode::Char(c) if !control => self.type_in(c),
@@ -213,8 +234,10 @@ impl App {
         }
         let code_line = self.code_line();
         let rows = self.rows();
+        let points = self.points().count();
         let Some(scene) = &self.scene else { return Vec::new() };
         match pane {
+            Pane::Probes => self.selected.point = moved(self.selected.point, action, page, points),
             Pane::Hits => self.selected.row = moved(self.selected.row, action, page, rows),
             Pane::Code => self.selected.line = Some(moved(code_line, action, page, scene.code.len())),
             Pane::Stack => self.selected.frame = moved(self.selected.frame, action, page, scene.frames.len()),
@@ -237,6 +260,7 @@ impl App {
         let line = self.code_line();
         let Some(scene) = &self.scene else { return Vec::new() };
         match pane {
+            Pane::Probes => self.switch_probe(),
             Pane::Hits => self.hit_of(self.selected.row).map_or_else(Vec::new, |hit| self.go_to_hit(hit)),
             Pane::Code => {
                 let target = scene.code.get(line).and_then(|line| line.target);

@@ -34,6 +34,10 @@ fn title(app: &App) -> Line<'static> {
             spans.push(Span::styled("  the end", look.here()));
         }
     }
+    if app.run.number > 0 && !app.run.is_listed() {
+        let percent = app.run.listed.saturating_mul(100) / app.end();
+        spans.push(Span::styled(format!("  asking the past: {percent} %"), look.changed()));
+    }
     if let Some(busy) = &app.travel.busy {
         spans.push(Span::styled(format!("  going {busy} .. (Esc cancels)"), look.changed()));
     }
@@ -121,5 +125,7 @@ pub fn draw_foot(app: &App, frame: &mut Frame<'_>, area: Rect) {
         keys.push(Span::styled(key, app.look.name().add_modifier(Modifier::BOLD)));
         keys.push(Span::raw(format!(" {word}  ")));
     }
-    frame.render_widget(Paragraph::new(vec![said, Line::from(keys)]), area);
+    let found = app.prompt.as_ref().map(|prompt| prompt.found.join("  ")).filter(|found| !found.is_empty());
+    let keys = found.map_or(Line::from(keys), |found| Line::styled(found, app.look.faint()));
+    frame.render_widget(Paragraph::new(vec![said, keys]), area);
 }

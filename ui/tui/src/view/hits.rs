@@ -16,7 +16,7 @@ pub fn note(app: &App) -> String {
     let filter = app.filter.as_ref();
     let shown = filter
         .map(|filter| format!(" {} of", app.rows()).to_string() + &format!(" {all} ({})", filter.text()));
-    let more = if app.run.ended.is_none() { "+" } else { "" };
+    let more = if !app.run.is_listed() { "+" } else { "" };
     shown.unwrap_or_else(|| format!(" {all}")) + more
 }
 

@@ -68,10 +68,11 @@ pub fn console(app: &App) -> Vec<Line<'static>> {
     lines.map(shown).collect()
 }
 
-/// The programs and their probe points.
-pub fn probes(app: &App) -> Vec<Line<'static>> {
-    let Some(scene) = &app.scene else { return Vec::new() };
+/// The programs and their probe points, and the line of the selected one.
+pub fn probes(app: &App) -> (Vec<Line<'static>>, usize) {
+    let Some(scene) = &app.scene else { return (Vec::new(), 0) };
     let mut lines = Vec::new();
+    let (mut points, mut selected) = (0, 0);
     for program in &scene.programs {
         let name = program.name.clone();
         lines.push(Line::styled(format!("{name}  {} hits", program.hits), app.look.name()));
@@ -82,7 +83,14 @@ pub fn probes(app: &App) -> Vec<Line<'static>> {
             for (key, value) in [("group", &point.group), ("type", &point.kind)] {
                 line.extend(value.iter().map(|value| format!(" {key}={value}")));
             }
-            lines.push(Line::from(line));
+            let style = if points == app.selected.point {
+                selected = lines.len();
+                app.look.selected()
+            } else {
+                ratatui::style::Style::new()
+            };
+            points += 1;
+            lines.push(Line::styled(line, style));
         }
     }
     for mark in &app.marks {
@@ -91,7 +99,7 @@ pub fn probes(app: &App) -> Vec<Line<'static>> {
     for (name, at) in &app.bookmarks {
         lines.push(Line::from(format!("bookmark {name} {at}")));
     }
-    lines
+    (lines, selected)
 }
 
 /// Variables of the programs, then the global ones.

@@ -120,7 +120,10 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
             let first = lines.len().saturating_sub(height);
             Lines { lines, first }
         }
-        Pane::Probes => scrolled(lists::probes(app)),
+        Pane::Probes => {
+            let (lines, selected) = lists::probes(app);
+            Lines::around(lines, selected, height)
+        }
         Pane::Variables => scrolled(lists::variables(app)),
         Pane::Processes => scrolled(lists::processes(app)),
     }

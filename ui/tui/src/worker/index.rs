@@ -2,83 +2,104 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use trapline_session::{
-    Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session, Symbolize, Way,
+    Command, Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
+    Symbolize, Way,
 };
 use trapline_trace::Kind;
 
-use super::Course;
+use super::{Again, Course, Order};
 use crate::hits::{Batch, Hit, ProbeLabel};
-use crate::message::Input;
+use crate::message::{Input, Listing};
 
 /// Most hits of a batch.
 const MOST: usize = 4096;
 /// The longest time between two messages while there are new hits.
 const OFTEN: Duration = Duration::from_millis(40);
+/// Why a run has no other probes than at first.
+pub const UNREPEATABLE: &str =
+    "a run that is being recorded keeps its probes; open its recording to add others";
 /// Most bytes of a hit's data that are kept.
 const MOST_DATA: usize = 256;
 
-/// Runs to the end, and reports hits and the ending.
-pub fn run(mut session: Session, course: Course, ends: Arc<AtomicBool>, told: &Sender<Input>) {
-    let mut collector = Collector {
-        told,
-        batch: Batch::default(),
-        at: 0,
-        since: Instant::now(),
-        probes: BTreeMap::new(),
-        processes: BTreeMap::new(),
-    };
-    let failed = match course {
-        Course::Live { condition, limits } => {
-            let limits = limits.cancelled_by(ends);
-            let Some(ending) =
-                along(session.run(&mut Script::default(), &condition, &limits, &mut collector))
-            else {
-                return;
-            };
-            collector.flush(session.icount());
-            let recorded = session.finish_recording();
-            let _ = told.send(Input::Ended(session.moment(), ending));
-            recorded.err().map(|error| format!("the recording cannot be written: {error}"))
+/// Lists the hits of the run, and again for each order.
+pub fn run(
+    first: (Session, Order),
+    course: &Course,
+    again: Option<&dyn Again>,
+    orders: &Receiver<Order>,
+    told: &Sender<Input>,
+) {
+    let (session, order) = first;
+    let (mut session, mut order) = (Ok(session), order);
+    loop {
+        let listed = session.and_then(|session| list(session, course, &order, told));
+        if let Err(why) = listed {
+            let _ = told.send(Input::Failed(why));
         }
-        Course::Recorded { recording, own, others } => {
-            let course = recording.course(Way::Same, own);
-            let mut course = if others { course.with_others() } else { course };
-            if let Err(diverged) = session.begin_as(&mut course) {
-                let _ = told.send(Input::Failed(diverged.to_string()));
-                return;
-            }
-            let limits = Limits::none().cancelled_by(ends);
-            let to: Option<Position> = None;
-            let Some(followed) = along(session.follow(&mut course, to, &limits, &mut collector)) else {
-                return;
-            };
-            collector.flush(session.icount());
-            match followed {
-                Ok(Followed::End(ending)) => {
-                    let ending =
-                        ending.unwrap_or_else(|| Ending::CannotGoOn("the recording breaks off".to_owned()));
-                    let _ = told.send(Input::Ended(session.moment(), ending));
-                    None
-                }
-                Ok(Followed::Diverged(found)) => Some(found.to_string()),
-                Ok(Followed::Reached | Followed::NeverReached | Followed::Interrupted) => None,
-                Err(unknown) => Some(unknown.to_string()),
-            }
-        }
-    };
-    if let Some(why) = failed {
-        let _ = told.send(Input::Failed(why));
+        let Ok(next) = orders.recv() else { return };
+        order = next;
+        session = again.ok_or_else(|| UNREPEATABLE.to_owned()).and_then(Again::session);
     }
 }
 
-/// The result, unless the user interface has ended.
-fn along<T>(went: Result<T, NobodyListens>) -> Option<T> {
-    went.ok()
+/// Runs to the end, and reports hits and the ending.
+///
+/// # Errors
+/// A sentence that says why the list is not whole.
+fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Input>) -> Result<(), String> {
+    let Order { listing: Listing { number, more, end }, cancel } = order;
+    let mut collector = Collector::new(told, *number);
+    let ended = match course {
+        Course::Live { condition, limits } => {
+            apply(&mut session, more)?;
+            let (condition, limits) = match end {
+                Some((at, _)) => (Condition::end(), Limits::insns(at.icount)),
+                None => (condition.clone(), limits.clone()),
+            };
+            let limits = limits.cancelled_by(Arc::clone(cancel));
+            let run = session.run(&mut Script::default(), &condition, &limits, &mut collector);
+            let Ok(ending) = run else { return Ok(()) };
+            Some(end.clone().unwrap_or((session.moment(), ending)))
+        }
+        Course::Recorded { recording, own, others } => {
+            let course = recording.course(Way::Same, *own);
+            let mut course = if *others || !more.is_empty() { course.with_others() } else { course };
+            session.begin_as(&mut course).map_err(|diverged| diverged.to_string())?;
+            apply(&mut session, more)?;
+            let limits = Limits::none().cancelled_by(Arc::clone(cancel));
+            let to: Option<Position> = None;
+            let Ok(followed) = session.follow(&mut course, to, &limits, &mut collector) else {
+                return Ok(());
+            };
+            match followed.map_err(|unknown| unknown.to_string())? {
+                Followed::End(ending) => {
+                    let broken = || Ending::CannotGoOn("the recording breaks off".to_owned());
+                    Some((session.moment(), ending.unwrap_or_else(broken)))
+                }
+                Followed::Diverged(found) => return Err(found.to_string()),
+                Followed::Reached | Followed::NeverReached | Followed::Interrupted => None,
+            }
+        }
+    };
+    collector.flush(session.icount());
+    let recorded = session.finish_recording();
+    if let Some((at, ending)) = ended {
+        let _ = told.send(Input::Ended(*number, at, ending));
+    }
+    recorded.map_err(|error| format!("the recording cannot be written: {error}"))
+}
+
+/// Applies what the run has more at its beginning.
+///
+/// # Errors
+/// A sentence that says what does not fit.
+pub fn apply(session: &mut Session, more: &[Command]) -> Result<(), String> {
+    more.iter()
+        .try_for_each(|command| session.apply(command.clone()).map(|_| ()).map_err(|error| error.to_string()))
 }
 
 /// The user interface has ended.
@@ -86,6 +107,7 @@ struct NobodyListens;
 
 struct Collector<'a> {
     told: &'a Sender<Input>,
+    number: u32,
     batch: Batch,
     at: u64,
     since: Instant,
@@ -93,7 +115,19 @@ struct Collector<'a> {
     processes: BTreeMap<u32, Vec<u8>>,
 }
 
-impl Collector<'_> {
+impl<'a> Collector<'a> {
+    fn new(told: &'a Sender<Input>, number: u32) -> Self {
+        Self {
+            told,
+            number,
+            batch: Batch::default(),
+            at: 0,
+            since: Instant::now(),
+            probes: BTreeMap::new(),
+            processes: BTreeMap::new(),
+        }
+    }
+
     fn flush(&mut self, at: u64) {
         self.at = at;
         let _ = self.send();
@@ -102,7 +136,7 @@ impl Collector<'_> {
     fn send(&mut self) -> Result<(), NobodyListens> {
         self.since = Instant::now();
         let batch = std::mem::take(&mut self.batch);
-        self.told.send(Input::Hits(batch, self.at)).map_err(|_| NobodyListens)
+        self.told.send(Input::Hits(self.number, batch, self.at)).map_err(|_| NobodyListens)
     }
 }
 

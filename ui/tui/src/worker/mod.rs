@@ -2,6 +2,7 @@
 
 mod index;
 mod look;
+mod probing;
 mod travel;
 
 use std::sync::Arc;
@@ -9,9 +10,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use trapline_session::{Condition, Guest, Limits, OwnPrograms, Recording, Session, Timeline};
+use trapline_providers::Target;
+use trapline_session::{Command, Condition, Limits, OwnPrograms, Recording, Session, Timeline};
 
-use crate::message::{Input, Request};
+use crate::message::{Input, Listing, Request};
 
 /// The kind of run whose hits are listed.
 pub enum Course {
@@ -25,7 +27,7 @@ pub enum Course {
     /// A recording.
     Recorded {
         /// The recording.
-        recording: Box<Recording>,
+        recording: Arc<Recording>,
         /// Whether its own programs remain active.
         own: OwnPrograms,
         /// Whether other programs are inserted.
@@ -33,12 +35,36 @@ pub enum Course {
     },
 }
 
+/// Makes the run again.
+pub trait Again: Send + Sync {
+    /// As [`Opening::session`].
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn session(&self) -> Result<Session, String>;
+
+    /// As [`Opening::timeline`], with more commands at the beginning.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn timeline(&self, more: &[Command]) -> Result<Timeline, String>;
+
+    /// The command that inserts the program of a file.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    fn program(&self, path: &str) -> Result<Command, String>;
+
+    /// Whether a command inserts a program that only observes.
+    fn observes(&self, command: &Command) -> bool;
+}
+
 /// The run to show.
 pub struct Opening {
     /// Its name.
     pub title: String,
-    /// The guest of both.
-    pub guest: Guest,
+    /// Names of addresses.
+    pub target: Arc<Target>,
     /// A session at the beginning, with the probes of the command line, which runs to the end. The first inputs of a
     /// recording are applied on the way.
     pub session: Session,
@@ -46,12 +72,24 @@ pub struct Opening {
     pub course: Course,
     /// The timeline of the same run, at its beginning.
     pub timeline: Timeline,
+    /// Makes both again, for other probes. A run that is being recorded is not made again.
+    pub again: Option<Arc<dyn Again>>,
+}
+
+/// An order to list the hits.
+pub struct Order {
+    /// Which.
+    listing: Listing,
+    /// Cancels it.
+    cancel: Arc<AtomicBool>,
 }
 
 /// The threads, as the user interface holds them.
 pub struct Workers {
     requests: Sender<Request>,
     cancel: Arc<AtomicBool>,
+    orders: Sender<Order>,
+    /// Cancels the listing that is under way.
     ends: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
@@ -61,19 +99,30 @@ impl Workers {
     pub fn start(opening: Opening, inputs: &Sender<Input>) -> Self {
         let (requests, asked) = mpsc::channel();
         let (cancel, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let Opening { session, course, timeline, .. } = opening;
+        let (orders, ordered) = mpsc::channel();
+        let Opening { session, course, timeline, again, .. } = opening;
         let timeline = timeline.cancelled_by(Arc::clone(&cancel));
-        let (told, flag) = (inputs.clone(), Arc::clone(&ends));
-        let index = move || index::run(session, course, flag, &told);
+        let listing = Listing { number: 0, more: Vec::new(), end: None };
+        let first = (session, Order { listing, cancel: Arc::clone(&ends) });
+        let (told, repeats) = (inputs.clone(), again.clone());
+        let index = move || index::run(first, &course, repeats.as_deref(), &ordered, &told);
         let (told, flag) = (inputs.clone(), Arc::clone(&cancel));
-        let travel = move || travel::run(timeline, &asked, &flag, &told);
+        let prober = probing::Prober::new(again, Arc::clone(&cancel));
+        let travel = move || travel::run(timeline, prober, &asked, &flag, &told);
         let threads = vec![spawn("index", index), spawn("travel", travel)];
-        Self { requests, cancel, ends, threads: threads.into_iter().flatten().collect() }
+        Self { requests, cancel, orders, ends, threads: threads.into_iter().flatten().collect() }
     }
 
     /// Sends a request. A thread that has ended has reported the reason.
     pub fn ask(&self, request: Request) {
         let _ = self.requests.send(request);
+    }
+
+    /// Lists the hits anew.
+    pub fn list(&mut self, listing: Listing) {
+        self.ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.ends = Arc::new(AtomicBool::new(false));
+        let _ = self.orders.send(Order { listing, cancel: Arc::clone(&self.ends) });
     }
 
     /// Cancels the current move.
@@ -85,7 +134,7 @@ impl Workers {
     pub fn end(self) {
         self.cancel();
         self.ends.store(true, std::sync::atomic::Ordering::Relaxed);
-        drop(self.requests);
+        drop((self.requests, self.orders));
         for thread in self.threads {
             // The panic hook has reported a panic.
             let _ = thread.join();

@@ -4,18 +4,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
-use trapline_session::{Arrival, Found, Position, Timeline, TravelError};
+use trapline_session::{Arrival, Command, Found, Position, Timeline, TravelError};
 
 use super::look::Looker;
 use super::next;
+use super::probing::{Prober, complete};
 use crate::hits::Hit;
-use crate::message::{Input, Move, Request};
+use crate::message::{Input, Move, Request, Wish};
 
 /// Most returns of other calls before a step over a call gives up.
 const MOST_RETURNS: usize = 10_000;
 
 /// Answers requests until the user interface ends.
-pub fn run(mut timeline: Timeline, asked: &Receiver<Request>, cancel: &AtomicBool, told: &Sender<Input>) {
+pub fn run(
+    mut timeline: Timeline,
+    mut prober: Prober,
+    asked: &Receiver<Request>,
+    cancel: &AtomicBool,
+    told: &Sender<Input>,
+) {
     let mut looker = Looker::default();
     let scene = Box::new(looker.look(&mut timeline));
     let mut answered = told.send(Input::Arrived(scene, None));
@@ -39,11 +46,37 @@ pub fn run(mut timeline: Timeline, asked: &Receiver<Request>, cancel: &AtomicBoo
                 told.send(Input::Shown(Box::new(looker.look(&mut timeline))))
             }
             Request::Ended(at, ending) => {
+                prober.end = Some((at, ending.clone()));
                 timeline.ends_at(at, Some(ending));
                 Ok(())
             }
+            Request::Probe(wish) => {
+                let probed = probe(&mut timeline, &mut prober, &wish);
+                cancel.store(false, Ordering::Relaxed);
+                looker.code_at = None;
+                let scene = Box::new(looker.look(&mut timeline));
+                told.send(match probed {
+                    Ok(more) => Input::Probed(more, scene),
+                    Err(sentence) => Input::Arrived(scene, Some(sentence)),
+                })
+            }
+            Request::Complete(text) => {
+                let names = complete(&mut timeline, &text);
+                told.send(Input::Completed(text, names))
+            }
         };
     }
+}
+
+/// Replaces the timeline by that of the same run with other probes, at the same position; the commands that it has more.
+fn probe(timeline: &mut Timeline, prober: &mut Prober, wish: &Wish) -> Result<Vec<Command>, String> {
+    let (mut other, more) = prober.probe(wish, timeline)?;
+    let (at, ip) = (timeline.session().icount(), timeline.session().core().linear_ip());
+    let here = Hit { at, ip, probe: 0, pid: 0 };
+    to_hit(&mut other, here).map_err(|error| error.to_string())?;
+    *timeline = other;
+    prober.take(more.clone());
+    Ok(more)
 }
 
 type Went = Result<Option<String>, TravelError>;
@@ -167,7 +200,7 @@ fn back_over(timeline: &mut Timeline) -> Went {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits};
+    use trapline_session::{Condition, Ending, GuestBuilder, Limits};
 
     #[test]
     fn the_end_after_many_moves_is_that_of_a_run_without_them() {

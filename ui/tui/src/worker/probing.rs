@@ -1,0 +1,107 @@
+//! Other probes for the whole run: the timeline of the same run with them, at the same position. The guest takes the same course,
+//! since they only observe.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use trapline_session::{Command, Ending, How, Moment, Reply, Row, Timeline, Wanted};
+
+use super::Again;
+use super::index::UNREPEATABLE;
+use crate::message::Wish;
+
+/// Fields of a probe's name.
+const FIELDS: usize = 4;
+/// Names that are found for a text, at most.
+const MOST_NAMES: usize = 200;
+/// Endings of the files of programs.
+const FILES: [&str; 2] = [".rpn", ".ppdf"];
+
+const WRITES: &str = "this program writes to the guest, so the run would be another one; a run that is looked at takes programs that \
+                      only observe";
+const SWITCHES: &str = "a program of this run writes to the guest, so no probe point can be switched: the run would be another one";
+
+/// What the run has more than at first, and how it is made again.
+pub struct Prober {
+    again: Option<Arc<dyn Again>>,
+    cancel: Arc<AtomicBool>,
+    more: Vec<Command>,
+    /// Where a live run has ended.
+    pub end: Option<(Moment, Ending)>,
+}
+
+impl Prober {
+    /// As the run is at first. The flag cancels what the timelines do.
+    pub fn new(again: Option<Arc<dyn Again>>, cancel: Arc<AtomicBool>) -> Self {
+        Self { again, cancel, more: Vec::new(), end: None }
+    }
+
+    /// The timeline with other probes, at its beginning, and the commands that it has more.
+    ///
+    /// # Errors
+    /// A sentence that says why the run cannot have them.
+    pub fn probe(&self, wish: &Wish, old: &Timeline) -> Result<(Timeline, Vec<Command>), String> {
+        let again = self.again.as_deref().ok_or(UNREPEATABLE)?;
+        let more = self.with(wish, again)?;
+        let mut timeline = again.timeline(&more)?.cancelled_by(Arc::clone(&self.cancel));
+        match (wish, more.last()) {
+            (Wish::Add(_), Some(added)) if !again.observes(added) => return Err(WRITES.to_owned()),
+            (Wish::Switch(..), _) if !(old.session().observe_only() && timeline.session().observe_only()) => {
+                return Err(SWITCHES.to_owned());
+            }
+            _ => {}
+        }
+        if let Some((at, ending)) = &self.end {
+            timeline.ends_at(*at, Some(ending.clone()));
+        }
+        Ok((timeline, more))
+    }
+
+    /// From now on the run has these commands more.
+    pub fn take(&mut self, more: Vec<Command>) {
+        self.more = more;
+    }
+
+    fn with(&self, wish: &Wish, again: &dyn Again) -> Result<Vec<Command>, String> {
+        let mut more = self.more.clone();
+        match wish {
+            Wish::Add(text) if FILES.iter().any(|ending| text.ends_with(ending)) => {
+                more.push(again.program(text)?);
+            }
+            Wish::Add(text) => more.push(Command::clause(text)),
+            Wish::Switch(selection, on) => {
+                let same = |command: &Command| matches!(command, Command::Switch { points, .. } if points == selection);
+                more.retain(|command| !same(command));
+                more.push(Command::Switch { points: selection.clone(), on: *on });
+            }
+        }
+        Ok(more)
+    }
+}
+
+/// What the beginning of a clause may become: names of probes, one field after the other.
+pub fn complete(timeline: &mut Timeline, text: &str) -> Vec<String> {
+    let from = text.rfind([',', ' ']).map_or(0, |at| at + 1);
+    let (before, spec) = text.split_at(from);
+    let fields: Vec<&str> = spec.split(':').collect();
+    let Some(empty) = FIELDS.checked_sub(fields.len()).filter(|_| !text.contains(['{', '/'])) else {
+        return Vec::new();
+    };
+    let wanted = Wanted::Named(format!("{spec}*{}", ":".repeat(empty)));
+    let list = Command::List { wanted, how: How::default() };
+    let Ok(Reply::List { rows, .. }) = timeline.apply(list).map(|applied| applied.reply) else {
+        return Vec::new();
+    };
+    let (done, last) =
+        spec.rsplit_once(':').map_or((String::new(), spec), |(done, last)| (format!("{done}:"), last));
+    let colon = if empty > 0 { ":" } else { "" };
+    let name = |row: &Row| {
+        let Row::Probe(probe) = row else { return None };
+        let own = [&probe.provider, &probe.module, &probe.function, &probe.name];
+        let value = own.get(fields.len() - 1).filter(|value| value.starts_with(last))?;
+        Some(format!("{before}{done}{value}{colon}"))
+    };
+    let names: BTreeSet<String> = rows.items().iter().filter_map(name).collect();
+    names.into_iter().take(MOST_NAMES).collect()
+}
