@@ -1,5 +1,7 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
+mod sorting;
+
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};

@@ -44,22 +44,22 @@ impl App {
     /// Goes to the next or the previous of the shown hits.
     pub(super) fn neighbour(&mut self, forwards: bool) -> Vec<Effect> {
         let (cursor, at) = self.coming();
-        let row = match (cursor, forwards) {
+        let nth = match (cursor, forwards) {
             (Some(hit), true) => {
-                Some(self.row_of(hit + usize::from(self.filter.is_none() || self.is_shown(hit))))
+                Some(self.shown_before(hit) + usize::from(self.filter.is_none() || self.is_shown(hit)))
             }
-            (Some(hit), false) => self.row_of(hit).checked_sub(1),
-            (None, true) => Some(self.row_of(self.run.hits.first_from(at))),
-            (None, false) => self.row_of(self.run.hits.first_from(at)).checked_sub(1),
+            (Some(hit), false) => self.shown_before(hit).checked_sub(1),
+            (None, true) => Some(self.shown_before(self.run.hits.first_from(at))),
+            (None, false) => self.shown_before(self.run.hits.first_from(at)).checked_sub(1),
         };
-        match row.and_then(|row| self.hit_of(row)) {
+        match nth.and_then(|nth| self.shown_hit(nth)) {
             Some(hit) => self.go_to_hit(hit),
             None => self.no_hit(forwards),
         }
     }
 
     fn is_shown(&self, hit: usize) -> bool {
-        self.hit_of(self.row_of(hit)) == Some(hit)
+        self.shown_hit(self.shown_before(hit)) == Some(hit)
     }
 
     fn no_hit(&mut self, forwards: bool) -> Vec<Effect> {

@@ -1,12 +1,14 @@
 //! The state of the user interface, and how events change it. It draws nothing and waits for nothing: an action outside
 //! of it is an [`Effect`].
 
+mod columns;
 mod goes;
 mod layout;
 mod palette;
 mod perform;
 mod probing;
 mod prompt;
+mod rows;
 mod update;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,12 +20,13 @@ use trapline_providers::Target;
 use trapline_session::{Ending, Moment, StopPoint};
 
 use crate::action::Action;
-use crate::hits::{Filter, Hits};
+use crate::hits::{Column, Filter, Hits, SHOWN, Sorted};
 use crate::keys::Keys;
 use crate::message::{Listing, Move, Request};
 use crate::scene::{Register, Scene};
 use crate::theme::Look;
 
+pub use columns::Cell;
 pub use layout::{Arrangement, PANES, Pane, Places, places};
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
@@ -124,7 +127,7 @@ impl Run {
 /// The selections in the panes.
 #[derive(Debug, Default)]
 pub struct Selected {
-    /// The row of the list of hits, filtered or not.
+    /// The row of the list of hits, as it is filtered and sorted.
     pub row: usize,
     /// The line of the code; none for that of the position.
     pub line: Option<usize>,
@@ -178,6 +181,10 @@ pub struct App {
     pub bookmarks: BTreeMap<String, u64>,
     /// The filter of hits.
     pub filter: Option<Filter>,
+    /// How they are sorted; in the order of the run without it.
+    pub sorted: Option<Sorted>,
+    /// The columns of the list.
+    pub columns: Vec<Column>,
     /// Playing.
     pub play: Play,
     /// How many times the timeline is halved.
@@ -216,6 +223,8 @@ impl App {
             marks: Vec::new(),
             bookmarks: BTreeMap::new(),
             filter: None,
+            sorted: None,
+            columns: SHOWN.to_vec(),
             play: Play { on: false, pace: PACE },
             zoom: 0,
             keys,
@@ -232,27 +241,6 @@ impl App {
     /// The places of all panes.
     pub fn places(&self) -> Places {
         places(self.size, self.arrangement, &self.recent, self.zoomed)
-    }
-
-    /// The number of rows of the list.
-    pub fn rows(&self) -> usize {
-        self.filter.as_ref().map_or_else(|| self.run.hits.len(), |filter| filter.rows().len())
-    }
-
-    /// The number of the hit of a row.
-    pub fn hit_of(&self, row: usize) -> Option<usize> {
-        match &self.filter {
-            Some(filter) => filter.rows().get(row).map(|number| *number as usize),
-            None => Some(row).filter(|row| *row < self.run.hits.len()),
-        }
-    }
-
-    /// The row of a hit, or of the next one that is shown.
-    pub fn row_of(&self, hit: usize) -> usize {
-        match &self.filter {
-            Some(filter) => filter.rows().partition_point(|number| (*number as usize) < hit),
-            None => hit,
-        }
     }
 
     /// The position.

@@ -4,7 +4,7 @@ use trapline_session::{Position, StopPoint, Timeline, Watch, WatchKind};
 
 use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose};
 use crate::action::Action;
-use crate::hits::Filter;
+use crate::hits::{Filter, names};
 use crate::message::{Move, Request, Wish};
 
 /// The shortest and the longest time per played hit, ms.
@@ -40,6 +40,9 @@ impl App {
             Action::Memory => self.ask(Purpose::Memory),
             Action::Bookmark => self.ask(Purpose::Bookmark),
             Action::Export => self.ask(Purpose::Export),
+            Action::Columns => self.ask(Purpose::Columns),
+            Action::Sort => self.sort_by_next(),
+            Action::Turn => self.turn(),
             Action::AddProbe => self.ask(Purpose::Probe),
             Action::SwitchProbe => self.switch_probe(),
             Action::Play => self.shows(|app| app.play.on = !app.play.on),
@@ -97,6 +100,7 @@ impl App {
     fn ask(&mut self, purpose: Purpose) -> Vec<Effect> {
         let text = match (purpose, &self.filter) {
             (Purpose::Filter, Some(filter)) => filter.text().to_owned(),
+            (Purpose::Columns, _) => names(&self.columns),
             (Purpose::Export, _) => format!("{}.txt", self.focused().name().to_lowercase()),
             _ => String::new(),
         };
@@ -110,7 +114,8 @@ impl App {
             return vec![Effect::Cancel];
         }
         if self.filter.take().is_some() {
-            self.selected.row = self.cursor.unwrap_or(0);
+            self.sort_again();
+            self.selected.row = self.cursor.map_or(0, |hit| self.row_of(hit));
         }
         Vec::new()
     }
@@ -182,6 +187,7 @@ impl App {
             Purpose::Goto => self.typed_position(text),
             Purpose::Filter => Filter::parse(text).map_err(|error| error.to_string()).map(|filter| {
                 (self.filter, self.selected.row) = (filter, 0);
+                self.sort_again();
                 Vec::new()
             }),
             Purpose::Breakpoint => self.breakpoint(text).map(|point| self.mark(text, point)),
@@ -199,6 +205,7 @@ impl App {
                 self.bookmarks.insert(text.to_owned(), self.at());
                 Ok(self.say(format!("`g` and {text} comes back to {}", self.at())))
             }
+            Purpose::Columns => self.choose_columns(text),
             Purpose::Probe if text.is_empty() => Err("a probe needs a name".to_owned()),
             Purpose::Probe => Ok(self.probe(Wish::Add(text.to_owned()))),
             Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),

@@ -47,6 +47,7 @@ impl App {
         self.travel.queue.clear();
         // A text that was read once is read again.
         self.filter = self.filter.take().and_then(|filter| Filter::parse(filter.text()).ok().flatten());
+        self.sort_again();
         self.travel.quiet = true;
         let listing = Listing { number: self.run.number, more, end: self.run.ended.clone() };
         let mut effects = vec![Effect::List(listing)];

@@ -19,6 +19,8 @@ pub enum Purpose {
     Memory,
     /// The name of a bookmark.
     Bookmark,
+    /// The columns of the list of hits.
+    Columns,
     /// The file of an export.
     Export,
     /// A clause, or the file of a program.
@@ -35,6 +37,7 @@ impl Purpose {
             Self::Watchpoint => "watch writes to: ",
             Self::Memory => "memory at: ",
             Self::Bookmark => "bookmark: ",
+            Self::Columns => "columns: ",
             Self::Export => "write to file: ",
             Self::Probe => "probe: ",
         }

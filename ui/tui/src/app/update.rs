@@ -12,8 +12,6 @@ use crate::hits::Batch;
 use crate::keys::Key;
 use crate::message::{Input, Move, Request};
 
-/// Most hits that a filter checks between two events.
-const LOOKED: usize = 200_000;
 /// Most characters of a typed line.
 const MOST_TYPED: usize = 1000;
 /// Bytes on a line of memory.
@@ -58,11 +56,6 @@ impl App {
             self.selected.row = self.row_of(number);
         }
         Vec::new()
-    }
-
-    /// Continues work that is done in small steps; returns whether there is more to do.
-    pub fn tick(&mut self) -> bool {
-        self.filter.as_mut().is_some_and(|filter| filter.look(&self.run.hits, LOOKED))
     }
 
     /// It is time to play the next hit.
@@ -192,6 +185,9 @@ impl App {
             }
             MouseEventKind::Down(MouseButton::Left) => {
                 self.focus(pane);
+                if pane == Pane::Hits && event.row == rect.y + 1 {
+                    return self.click_head(event.column, rect);
+                }
                 if pane == Pane::Hits && event.row > rect.y + 1 {
                     let height = usize::from(rect.height.saturating_sub(3));
                     let row = self.first_row(height) + usize::from(event.row - rect.y - 2);
@@ -203,6 +199,17 @@ impl App {
                 Vec::new()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Sorts by a column; by the same one, the other way round.
+    fn click_head(&mut self, column: u16, rect: Rect) -> Vec<Effect> {
+        let room = usize::from(rect.width.saturating_sub(2));
+        let character = usize::from(column.saturating_sub(rect.x + 1));
+        match self.column_at(room, character) {
+            Some(column) if self.is_sorted_by(column) => self.turn(),
+            Some(column) => self.sort_by(column, false),
+            None => Vec::new(),
         }
     }
 

@@ -1,11 +1,15 @@
 //! The list of hits: 24 bytes each, in chunks that never move; and the names of their probes and processes. Logged data
 //! is kept within a budget.
 
+mod column;
 mod filter;
+mod sorted;
 
 use std::collections::BTreeMap;
 
+pub use column::{Column, SHOWN, columns, names};
 pub use filter::Filter;
+pub use sorted::{Sorted, TAKEN};
 
 /// Hits of a chunk.
 const PIECE: usize = 1 << 16;

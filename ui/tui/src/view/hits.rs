@@ -3,59 +3,77 @@
 use ratatui::text::{Line, Span};
 use trapline_trace::{HexStyle, hex};
 
-use crate::app::App;
+use crate::app::{App, Cell};
+use crate::hits::{Column, Hit};
 
-/// Characters of an instruction count.
-const COUNT: usize = 14;
-/// Characters of a process.
-const PROCESS: usize = 18;
-
-/// The number of hits, and the filter.
+/// The number of hits, the filter, and the order.
 pub fn note(app: &App) -> String {
     let all = app.run.hits.len();
-    let filter = app.filter.as_ref();
-    let shown = filter
-        .map(|filter| format!(" {} of", app.rows()).to_string() + &format!(" {all} ({})", filter.text()));
-    let more = if !app.run.is_listed() { "+" } else { "" };
-    shown.unwrap_or_else(|| format!(" {all}")) + more
+    let mut note = match &app.filter {
+        Some(filter) => format!(" {} of {all} ({})", app.shown(), filter.text()),
+        None => format!(" {all}"),
+    };
+    if !app.run.is_listed() {
+        note.push('+');
+    }
+    if let Some(sorted) = &app.sorted {
+        note += &format!(" by {}", sorted.by().name());
+        note += if sorted.descending() { ", the last first" } else { "" };
+        if sorted.len() < app.shown() {
+            note += &format!(", {} % sorted", sorted.len() * 100 / app.shown());
+        }
+    }
+    note
 }
 
 /// A header, and the rows that fit.
 pub fn lines(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
-    let probe = (width.saturating_sub(10 + COUNT + PROCESS) / 2).clamp(20, 50);
-    let head = format!(
-        "  {:>8} {:>COUNT$} {:<PROCESS$} {:<probe$} {}",
-        "hit", "position", "process", "probe", "record"
-    );
+    let cells = app.cells(width);
+    let head: Vec<String> = cells.iter().map(|cell| placed(*cell, cell.column.name())).collect();
     let rows = height.saturating_sub(1);
     let first = app.first_row(rows);
-    let mut lines = vec![Line::styled(head, app.look.faint())];
-    lines.extend((first..app.rows().min(first + rows)).filter_map(|row| line(app, row, probe)));
+    let mut lines = vec![Line::styled(format!("  {}", head.join(" ")), app.look.faint())];
+    let made =
+        (first..).zip(app.hits_of(first, rows)).filter_map(|(row, number)| line(app, row, number, &cells));
+    lines.extend(made);
     lines
 }
 
-fn line(app: &App, row: usize, probe: usize) -> Option<Line<'static>> {
-    let number = app.hit_of(row)?;
-    let hits = &app.run.hits;
-    let hit = hits.get(number)?;
-    let process = match hits.process(hit.pid) {
-        Some(name) => format!("{} {name}", hit.pid),
-        None => hit.pid.to_string(),
-    };
-    let label = hits.probe(hit.probe).map(|label| label.name.clone()).unwrap_or_default();
-    let logged = hits.logged(number).map(|data| hex(data, HexStyle::Spaced)).unwrap_or_default();
+fn line(app: &App, row: usize, number: usize, cells: &[Cell]) -> Option<Line<'static>> {
+    let hit = app.run.hits.get(number)?;
     let here = app.cursor == Some(number);
     let mark = if here { ">" } else { " " };
-    let text = format!(
-        "{mark} {:>8} {:>COUNT$} {:<PROCESS$} {:<probe$} {logged}",
-        number + 1,
-        hit.at,
-        cut(&process, PROCESS),
-        cut(&label, probe)
-    );
+    let texts: Vec<String> =
+        cells.iter().map(|cell| placed(*cell, &value(app, number, hit, cell.column))).collect();
     let style = if here { app.look.here() } else { ratatui::style::Style::new() };
     let style = if row == app.selected.row { style.patch(app.look.selected()) } else { style };
-    Some(Line::from(Span::styled(text, style)))
+    Some(Line::from(Span::styled(format!("{mark} {}", texts.join(" ")), style)))
+}
+
+/// What a column says of a hit.
+fn value(app: &App, number: usize, hit: Hit, column: Column) -> String {
+    let hits = &app.run.hits;
+    match column {
+        Column::Hit => (number + 1).to_string(),
+        Column::Position => hit.at.to_string(),
+        Column::Process => match hits.process(hit.pid) {
+            Some(name) => format!("{} {name}", hit.pid),
+            None => hit.pid.to_string(),
+        },
+        Column::Program => hits.probe(hit.probe).map(|label| label.program.clone()).unwrap_or_default(),
+        Column::Probe => hits.probe(hit.probe).map(|label| label.name.clone()).unwrap_or_default(),
+        Column::Address => format!("{:#x}", hit.ip),
+        Column::Record => hits.logged(number).map(|data| hex(data, HexStyle::Spaced)).unwrap_or_default(),
+    }
+}
+
+/// A text at its place.
+fn placed(Cell { width, right, last, .. }: Cell, text: &str) -> String {
+    match (right, last) {
+        (true, _) => format!("{text:>width$}"),
+        (false, true) => text.to_owned(),
+        (false, false) => format!("{:<width$}", cut(text, width)),
+    }
 }
 
 /// The first characters of a text.

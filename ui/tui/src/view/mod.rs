@@ -16,6 +16,11 @@ use ratatui::widgets::{Block, Paragraph};
 
 use crate::app::{App, PANES, Pane};
 
+/// Rows of the list of hits that are exported, at most.
+const MOST_EXPORTED: usize = 100_000;
+/// Lines above them: the names of the columns.
+const HEAD: usize = 1;
+
 /// Lines of a pane, and the first visible one.
 pub struct Lines {
     /// The lines.
@@ -131,7 +136,7 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
 
 /// The text of a pane, for export.
 pub fn plain(app: &App, pane: Pane) -> String {
-    let rows = if pane == Pane::Hits { app.rows().min(100_000) } else { usize::from(u16::MAX) };
+    let rows = if pane == Pane::Hits { app.rows().min(MOST_EXPORTED) + HEAD } else { usize::from(u16::MAX) };
     let Lines { lines, .. } = text(app, pane, 200, rows);
     lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect()
 }
