@@ -11,8 +11,6 @@ use crossterm::event::{
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 
-use crate::worker::THREADS;
-
 /// Whether the terminal is in the modes of the user interface.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 /// The message of another thread's panic.
@@ -56,19 +54,17 @@ impl Drop for Guard {
     }
 }
 
-/// From now on, a panic restores the terminal before its message is shown. The message of another thread's panic is
-/// kept for `panicked`.
+/// From now on, a panic of this thread restores the terminal before its message is shown. The message of another thread's first
+/// panic is kept for `panicked`.
 pub fn restore_at_panic() {
     let before = std::panic::take_hook();
+    let own = std::thread::current().id();
     std::panic::set_hook(Box::new(move |panic| {
-        let ours = std::thread::current().name().is_some_and(|name| name.starts_with(THREADS));
-        if ours {
-            if let Ok(mut said) = PANICKED.lock() {
-                *said = Some(panic.to_string());
-            }
-        } else {
+        if std::thread::current().id() == own {
             leave();
             before(panic);
+        } else if let Ok(mut said) = PANICKED.lock() {
+            said.get_or_insert_with(|| panic.to_string());
         }
     }));
 }

@@ -1,5 +1,6 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
+mod panics;
 mod sorting;
 
 use std::sync::Arc;
@@ -67,6 +68,17 @@ impl Again for SameRun {
     }
 }
 
+/// The run at its beginning.
+fn opening(again: impl FnOnce(Guest) -> Arc<dyn Again>) -> Opening {
+    let guest = guest();
+    let timeline = Timeline::new(session(&guest), 256 << 20).unwrap();
+    let session = session(&guest);
+    let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
+    let target = guest.target().clone();
+    let title = "embedded:ia32".to_owned();
+    Opening { title, target, session, course, timeline, again: Some(again(guest)) }
+}
+
 /// The user interface with its threads.
 struct Bench {
     app: App,
@@ -77,15 +89,9 @@ struct Bench {
 impl Bench {
     /// Starts at the beginning of a run that is listed to its end.
     fn new(look: Look) -> Self {
-        let guest = guest();
-        let timeline = Timeline::new(session(&guest), 256 << 20).unwrap();
-        let session = session(&guest);
-        let mut app = App::new("embedded:ia32".to_owned(), guest.target().clone(), look, Keys::default());
+        let opening = opening(|guest| Arc::new(SameRun(guest)));
+        let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, Keys::default());
         app.programs = vec!["// 6-groups.rpn".to_owned()];
-        let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
-        let target = guest.target().clone();
-        let again: Option<Arc<dyn Again>> = Some(Arc::new(SameRun(guest)));
-        let opening = Opening { title: String::new(), target, session, course, timeline, again };
         let (told, inputs) = mpsc::channel();
         let workers = Some(Workers::start(opening, &told));
         let mut bench = Self { app, workers, inputs };

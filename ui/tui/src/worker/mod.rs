@@ -142,11 +142,8 @@ impl Workers {
     }
 }
 
-/// The prefix of the threads' names.
-pub const THREADS: &str = "trapline-";
-
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<thread::JoinHandle<()>> {
-    thread::Builder::new().name(format!("{THREADS}{name}")).spawn(run).ok()
+    thread::Builder::new().name(format!("trapline-{name}")).spawn(run).ok()
 }
 
 /// The next request; none if the user interface has ended.
