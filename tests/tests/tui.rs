@@ -86,6 +86,38 @@ fn sigterm_restores_the_terminal() {
 }
 
 #[test]
+fn a_session_file_keeps_bookmarks_and_layout() {
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my session");
+    let args = [TOUR, &["--session", file.to_str().unwrap()]].concat();
+    let mut terminal = tui(&args);
+    terminal.shows("the run is listed to its end");
+    terminal.press("]]]");
+    terminal.shows("hit 3 ");
+    terminal.press("mfirst fault\rtz");
+    terminal.shows("1 Hits 244 by process");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    let mut terminal = tui(&args);
+    let shown = terminal.shows("hit 3 ");
+    assert!(!shown.contains("2 Code"), "the pane is zoomed:\n{shown}");
+    terminal.shows("1 Hits 244 by process");
+    terminal.press("<");
+    terminal.shows("at 0 ");
+    terminal.press("gfirst fault\r");
+    terminal.shows("hit 3 ");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap().replace("\nend\n", "\n")).unwrap();
+    let damaged = tui(&args).end();
+    assert_eq!(damaged.0, Some(7));
+    let said = damaged.1.screen().contents().replace('\n', "");
+    assert!(said.contains("its last line is not `end`: it is cut off"), "{said}");
+    assert!(!said.contains("1 Hits"), "{said}");
+}
+
+#[test]
 fn frame_times_are_printed_at_the_end() {
     trapline_tests::turns::take().unwrap();
     let mut terminal = tui(&[TOUR, &["--frame-stats"]].concat());

@@ -13,6 +13,7 @@ use trapline_session::{
     ScriptError, SnapshotError, io_sentence,
 };
 use trapline_trace::{TemplateErrors, TraceFileError};
+use trapline_tui::SavedError;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +157,14 @@ pub enum Failure {
         path: PathBuf,
         /// Why.
         error: SnapshotError,
+    },
+    /// A session file of the terminal user interface cannot be used.
+    #[error("cannot use the session file {}: {error}", path.display())]
+    TuiSession {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: SavedError,
     },
     /// A recording cannot be read.
     #[error(transparent)]

@@ -65,6 +65,9 @@ pub struct TuiArgs {
     /// File of key bindings that replace default ones, one KEY = "ACTION" per line [default: ~/.config/trapline/keys.toml]
     #[arg(long, value_name = "FILE", help_heading = "Screen")]
     pub keys: Option<PathBuf>,
+    /// File of bookmarks, stop points and layout, read at the beginning if it is there, and written at the end
+    #[arg(long, value_name = "FILE", help_heading = "Screen")]
+    pub session: Option<PathBuf>,
     /// Print the number of frames and the longest frame time at the end
     #[arg(long, help_heading = "Screen")]
     pub frame_stats: bool,

@@ -12,7 +12,7 @@ use trapline_session::{
     read_file, read_program, text_of,
 };
 use trapline_trace::HeaderItems;
-use trapline_tui::{Again, Colours, Course, Look, Opening};
+use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 
 use super::insert::{self, insert_all, probing};
 use super::replay::refuse_writers;
@@ -40,12 +40,35 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let (opening, programs) =
         if args.is_recording() { recorded(args, &source, talk)? } else { live(args, &source, talk)? };
     let look = Look { colours: colours(args, talk), utf8: utf8() };
-    let stats = trapline_tui::run(opening, look, &keys, programs)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let session = session(args)?;
+    let left =
+        trapline_tui::run(opening, Settings { look, keys, programs, session }).map_err(|error| {
+            match (error, &args.session) {
+                (TuiError::Saved(error), Some(path)) => Failure::TuiSession { path: path.clone(), error },
+                (error, _) => Failure::Usage(error.to_string()),
+            }
+        })?;
+    if let Some(path) = &args.session {
+        save(path, &left.session)?;
+    }
     if args.frame_stats {
-        writeln!(out, "{stats}").map_err(Failure::Output)?;
+        writeln!(out, "{}", left.stats).map_err(Failure::Output)?;
     }
     Ok(Exit::Ok)
+}
+
+/// The text of the session file, if it is there.
+fn session(args: &TuiArgs) -> Result<Option<String>, Failure> {
+    let Some(path) = args.session.as_deref().filter(|path| path.exists()) else { return Ok(None) };
+    Ok(Some(text_of(path, read_file(path)?)?))
+}
+
+/// Writes the session file: as a whole, or not at all.
+fn save(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    written.map_err(|error| Failure::Write { path: path.to_owned(), error })
 }
 
 /// The text of the file of keys. The user's own file need not exist.
@@ -81,12 +104,18 @@ fn all_items(probing: Probing) -> Probing {
     Probing { header: HeaderItems::all(), ..probing }
 }
 
+/// The session file, as an output.
+fn written(args: &TuiArgs) -> Option<overwrite::Written<'_>> {
+    args.session.as_deref().map(|path| ("the session file", path))
+}
+
 type Opened = (Opening, Vec<String>);
 
 fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
-    overwrite::check(inputs.chain(args.devices.disk.as_deref()), recording)?;
+    let outputs = recording.into_iter().chain(written(args));
+    overwrite::check(inputs.chain(args.devices.disk.as_deref()).chain(args.keys.as_deref()), outputs)?;
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
     let probing = all_items(probing(&args.probes));
@@ -164,6 +193,8 @@ fn text_of_command(command: &Command) -> Option<String> {
 
 fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
     let path = Path::new(&args.guest.image);
+    let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
+    overwrite::check(inputs.chain(args.keys.as_deref()), written(args))?;
     let recording = Recording::read(path)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
     let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;

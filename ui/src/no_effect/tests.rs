@@ -209,6 +209,7 @@ tui | --pages | tui k --pages
 tui | --history-mem | -
 tui | --theme | -
 tui | --keys | -
+tui | --session | -
 tui | --frame-stats | -
 diff | --image | diff a b --image c
 diff | --mem | diff a b --mem 32M

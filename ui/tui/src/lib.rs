@@ -28,6 +28,7 @@ mod view;
 mod worker;
 
 pub use action::{Action, Context, Entry, TABLE};
-pub use session::{FrameStats, TuiError, run};
+pub use app::SavedError;
+pub use session::{FrameStats, Left, Settings, TuiError, run};
 pub use theme::{Colours, Look};
 pub use worker::{Again, Course, Opening};

@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
-use crate::app::{App, Effect};
+use crate::app::{App, Effect, Saved, SavedError};
 use crate::keys::{Keys, KeysError};
 use crate::message::Input;
 use crate::theme::Look;
@@ -34,9 +34,21 @@ pub enum TuiError {
     /// The file of keys is wrong.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The session file is wrong.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// A thread has panicked.
     #[error("the user interface has ended by a defect: {0}")]
     Panicked(String),
+}
+
+/// The state when the user has quit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Times of the frames.
+    pub stats: FrameStats,
+    /// The text of a session file.
+    pub session: String,
 }
 
 /// Times of the frames that were drawn.
@@ -60,15 +72,31 @@ impl std::fmt::Display for FrameStats {
     }
 }
 
-/// Shows a run until the user quits. `keys` is the text of a file of keys; `programs` are the texts of the probe
-/// programs.
+/// What a user interface begins with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How the screen looks.
+    pub look: Look,
+    /// The text of a file of keys.
+    pub keys: String,
+    /// The texts of the probe programs.
+    pub programs: Vec<String>,
+    /// The text of a session file.
+    pub session: Option<String>,
+}
+
+/// Shows a run until the user quits.
 ///
 /// # Errors
-/// The terminal cannot be used, or the keys are wrong.
-pub fn run(opening: Opening, look: Look, keys: &str, programs: Vec<String>) -> Result<FrameStats, TuiError> {
-    let keys = Keys::changed_by(keys)?;
+/// The terminal cannot be used, or the keys or the session file are wrong.
+pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
+    let Settings { look, keys, programs, session } = settings;
+    let keys = Keys::changed_by(&keys)?;
     let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, keys);
     app.programs = programs;
+    if let Some(text) = session {
+        app.restore(Saved::parse(&text)?)?;
+    }
     let (told, inputs) = mpsc::channel();
     terminal::restore_at_panic();
     let signals = listen_to_signals(&told)?;
@@ -77,7 +105,7 @@ pub fn run(opening: Opening, look: Look, keys: &str, programs: Vec<String>) -> R
     listen_to_terminal(&told);
     let mut workers = Workers::start(opening, &told);
     drop(told);
-    let shown = Shown::new(app, inputs, &mut workers).and_then(|mut shown| shown.show());
+    let shown = Shown::new(app, inputs, &mut workers).and_then(Shown::show);
     workers.end();
     signals.close();
     drop(guard);
@@ -137,14 +165,21 @@ impl<'a> Shown<'a> {
         Ok(Self { app, inputs, workers, terminal, stats: FrameStats::default(), played: Instant::now() })
     }
 
-    fn show(&mut self) -> io::Result<FrameStats> {
+    fn show(mut self) -> io::Result<Left> {
+        self.go_on()?;
+        let session = Saved::of(&self.app).to_string();
+        Ok(Left { stats: self.stats, session })
+    }
+
+    /// Runs until the user quits.
+    fn go_on(&mut self) -> io::Result<()> {
         self.draw(Instant::now())?;
         let mut more = false;
         loop {
             let first = match self.inputs.recv_timeout(self.patience(more)) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Ok(self.stats),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let began = Instant::now();
             let mut effects = Vec::new();
@@ -163,11 +198,11 @@ impl<'a> Shown<'a> {
             more = self.app.tick();
             for effect in effects {
                 if self.carry_out(effect)? {
-                    return Ok(self.stats);
+                    return Ok(());
                 }
             }
             if terminal::panicked().is_some() {
-                return Ok(self.stats);
+                return Ok(());
             }
             self.draw(began)?;
         }

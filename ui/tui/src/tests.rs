@@ -1,6 +1,7 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
 mod panics;
+mod saved;
 mod sorting;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use trapline_session::{
 };
 use trapline_trace::{HeaderItems, Kind};
 
-use crate::app::{App, Effect, PANES, Pane};
+use crate::app::{App, Effect, PANES, Pane, Saved};
 use crate::keys::Keys;
 use crate::message::Input;
 use crate::theme::{Colours, Look};
@@ -89,9 +90,24 @@ struct Bench {
 impl Bench {
     /// Starts at the beginning of a run that is listed to its end.
     fn new(look: Look) -> Self {
-        let opening = opening(|guest| Arc::new(SameRun(guest)));
+        Self::begun(look, None)
+    }
+
+    /// With the text of a session file.
+    fn restored(text: &str) -> Self {
+        Self::begun(PLAIN, Some(Saved::parse(text).unwrap()))
+    }
+
+    fn begun(look: Look, saved: Option<Saved>) -> Self {
+        Self::of(opening(|guest| Arc::new(SameRun(guest))), look, saved)
+    }
+
+    fn of(opening: Opening, look: Look, saved: Option<Saved>) -> Self {
         let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, Keys::default());
         app.programs = vec!["// 6-groups.rpn".to_owned()];
+        if let Some(saved) = saved {
+            app.restore(saved).unwrap();
+        }
         let (told, inputs) = mpsc::channel();
         let workers = Some(Workers::start(opening, &told));
         let mut bench = Self { app, workers, inputs };

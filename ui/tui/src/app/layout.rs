@@ -74,6 +74,19 @@ pub enum Arrangement {
 }
 
 impl Arrangement {
+    /// All layouts.
+    pub const ALL: [Self; 4] = [Self::BySize, Self::Small, Self::Medium, Self::Large];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BySize => "by-size",
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+        }
+    }
+
     /// The next one.
     pub const fn next(self) -> Self {
         match self {

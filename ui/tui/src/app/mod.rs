@@ -9,6 +9,7 @@ mod perform;
 mod probing;
 mod prompt;
 mod rows;
+mod saved;
 mod update;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +31,7 @@ pub use columns::Cell;
 pub use layout::{Arrangement, PANES, Pane, Places, places};
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
+pub use saved::{Saved, SavedError};
 
 /// An action outside of the state.
 #[derive(Debug, Clone)]
@@ -201,6 +203,9 @@ pub struct App {
 const PACE: u64 = 500;
 
 impl App {
+    /// How often the timeline can be halved.
+    pub const MOST_ZOOM: u32 = 40;
+
     /// The state at the beginning.
     pub fn new(title: String, target: Arc<Target>, look: Look, keys: Keys) -> Self {
         Self {

@@ -23,7 +23,7 @@ impl App {
             Action::Zoom => self.shows(|app| app.zoomed = !app.zoomed),
             Action::Layout => self.next_layout(),
             Action::Theme => self.shows(|app| app.look = app.look.next()),
-            Action::TimeIn => self.shows(|app| app.zoom = (app.zoom + 1).min(40)),
+            Action::TimeIn => self.shows(|app| app.zoom = (app.zoom + 1).min(Self::MOST_ZOOM)),
             Action::TimeOut => self.shows(|app| app.zoom = app.zoom.saturating_sub(1)),
             Action::Mouse => {
                 self.mouse = !self.mouse;
@@ -94,7 +94,7 @@ impl App {
 
     fn next_layout(&mut self) -> Vec<Effect> {
         self.arrangement = self.arrangement.next();
-        self.say(format!("layout: {:?}", self.arrangement).to_lowercase())
+        self.say(format!("layout: {}", self.arrangement.name()))
     }
 
     fn ask(&mut self, purpose: Purpose) -> Vec<Effect> {
