@@ -9,7 +9,7 @@ use trapline_session::numbers;
 use super::{OutputArgs, ProbeArgs};
 
 /// How a run is recorded.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct RecordingArgs {
     /// Record the run into this file, for `trapline replay` (docs/recordings.md)

@@ -4,10 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trapline_session::{
-    Command, Guest, OwnPrograms, Probing, Recording, Session, SourceOptions, Timeline, Way, only_observe,
-    read_program,
+    Command, Guest, GuestBuilder, OwnPrograms, Probing, Recording, RunConfig, Session, SourceOptions,
+    Timeline, Way, only_observe, read_program,
 };
 use trapline_tui::Again;
+
+use super::run::begin_recording;
+use crate::cli::RecordingArgs;
+use crate::failure::Failure;
+use crate::late_file::LateFile;
 
 /// What makes the run.
 pub struct SameRun {
@@ -23,6 +28,27 @@ pub struct SameRun {
     pub memory: u64,
     /// The recording of the run, and what becomes of its programs; none for a live run.
     pub recorded: Option<(Arc<Recording>, OwnPrograms)>,
+    /// The recording that is made of a live run.
+    pub recording: Option<ToRecord>,
+}
+
+/// A recording to be made.
+pub struct ToRecord {
+    /// The guest, with files that are named.
+    pub builder: GuestBuilder,
+    /// How it is recorded.
+    pub args: RecordingArgs,
+}
+
+impl ToRecord {
+    /// Begins it anew, in a session at its beginning; the file, to be opened when the run begins.
+    fn begin(&self, session: &mut Session, probing: &Probing) -> Result<Option<LateFile>, Failure> {
+        let Some(path) = &self.args.record else { return Ok(None) };
+        let set = |config: &mut RunConfig| config.probing = probing.clone();
+        let (_, (recorder, file)) = begin_recording(&self.builder, path, &self.args, set)?;
+        session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Some(file))
+    }
 }
 
 impl SameRun {
@@ -39,7 +65,12 @@ fn apply(session: &mut Session, commands: &[Command]) -> Result<(), String> {
 impl Again for SameRun {
     fn session(&self) -> Result<Session, String> {
         let mut session = self.started()?;
+        let begun = self.recording.as_ref().map(|recording| recording.begin(&mut session, &self.probing));
+        let file = begun.transpose().map_err(|failure| failure.to_string())?.flatten();
         apply(&mut session, &self.commands)?;
+        if let Some(file) = file {
+            file.open().map_err(|failure| failure.to_string())?;
+        }
         Ok(session)
     }
 

@@ -17,7 +17,7 @@ use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 use super::insert::{self, insert_all, probing};
 use super::replay::refuse_writers;
 use super::run::begin_recording;
-use super::same_run::SameRun;
+use super::same_run::{SameRun, ToRecord};
 use super::travel;
 use crate::cli::{Theme, TuiArgs};
 use crate::failure::{Exit, Failure};
@@ -119,6 +119,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
     let probing = all_items(probing(&args.probes));
+    let to_record = ToRecord { builder: builder.clone(), args: args.recording.clone() };
     let recorder = match &args.recording.record {
         None => None,
         Some(path) => {
@@ -151,7 +152,6 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let title = guest.name().to_owned();
     let target = Arc::clone(guest.target());
     let commands = insert::commands(&args.probes, source)?;
-    let recorded = args.recording.record.is_some();
     let run = SameRun {
         guest,
         probing: traveller_probing,
@@ -159,8 +159,9 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
         source: source.clone(),
         memory,
         recorded: None,
+        recording: Some(to_record),
     };
-    let again = (!recorded).then(|| Arc::new(run) as Arc<dyn Again>);
+    let again: Arc<dyn Again> = Arc::new(run);
     let course = Course::Live { condition, limits };
     Ok((Opening { title, target, session, course, timeline, again }, programs))
 }
@@ -235,8 +236,15 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let recording = Arc::new(recording);
     let commands = insert::commands(&args.probes, source)?;
     let recorded = Some((Arc::clone(&recording), own));
-    let again: Arc<dyn Again> =
-        Arc::new(SameRun { guest, probing, commands, source: source.clone(), memory, recorded });
+    let again: Arc<dyn Again> = Arc::new(SameRun {
+        guest,
+        probing,
+        commands,
+        source: source.clone(),
+        memory,
+        recorded,
+        recording: None,
+    });
     let course = Course::Recorded { recording, own, others: asks };
-    Ok((Opening { title, target, session, course, timeline, again: Some(again) }, programs))
+    Ok((Opening { title, target, session, course, timeline, again }, programs))
 }

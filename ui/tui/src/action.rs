@@ -17,6 +17,8 @@ pub enum Context {
     Memory,
     /// In the probes.
     Probes,
+    /// In the console.
+    Console,
 }
 
 impl Context {
@@ -30,6 +32,7 @@ impl Context {
             Self::Code => "Code",
             Self::Memory => "Memory",
             Self::Probes => "Probes",
+            Self::Console => "Console",
         }
     }
 }
@@ -116,7 +119,7 @@ actions! {
     PageDown "page-down" ["PageDown"] Focused "one page down"
     Top "top" ["Home"] Focused "to the first line"
     Bottom "bottom" ["End"] Focused "to the last line"
-    Enter "enter" ["Enter"] Focused "Hits: go there. Code: follow the branch. Stack: show the frame's code. Memory: follow the pointer. Probes: enable or disable"
+    Enter "enter" ["Enter"] Focused "Hits: go there. Code: follow the branch. Stack: show the frame's code. Memory: follow the pointer. Probes: enable or disable. Console: type a line"
     Sort "sort" ["t"] Hits "sort the list by its next column: process, program, probe, address, record, or the order of the run"
     Turn "turn" ["v"] Hits "reverse the list: the last row comes first"
     Columns "columns" ["V"] Hits "choose the columns: hit position process program probe address record"
@@ -124,6 +127,7 @@ actions! {
     ReverseToCursor "reverse-to" ["R"] Code "go back to where the selected instruction was executed"
     Writer "writer" ["o"] Memory "go back to what wrote the selected byte"
     AddProbe "add-probe" ["a"] Anywhere "probe the whole run, the past too: SPEC { HANDLER } or a program's file; Tab completes names"
+    TypeLine "type" ["l"] Console "type a line at the guest's console, here: from here on, the run is another one"
     SwitchProbe "switch-probe" ["e"] Probes "enable or disable the selected probe point, in the whole run"
     Copy "copy" ["y"] Focused "copy the focused pane's text to the clipboard of the terminal"
     Export "export" ["w"] Focused "write the focused pane's text to a file"

@@ -1,7 +1,7 @@
 //! The messages between the threads.
 
 use crossterm::event::Event;
-use trapline_session::{Command, Ending, Moment, Position, Selection, StopPoint};
+use trapline_session::{Command, Ending, InputLine, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
 use crate::scene::Scene;
@@ -17,19 +17,46 @@ pub enum Request {
     Code(Option<u64>),
     /// The run has ended here.
     Ended(Moment, Ending),
-    /// To change the probes of the whole run.
-    Probe(Wish),
+    /// To change the run.
+    Change(Wish),
     /// To complete the name of a probe.
     Complete(String),
 }
 
-/// What the probes of the whole run are to be.
+/// What the run is to be.
 #[derive(Debug, Clone)]
 pub enum Wish {
-    /// With this clause, or the program of this file.
+    /// With this clause, or the program of this file, as a whole.
     Add(String),
-    /// With these points enabled or disabled.
+    /// With these points enabled or disabled, as a whole.
     Switch(Selection, bool),
+    /// With this typed at the console here: another run from here on.
+    Type(Vec<u8>),
+}
+
+/// What the run has more than at first.
+#[derive(Debug, Clone, Default)]
+pub struct More {
+    /// Commands at its beginning, after what the command line or the recording has there.
+    pub commands: Vec<Command>,
+    /// What is typed at the console, in the order of the run.
+    pub typed: Vec<Typed>,
+}
+
+/// What is typed at the console, at the first moment with an instruction count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Typed {
+    /// The instruction count.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Typed {
+    /// As a command.
+    pub fn command(&self) -> Command {
+        Command::Type { line: InputLine::Com1, bytes: self.bytes.clone() }
+    }
 }
 
 /// A listing of the run's hits.
@@ -37,8 +64,8 @@ pub enum Wish {
 pub struct Listing {
     /// Its number, from 0. News of an earlier one are old.
     pub number: u32,
-    /// What is applied at the beginning of the run, after what the command line or the recording has there.
-    pub more: Vec<Command>,
+    /// What the run has more than at first.
+    pub more: More,
     /// Where the run ends, if that is known.
     pub end: Option<(Moment, Ending)>,
 }
@@ -106,8 +133,8 @@ pub enum Input {
     Failed(String),
     /// The new position of the timeline; a sentence about the move if it did not simply reach its target.
     Arrived(Box<Scene>, Option<String>),
-    /// The run has other probes now, with these commands at its beginning; the same position in it.
-    Probed(Vec<Command>, Box<Scene>),
+    /// The run has this more now, and ends there, if that is known; the same position in it.
+    Changed(More, Option<(Moment, Ending)>, Box<Scene>),
     /// Names of probes that this text may become.
     Completed(String, Vec<String>),
     /// The requested view; the timeline has not moved.

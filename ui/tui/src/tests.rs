@@ -1,8 +1,10 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
 mod panics;
+mod random;
 mod saved;
 mod sorting;
+mod typing;
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -20,7 +22,7 @@ use trapline_trace::{HeaderItems, Kind};
 
 use crate::app::{App, Effect, PANES, Pane, Saved};
 use crate::keys::Keys;
-use crate::message::Input;
+use crate::message::{Input, Typed};
 use crate::theme::{Colours, Look};
 use crate::view;
 use crate::worker::{Again, Course, Opening, Workers};
@@ -77,7 +79,7 @@ fn opening(again: impl FnOnce(Guest) -> Arc<dyn Again>) -> Opening {
     let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
     let target = guest.target().clone();
     let title = "embedded:ia32".to_owned();
-    Opening { title, target, session, course, timeline, again: Some(again(guest)) }
+    Opening { title, target, session, course, timeline, again: again(guest) }
 }
 
 /// The user interface with its threads.
@@ -85,6 +87,8 @@ struct Bench {
     app: App,
     workers: Option<Workers>,
     inputs: Receiver<Input>,
+    /// What was typed at the guest's console.
+    typed: Vec<Typed>,
 }
 
 impl Bench {
@@ -110,7 +114,7 @@ impl Bench {
         }
         let (told, inputs) = mpsc::channel();
         let workers = Some(Workers::start(opening, &told));
-        let mut bench = Self { app, workers, inputs };
+        let mut bench = Self { app, workers, inputs, typed: Vec::new() };
         bench.settle();
         bench
     }
@@ -121,7 +125,10 @@ impl Bench {
             match effect {
                 Effect::Ask(request) => workers.ask(request),
                 Effect::Cancel => workers.cancel(),
-                Effect::List(listing) => workers.list(listing),
+                Effect::List(listing) => {
+                    self.typed.clone_from(&listing.more.typed);
+                    workers.list(listing);
+                }
                 // Effects on the terminal and on files.
                 _ => {}
             }
@@ -188,9 +195,16 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Ends the threads; the timeline, where it is.
+    fn end(&mut self) -> Option<Timeline> {
+        self.workers.take().and_then(Workers::end)
+    }
+}
+
 impl Drop for Bench {
     fn drop(&mut self) {
-        self.workers.take().into_iter().for_each(Workers::end);
+        self.end();
     }
 }
 
@@ -423,66 +437,4 @@ fn a_filter_shows_its_hits_and_moves_go_along_them() {
     assert!(bench.app.rows() > 0 && bench.app.rows() < bench.app.run.hits.len());
     bench.press("]]");
     assert_eq!(bench.app.cursor, bench.app.hit_of(1));
-}
-
-/// A step of xorshift.
-fn random(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
-/// `TRAPLINE_TUI_EVENTS` says how many; 10,000 without it.
-#[test]
-fn random_events_do_no_harm() {
-    let count = std::env::var("TRAPLINE_TUI_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
-    let mut bench = Bench::new(Look { colours: Colours::Dark, utf8: true });
-    let mut seed = 0x9e37_79b9_7f4a_7c15;
-    let codes = [
-        KeyCode::Tab,
-        KeyCode::BackTab,
-        KeyCode::Enter,
-        KeyCode::Esc,
-        KeyCode::Up,
-        KeyCode::Down,
-        KeyCode::PageUp,
-        KeyCode::PageDown,
-        KeyCode::Home,
-        KeyCode::End,
-        KeyCode::Backspace,
-        KeyCode::F(1),
-        KeyCode::Insert,
-    ];
-    for n in 0..count {
-        let (what, value) = (random(&mut seed) % 16, random(&mut seed));
-        match what {
-            0..9 => bench.key(KeyCode::Char(char::from(b' ' + (value % 95) as u8)), KeyModifiers::NONE),
-            9..12 => bench.key(codes[value as usize % codes.len()], KeyModifiers::NONE),
-            12 => bench.key(KeyCode::Char(char::from(b'a' + (value % 26) as u8)), KeyModifiers::CONTROL),
-            13 => {
-                let kinds = [
-                    MouseEventKind::Down(MouseButton::Left),
-                    MouseEventKind::ScrollUp,
-                    MouseEventKind::ScrollDown,
-                    MouseEventKind::Moved,
-                ];
-                let (column, row) = ((value >> 8) as u16 % 220, (value >> 32) as u16 % 70);
-                let kind = kinds[value as usize % kinds.len()];
-                bench.event(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
-            }
-            14 => bench.event(Event::Resize((value % 220) as u16, (value >> 16) as u16 % 70)),
-            _ => bench.event(Event::Paste("0x1000\x1b[ é".to_owned())),
-        }
-        bench.take(Duration::ZERO);
-        bench.app.tick();
-        if n % 16 == 0 {
-            let size = bench.app.size;
-            bench.screen((size.width, size.height));
-        }
-    }
-    assert!(crate::terminal::panicked().is_none());
-    bench.app.play.on = false;
-    bench.workers.as_ref().unwrap().cancel();
-    bench.settle();
 }

@@ -44,6 +44,7 @@ impl App {
             Action::Sort => self.sort_by_next(),
             Action::Turn => self.turn(),
             Action::AddProbe => self.ask(Purpose::Probe),
+            Action::TypeLine => self.ask(Purpose::Line),
             Action::SwitchProbe => self.switch_probe(),
             Action::Play => self.shows(|app| app.play.on = !app.play.on),
             Action::Faster => self.shows(|app| app.play.pace = (app.play.pace / 2).max(PACES.0)),
@@ -181,8 +182,8 @@ impl App {
     }
 
     /// Carries out the typed line.
-    pub(super) fn typed(&mut self, Prompt { purpose, text, .. }: Prompt) -> Vec<Effect> {
-        let text = text.trim();
+    pub(super) fn typed(&mut self, Prompt { purpose, text: whole, .. }: Prompt) -> Vec<Effect> {
+        let text = whole.trim();
         let done = match purpose {
             Purpose::Goto => self.typed_position(text),
             Purpose::Filter => Filter::parse(text).map_err(|error| error.to_string()).map(|filter| {
@@ -207,7 +208,11 @@ impl App {
             }
             Purpose::Columns => self.choose_columns(text),
             Purpose::Probe if text.is_empty() => Err("a probe needs a name".to_owned()),
-            Purpose::Probe => Ok(self.probe(Wish::Add(text.to_owned()))),
+            Purpose::Probe => {
+                let words = "to the same position of the run with this probe";
+                Ok(self.change(Wish::Add(text.to_owned()), words))
+            }
+            Purpose::Line => self.type_line(&whole),
             Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),
             Purpose::Export => Ok(vec![Effect::Export(self.focused(), text.into())]),
         };

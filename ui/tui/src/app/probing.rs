@@ -1,10 +1,13 @@
-//! Probes that are added and switched for the whole run, and the list that follows from it.
+//! Changes of the run, and the list that follows from them: probes that are added and switched for the whole run, and lines that are
+//! typed at the console.
 
-use trapline_session::{Command, PointState, ProgramState, Selection};
+use trapline_session::{
+    Command, Ending, Moment, PointState, ProgramState, ScriptError, Selection, SourceOptions,
+};
 
 use super::{App, Effect};
 use crate::hits::{Filter, Hits};
-use crate::message::{Listing, Request, Wish};
+use crate::message::{Listing, More, Request, Wish};
 use crate::scene::Scene;
 
 impl App {
@@ -23,21 +26,36 @@ impl App {
         let name = Some(program.name.clone());
         let wish =
             Wish::Switch(Selection { name, point: Some(number), ..Selection::default() }, !point.enabled);
-        self.probe(wish)
+        self.change(wish, "to the same position of the run with these probes")
     }
 
-    /// Changes the probes of the whole run, if nothing else is under way.
-    pub(super) fn probe(&mut self, wish: Wish) -> Vec<Effect> {
+    /// Types a line at the console.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be typed.
+    pub(super) fn type_line(&mut self, text: &str) -> Result<Vec<Effect>, String> {
+        let bytes = line(text)?;
+        Ok(self.change(Wish::Type(bytes), "to the console"))
+    }
+
+    /// Changes the run, if nothing else is under way.
+    pub(super) fn change(&mut self, wish: Wish, words: &str) -> Vec<Effect> {
         if self.travel.busy.is_some() {
             return self.say("a move is under way; Esc cancels it".to_owned());
         }
-        self.travel.busy = Some("to the same position of the run with these probes".to_owned());
+        self.travel.busy = Some(words.to_owned());
         self.travel.aim = None;
-        vec![Effect::Ask(Request::Probe(wish))]
+        vec![Effect::Ask(Request::Change(wish))]
     }
 
-    /// The run has other probes: its hits are listed anew.
-    pub(super) fn probed(&mut self, more: Vec<Command>, scene: Box<Scene>) -> Vec<Effect> {
+    /// The run has other probes, or other input: its hits are listed anew.
+    pub(super) fn changed(
+        &mut self,
+        more: More,
+        end: Option<(Moment, Ending)>,
+        scene: Box<Scene>,
+    ) -> Vec<Effect> {
+        self.run.ended = end;
         self.run.hits = Hits::default();
         self.run.listed = 0;
         self.run.number += 1;
@@ -69,5 +87,37 @@ impl App {
         }
         prompt.found = names;
         Vec::new()
+    }
+}
+
+/// The bytes of a line, with the escapes of scripts, and its end.
+///
+/// # Errors
+/// A sentence that says which escape there is not.
+fn line(text: &str) -> Result<Vec<u8>, String> {
+    let action = format!("type \"{}\\n\"", text.replace('"', "\\x22"));
+    match Command::parse("the line", 1, &action, &SourceOptions::default()) {
+        Ok(Some(Command::Type { bytes, .. })) => Ok(bytes),
+        Err(ScriptError::Lines(found)) => {
+            let first = found.list.first();
+            let parts = first.map(|one| [Some(one.message.clone()), one.help.clone()].into_iter().flatten());
+            Err(parts.map(|parts| parts.collect::<Vec<_>>().join("; ")).unwrap_or_default())
+        }
+        Ok(_) => Err(format!("`{text}` cannot be typed")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typed_line_has_its_end_and_the_escapes_of_scripts() {
+        assert_eq!(line("ls -l").unwrap(), b"ls -l\n");
+        assert_eq!(line("").unwrap(), b"\n");
+        assert_eq!(line(r#" echo "a  b" \\ \x03"#).unwrap(), b" echo \"a  b\" \\ \x03\n");
+        let said = line(r"\q").unwrap_err();
+        assert!(said.contains("is not an escape") && said.contains("write "), "{said}");
     }
 }

@@ -25,6 +25,8 @@ pub enum Purpose {
     Export,
     /// A clause, or the file of a program.
     Probe,
+    /// A line for the guest's console.
+    Line,
 }
 
 impl Purpose {
@@ -40,6 +42,7 @@ impl Purpose {
             Self::Columns => "columns: ",
             Self::Export => "write to file: ",
             Self::Probe => "probe: ",
+            Self::Line => "type: ",
         }
     }
 }

@@ -35,7 +35,7 @@ impl App {
             }
             Input::Failed(why) => self.say(why),
             Input::Arrived(scene, how) => self.arrived(scene, how),
-            Input::Probed(more, scene) => self.probed(more, scene),
+            Input::Changed(more, end, scene) => self.changed(more, end, scene),
             Input::Completed(text, names) => self.completed(&text, names),
             Input::Shown(scene) => {
                 self.scene = Some(scene);
@@ -268,6 +268,7 @@ impl App {
         let Some(scene) = &self.scene else { return Vec::new() };
         match pane {
             Pane::Probes => self.switch_probe(),
+            Pane::Console => self.perform(Action::TypeLine),
             Pane::Hits => self.hit_of(self.selected.row).map_or_else(Vec::new, |hit| self.go_to_hit(hit)),
             Pane::Code => {
                 let target = scene.code.get(line).and_then(|line| line.target);

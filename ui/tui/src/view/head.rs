@@ -34,7 +34,7 @@ fn title(app: &App) -> Line<'static> {
             spans.push(Span::styled("  the end", look.here()));
         }
     }
-    if app.run.number > 0 && !app.run.is_listed() {
+    if app.run.number > 0 && app.run.ended.is_some() && !app.run.is_listed() {
         let percent = app.run.listed.saturating_mul(100) / app.end();
         spans.push(Span::styled(format!("  asking the past: {percent} %"), look.changed()));
     }

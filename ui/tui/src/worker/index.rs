@@ -7,21 +7,18 @@ use std::time::{Duration, Instant};
 
 use trapline_session::{
     Command, Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
-    Symbolize, Way,
+    SourceOptions, Symbolize, Way,
 };
 use trapline_trace::Kind;
 
 use super::{Again, Course, Order};
 use crate::hits::{Batch, Hit, ProbeLabel};
-use crate::message::{Input, Listing};
+use crate::message::{Input, Listing, Typed};
 
 /// Most hits of a batch.
 const MOST: usize = 4096;
 /// The longest time between two messages while there are new hits.
 const OFTEN: Duration = Duration::from_millis(40);
-/// Why a run has no other probes than at first.
-pub const UNREPEATABLE: &str =
-    "a run that is being recorded keeps its probes; open its recording to add others";
 /// Most bytes of a hit's data that are kept.
 const MOST_DATA: usize = 256;
 
@@ -29,7 +26,7 @@ const MOST_DATA: usize = 256;
 pub fn run(
     first: (Session, Order),
     course: &Course,
-    again: Option<&dyn Again>,
+    again: &dyn Again,
     orders: &Receiver<Order>,
     told: &Sender<Input>,
 ) {
@@ -42,7 +39,7 @@ pub fn run(
         }
         let Ok(next) = orders.recv() else { return };
         order = next;
-        session = again.ok_or_else(|| UNREPEATABLE.to_owned()).and_then(Again::session);
+        session = again.session();
     }
 }
 
@@ -55,21 +52,22 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
     let mut collector = Collector::new(told, *number);
     let ended = match course {
         Course::Live { condition, limits } => {
-            apply(&mut session, more)?;
+            apply(&mut session, &more.commands)?;
+            let mut script = typing(&more.typed)?;
             let (condition, limits) = match end {
                 Some((at, _)) => (Condition::end(), Limits::insns(at.icount)),
                 None => (condition.clone(), limits.clone()),
             };
             let limits = limits.cancelled_by(Arc::clone(cancel));
-            let run = session.run(&mut Script::default(), &condition, &limits, &mut collector);
+            let run = session.run(&mut script, &condition, &limits, &mut collector);
             let Ok(ending) = run else { return Ok(()) };
             Some(end.clone().unwrap_or((session.moment(), ending)))
         }
         Course::Recorded { recording, own, others } => {
             let course = recording.course(Way::Same, *own);
-            let mut course = if *others || !more.is_empty() { course.with_others() } else { course };
+            let mut course = if *others || !more.commands.is_empty() { course.with_others() } else { course };
             session.begin_as(&mut course).map_err(|diverged| diverged.to_string())?;
-            apply(&mut session, more)?;
+            apply(&mut session, &more.commands)?;
             let limits = Limits::none().cancelled_by(Arc::clone(cancel));
             let to: Option<Position> = None;
             let Ok(followed) = session.follow(&mut course, to, &limits, &mut collector) else {
@@ -100,6 +98,19 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
 pub fn apply(session: &mut Session, more: &[Command]) -> Result<(), String> {
     more.iter()
         .try_for_each(|command| session.apply(command.clone()).map(|_| ()).map_err(|error| error.to_string()))
+}
+
+/// The script that types these lines.
+///
+/// # Errors
+/// A sentence that says what cannot be typed.
+fn typing(typed: &[Typed]) -> Result<Script, String> {
+    let line = |Typed { at, bytes }: &Typed| {
+        let escaped: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        format!("at insns={at} type \"{escaped}\"\n")
+    };
+    let text: String = typed.iter().map(line).collect();
+    Script::parse("what was typed", &text, &[], &SourceOptions::default()).map_err(|error| error.to_string())
 }
 
 /// The user interface has ended.

@@ -13,7 +13,7 @@ use std::thread;
 use trapline_providers::Target;
 use trapline_session::{Command, Condition, Limits, OwnPrograms, Recording, Session, Timeline};
 
-use crate::message::{Input, Listing, Request};
+use crate::message::{Input, Listing, More, Request};
 
 /// The kind of run whose hits are listed.
 pub enum Course {
@@ -72,8 +72,8 @@ pub struct Opening {
     pub course: Course,
     /// The timeline of the same run, at its beginning.
     pub timeline: Timeline,
-    /// Makes both again, for other probes. A run that is being recorded is not made again.
-    pub again: Option<Arc<dyn Again>>,
+    /// Makes both again, for other probes and other input.
+    pub again: Arc<dyn Again>,
 }
 
 /// An order to list the hits.
@@ -91,7 +91,8 @@ pub struct Workers {
     orders: Sender<Order>,
     /// Cancels the listing that is under way.
     ends: Arc<AtomicBool>,
-    threads: Vec<thread::JoinHandle<()>>,
+    index: Option<thread::JoinHandle<()>>,
+    travel: Option<thread::JoinHandle<Timeline>>,
 }
 
 impl Workers {
@@ -102,19 +103,24 @@ impl Workers {
         let (orders, ordered) = mpsc::channel();
         let Opening { session, course, timeline, again, .. } = opening;
         let timeline = timeline.cancelled_by(Arc::clone(&cancel));
-        let listing = Listing { number: 0, more: Vec::new(), end: None };
+        let listing = Listing { number: 0, more: More::default(), end: None };
         let first = (session, Order { listing, cancel: Arc::clone(&ends) });
+        let live = matches!(course, Course::Live { .. });
         let (told, repeats) = (inputs.clone(), again.clone());
-        let index = move || index::run(first, &course, repeats.as_deref(), &ordered, &told);
+        let index = move || index::run(first, &course, repeats.as_ref(), &ordered, &told);
         let (told, flag) = (inputs.clone(), Arc::clone(&cancel));
-        let prober = probing::Prober::new(again, Arc::clone(&cancel));
+        let prober = probing::Prober::new(again, live, Arc::clone(&cancel));
         let travel = move || travel::run(timeline, prober, &asked, &flag, &told);
-        let threads = vec![spawn("index", index), spawn("travel", travel)];
-        Self { requests, cancel, orders, ends, threads: threads.into_iter().flatten().collect() }
+        let (index, travel) = (spawn("index", index), spawn("travel", travel));
+        Self { requests, cancel, orders, ends, index, travel }
     }
 
     /// Sends a request. A thread that has ended has reported the reason.
     pub fn ask(&self, request: Request) {
+        if matches!(request, Request::Move(_) | Request::Change(_)) {
+            // What was cancelled before is done: it may have been so at the very time.
+            self.cancel.store(false, std::sync::atomic::Ordering::Relaxed);
+        }
         let _ = self.requests.send(request);
     }
 
@@ -130,19 +136,21 @@ impl Workers {
         self.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Asks the threads to end.
-    pub fn end(self) {
+    /// Asks the threads to end, and waits for them; returns the timeline at its position then.
+    pub fn end(self) -> Option<Timeline> {
         self.cancel();
         self.ends.store(true, std::sync::atomic::Ordering::Relaxed);
         drop((self.requests, self.orders));
-        for thread in self.threads {
-            // The panic hook has reported a panic.
-            let _ = thread.join();
-        }
+        // The panic hook has reported a panic.
+        let _ = self.index.and_then(|thread| thread.join().ok());
+        self.travel.and_then(|thread| thread.join().ok())
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<thread::JoinHandle<()>> {
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Option<thread::JoinHandle<T>> {
     thread::Builder::new().name(format!("trapline-{name}")).spawn(run).ok()
 }
 

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use trapline_session::{Command, Ending, How, Moment, Reply, Row, Timeline, Wanted};
+use trapline_session::{Command, Ending, How, Moment, Position, Reply, Row, Timeline, Wanted};
 
 use super::Again;
-use super::index::UNREPEATABLE;
-use crate::message::Wish;
+use crate::message::{More, Typed, Wish};
 
 /// Fields of a probe's name.
 const FIELDS: usize = 4;
@@ -18,23 +17,48 @@ const MOST_NAMES: usize = 200;
 /// Endings of the files of programs.
 const FILES: [&str; 2] = [".rpn", ".ppdf"];
 
+const RECORDED: &str = "a recording has its input, and takes no other; type at a live run";
 const WRITES: &str = "this program writes to the guest, so the run would be another one; a run that is looked at takes programs that \
                       only observe";
 const SWITCHES: &str = "a program of this run writes to the guest, so no probe point can be switched: the run would be another one";
 
 /// What the run has more than at first, and how it is made again.
 pub struct Prober {
-    again: Option<Arc<dyn Again>>,
+    again: Arc<dyn Again>,
+    /// Whether it is a live run.
+    live: bool,
     cancel: Arc<AtomicBool>,
-    more: Vec<Command>,
+    /// What the run has more.
+    pub more: More,
     /// Where a live run has ended.
     pub end: Option<(Moment, Ending)>,
 }
 
 impl Prober {
     /// As the run is at first. The flag cancels what the timelines do.
-    pub fn new(again: Option<Arc<dyn Again>>, cancel: Arc<AtomicBool>) -> Self {
-        Self { again, cancel, more: Vec::new(), end: None }
+    pub fn new(again: Arc<dyn Again>, live: bool, cancel: Arc<AtomicBool>) -> Self {
+        Self { again, live, cancel, more: More::default(), end: None }
+    }
+
+    /// Types at the console where the timeline is: from here on the run is another one. What was typed later is gone; what was
+    /// typed at this instruction comes before.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn type_here(&mut self, timeline: &mut Timeline, bytes: Vec<u8>) -> Result<(), String> {
+        if !self.live {
+            return Err(RECORDED.to_owned());
+        }
+        let at = timeline.session().icount();
+        let mut typed: Vec<Typed> = self.more.typed.iter().filter(|typed| typed.at < at).cloned().collect();
+        let before = self.more.typed.iter().filter(|typed| typed.at == at).flat_map(|typed| &typed.bytes);
+        let here = Typed { at, bytes: before.copied().chain(bytes).collect() };
+        // To the first moment with this count, before what comes in there.
+        timeline.goto(Position::At { icount: at, ordinal: 0 }).map_err(|error| error.to_string())?;
+        timeline.apply(here.command()).map_err(|error| error.to_string())?;
+        typed.push(here);
+        (self.more.typed, self.end) = (typed, None);
+        Ok(())
     }
 
     /// The timeline with other probes, at its beginning, and the commands that it has more.
@@ -42,34 +66,35 @@ impl Prober {
     /// # Errors
     /// A sentence that says why the run cannot have them.
     pub fn probe(&self, wish: &Wish, old: &Timeline) -> Result<(Timeline, Vec<Command>), String> {
-        let again = self.again.as_deref().ok_or(UNREPEATABLE)?;
-        let more = self.with(wish, again)?;
-        let mut timeline = again.timeline(&more)?.cancelled_by(Arc::clone(&self.cancel));
-        match (wish, more.last()) {
+        let again = self.again.as_ref();
+        let commands = self.with(wish, again)?;
+        let mut timeline = again.timeline(&commands)?.cancelled_by(Arc::clone(&self.cancel));
+        match (wish, commands.last()) {
             (Wish::Add(_), Some(added)) if !again.observes(added) => return Err(WRITES.to_owned()),
             (Wish::Switch(..), _) if !(old.session().observe_only() && timeline.session().observe_only()) => {
                 return Err(SWITCHES.to_owned());
             }
             _ => {}
         }
+        for typed in &self.more.typed {
+            let there = Position::At { icount: typed.at, ordinal: 0 };
+            timeline.goto(there).map_err(|error| error.to_string())?;
+            timeline.apply(typed.command()).map_err(|error| error.to_string())?;
+        }
         if let Some((at, ending)) = &self.end {
             timeline.ends_at(*at, Some(ending.clone()));
         }
-        Ok((timeline, more))
-    }
-
-    /// From now on the run has these commands more.
-    pub fn take(&mut self, more: Vec<Command>) {
-        self.more = more;
+        Ok((timeline, commands))
     }
 
     fn with(&self, wish: &Wish, again: &dyn Again) -> Result<Vec<Command>, String> {
-        let mut more = self.more.clone();
+        let mut more = self.more.commands.clone();
         match wish {
             Wish::Add(text) if FILES.iter().any(|ending| text.ends_with(ending)) => {
                 more.push(again.program(text)?);
             }
             Wish::Add(text) => more.push(Command::clause(text)),
+            Wish::Type(_) => {}
             Wish::Switch(selection, on) => {
                 let same = |command: &Command| matches!(command, Command::Switch { points, .. } if points == selection);
                 more.retain(|command| !same(command));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
-use trapline_session::{Arrival, Command, Found, Position, Timeline, TravelError};
+use trapline_session::{Arrival, Found, Position, Timeline, TravelError};
 
 use super::look::Looker;
 use super::next;
@@ -15,14 +15,14 @@ use crate::message::{Input, Move, Request, Wish};
 /// Most returns of other calls before a step over a call gives up.
 const MOST_RETURNS: usize = 10_000;
 
-/// Answers requests until the user interface ends.
+/// Answers requests until the user interface ends; returns the timeline at its last position.
 pub fn run(
     mut timeline: Timeline,
     mut prober: Prober,
     asked: &Receiver<Request>,
     cancel: &AtomicBool,
     told: &Sender<Input>,
-) {
+) -> Timeline {
     let mut looker = Looker::default();
     let scene = Box::new(looker.look(&mut timeline));
     let mut answered = told.send(Input::Arrived(scene, None));
@@ -50,13 +50,13 @@ pub fn run(
                 timeline.ends_at(at, Some(ending));
                 Ok(())
             }
-            Request::Probe(wish) => {
-                let probed = probe(&mut timeline, &mut prober, &wish);
+            Request::Change(wish) => {
+                let changed = change(&mut timeline, &mut prober, wish);
                 cancel.store(false, Ordering::Relaxed);
                 looker.code_at = None;
                 let scene = Box::new(looker.look(&mut timeline));
-                told.send(match probed {
-                    Ok(more) => Input::Probed(more, scene),
+                told.send(match changed {
+                    Ok(()) => Input::Changed(prober.more.clone(), prober.end.clone(), scene),
                     Err(sentence) => Input::Arrived(scene, Some(sentence)),
                 })
             }
@@ -66,17 +66,24 @@ pub fn run(
             }
         };
     }
+    timeline
 }
 
-/// Replaces the timeline by that of the same run with other probes, at the same position; the commands that it has more.
-fn probe(timeline: &mut Timeline, prober: &mut Prober, wish: &Wish) -> Result<Vec<Command>, String> {
-    let (mut other, more) = prober.probe(wish, timeline)?;
+/// Types here, or replaces the timeline by that of the same run with other probes, at the same position.
+///
+/// # Errors
+/// A sentence that says why not. The timeline is as it was.
+fn change(timeline: &mut Timeline, prober: &mut Prober, wish: Wish) -> Result<(), String> {
+    if let Wish::Type(bytes) = wish {
+        return prober.type_here(timeline, bytes);
+    }
+    let (mut other, commands) = prober.probe(&wish, timeline)?;
     let (at, ip) = (timeline.session().icount(), timeline.session().core().linear_ip());
     let here = Hit { at, ip, probe: 0, pid: 0 };
     to_hit(&mut other, here).map_err(|error| error.to_string())?;
     *timeline = other;
-    prober.take(more.clone());
-    Ok(more)
+    prober.more.commands = commands;
+    Ok(())
 }
 
 type Went = Result<Option<String>, TravelError>;
@@ -200,7 +207,7 @@ fn back_over(timeline: &mut Timeline) -> Went {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trapline_session::{Condition, Ending, GuestBuilder, Limits};
+    use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits};
 
     #[test]
     fn the_end_after_many_moves_is_that_of_a_run_without_them() {
