@@ -36,6 +36,14 @@ impl Terminal {
         Self::running(folder, args, "; code=$?; echo the modes:; stty -a; exit $code")
     }
 
+    /// A shell with job control, which starts the program by `trapline`.
+    pub fn shell() -> Self {
+        let pid_file = tempfile::NamedTempFile::new().unwrap();
+        let folder = binary().parent().unwrap().display().to_string();
+        let line = format!("stty cols 80 rows 24; PATH='{folder}':$PATH PS1='ready> ' ENV= exec sh -i");
+        Self::of_script(&line, &root(), pid_file)
+    }
+
     fn running(folder: &Path, args: &[&str], after: &str) -> Self {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
         let (program, pid) = (binary(), pid_file.path().to_owned());
@@ -46,8 +54,12 @@ impl Terminal {
             program.display(),
             quoted.join(" ")
         );
+        Self::of_script(&line, folder, pid_file)
+    }
+
+    fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile) -> Self {
         let mut script = Command::new("script");
-        script.args(["-qefc", &line, "/dev/null"]).current_dir(folder);
+        script.args(["-qefc", line, "/dev/null"]).current_dir(folder);
         script
             .env("TERM", "xterm")
             .env("LC_ALL", "C.UTF-8")
@@ -90,6 +102,11 @@ impl Terminal {
                 self.screen.process(&bytes);
             }
         }
+    }
+
+    /// Whether a program has the whole screen.
+    pub fn is_full_screen(&self) -> bool {
+        self.screen.screen().alternate_screen()
     }
 
     /// Waits for the end; the exit code.

@@ -86,6 +86,33 @@ fn sigterm_restores_the_terminal() {
 }
 
 #[test]
+fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_the_screen_again() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::shell();
+    terminal.shows("ready>");
+    terminal.press(&format!("trapline tui {}\n", TOUR.join(" ")));
+    terminal.shows("the run is listed to its end");
+    terminal.press("]]]");
+    let before = terminal.shows("hit 3 ");
+    terminal.press("\x1a");
+    let shell = terminal.shows("Stopped");
+    assert!(!shell.contains("1 Hits"), "{shell}");
+    assert!(!terminal.is_full_screen());
+    terminal.press("stty -a | grep -o ' icanon'; echo 'of the shell'\n");
+    terminal.shows(" icanon\nof the shell");
+    terminal.press("fg\n");
+    assert_eq!(terminal.shows("1 Hits"), before);
+    assert!(terminal.is_full_screen());
+    terminal.press("]");
+    terminal.shows("hit 4 ");
+    terminal.press("q");
+    let shell = terminal.shows("of the shell");
+    assert!(!shell.contains("1 Hits"), "{shell}");
+    terminal.press("exit\n");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
 fn a_session_file_keeps_bookmarks_and_layout() {
     trapline_tests::turns::take().unwrap();
     let folder = tempfile::tempdir().unwrap();
