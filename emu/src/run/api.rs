@@ -68,7 +68,7 @@ impl Core {
     /// Linear address of the next instruction.
     #[inline]
     pub fn linear_ip(&self) -> u64 {
-        self.cpu.linear_ip()
+        self.cpu.wrap_linear(self.cpu.linear_ip())
     }
 
     /// Wraps an instruction pointer to the code size.

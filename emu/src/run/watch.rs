@@ -16,6 +16,7 @@ use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
 use crate::cpu::operands::{Operand, OperandFinder};
 use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
+use crate::engine::in_slots;
 use crate::isa::decode::{self, Kind};
 use crate::mmu::Access;
 use crate::ram::PAGE;
@@ -274,7 +275,12 @@ impl Core {
     pub(crate) fn look_again(&mut self) {
         if !self.watches.changed.is_empty() {
             for (low, high) in std::mem::take(&mut self.watches.changed) {
-                self.blocks.forget_analysis(low, high);
+                // Outside of long mode, the engine adds the base of CS without cutting the sum to 32 bits.
+                for carry in [0, 1 << 32] {
+                    if let (Some(low), Some(high)) = (low.checked_add(carry), high.checked_add(carry)) {
+                        self.blocks.forget_analysis(low, high);
+                    }
+                }
             }
         }
     }
@@ -282,7 +288,13 @@ impl Core {
     /// Whether the execution of the instruction at linear `at` is watched, by the interposer or by the guest.
     #[inline]
     pub(crate) fn watched_code(&self, at: u64) -> bool {
-        self.watches.executed(at).next().is_some() || self.watches.breaks_at(at)
+        self.watches.executed(self.fetched_from(at)).next().is_some() || self.watches.breaks_at(at)
+    }
+
+    /// The linear address that the guest fetches from where the engine's program counter is `at`. A slot has no other
+    /// address.
+    fn fetched_from(&self, at: u64) -> u64 {
+        if in_slots(at) { at } else { self.cpu.wrap_linear(at) }
     }
 
     /// Whether the engine may be given an entry for a data access to linear `page`.
@@ -397,7 +409,7 @@ impl Core {
             return;
         }
         let mut ids = std::mem::take(&mut self.watches.spare.1);
-        ids.extend(self.watches.executed(linear));
+        ids.extend(self.watches.executed(self.fetched_from(linear)));
         let before = self.cpu.hot.clock.icount;
         let mut stepped = false;
         for patch in ids.drain(..) {

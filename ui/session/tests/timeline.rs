@@ -289,6 +289,31 @@ fn a_function_is_finished_and_its_caller_found() {
 }
 
 #[test]
+fn the_caller_of_a_function_is_found_from_its_first_instruction() {
+    for name in GUESTS {
+        let (mut timeline, _) = timeline(name);
+        let symbols = timeline.session().symbols();
+        let functions = symbols.iter().filter(|symbol| symbol.name.starts_with("do_"));
+        let points: Vec<StopPoint> = functions.map(|symbol| Timeline::breakpoint(symbol.addr)).collect();
+        timeline.goto(count(0)).unwrap();
+        let mut called = 0;
+        while let Found::Met(met) = timeline.run_until(&points).unwrap() {
+            timeline.back(1).unwrap();
+            let core = timeline.session().core();
+            let instruction = core.decode_original(core.linear_ip()).unwrap().to_string();
+            timeline.goto(count(met.at.icount)).unwrap();
+            if instruction.starts_with("call") {
+                assert!(matches!(timeline.back_to_caller().unwrap(), Found::Met(_)), "{name} {met:?}");
+                assert_eq!(timeline.session().icount() + 1, met.at.icount, "{name}");
+                timeline.goto(count(met.at.icount)).unwrap();
+                called += 1;
+            }
+        }
+        assert!(called > 20, "{name} {called}");
+    }
+}
+
+#[test]
 fn a_command_in_the_past_cuts_the_future() {
     let (mut timeline, end) = timeline("ia32");
     timeline.goto(count(200_000)).unwrap();

@@ -31,7 +31,7 @@ pub fn spot(session: &Session) -> Spot {
     let (pid, task) = session.current_task().unzip();
     Spot {
         ip,
-        symbol: session.target().symbol(ip),
+        symbol: session.symbol_here(),
         instruction: core.decode_original(ip).map(|instruction| instruction.to_string()),
         pid,
         task,

@@ -13,10 +13,10 @@ use trapline_interposer::Place;
 use trapline_providers::{Description, Site};
 use trapline_rpn::Argument;
 
-use super::{Before, QuestionError, Reader, timeline};
+use super::{Before, QuestionError, Reader, TaskId, timeline};
 use crate::guest::Guest;
 use crate::recording::Recording;
-use crate::session::Witness;
+use crate::session::{CodeAddress, Witness};
 use crate::timeline::Timeline;
 
 /// Number of arguments that are shown.
@@ -149,15 +149,16 @@ struct Open {
     began: Moment,
     /// The stack pointer after the return.
     sp: u64,
-    caller: u64,
-    task: u64,
+    /// The linear address to which it returns.
+    back: u64,
+    task: TaskId,
     /// Whether the last exit of the function that it reached is a jump to another function.
     jumps: bool,
 }
 
 impl Open {
     /// Whether a stack pointer is one of the same stack.
-    fn shares_stack(&self, task: u64, sp: u64) -> bool {
+    fn shares_stack(&self, task: TaskId, sp: u64) -> bool {
         self.task == task && (self.sp - 1) >> STACK_BITS == sp.wrapping_sub(1) >> STACK_BITS
     }
 }
@@ -180,7 +181,7 @@ impl Book {
         let mut bytes = [0; 8];
         core.peek(top, bytes.get_mut(..word)?).ok()?;
         let (caller, sp) = (u64::from_le_bytes(bytes), top.wrapping_add(word as u64));
-        let task = self.reader.task_address(core);
+        let task = self.reader.task_id(core);
         // If the entry is retried after a fault, it is still the same call.
         if self
             .open
@@ -195,7 +196,8 @@ impl Book {
         let site = self.entries.get(entry).map(|(_, site)| site);
         let argument = |n| site?.arguments.argument(core, Argument::Number(n)).ok();
         let arguments = (0..ARGUMENTS).map_while(argument).collect();
-        self.open.push(Open { call: self.all.len(), began: moment, sp, caller, task, jumps: false });
+        let back = CodeAddress::of(core, caller).linear;
+        self.open.push(Open { call: self.all.len(), began: moment, sp, back, task, jumps: false });
         self.all.push(Call {
             position: moment.icount,
             virtual_ns: moment.virtual_ns,
@@ -212,12 +214,12 @@ impl Book {
             insns: None,
             ns: None,
         });
-        Some(caller)
+        Some(back)
     }
 
     /// An instruction that may leave the function is about to run.
     fn leaving(&mut self, core: &Core, exit: usize) {
-        let (task, sp) = (self.reader.task_address(core), core.env().gpr(4));
+        let (task, sp) = (self.reader.task_id(core), core.env().gpr(4));
         let jumps = self.exits.get(exit).is_some_and(|(_, site)| site.tail_call);
         // The innermost call whose frame contains the stack pointer.
         let inside = |open: &&mut Open| open.task == task && open.sp > sp;
@@ -229,9 +231,9 @@ impl Book {
     /// The instruction at a return address is about to be executed.
     fn at_return(&mut self, core: &Core) {
         let (ip, sp) = (core.linear_ip(), core.env().gpr(4));
-        let task = self.reader.task_address(core);
+        let task = self.reader.task_id(core);
         let is_back =
-            |open: &Open| open.caller == ip && (open.sp..open.sp.saturating_add(MOST_POPPED)).contains(&sp);
+            |open: &Open| open.back == ip && (open.sp..open.sp.saturating_add(MOST_POPPED)).contains(&sp);
         // A task may not be the current one yet when it continues: then the place on the stack is sufficient.
         let found = self.open.iter().rposition(|open| open.task == task && is_back(open));
         let Some(at) = found.or_else(|| self.open.iter().rposition(|open| open.sp == sp && is_back(open)))
@@ -246,7 +248,7 @@ impl Book {
     }
 
     /// Calls whose frames are below the stack pointer of their task are over.
-    fn abandon(&mut self, task: u64, sp: u64, now: Moment) {
+    fn abandon(&mut self, task: TaskId, sp: u64, now: Moment) {
         let is_over = |open: &Open| open.shares_stack(task, sp) && open.sp <= sp;
         let (over, open) = std::mem::take(&mut self.open).into_iter().partition(is_over);
         self.open = open;

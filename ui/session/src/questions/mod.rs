@@ -109,8 +109,19 @@ impl Reader {
         stack_at(target, core, self.profile.as_deref(), &mut self.unwinder, most)
     }
 
-    /// The address of the current task; 0 if the guest's system is unknown.
-    fn task_address(&self, core: &Core) -> u64 {
-        self.profile.as_deref().map_or(0, |profile| profile.current_task(core))
+    /// The current task; zeros if the guest's system is unknown.
+    fn task_id(&self, core: &Core) -> TaskId {
+        let of = |profile: &dyn OsProfile| TaskId {
+            descriptor: profile.current_task(core),
+            pid: profile.pid(core),
+        };
+        self.profile.as_deref().map(of).unwrap_or_default()
     }
+}
+
+/// A task: a system uses the descriptor of a dead task for a later one, which has another process ID.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct TaskId {
+    descriptor: u64,
+    pid: u32,
 }

@@ -15,7 +15,7 @@ use super::condition::{self, Condition, Names};
 use super::{QuestionError, Reader, timeline};
 use crate::guest::Guest;
 use crate::recording::{Position, Recording};
-use crate::session::Session;
+use crate::session::{CodeAddress, Session};
 use crate::timeline::Between;
 
 /// A position at which a condition becomes true.
@@ -131,7 +131,7 @@ impl Names for Known<'_> {
 struct Before {
     held: bool,
     icount: u64,
-    ip: u64,
+    at: CodeAddress,
 }
 
 /// What was seen in a stretch.
@@ -176,7 +176,8 @@ impl Watcher {
     fn look(&mut self, session: &Session, between: Between) -> bool {
         let core = session.core();
         let (held, icount) = (self.condition.holds(core), session.icount());
-        let before = self.before.replace(Before { held, icount, ip: core.linear_ip() });
+        let before =
+            self.before.replace(Before { held, icount, at: CodeAddress::of(core, core.env().eip()) });
         self.seen.to = icount;
         match before {
             None => (self.seen.from, self.seen.held) = (icount, held),
@@ -202,9 +203,9 @@ impl Watcher {
             position: before.icount,
             virtual_ns: core.moment().virtual_ns,
             by,
-            ip: before.ip,
-            symbol: self.target.symbol(before.ip),
-            instruction: core.decode_original(before.ip).map(|instruction| instruction.to_string()),
+            ip: before.at.linear,
+            symbol: before.at.symbol(&self.target),
+            instruction: core.decode_original(before.at.linear).map(|instruction| instruction.to_string()),
             pid,
             task,
         });

@@ -17,7 +17,7 @@ use super::{Before, QuestionError, Reader, place, timeline};
 use crate::guest::Guest;
 use crate::numbers;
 use crate::recording::Recording;
-use crate::session::{Search, Session, StackFrame, Witness};
+use crate::session::{CodeAddress, Search, Session, StackFrame, Witness};
 use crate::timeline::StopPoint;
 
 /// The largest symbol that is watched as a whole if no length is given, in bytes.
@@ -171,7 +171,8 @@ impl Ring {
     }
 
     fn add(&mut self, core: &Core, hit: &WatchHit) {
-        let ip = core.env().cs_base().wrapping_add(hit.ip);
+        let at = CodeAddress::of(core, hit.ip);
+        let ip = at.linear;
         let (pid, task) = self.reader.task(core).unzip();
         let moment = core.moment();
         let value = |bytes: &[u8]| hex(bytes.get(..usize::from(hit.len)).unwrap_or_default());
@@ -179,7 +180,7 @@ impl Ring {
             position: moment.icount.saturating_sub(1),
             virtual_ns: moment.virtual_ns,
             ip,
-            symbol: self.target.symbol(ip),
+            symbol: at.symbol(&self.target),
             instruction: core.decode_original(ip).map(|instruction| instruction.to_string()),
             pid,
             task,

@@ -37,7 +37,7 @@ use crate::script::Script;
 pub use course::TooLate;
 pub use dtrace::{DEnd, DProgram};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
-pub use names::Names;
+pub use names::{CodeAddress, Names};
 pub use no_hits::{NoHits, Reason};
 pub use operator::{Deed, Operator};
 pub use run::Observer;

@@ -2,9 +2,37 @@
 
 use std::sync::Arc;
 
+use trapline_emu::Core;
 use trapline_interposer::{DSetup, ProbeNames, ProgramId};
 use trapline_providers::Target;
 use trapline_trace::{Kind, NamedProbe, Symbolize};
+
+/// CR0.PE.
+const PE: u64 = 1;
+
+/// The address of an instruction, and how it is named.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeAddress {
+    /// Its linear address.
+    pub linear: u64,
+    /// The instruction pointer, if the kernel's code segment has a base: early code runs so where it is linked.
+    linked: Option<u64>,
+}
+
+impl CodeAddress {
+    /// The address of the instruction with this instruction pointer in the current code segment.
+    pub fn of(core: &Core, ip: u64) -> Self {
+        let env = core.env();
+        let base = env.cs_base();
+        let linked = (base != 0 && env.cr(0) & PE != 0 && env.cpl() == 0).then_some(ip);
+        Self { linear: core.wrap_linear(base.wrapping_add(ip)), linked }
+    }
+
+    /// Its symbol: that of the linear address, else that of the address where the instruction is linked.
+    pub fn symbol(self, target: &Target) -> Option<String> {
+        target.symbol(self.linear).or_else(|| target.symbol(self.linked?))
+    }
+}
 
 /// Names addresses, stack frames and probes of a session.
 pub struct Names<'a> {

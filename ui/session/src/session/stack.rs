@@ -7,7 +7,7 @@ use trapline_emu::Core;
 use trapline_os::{OsProfile, Unwinder};
 use trapline_providers::Target;
 
-use super::Session;
+use super::{CodeAddress, Session};
 
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,6 +19,12 @@ pub struct StackFrame {
 }
 
 impl Session {
+    /// The symbol of the next instruction, if there is one.
+    pub fn symbol_here(&self) -> Option<String> {
+        let core = self.machine.core();
+        CodeAddress::of(core, core.env().eip()).symbol(&self.target)
+    }
+
     /// The current stack, innermost first: that of the kernel, or in user mode that of the program.
     pub fn stack(&self, most: usize) -> Vec<StackFrame> {
         let profile = (self.profile)();

@@ -12,7 +12,7 @@ impl Timeline {
         let core = self.session.core();
         let ip = core.linear_ip();
         let task = self.session.current_task();
-        let symbol = self.session.target().symbol(ip);
+        let symbol = self.session.symbol_here();
         let instruction = core.decode_original(ip).map(|instruction| instruction.to_string());
         let icount = self.session.icount();
         let end = self.end.is_some_and(|end| self.session.moment() >= end);
@@ -55,7 +55,11 @@ impl Timeline {
     /// Reads linear memory up to the first unmapped address, and returns the number of bytes. Within a hit, the bytes
     /// include the changes of the handlers up to the operation.
     pub fn peek(&self, address: u64, bytes: &mut [u8]) -> usize {
-        let read = self.session.core().peek_prefix(address, bytes);
+        let core = self.session.core();
+        // No address is beyond the width of the mode, and the memory at its end does not go on at 0.
+        let reach = core.wrap_linear(u64::MAX).checked_sub(address).map_or(0, |last| last.saturating_add(1));
+        let within = bytes.len().min(usize::try_from(reach).unwrap_or(usize::MAX));
+        let read = core.peek_prefix(address, bytes.get_mut(..within).unwrap_or_default());
         if let (Some(inside), Some(bytes)) = (&self.inside, bytes.get_mut(..read)) {
             inside.overlay(address, bytes);
         }

@@ -9,7 +9,7 @@ use trapline_emu::{Moment, Watch, WatchKind};
 use super::drive::{Discard, Goal};
 use super::{Found, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::recording::Position;
-use crate::session::{Caller, Search};
+use crate::session::{Caller, CodeAddress, Search};
 
 /// Most bytes of arguments that a return takes from the stack. Another task's stack is farther away.
 const MOST_POPPED: u64 = 1024;
@@ -60,7 +60,8 @@ impl Timeline {
     /// The stack does not show the caller.
     pub fn finish(&mut self) -> Result<Found, TravelError> {
         let caller = self.known_caller()?;
-        let search = Search::first_after(vec![Self::breakpoint(caller.ip)], Some(self.session.moment()));
+        let back = CodeAddress::of(self.session.core(), caller.ip).linear;
+        let search = Search::first_after(vec![Self::breakpoint(back)], Some(self.session.moment()));
         self.forwards(search.accepting(Box::new(move |core| {
             let env = core.env();
             (caller.sp..caller.sp.saturating_add(MOST_POPPED)).contains(&env.gpr(4))
@@ -76,7 +77,9 @@ impl Timeline {
     pub fn back_to_caller(&mut self) -> Result<Found, TravelError> {
         let caller = self.known_caller()?;
         let here = self.session.moment();
-        let found = self.backwards(&|before| wrote_return(caller, before), here)?;
+        // The write of a call that ends exactly here has the moment of this position.
+        let past = Moment { delivered: here.delivered.saturating_add(1), ..here };
+        let found = self.backwards_from(&|before| wrote_return(caller, before), past, here)?;
         if let Found::Met(met) = found {
             // The write is reported after its instruction.
             self.go(Goal::Count(met.at.icount.saturating_sub(1)))?;
@@ -106,9 +109,19 @@ impl Timeline {
     }
 
     fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
+        self.backwards_from(make, from, from)
+    }
+
+    /// Searches back from the moment `before`, beginning with the last rung before the moment `end`.
+    fn backwards_from(
+        &mut self,
+        make: &dyn Fn(Moment) -> Search,
+        mut before: Moment,
+        mut end: Moment,
+    ) -> Result<Found, TravelError> {
         let here = self.leave();
-        // The end of the search, the moment of the rung there, and the number of hits by then.
-        let (mut before, mut end, mut hits) = (from, from, self.session.stats().hits);
+        // The number of hits by the end of the search.
+        let mut hits = self.session.stats().hits;
         while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
             let mut search = make(before);
             let hits_before = std::mem::replace(&mut hits, rung.saved.hits());

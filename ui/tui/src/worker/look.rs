@@ -71,7 +71,7 @@ impl Looker {
         let ip = core.linear_ip();
         (scene.at, scene.ip) = (session.icount(), ip);
         scene.end = end.is_some_and(|end| scene.at >= end);
-        scene.symbol = session.target().symbol(ip);
+        scene.symbol = session.symbol_here();
         scene.task = session.current_task();
         scene.word = if core.env().long_mode() { 8 } else { 4 };
         (scene.registers, scene.flags) = registers(core);
