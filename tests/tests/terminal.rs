@@ -12,6 +12,8 @@ use crate::cli::binary;
 use trapline_tests::root;
 
 const PATIENCE: Duration = Duration::from_secs(200);
+/// A screen that has not changed for this long is complete.
+const QUIET: Duration = Duration::from_millis(40);
 
 /// A terminal of 80x24 with a program in it.
 pub struct Terminal {
@@ -88,18 +90,29 @@ impl Terminal {
 
     /// What is shown, once this is among it and no move is under way.
     pub fn shows(&mut self, wanted: &str) -> String {
+        self.shows_that(wanted, |shown| shown.contains(wanted) && !shown.contains("  going "))
+    }
+
+    /// Waits until the screen ends with the text, as with a shell's prompt; the screen.
+    pub fn ends_with(&mut self, wanted: &str) -> String {
+        self.shows_that(wanted, |shown| shown.trim_end().ends_with(wanted))
+    }
+
+    /// The screen, once this holds and nothing more is written: a frame may come in pieces.
+    fn shows_that(&mut self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
         let from = Instant::now();
         loop {
             let shown = self.screen.screen().contents();
-            if shown.contains(wanted) && !shown.contains("  going ") {
-                return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            match self.output.recv_timeout(QUIET) {
+                Ok(bytes) => self.screen.process(&bytes),
+                Err(_) if holds(&shown) => {
+                    return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+                }
+                Err(_) => std::thread::sleep(QUIET),
             }
             if from.elapsed() > PATIENCE {
                 let _ = self.child.kill();
                 panic!("`{wanted}` is not shown:\n{shown}");
-            }
-            if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
-                self.screen.process(&bytes);
             }
         }
     }
