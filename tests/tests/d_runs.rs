@@ -244,6 +244,16 @@ fn check_and_dis_take_d_programs() {
         assert!(lines.contains(&line), "{shown}");
     }
     assert!(ran(folder, &["check", "p.d"]).out.starts_with("p.d: ok for 32 and 64 bits\n"));
+    // The probes of the provider `dtrace` count, as in `matched 3 probes`.
+    std::fs::write(folder.join("e.d"), "BEGIN,fbt::do_fork: { trace(1); }\nEND { trace(2); }\n").unwrap();
+    let object = ran(folder, &["check", "e.d", "--guest", "embedded:ia32", "-f", "json"]).out;
+    let object: serde_json::Value = serde_json::from_str(object.lines().nth(1).unwrap()).unwrap();
+    let clauses = object["clauses"].as_array().unwrap().iter();
+    let counts: Vec<u64> = clauses
+        .flat_map(|clause| clause["descriptions"].as_array().unwrap())
+        .map(|description| description["probes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(counts, [1, 2, 1]);
     let listed = ran(folder, &["dis", "p.d"]).out;
     assert!(
         listed.contains("\n        1  ; fbt::do_fork:entry { self->t") && listed.contains("  callk\n"),

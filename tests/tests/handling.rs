@@ -66,6 +66,14 @@ fn options_without_effect_are_refused_with_one_sentence() {
             "-D has no effect without a program; it does not apply to the handlers of --rpn",
         ),
         (
+            &["run", GUEST, "-n", "fbt::do_fork:entry { trace(1); }", "--header", "pid"],
+            "--header has no effect on D programs alone; add -p FILE.rpn or --rpn CLAUSE",
+        ),
+        (
+            &["replay", "r.tlr", "-n", "fbt::do_fork:entry { trace(1); }", "--group", "g"],
+            "--group has no effect on D programs alone; add -p FILE.rpn or --rpn CLAUSE",
+        ),
+        (
             &["run", GUEST, "-p", "p.rpn", "--header", "pid", "-f", "dtrace"],
             "--header has no effect with -f dtrace, whose columns are fixed",
         ),

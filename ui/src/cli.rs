@@ -565,7 +565,7 @@ pub struct DemoArgs {
 /// `dtrace`.
 #[derive(Debug, Args)]
 pub struct DtraceArgs {
-    /// The options of dtrace(1), such as --rpn 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
+    /// The options of dtrace(1), such as -n 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
     #[arg(value_name = "OPTION", last = true)]
     pub arguments: Vec<std::ffi::OsString>,
 }

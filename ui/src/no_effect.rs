@@ -82,18 +82,28 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         return Err(refused(option, "without a name"));
     }
     let sources = !args.probes.probe.is_empty() || args.script.is_some();
-    of_d(&args.probes)?;
+    of_d(&args.probes, args.script.is_some())?;
     match first(&source_options(&args.probes.source)).filter(|_| !sources && !args.probes.has_d()) {
         Some(option) => Err(refused(option, "without a program; it does not apply to the handlers of --rpn")),
         None => Ok(()),
     }
 }
 
-/// Options of D without D.
-fn of_d(probes: &ProbeArgs) -> Result<(), Failure> {
-    let given = [(!probes.d_options.is_empty(), "-x"), (probes.destructive, "-w")];
-    match first(&given).filter(|_| !probes.has_d()) {
-        Some(option) => Err(refused(option, "without a D program; add -s FILE.d or -n 'SPEC { actions }'")),
+/// Options of D without D, and those of records in RPN with D alone; commands may insert more programs.
+fn of_d(probes: &ProbeArgs, commands: bool) -> Result<(), Failure> {
+    let of_d = [(!probes.d_options.is_empty(), "-x"), (probes.destructive, "-w")];
+    if let Some(option) = first(&of_d).filter(|_| !probes.has_d()) {
+        return Err(refused(option, "without a D program; add -s FILE.d or -n 'SPEC { actions }'"));
+    }
+    let of_rpn = [
+        (probes.stack.is_some(), "--stack"),
+        (probes.ustack.is_some(), "--ustack"),
+        (probes.header.is_some(), "--header"),
+        (!probes.group.is_empty(), "--group"),
+        (!probes.kind.is_empty(), "--type"),
+    ];
+    match first(&of_rpn).filter(|_| probes.has_d() && !probes.has_rpn() && !commands) {
+        Some(option) => Err(refused(option, "on D programs alone; add -p FILE.rpn or --rpn CLAUSE")),
         None => Ok(()),
     }
 }
@@ -163,7 +173,7 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     let files = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(probes));
     reads_stdin_once(files.chain(args.at.map(|_| Path::new(STDIN))))?;
     dtrace_header(args.output.format, probes)?;
-    of_d(probes)?;
+    of_d(probes, args.at.is_some())?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));
     }

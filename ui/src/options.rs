@@ -36,6 +36,12 @@ pub fn source_of_run(args: &ProbeArgs) -> Result<SourceOptions, Failure> {
     Ok(SourceOptions { max_steps: args.max_steps, ..source(&args.source)? })
 }
 
+/// A guest of an image, an initial RAM disk and files of symbols, for D programs.
+pub fn image(image: &str, initrd: Option<&Path>, symbols: &[PathBuf]) -> GuestBuilder {
+    let builder = initrd.into_iter().fold(GuestBuilder::image(image), |builder, file| builder.initrd(file));
+    symbols.iter().fold(builder, |builder, file| builder.symbols(file))
+}
+
 /// Checks the folders of `--image-dir`.
 ///
 /// # Errors

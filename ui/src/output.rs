@@ -342,6 +342,17 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
     Ok(())
 }
 
+/// What a run wants of its outputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants {
+    /// It may have records.
+    pub probed: bool,
+    /// A person uses the console.
+    pub by_hand: bool,
+    /// Lines of standard input ask for answers.
+    pub asked: bool,
+}
+
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
 /// records sent through the console's own port. The console gets it if it is wanted there and records are not. An
 /// interactive run wants the console. If lines of standard input ask, each answer is written at once.
@@ -351,7 +362,7 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
 pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
-    (probed, by_hand, asked): (bool, bool, bool),
+    Wants { probed, by_hand, asked }: Wants,
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {

@@ -84,8 +84,11 @@ impl Aggregations {
     }
 
     /// `clear()`: the keys stay.
-    pub fn clear(&mut self, table: &Aggregation, number: usize) {
-        let Some(state) = self.states.get_mut(number) else { return };
+    pub fn clear(&mut self, tables: &Tables, number: usize) {
+        let (Some(state), Some(table)) = (self.states.get_mut(number), tables.aggregations.get(number))
+        else {
+            return;
+        };
         for entry in &mut state.entries {
             // An empty `min` or `max` is shown as 0 too, and is replaced by the next value.
             entry.value = table.kind.initial(table.signed);
@@ -93,8 +96,11 @@ impl Aggregations {
     }
 
     /// `trunc()`: keeps the `most` greatest, or the least if `most` is negative.
-    pub fn trunc(&mut self, table: &Aggregation, number: usize, most: i64) {
-        let Some(state) = self.states.get_mut(number) else { return };
+    pub fn trunc(&mut self, tables: &Tables, number: usize, most: i64) {
+        let (Some(state), Some(table)) = (self.states.get_mut(number), tables.aggregations.get(number))
+        else {
+            return;
+        };
         let mut entries = std::mem::take(&mut state.entries);
         self.used -= entries.iter().map(size).sum::<usize>();
         let keep = usize::try_from(most.unsigned_abs()).unwrap_or(usize::MAX);

@@ -290,15 +290,8 @@ impl Runtime {
     /// Functions that control aggregations and speculations.
     pub(super) fn control(&mut self, function: Function, first: u64, second: u64) -> Result<u64, Failure> {
         match function {
-            Function::Clear | Function::Trunc => {
-                let setup = std::sync::Arc::clone(&self.setup);
-                if let Some(table) = setup.tables.aggregations.get(first as usize) {
-                    match function {
-                        Function::Clear => self.aggregations.clear(table, first as usize),
-                        _ => self.aggregations.trunc(table, first as usize, second as i64),
-                    }
-                }
-            }
+            Function::Clear => self.aggregations.clear(&self.setup.tables, first as usize),
+            Function::Trunc => self.aggregations.trunc(&self.setup.tables, first as usize, second as i64),
             Function::Normalize if second == 0 => return Err(thrown(fault::DIVISION, 0)),
             Function::Normalize => self.aggregations.normalize(first as usize, second),
             Function::Denormalize => self.aggregations.normalize(first as usize, 1),

@@ -237,7 +237,7 @@ fn the_last_writers_are_the_last_of_all_that_a_watchpoint_sees() {
             let all = writes(&guest, &recording, &asked, None, usize::MAX);
             let places: Vec<(u64, u64)> = all.iter().map(|w| (w.position + 1, w.ip)).collect();
             assert!(!live.is_empty() && places == live, "{name} {asked}: {places:?} {live:?}");
-            // To the end, and to before a write or behind it.
+            // To the end, to just before and just after a write, and to any position.
             let at = all[dice.below(all.len() as u64) as usize].position;
             for before in [None, Some(at), Some(at + 1), Some(dice.below(recording.end().icount))] {
                 let seen = all.iter().take_while(|w| before.is_none_or(|before| w.position < before)).count();

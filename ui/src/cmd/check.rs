@@ -11,7 +11,7 @@ use trapline_rpn::{
 };
 
 use trapline_session::{
-    CommandError, Guest, GuestBuilder, ProgramError, SourceOptions, counted, preprocessed, read_program,
+    CommandError, Guest, ProgramError, SourceOptions, counted, preprocessed, read_program,
 };
 
 use super::check_d::{self, Wrong};
@@ -88,9 +88,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, F
 /// The guest of `--guest`.
 fn guest(args: &CheckArgs, talk: &Talk) -> Result<Option<Guest>, Failure> {
     let Some(image) = &args.guest else { return Ok(None) };
-    let builder = GuestBuilder::image(image);
-    let builder = args.initrd.iter().fold(builder, |builder, file| builder.initrd(file.as_path()));
-    let builder = args.sym.iter().fold(builder, |builder, file| builder.symbols(file));
+    let builder = options::image(image, args.initrd.as_deref(), &args.sym);
     options::open(&builder, &talk.without_notes()).map(Some)
 }
 

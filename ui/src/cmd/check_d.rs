@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trapline_d::{Compiled, CompiledClause, Model};
-use trapline_providers::{Target, find};
+use trapline_providers::Target;
 use trapline_session::{DError, DSource, counted};
 
 use crate::d_text::{Cpp, TextError};
@@ -21,7 +21,8 @@ pub struct Checked<'a> {
     text: String,
     compiled: Compiled,
     widths: Vec<u8>,
-    target: Option<&'a Arc<Target>>,
+    /// The number of probes of the guest that each description matches, in program order.
+    matched: Option<Vec<usize>>,
 }
 
 /// Why a program cannot be used.
@@ -49,21 +50,15 @@ pub fn check<'a>(
     path: &'a Path,
     cpp: &Cpp,
     widths: &[u8],
-    target: Option<&'a Arc<Target>>,
+    target: Option<&Arc<Target>>,
 ) -> Result<Checked<'a>, Wrong> {
     let given = cpp.file(path)?;
     let text = String::from_utf8_lossy(&given.text).into_owned();
     let source = DSource { texts: vec![given], ..DSource::default() };
     if let Some(target) = target {
         let compiled = source.compile(target).map_err(Wrong::Text)?;
-        source.matches(target, &compiled).map_err(Wrong::Text)?;
-        return Ok(Checked {
-            path,
-            text,
-            compiled,
-            widths: vec![target.width().bits()],
-            target: Some(target),
-        });
+        let matched = Some(source.matches(target, &compiled).map_err(Wrong::Text)?);
+        return Ok(Checked { path, text, compiled, widths: vec![target.width().bits()], matched });
     }
     let model = |width: u8| if width == 32 { Model::Ilp32 } else { Model::Lp64 };
     let mut good = Vec::new();
@@ -76,7 +71,7 @@ pub fn check<'a>(
     }
     let widths = good.iter().map(|(width, _)| *width).collect();
     match (good.pop(), bad) {
-        (Some((_, compiled)), _) => Ok(Checked { path, text, compiled, widths, target: None }),
+        (Some((_, compiled)), _) => Ok(Checked { path, text, compiled, widths, matched: None }),
         (None, Some(error)) => Err(Wrong::Text(error)),
         (None, None) => Err(Wrong::File(Failure::Usage("no width to check for".to_owned()))),
     }
@@ -97,9 +92,12 @@ fn listing(clause: &CompiledClause, text: &str, out: &mut dyn Write) -> io::Resu
     Ok(())
 }
 
-/// An instruction without its number.
-fn operation(listed: &str) -> &str {
-    listed.trim_start().split_once("  ").map_or(listed, |(_, text)| text)
+/// The instructions of a clause, without their numbers, and their lines.
+fn operations(clause: &CompiledClause) -> Vec<Value> {
+    let text = clause.handler.disassemble();
+    let operation = |listed: &str| listed.trim_start().split_once("  ").map(|(_, text)| text.to_owned());
+    let lines = text.lines().zip(&clause.lines);
+    lines.map(|(listed, line)| json!({"line": line, "text": operation(listed)})).collect()
 }
 
 impl Checked<'_> {
@@ -107,9 +105,13 @@ impl Checked<'_> {
         self.compiled.clauses.iter().all(|clause| clause.handler.observe_only())
     }
 
-    /// How many probes of the guest a description names.
-    fn probes(&self, description: &str) -> Option<usize> {
-        self.target.map(|target| find(target, description).map_or(0, |probes| probes.len()))
+    /// The clauses, each with its descriptions and the number of probes that each of them matches.
+    fn clauses(&self) -> impl Iterator<Item = (&CompiledClause, Vec<(&str, Option<usize>)>)> {
+        let mut matched = self.matched.iter().flatten().copied();
+        self.compiled.clauses.iter().map(move |clause| {
+            let descriptions = clause.descriptions.iter();
+            (clause, descriptions.map(|text| (text.as_str(), matched.next())).collect())
+        })
     }
 
     /// Writes what the program is: its clauses, aggregations and variables.
@@ -122,11 +124,11 @@ impl Checked<'_> {
         let may = if self.observe_only() { "observe-only" } else { "may change the guest" };
         writeln!(out, "{}: ok for {} bits", self.path.display(), widths.join(" and "))?;
         writeln!(out, "  {}, {may}", counted(clauses.len() as u64, "clause"))?;
-        for clause in clauses {
+        for (clause, descriptions) in self.clauses() {
             let at = format!("{}:{}", self.path.display(), clause.line);
             let code = counted(clause.handler.instructions() as u64, "instruction");
-            for description in &clause.descriptions {
-                let probes = self.probes(description).map(|n| format!(", {}", counted(n as u64, "probe")));
+            for (description, probes) in descriptions {
+                let probes = probes.map(|n| format!(", {}", counted(n as u64, "probe")));
                 writeln!(out, "  {at}: {description}: {code}{}", probes.unwrap_or_default())?;
             }
             if disassemble {
@@ -153,23 +155,17 @@ impl Checked<'_> {
     /// The same as an object, with the instructions if these are asked for.
     #[must_use]
     pub fn object(&self, disassemble: bool) -> Value {
-        let Compiled { clauses, tables, options, .. } = &self.compiled;
-        let clauses: Vec<Value> = clauses
-            .iter()
-            .map(|clause| {
-                let text = clause.handler.disassemble();
-                let code: Vec<Value> = (text.lines().zip(&clause.lines))
-                    .map(|(text, line)| json!({"line": line, "text": operation(text)}))
-                    .collect();
-                let descriptions: Vec<Value> = clause
-                    .descriptions
-                    .iter()
-                    .map(|text| json!({"text": text, "probes": self.probes(text)}))
-                    .collect();
+        let Compiled { tables, options, .. } = &self.compiled;
+        let clauses: Vec<Value> = self
+            .clauses()
+            .map(|(clause, descriptions)| {
+                let descriptions = descriptions.iter();
+                let descriptions = descriptions.map(|(text, probes)| json!({"text": text, "probes": probes}));
                 json!({
-                    "line": clause.line, "descriptions": descriptions,
+                    "line": clause.line, "descriptions": descriptions.collect::<Vec<Value>>(),
                     "instructions": clause.handler.instructions(),
-                    "observe_only": clause.handler.observe_only(), "code": disassemble.then_some(code),
+                    "observe_only": clause.handler.observe_only(),
+                    "code": disassemble.then(|| operations(clause)),
                 })
             })
             .collect();

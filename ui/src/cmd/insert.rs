@@ -96,6 +96,26 @@ fn names(values: &[String]) -> Vec<String> {
     bare.filter(|value| !value.is_empty()).map(str::to_owned).collect()
 }
 
+/// The probe points that `--group` and `--type` select.
+fn selection(args: &ProbeArgs) -> Selection {
+    Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() }
+}
+
+/// The commands that insert the programs, each read when it is asked for: a program that cannot be read or does not
+/// compile is an error.
+pub fn commands(args: &ProbeArgs, source: &SourceOptions) -> impl Iterator<Item = Result<Command, Failure>> {
+    let only = selection(args);
+    let own = only.clone();
+    let programs = args.probe.iter().map(move |path| {
+        let program = Box::new(read_program(path, source)?);
+        Ok(Command::Insert { name: path.display().to_string(), program, only: own.clone() })
+    });
+    let clause = move |text: &String| Ok(Command::Clause { text: text.clone(), only: only.clone() });
+    let d = std::iter::once_with(|| d_program(args, source));
+    let d = d.filter_map(|program| program.map(|program| program.map(Command::D)).transpose());
+    programs.chain(args.rpn_clauses().map(clause)).chain(d)
+}
+
 /// Inserts all programs; without any the machine runs alone. `needs_target` says that one must name `$target`.
 ///
 /// # Errors
@@ -107,53 +127,47 @@ pub fn insert_all(
     session: &mut Session,
     talk: &Talk,
 ) -> Result<(), Failure> {
-    let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
-    let mut clauses = args.clauses.iter().chain(&args.rpn);
-    let mut targeted = clauses.any(|text| text.contains(no_effect::TARGET));
-    for path in &args.probe {
-        let program = Box::new(read_program(path, source)?);
-        talk.remarks(&program.warnings);
-        targeted |= no_effect::names_target(&program);
-        let name = path.display().to_string();
-        said(&session.apply(Command::Insert { name, program, only: only.clone() })?, talk);
-    }
-    for text in args.rpn_clauses() {
-        let reply = session.apply(Command::Clause { text: text.clone(), only: only.clone() })?;
-        said(&reply, talk);
-    }
-    if let Some(program) = d_program(args, source)? {
-        targeted |= program.texts.iter().any(|text| contains(&text.text, no_effect::TARGET));
-        said(&session.apply(Command::D(program)).map_err(|error| refused(args, error))?, talk);
+    insert(args, commands(args, source), needs_target, session, talk)
+}
+
+/// Inserts programs by their commands.
+///
+/// # Errors
+/// As [`insert_all`].
+pub fn insert(
+    args: &ProbeArgs,
+    commands: impl Iterator<Item = Result<Command, Failure>>,
+    needs_target: bool,
+    session: &mut Session,
+    talk: &Talk,
+) -> Result<(), Failure> {
+    let mut targeted = false;
+    for command in commands {
+        let command = command?;
+        if let Command::Insert { program, .. } = &command {
+            talk.remarks(&program.warnings);
+        }
+        targeted |= names_target(&command);
+        said(&session.apply(command).map_err(|error| refused(args, error))?, talk);
     }
     if needs_target && !targeted {
         return Err(no_effect::unused_target());
     }
-    if only != Selection::default() && args.has_d() && !args.has_rpn() {
-        return Err(Failure::Usage(
-            "--group and --type have no effect on clauses of D, which have neither".to_owned(),
-        ));
-    }
+    let only = selection(args);
     if only != Selection::default() && !any_enabled(session) {
         return Err(Failure::Usage(format!("no probe point of the programs has {}", only.words())));
     }
     Ok(())
 }
 
-/// The commands that insert all programs.
-///
-/// # Errors
-/// A program cannot be read or does not compile.
-pub fn commands(args: &ProbeArgs, source: &SourceOptions) -> Result<Vec<Command>, Failure> {
-    let only = Selection { groups: names(&args.group), kinds: names(&args.kind), ..Selection::default() };
-    let mut commands = Vec::new();
-    for path in &args.probe {
-        let program = Box::new(read_program(path, source)?);
-        commands.push(Command::Insert { name: path.display().to_string(), program, only: only.clone() });
+/// Whether the program of a command names `$target`.
+fn names_target(command: &Command) -> bool {
+    match command {
+        Command::Insert { program, .. } => no_effect::names_target(program),
+        Command::Clause { text, .. } => text.contains(no_effect::TARGET),
+        Command::D(source) => source.texts.iter().any(|text| contains(&text.text, no_effect::TARGET)),
+        _ => false,
     }
-    let clause = |text: &String| Command::Clause { text: text.clone(), only: only.clone() };
-    commands.extend(args.rpn_clauses().map(clause));
-    commands.extend(d_program(args, source)?.map(Command::D));
-    Ok(commands)
 }
 
 /// Says what the descriptions of a program matched, and by which convention its handlers find arguments.

@@ -19,14 +19,14 @@ use super::insert::{insert_all, probing};
 use super::only::Only;
 use super::position::{Actions, EndedBy, Said};
 use super::report::{self, Ended};
-use super::run::{ask, begin_recording, bits, with_observe_only};
+use super::run::{ask, begin_recording, bits, end_d, with_observe_only};
 use super::travel::Travel;
 use super::{info, position, questions, travel};
 use crate::cli::{ProbeArgs, RecordingArgs, ReplayArgs};
 use crate::failure::{Exit, Failure};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
-use crate::output::{Outputs, choose};
+use crate::output::{Outputs, Wants, choose};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
 
@@ -56,7 +56,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let outputs = choose(
         &args.output,
         (replay.probing.header, args.probes.core_dir.as_deref()),
-        (replay.is_probed(), false, args.at.is_some()),
+        Wants { probed: replay.is_probed(), by_hand: false, asked: args.at.is_some() },
         out,
         *talk,
     )?;
@@ -216,13 +216,8 @@ impl<'a> Replay<'a> {
     /// Runs the clauses of END where the run ends, and writes what the D programs leave.
     fn end_d(&mut self, outputs: &mut Outputs<'_>) -> Result<(), Failure> {
         let travels = self.args.at.is_some() && self.args.branch.is_none();
-        if travels || self.session.d_ends().is_empty() {
-            return Ok(());
-        }
-        let own = self.hidden();
-        self.session.apply(Command::End)?;
-        self.session.pass_records(&mut Only::new(outputs, own.clone(), self.seq))?;
-        outputs.d_ends(&self.session, |end| own.as_ref().is_none_or(|own| !own.contains(&end.name)))
+        let hidden = self.hidden();
+        if travels { Ok(()) } else { end_d(&mut self.session, outputs, hidden, self.seq) }
     }
 
     /// The programs whose records are not shown: those of the recording, where others ask.

@@ -8,19 +8,20 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
-    CHECKPOINT_INSNS, Command, CommandError, Condition, DEnd, Ending, Guest, GuestBuilder, InputLine, Limits,
+    CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
     Recorder, Script, Session, SourceOptions, file_name, read_file,
 };
 use trapline_trace::RunInfo;
 
 use super::insert::{insert_all, names_of, probing};
+use super::only::Only;
 use super::report::{self, Ended};
 use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
-use crate::output::{Outputs, choose};
+use crate::output::{Outputs, Wants, choose};
 use crate::snapshot_file::SnapshotFile;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -47,7 +48,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
     let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
-    let mut outputs = choose(&args.output, items, (args.is_probed(), args.interactive, false), out, *talk)?;
+    let wants = Wants { probed: args.is_probed(), by_hand: args.interactive, asked: false };
+    let mut outputs = choose(&args.output, items, wants, out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
         width: bits(&prepared.guest),
@@ -102,7 +104,7 @@ impl Prepared {
         for line in self.script.left().into_iter().filter(|_| !matches!(ending, Ending::ScriptFailed(_))) {
             talk.note(&format!("{} was never reached", self.script.place(line)));
         }
-        end_d(&mut self.session, outputs, |_| true)?;
+        end_d(&mut self.session, outputs, None, 0)?;
         ask(&args.output, &mut self.session, outputs)?;
         Ok(ending)
     }
@@ -238,21 +240,23 @@ fn condition(args: &RunArgs) -> Condition {
     args.stop_after.into_iter().fold(crash, Condition::or_hits)
 }
 
-/// Runs the clauses of END, and writes what the D programs for which `wanted` holds leave.
+/// Runs the clauses of END, and writes what the D programs leave, but for the programs that are `hidden`. `seq` is the
+/// number of the last record that was shown.
 ///
 /// # Errors
 /// An output that cannot be written.
 pub fn end_d(
     session: &mut Session,
     outputs: &mut Outputs<'_>,
-    wanted: impl Fn(&DEnd) -> bool,
+    hidden: Option<Vec<String>>,
+    seq: u64,
 ) -> Result<(), Failure> {
-    if session.d_ends().is_empty() {
+    if !session.has_d() {
         return Ok(());
     }
     session.apply(Command::End)?;
-    session.pass_records(outputs)?;
-    outputs.d_ends(session, wanted)
+    session.pass_records(&mut Only::new(outputs, hidden.clone(), seq))?;
+    outputs.d_ends(session, |end| hidden.as_ref().is_none_or(|hidden| !hidden.contains(&end.name)))
 }
 
 /// Answers the queries of `--query` and `--getvars` at the end.

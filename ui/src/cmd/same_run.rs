@@ -57,17 +57,12 @@ impl SameRun {
     }
 }
 
-fn apply(session: &mut Session, commands: &[Command]) -> Result<(), String> {
-    let mut each = commands.iter();
-    each.try_for_each(|command| session.apply(command.clone()).map(|_| ()).map_err(|error| error.to_string()))
-}
-
 impl Again for SameRun {
     fn session(&self) -> Result<Session, String> {
         let mut session = self.started()?;
         let begun = self.recording.as_ref().map(|recording| recording.begin(&mut session, &self.probing));
         let file = begun.transpose().map_err(|failure| failure.to_string())?.flatten();
-        apply(&mut session, &self.commands)?;
+        session.apply_all(&self.commands).map_err(|error| error.to_string())?;
         if let Some(file) = file {
             file.open().map_err(|failure| failure.to_string())?;
         }
@@ -80,8 +75,8 @@ impl Again for SameRun {
             let mut course = recording.course(Way::Same, *own).with_others();
             session.begin_as(&mut course).map_err(|diverged| diverged.to_string())?;
         }
-        apply(&mut session, &self.commands)?;
-        apply(&mut session, more)?;
+        let applied = session.apply_all(&self.commands).and_then(|()| session.apply_all(more));
+        applied.map_err(|error| error.to_string())?;
         let timeline = match &self.recorded {
             Some((recording, own)) => {
                 let keep = |command: &Command| *own == OwnPrograms::Stay || !command.is_about_programs();

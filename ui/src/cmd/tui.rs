@@ -9,12 +9,12 @@ use trapline_rpn::ppdf::disassemble;
 use trapline_session::{
     Command, Condition, DEFAULT_MEMORY, DSource, DText, FileError, GuestBuilder, HISTORY_MEM, Limits,
     OwnPrograms, Places, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option, file_name,
-    read_file, read_program, text_of,
+    read_file, text_of,
 };
 use trapline_trace::HeaderItems;
 use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 
-use super::insert::{self, insert_all, probing};
+use super::insert::{commands, insert, probing};
 use super::replay::refuse_writers;
 use super::run::begin_recording;
 use super::same_run::{SameRun, ToRecord};
@@ -135,26 +135,26 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
         session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
         file = Some(late);
     }
-    insert_all(&args.probes, source, args.guest.target.is_some(), &mut session, talk)?;
-    let traveller_probing = probing.clone();
-    let mut traveller = guest.start(probing)?;
-    insert_all(&args.probes, source, args.guest.target.is_some(), &mut traveller, &talk.silenced())?;
+    let commands = commands(&args.probes, source).collect::<Result<Vec<Command>, Failure>>()?;
+    let each = || commands.iter().cloned().map(Ok);
+    insert(&args.probes, each(), args.guest.target.is_some(), &mut session, talk)?;
+    let mut traveller = guest.start(probing.clone())?;
+    insert(&args.probes, each(), args.guest.target.is_some(), &mut traveller, &talk.silenced())?;
     let until = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
     let crash = args.crash_on.iter().fold(until, |condition, text| condition.or_crash_text(text));
     let condition = args.stop_after.into_iter().fold(crash, Condition::or_hits);
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX));
     let memory = args.history_mem.unwrap_or(HISTORY_MEM);
     let timeline = Timeline::new(traveller, memory).map_err(travel::failure)?;
-    let programs = given(args, source)?;
+    let programs = commands.iter().filter_map(text_of_command).collect();
     if let Some(file) = file {
         file.open()?;
     }
     let title = guest.name().to_owned();
     let target = Arc::clone(guest.target());
-    let commands = insert::commands(&args.probes, source)?;
     let run = SameRun {
         guest,
-        probing: traveller_probing,
+        probing,
         commands,
         source: source.clone(),
         memory,
@@ -166,23 +166,13 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     Ok((Opening { title, target, session, course, timeline, again }, programs))
 }
 
-/// The texts of the programs of the command line.
-fn given(args: &TuiArgs, source: &SourceOptions) -> Result<Vec<String>, Failure> {
-    let mut texts = Vec::new();
-    for path in &args.probes.probe {
-        texts.push(format!("// {}\n{}", path.display(), disassemble(&read_program(path, source)?, None)));
-    }
-    texts.extend(args.probes.rpn_clauses().map(|text| format!("// {}\n{text}", clause_option(text))));
-    Ok(texts)
-}
-
 /// The texts of a D program.
 fn text_of_d(source: &DSource) -> String {
     let text = |text: &DText| format!("// {}\n{}", text.name, String::from_utf8_lossy(&text.text));
     source.texts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// The text of a program that a recording inserts.
+/// The text of a program that a command inserts.
 fn text_of_command(command: &Command) -> Option<String> {
     match command {
         Command::Insert { name, program, .. } => Some(format!("// {name}\n{}", disassemble(program, None))),
@@ -213,28 +203,29 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
             "a program of this recording writes to the guest, so its hits cannot be left out; omit -n and -p";
         return Err(Failure::Usage(text.to_owned()));
     }
+    let commands = commands(&args.probes, source).collect::<Result<Vec<Command>, Failure>>()?;
+    let each = || commands.iter().cloned().map(Ok);
     let start = || -> Result<Session, Failure> {
         let mut session = guest.start(probing.clone())?;
         let course = recording.course(Way::Same, own);
         let mut course = if asks { course.with_others() } else { course };
         session.begin_as(&mut course).map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
-        insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
+        insert(&args.probes, each(), false, &mut session, &talk.silenced())?;
         Ok(session)
     };
     let keep = |command: &Command| own == OwnPrograms::Stay || !command.is_about_programs();
     let memory = args.history_mem.unwrap_or(HISTORY_MEM);
     let timeline = Timeline::of(start()?, &recording, keep, memory).map_err(travel::failure)?;
     let programs = match asks {
-        true => given(args, source)?,
+        true => commands.iter().filter_map(text_of_command).collect(),
         false => recording.commands().filter_map(text_of_command).collect(),
     };
     // The first inputs of the recording are applied when the hits are listed.
     let mut session = guest.start(probing.clone())?;
-    insert_all(&args.probes, source, false, &mut session, &talk.silenced())?;
+    insert(&args.probes, each(), false, &mut session, &talk.silenced())?;
     let title = file_name(&args.guest.image).to_owned();
     let target = Arc::clone(guest.target());
     let recording = Arc::new(recording);
-    let commands = insert::commands(&args.probes, source)?;
     let recorded = Some((Arc::clone(&recording), own));
     let again: Arc<dyn Again> = Arc::new(SameRun {
         guest,

@@ -48,9 +48,9 @@ pub struct Turns {
     pub from: u64,
     /// The last one.
     pub to: u64,
-    /// Whether it holds at the first one already: that is no turn. None if it was not looked so far back.
+    /// Whether it already holds at the first one, which is no turn. None if the search did not go back so far.
     pub held: Option<bool>,
-    /// How often it became true; none if as many as were asked for were found, since it was not looked for earlier ones.
+    /// How often it became true. None if the search ended with the requested number: there may be earlier ones.
     pub count: Option<u64>,
     /// The last of them, oldest first.
     pub last: Vec<Turn>,

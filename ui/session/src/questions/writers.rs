@@ -69,7 +69,7 @@ pub struct Writers {
     pub high: u64,
     /// The symbol of the first.
     pub symbol: Option<String>,
-    /// How many writes there are; none if as many as were asked for were found, since it was not looked for earlier ones.
+    /// The number of writes. None if the search ended with the requested number: there may be earlier ones.
     pub count: Option<u64>,
     /// The last of them, oldest first.
     pub last: Vec<Writer>,

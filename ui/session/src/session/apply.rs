@@ -28,7 +28,7 @@ impl Session {
     /// let points = Selection { name: Some("fbt::do_fork:entry".into()), ..Selection::default() };
     /// session.apply(Command::Switch { points, on: false })?;
     /// let Reply::Query { programs, .. } = session.apply(Command::Query)? else { unreachable!() };
-    /// assert_eq!(programs[0].name, "-n fbt::do_fork:entry");
+    /// assert_eq!(programs[0].name, "--rpn fbt::do_fork:entry");
     /// assert!(!programs[0].points[0].enabled);
     /// # Ok::<(), trapline_session::Error>(())
     /// ```
@@ -98,8 +98,20 @@ impl Session {
         }
     }
 
-    fn programs(&self) -> Vec<ProgramView<'_>> {
+    pub(super) fn programs(&self) -> Vec<ProgramView<'_>> {
         self.interposer.as_ref().map(Interposer::programs).unwrap_or_default()
+    }
+
+    /// The error that no program has this name, with the names that there are.
+    pub(super) fn unknown_program(&self, name: &str) -> CommandError {
+        let programs = self.programs();
+        let names: Vec<String> = programs.iter().map(|program| format!("`{}`", program.name)).collect();
+        let known = match names.as_slice() {
+            [] => "no program is inserted at all".to_owned(),
+            [only] => format!("only {only} is"),
+            names => format!("the inserted programs are {}", names.join(", ")),
+        };
+        CommandError::UnknownProgram { name: name.to_owned(), known }
     }
 
     /// The program of this path, else the only one of this file name or with these descriptions.
@@ -110,15 +122,7 @@ impl Session {
         let found = if exact.is_empty() { by_short_name() } else { exact };
         match found.as_slice() {
             [only] => Ok(only.id),
-            [] => {
-                let names: Vec<String> = there.iter().map(|program| format!("`{}`", program.name)).collect();
-                let known = match names.as_slice() {
-                    [] => "no program is inserted at all".to_owned(),
-                    [only] => format!("only {only} is"),
-                    names => format!("the inserted programs are {}", names.join(", ")),
-                };
-                Err(CommandError::UnknownProgram { name: name.to_owned(), known })
-            }
+            [] => Err(self.unknown_program(name)),
             several => Err(CommandError::Ambiguous { name: name.to_owned(), count: several.len() }),
         }
     }
@@ -162,6 +166,14 @@ impl Session {
             matched.push(DescriptionMatch { description, probes: program.matched });
         }
         Ok(reply)
+    }
+
+    /// Applies commands in order, up to the first that fails.
+    ///
+    /// # Errors
+    /// As [`Session::apply`].
+    pub fn apply_all(&mut self, commands: &[Command]) -> Result<(), CommandError> {
+        commands.iter().try_for_each(|command| self.apply(command.clone()).map(drop))
     }
 
     /// This name, with a number after it if a program has it already.

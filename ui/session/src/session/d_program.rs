@@ -158,11 +158,11 @@ impl DSource {
         self.compile_with(Compiler::new(model, self.settings()?))
     }
 
-    /// How many probes of a guest the program's clauses match, each clause counted for itself.
+    /// The number of probes of a guest that each description matches, in program order.
     ///
     /// # Errors
     /// A description names no probe.
-    pub fn matches(&self, target: &Target, compiled: &Compiled) -> Result<usize, DError> {
+    pub fn matches(&self, target: &Target, compiled: &Compiled) -> Result<Vec<usize>, DError> {
         place(target, self, compiled).map(|placed| placed.matched)
     }
 
@@ -193,22 +193,22 @@ pub struct Placed {
     pub program: LinkedProgram,
     pub points: Vec<Point>,
     pub setup: Arc<DSetup>,
-    /// How many probes its clauses match, each clause counted for itself.
-    pub matched: usize,
+    /// The number of probes that each description matches, in program order.
+    pub matched: Vec<usize>,
 }
 
 /// Finds the probe points of a program. A clause with several descriptions counts once for each of them, as in DTrace.
 pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<Placed, DError> {
-    let (mut probes, mut points, mut matched) = (Vec::new(), Vec::new(), 0);
+    let (mut probes, mut points, mut matched) = (Vec::new(), Vec::new(), Vec::new());
     let described = compiled
         .clauses
         .iter()
         .flat_map(|clause| clause.descriptions.iter().map(move |description| (clause, description)));
     for (number, (clause, description)) in described.enumerate() {
         let mut found: Vec<(u8, Point)> = events(description).into_iter().map(|point| (0, point)).collect();
-        matched += found.len();
+        let mut count = found.len();
         if let Ok(probes) = find(target, description) {
-            matched += probes.len();
+            count += probes.len();
             found.extend(probes.iter().flat_map(|probe| {
                 probe.sites.iter().map(|site| {
                     let provided = Provided {
@@ -225,6 +225,7 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
         if found.is_empty() && !compiled.options.flag("zdefs") {
             return Err(nothing(source, clause, description));
         }
+        matched.push(count);
         for (opcode, point) in found {
             probes.push(linked(clause, number, opcode));
             points.push(point);

@@ -49,7 +49,7 @@ impl Session {
         let inserted = interposer.insert_d(machine.core_mut(), &name, (&program, points), setup);
         self.note_origin(|| Origin::d(&name, source));
         let id = inserted.map_err(|error| DError::NotArmed(error.kind.to_string()))?;
-        Ok(DProgram { id, matched })
+        Ok(DProgram { id, matched: matched.iter().sum() })
     }
 
     /// Runs the clauses of BEGIN of a D program.
@@ -72,6 +72,12 @@ impl Session {
     /// The observer's.
     pub fn pass_records<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         self.pass_on(observer)
+    }
+
+    /// Whether a D program has been inserted.
+    #[must_use]
+    pub fn has_d(&self) -> bool {
+        self.interposer.as_ref().is_some_and(|interposer| interposer.d_programs().next().is_some())
     }
 
     /// What the D programs leave at the end of the run, in program order.

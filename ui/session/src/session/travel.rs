@@ -173,22 +173,13 @@ impl Session {
 
     /// The programs that a name means: that of one program, or of all that a clause's descriptions name.
     pub(crate) fn programs_named(&self, name: &str) -> Result<Vec<ProgramId>, CommandError> {
-        let programs = self.interposer.as_ref().map(Interposer::programs).unwrap_or_default();
-        let found: Vec<ProgramId> = programs
+        let found: Vec<ProgramId> = self
+            .programs()
             .iter()
             .filter(|program| program.name == name || short_name(program.name) == name)
             .map(|program| program.id)
             .collect();
-        if !found.is_empty() {
-            return Ok(found);
-        }
-        let names: Vec<String> = programs.iter().map(|program| format!("`{}`", program.name)).collect();
-        let known = match names.as_slice() {
-            [] => "no program is inserted at all".to_owned(),
-            [only] => format!("only {only} is"),
-            names => format!("the inserted programs are {}", names.join(", ")),
-        };
-        Err(CommandError::UnknownProgram { name: name.to_owned(), known })
+        if found.is_empty() { Err(self.unknown_program(name)) } else { Ok(found) }
     }
 
     /// Where the current function returns to, according to the stack; `None` if unknown.

@@ -221,7 +221,8 @@ impl Timeline {
         self.search_to(to.map_or(Goal::Count(u64::MAX), Goal::Moment), search)
     }
 
-    /// Looks for something from here to a goal that is not behind, or to the end, and lays no rungs. The state is spoilt then.
+    /// Searches from here to a goal that is not in the past, or to the end, and lays no rungs. The state is unusable
+    /// afterwards.
     pub(crate) fn search_to(&mut self, goal: Goal, search: &mut Search) -> Result<(), TravelError> {
         self.session.begin_search(search);
         let scanned = loop {

@@ -47,7 +47,7 @@ impl Timeline {
         self.each_state_to(to, show)
     }
 
-    /// Shows each state from here to a goal that is not behind, or to the end, as [`Timeline::each_state`] does.
+    /// Shows each state from here to a goal that is not in the past, or to the end, as [`Timeline::each_state`] does.
     pub(crate) fn each_state_to(
         &mut self,
         to: Goal,

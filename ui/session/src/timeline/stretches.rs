@@ -1,7 +1,7 @@
-//! The stretches of a span, the last one first: for questions about what comes last.
+//! The stretches of a span, the last one first: for questions about the last events of a run.
 //!
-//! A span is run once as a whole, which lays the rungs at which stretches begin. A stretch is about as long as all that come
-//! behind it: so what is near the end is found soon, and going back costs little where all of the span is looked at.
+//! A span is run once as a whole, which lays the rungs at which stretches begin. Each stretch is about as long as all later
+//! ones together. So an event near the end is found soon, and a search of the whole span goes back only a few times.
 
 use trapline_emu::Moment;
 
@@ -10,15 +10,15 @@ use super::{Rung, Timeline, TravelError};
 use crate::recording::Position;
 use crate::session::Search;
 
-/// Instructions that are stepped for the watches of a search, until it is better to search backwards. They take as long as
-/// a few hundred times as many that are not stepped.
+/// The number of instructions stepped for watches after which a search continues backwards. A stepped instruction takes as
+/// long as a few hundred others.
 const MOST_STEPS: u64 = 50_000;
 
 impl Timeline {
-    /// Goes through a span backwards, stretch by stretch, from one position to another, or from the beginning and to the end.
-    /// `look` is called at the beginning of each stretch, and goes on from there to the goal, where the stretch begins that
-    /// was looked at before. If it answers false, the stretches further back are left out. Answers the instruction count at
-    /// which the span begins.
+    /// Goes through a span backwards, stretch by stretch. Without `from`, the span starts at the beginning of the run; without
+    /// `to`, it extends to the end. `look` is called at the beginning of each stretch and runs to the goal, which is the end
+    /// of the stretch. If it returns false, earlier stretches are left out. Returns the instruction count at which the span
+    /// begins.
     ///
     /// # Errors
     /// There is no such position, the run is not the one that was recorded, or `look` fails.
@@ -53,8 +53,8 @@ impl Timeline {
         Ok(begins)
     }
 
-    /// Searches from here to a position, or to the end, and lays rungs, as long as few instructions are stepped for it. Where
-    /// it gives up, it answers the position up to which it has searched.
+    /// Searches from here to a position, or to the end, and lays rungs, until too many instructions have been stepped. If it
+    /// gives up, it returns the position that it has reached.
     ///
     /// # Errors
     /// There is no such position, or the run is not the one that was recorded.
@@ -95,12 +95,12 @@ impl Timeline {
         searched
     }
 
-    /// A goal, or the end of the run if that is known to come before: so rungs are laid just before it.
+    /// The goal, or the end of the run if that is known to come first. Rungs are then laid close to it.
     fn known(&self, goal: Goal) -> Goal {
         self.end.filter(|end| !goal.is_reached(*end)).map_or(goal, Goal::Moment)
     }
 
-    /// The rung at which the stretch before a moment begins, behind which so many instructions have been looked at.
+    /// The rung at which the stretch before a moment begins; so many instructions after that moment have been searched.
     fn stretch_before(&self, end: Moment, looked: u64) -> Option<(Moment, Rung)> {
         let far = Moment { icount: end.icount.saturating_sub(looked), ..Moment::default() };
         let limit = if looked == 0 { end } else { far };

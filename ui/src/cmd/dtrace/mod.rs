@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use trapline_d::{Compiled, Error};
 use trapline_session::{
-    Condition, DError, DProgram, DSource, DText, Ending, Guest, GuestBuilder, Limits, Names, Observer,
-    Probing, Script, Session,
+    Condition, DError, DProgram, DSource, DText, Ending, Guest, Limits, Names, Observer, Probing, Script,
+    Session,
 };
 use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{ChannelConfig, RecordView, Symbolize};
@@ -153,15 +153,9 @@ fn matched(name: &str, count: usize) -> String {
 }
 
 fn guest(line: &Line, talk: &Talk) -> Result<Guest, Stop> {
-    let builder = match line.guest.as_deref() {
-        None => GuestBuilder::image(IDLE).memory(IDLE_MEMORY),
-        Some(image) => GuestBuilder::image(image),
-    };
-    let builder = match &line.initrd {
-        Some(file) => builder.initrd(file.clone()),
-        None => builder,
-    };
-    let builder = line.symbols.iter().fold(builder, |builder, file| builder.symbols(file));
+    let image = line.guest.as_deref().unwrap_or(IDLE);
+    let builder = crate::options::image(image, line.initrd.as_deref(), &line.symbols);
+    let builder = if line.guest.is_none() { builder.memory(IDLE_MEMORY) } else { builder };
     Ok(crate::options::open(&builder, &talk.without_notes())?)
 }
 

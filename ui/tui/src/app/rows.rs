@@ -76,7 +76,7 @@ impl App {
 
     /// Sorts by a column.
     pub(super) fn sort_by(&mut self, by: Column, descending: bool) -> Vec<Effect> {
-        let in_order = matches!(by, Column::Hit | Column::Position) && !descending;
+        let in_order = by.is_run_order() && !descending;
         self.sorted = (!in_order).then(|| Sorted::new(by, descending));
         self.selected.row = 0;
         let direction = if descending { ", the last first" } else { "" };
@@ -85,15 +85,14 @@ impl App {
 
     /// Whether it is sorted by a column. Hit and position are the order of the run.
     pub(super) fn is_sorted_by(&self, column: Column) -> bool {
-        let in_order = |column: Column| matches!(column, Column::Hit | Column::Position);
         let by = self.sorted.as_ref().map_or(Column::Position, Sorted::by);
-        by == column || (in_order(by) && in_order(column))
+        by == column || (by.is_run_order() && column.is_run_order())
     }
 
     /// Sorts by the next column. Hit and position are the same order.
     pub(super) fn sort_by_next(&mut self) -> Vec<Effect> {
         let mut orders = vec![Column::Position];
-        let others = self.columns.iter().filter(|column| !matches!(column, Column::Hit | Column::Position));
+        let others = self.columns.iter().filter(|column| !column.is_run_order());
         orders.extend(others);
         let by = self.sorted.as_ref().map_or(Column::Position, Sorted::by);
         let here = orders.iter().position(|column| *column == by).unwrap_or(0);
@@ -106,7 +105,7 @@ impl App {
         self.selected.row = 0;
         match &mut self.sorted {
             // In the order of the run, nothing is sorted.
-            Some(sorted) if !matches!(sorted.by(), Column::Hit | Column::Position) => {
+            Some(sorted) if !sorted.by().is_run_order() => {
                 sorted.turn();
                 Vec::new()
             }

@@ -129,7 +129,7 @@ impl Saved {
                 self.zoomed = match value {
                     "yes" => true,
                     "no" => false,
-                    _ => return Err("it is yes or no".to_owned()),
+                    _ => return Err("write yes or no".to_owned()),
                 }
             }
             "timeline" => {
@@ -159,7 +159,7 @@ impl Saved {
                 let (high, text) = first_word(rest)?;
                 let (low, high) = (count(low)?, count(high)?);
                 if low > high {
-                    return Err("its range ends before it begins".to_owned());
+                    return Err("the range ends before it begins; write the lower address first".to_owned());
                 }
                 self.mark(StopPoint::Watch(Watch { kind: WatchKind::Write, low, high }), text);
             }
@@ -167,7 +167,7 @@ impl Saved {
                 let (at, text) = first_word(value)?;
                 self.bookmarks.insert(text.to_owned(), count(at)?);
             }
-            _ => return Err("a session has no such line".to_owned()),
+            _ => return Err("a session file has no such line".to_owned()),
         }
         Ok(())
     }
@@ -188,7 +188,9 @@ fn count(text: &str) -> Result<u64, String> {
 
 /// The first word and the rest.
 fn first_word(text: &str) -> Result<(&str, &str), String> {
-    text.split_once(' ').filter(|(_, rest)| !rest.is_empty()).ok_or_else(|| "something is missing".to_owned())
+    text.split_once(' ')
+        .filter(|(_, rest)| !rest.is_empty())
+        .ok_or_else(|| "a value is missing at its end".to_owned())
 }
 
 /// The panes, those focused last first.

@@ -62,6 +62,11 @@ impl Column {
         }
     }
 
+    /// Whether its order is that of the run.
+    pub const fn is_run_order(self) -> bool {
+        matches!(self, Self::Hit | Self::Position)
+    }
+
     /// The column of a name.
     ///
     /// # Errors

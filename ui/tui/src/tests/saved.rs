@@ -40,17 +40,17 @@ fn a_damaged_session_file_is_refused_with_a_sentence() {
         ("at nowhere", "nowhere"),
         ("layout huge", "there is no such layout"),
         ("panes hits hits", "each pane once"),
-        ("zoomed perhaps", "it is yes or no"),
+        ("zoomed perhaps", "write yes or no"),
         ("timeline 41", "41"),
         ("columns size", "there is no column `size`"),
         ("sorted probe sideways", "up or down"),
         ("sorted size up", "there is no column `size`"),
         ("filter pid=x", "`x` is not a process id"),
-        ("breakpoint 0x1000", "something is missing"),
+        ("breakpoint 0x1000", "a value is missing at its end"),
         ("watchpoint 0x20 0x10 x", "ends before it begins"),
-        ("bookmark 7", "something is missing"),
-        ("colour green", "a session has no such line"),
-        ("", "a session has no such line"),
+        ("bookmark 7", "a value is missing at its end"),
+        ("colour green", "a session file has no such line"),
+        ("", "a session file has no such line"),
     ] {
         let text = format!("{}\n{line}\n{}", lines[..2].join("\n"), lines[2..].join("\n"));
         let said = refused(&text);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use trapline_session::{
-    Command, Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
+    Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
     SourceOptions, Symbolize, Way,
 };
 use trapline_trace::Kind;
@@ -52,7 +52,7 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
     let mut collector = Collector::new(told, *number);
     let ended = match course {
         Course::Live { condition, limits } => {
-            apply(&mut session, &more.commands)?;
+            session.apply_all(&more.commands).map_err(|error| error.to_string())?;
             let mut script = typing(&more.typed)?;
             let (condition, limits) = match end {
                 Some((at, _)) => (Condition::end(), Limits::insns(at.icount)),
@@ -67,7 +67,7 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
             let course = recording.course(Way::Same, *own);
             let mut course = if *others || !more.commands.is_empty() { course.with_others() } else { course };
             session.begin_as(&mut course).map_err(|diverged| diverged.to_string())?;
-            apply(&mut session, &more.commands)?;
+            session.apply_all(&more.commands).map_err(|error| error.to_string())?;
             let limits = Limits::none().cancelled_by(Arc::clone(cancel));
             let to: Option<Position> = None;
             let Ok(followed) = session.follow(&mut course, to, &limits, &mut collector) else {
@@ -89,15 +89,6 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
         let _ = told.send(Input::Ended(*number, at, ending));
     }
     recorded.map_err(|error| format!("the recording cannot be written: {error}"))
-}
-
-/// Applies what the run has more at its beginning.
-///
-/// # Errors
-/// A sentence that says what does not fit.
-pub fn apply(session: &mut Session, more: &[Command]) -> Result<(), String> {
-    more.iter()
-        .try_for_each(|command| session.apply(command.clone()).map(|_| ()).map_err(|error| error.to_string()))
 }
 
 /// The script that types these lines.

@@ -17,10 +17,11 @@ const MOST_NAMES: usize = 200;
 /// Endings of the files of programs.
 const FILES: [&str; 2] = [".rpn", ".ppdf"];
 
-const RECORDED: &str = "a recording has its input, and takes no other; type at a live run";
-const WRITES: &str = "this program writes to the guest, so the run would be another one; a run that is looked at takes programs that \
-                      only observe";
-const SWITCHES: &str = "a program of this run writes to the guest, so no probe point can be switched: the run would be another one";
+const RECORDED: &str = "a recording repeats its own input; type at a live run";
+const WRITES: &str =
+    "this program writes to the guest, which would change the run; add a program that only observes";
+const SWITCHES: &str =
+    "a program of this run writes to the guest; switching a probe point would change the run";
 
 /// What the run has more than at first, and how it is made again.
 pub struct Prober {
