@@ -1,4 +1,4 @@
-//! Instructions that the announced CPU lacks raise #UD, and so do bytes that are no instruction.
+//! Instructions that the announced CPU lacks raise #UD, and so do bytes that are not an instruction.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -19,7 +19,7 @@ pub struct Task {
     pub tgid: u32,
     /// User id.
     pub uid: u32,
-    /// Its name; bytes that are no UTF-8 are replaced.
+    /// Its name; invalid UTF-8 is replaced.
     pub name: String,
 }
 
@@ -35,7 +35,7 @@ pub enum ModuleKind {
 /// A module in the guest's own list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name; bytes that are no UTF-8 are replaced.
+    /// Its name; invalid UTF-8 is replaced.
     pub name: String,
     /// Virtual address of its first byte.
     pub base: u64,

@@ -182,7 +182,7 @@ impl Btf {
     /// The BTF in the section `.BTF` of the kernel `bytes`; `None` if it has none.
     ///
     /// # Errors
-    /// The file is no ELF file for x86, or its BTF is damaged.
+    /// The file is not an ELF file for x86, or its BTF is damaged.
     pub fn from_vmlinux(bytes: &[u8]) -> Result<Option<Self>, SymbolError> {
         let view = ElfView::parse(bytes)?;
         let Some(section) = view.sections().iter().find(|section| section.name == ".BTF") else {

@@ -90,7 +90,7 @@ impl Dwarf {
     /// The debugging information in the ELF file `bytes`; `None` if it has none.
     ///
     /// # Errors
-    /// The file is no ELF file for x86, a section cannot be unpacked, or the headers of the units are damaged.
+    /// The file is not an ELF file for x86, a section cannot be unpacked, or the headers of the units are damaged.
     pub fn from_elf(bytes: &[u8]) -> Result<Option<Self>, SymbolError> {
         let view = ElfView::parse(bytes)?;
         let named = |name: &str| view.sections().iter().find(|section| section.name == name);

@@ -401,7 +401,7 @@ fn names_agree(bytes: &[u8], start: usize, count: usize, markers: &Markers, budg
     markers.at - at < 8 && bytes.get(at..markers.at).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
 }
 
-/// The exported symbols that are no functions: `__ksymtab` and `__ksymtab_gpl`, entries of three i32, each a distance
+/// The exported symbols that are not functions: `__ksymtab` and `__ksymtab_gpl`, entries of three i32, each a distance
 /// from its own place: value, name, namespace (include/linux/export.h, CONFIG_HAVE_ARCH_PREL32_RELOCATIONS).
 pub(super) fn exports(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
     let named = |name: &str| view.sections().iter().find(|section| section.name == name);
@@ -436,7 +436,7 @@ fn export(view: &ElfView<'_>, homes: &Homes, name: &str, addr: u64) -> Option<Sy
     if home.is_executable() {
         return None;
     }
-    // A 64-bit kernel links its per-CPU variables at 0: what it exports there is a distance, no address.
+    // A 64-bit kernel links its per-CPU variables at 0: what it exports there is a distance, not an address.
     let kind = if home.addr == 0 { SymbolKind::Absolute } else { SymbolKind::Object };
     let size = if home.addr == 0 { 0 } else { homes.rest(addr) };
     Some(Symbol { name: name.into(), addr, size, kind, binding: super::Binding::Global, sized: false })

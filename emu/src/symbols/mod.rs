@@ -83,7 +83,7 @@ pub enum SymbolKind {
     Object,
     /// A label without a type.
     Label,
-    /// A number that is no address (SHN_ABS); found by name only.
+    /// A number that is not an address (SHN_ABS); found by name only.
     Absolute,
 }
 

@@ -68,7 +68,7 @@ impl Dynamics {
         self.elements.get(slot as usize)?.as_ref().map(|element| element.value.as_slice())
     }
 
-    /// The element of a key, made of zeroes if there is none; `None` if there is no room for it.
+    /// The element of a key, made of zeros if it does not exist; `None` if there is no room for it.
     pub fn make(&mut self, key: &[u8], size: usize, counted: usize) -> Option<u32> {
         if let Some(there) = self.find(key) {
             return Some(there);

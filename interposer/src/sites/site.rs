@@ -161,7 +161,7 @@ impl Site {
         Some(change)
     }
 
-    /// Bytes of the instruction that was last seen here; all that were seen if they are none.
+    /// Bytes of the instruction last seen here; if they are not an instruction, all bytes that were seen.
     fn length(&self, core: &Core) -> usize {
         let wide = if self.displaced.is_some() { self.wide } else { core.env().long_mode() };
         let decoded = Decoder::new(if wide { 64 } else { 32 }, &self.original, DecoderOptions::AMD).decode();

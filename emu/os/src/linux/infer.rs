@@ -29,7 +29,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// The word at an offset, which need not be within.
+    /// The word at an offset; `None` outside the image.
     fn at(&self, offset: u64) -> Option<u64> {
         let bytes = self.plan.bytes_at(self.base.checked_add(offset)?, self.w as usize)?;
         let mut word = [0; 8];

@@ -10,7 +10,7 @@ const PATH_MAX: usize = 4096;
 const STEPS: usize = 2048;
 pub(super) const BUDGET: usize = 1 << 19;
 
-/// The path of the `struct file` at `file`, as the first mount namespace sees it; bytes that are no UTF-8 are replaced.
+/// The path of the `struct file` at `file`, as the first mount namespace sees it; invalid UTF-8 is replaced.
 /// The path of a file without a mount (an anonymous inode, a memfd) begins with its own name. `budget` is what is left
 /// of [`BUDGET`].
 pub(super) fn of_file(

@@ -60,7 +60,7 @@ impl Keyboard {
         self.queue.take()
     }
 
-    /// Queues a byte that is no answer.
+    /// Queues a byte that is not an answer.
     pub fn inject(&mut self, byte: u8) {
         self.queue.push(&[byte]);
     }

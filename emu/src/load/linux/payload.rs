@@ -1,6 +1,6 @@
 //! The kernel inside a bzImage: gzip, xz, lz4 (the legacy frame) or zstd, or not packed at all.
 //!
-//! The build appends the unpacked size to each stream (gzip has it anyway), so that it is always the last four bytes.
+//! The build appends the unpacked size to each stream (gzip streams contain it already), so that it is always the last four bytes.
 
 use std::io::{ErrorKind, Read};
 

@@ -1,4 +1,4 @@
-//! Single types by their number, and the numbers of types by name: for who computes with them.
+//! Single types by their number, and the numbers of types by name, for code that computes with types.
 
 use super::{Btf, Kind, Type, read_u32};
 use crate::symbols::{CMember, CName, CType, TypeInfo};

@@ -79,7 +79,7 @@ fn read_unit(unit: UnitRef<'_, Reader>, raw: &mut BTreeMap<u64, Raw>) -> Result<
         {
             continue;
         }
-        // A variable of a function is none of the program.
+        // A variable of a function is not one of the program.
         let local = entry.tag() == dw::DW_TAG_variable && depth != 1;
         let Some(at) = place(unit, entry.offset()).filter(|_| is_kept(entry.tag()) && !local) else {
             continue;
