@@ -25,6 +25,7 @@ pub mod load;
 mod machine;
 mod mmu;
 mod panics;
+mod phys_mem;
 pub mod platform;
 mod ram;
 mod run;
@@ -44,6 +45,7 @@ pub use digest::{Digest, StagedDigest};
 pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
+pub use phys_mem::PhysMem;
 pub use ram::{PAGE, Ram, RamError};
 pub use snapshot::{
     Archive, ArchiveError, CpuState, MachineIdentity, MsrState, SegmentState, Snapshot, SnapshotMismatch,

@@ -23,9 +23,9 @@ mod sources;
 
 pub use d::{DDrops, DFault, DLimits, DSetup};
 pub use hit::{
-    CoreFile, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output, PointView,
-    ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError, SymbolNames, Traces,
-    processor_register,
+    CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
+    PointView, ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError,
+    SymbolNames, Traces, processor_register,
 };
 pub use model::{
     Arguments, Clock, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,

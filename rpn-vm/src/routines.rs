@@ -10,7 +10,8 @@ use std::ops::Range;
 use crate::code::Insn;
 use crate::instructions::{Op, OperandKind};
 
-/// The operand of `exit` that requests a core file.
+/// The operands of `exit` that request a crash dump and a core file.
+const CRASH_DUMP: u64 = 2;
 const CORE_FILE: u64 = 3;
 
 /// The properties of code that are known before it runs.
@@ -22,6 +23,8 @@ pub(crate) struct Traits {
     pub writes_stack: bool,
     /// Whether it may write a core file.
     pub writes_core: bool,
+    /// Whether it may write a crash dump.
+    pub writes_dump: bool,
     /// The arguments that it uses: opcode and operand of the instructions.
     pub arguments: BTreeSet<(u8, u64)>,
 }
@@ -32,6 +35,7 @@ impl Traits {
         self.changes_guest |= !observes;
         self.writes_stack |= !leaves_stack(insn.op);
         self.writes_core |= insn.op == Op::ExitN && insn.arg == CORE_FILE;
+        self.writes_dump |= insn.op == Op::ExitN && insn.arg == CRASH_DUMP;
         if matches!(insn.op, Op::PushArg | Op::PushRet) {
             self.arguments.insert((insn.op.code(), insn.arg));
         }
@@ -40,12 +44,14 @@ impl Traits {
     /// Adds the properties of a called procedure; returns whether anything was added.
     fn join(&mut self, called: &Self) -> bool {
         let all = |traits: &Self| {
-            (traits.changes_guest, traits.writes_stack, traits.writes_core, traits.arguments.len())
+            let files = (traits.writes_core, traits.writes_dump);
+            (traits.changes_guest, traits.writes_stack, files, traits.arguments.len())
         };
         let before = all(self);
         self.changes_guest |= called.changes_guest;
         self.writes_stack |= called.writes_stack;
         self.writes_core |= called.writes_core;
+        self.writes_dump |= called.writes_dump;
         self.arguments.extend(&called.arguments);
         before != all(self)
     }

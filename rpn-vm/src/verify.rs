@@ -232,6 +232,7 @@ pub struct Verified {
     pub(crate) writes_stack: bool,
     observe_only: bool,
     may_write_core: bool,
+    may_write_dump: bool,
     limits: Limits,
     /// The instructions that use an argument.
     arguments: Box<[Insn]>,
@@ -247,6 +248,12 @@ impl Verified {
     #[must_use]
     pub const fn observe_only(&self) -> bool {
         self.observe_only
+    }
+
+    /// Whether it has an `exit 2`, which writes a crash dump.
+    #[must_use]
+    pub const fn may_write_dump(&self) -> bool {
+        self.may_write_dump
     }
 
     /// Whether it has an `exit 3`, which writes a core file.
@@ -415,6 +422,7 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
             writes_stack: may.writes_stack,
             observe_only: !may.changes_guest,
             may_write_core: may.writes_core,
+            may_write_dump: may.writes_dump,
             limits: Limits { excpt_mask, ..limits },
             arguments: asks.collect(),
             routines: Arc::clone(&routines),

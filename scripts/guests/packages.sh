@@ -89,6 +89,26 @@ fetch_runtime() {
     record "${names[@]}"
 }
 
+# fetch_i386 PACKAGE PATTERN NAME [PATTERN NAME ...]: files of an IA32 tool as i386/NAME. makedumpfile reads only dumps of
+# the architecture that it was built for.
+fetch_i386() {
+    local package=$1 patterns=() names=()
+    shift
+    while [ $# -gt 0 ]; do
+        patterns+=(".$1")
+        names+=("i386/$2")
+        shift 2
+    done
+    have "${names[@]}" && return
+    fetch_deb i386 "$package" "${patterns[@]}"
+    mkdir -p "$guests/i386"
+    local n
+    for n in "${!names[@]}"; do
+        keep 0755 "$(find "$tree" -type f -path "$tree${patterns[$n]#.}")" "${names[$n]}"
+    done
+    record "${names[@]}"
+}
+
 fetch_memtest() {
     have memtest86+ia32.bin memtest86+x64.bin && return
     fetch_deb i386 memtest86+ './boot/*.bin'

@@ -26,7 +26,7 @@ fn options_that_no_program_needs_are_refused() {
     for (args, sentence) in [
         (&["--watch-unlimited"][..], "--watch-unlimited has no effect without a watchpoint"),
         (&["--max-cores", "3"], "--max-cores has no effect unless a handler has `exit 3`"),
-        (&["--core-dir", "."], "--core-dir has no effect unless a handler has `exit 3`"),
+        (&["--core-dir", "."], "--core-dir has no effect unless a handler has `exit 2` or `exit 3`"),
         (&["--file", "/bin/x=x"], "--file has no effect on an embedded guest, which has no files"),
         (&["--header", "none,pid"], "the header item `none` goes with no other item; give it alone"),
         (&["--header", "pid,all"], "the header item `all` goes with no other item; give it alone"),

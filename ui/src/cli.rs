@@ -1,6 +1,7 @@
 //! The command line. DProbes' own option names are accepted, unlisted, where they mean the same.
 
 mod diff;
+mod dump;
 mod output;
 mod probes;
 mod recording;
@@ -8,6 +9,7 @@ mod tui;
 mod verify;
 
 pub use diff::DiffArgs;
+pub use dump::DumpArgs;
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
@@ -154,6 +156,12 @@ Examples:
   A PPDF file        trapline build probes.rpn -o probes.ppdf
   Signed             trapline build --new-key my.key; trapline build probes.rpn --sign my.key";
 
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  A crash            trapline dump bzImage --initrd initrd.gz --append init=/crash -o vmcore
+  A position         trapline dump boot.tlr --at 300M -o vmcore --compress zstd
+  What it holds      trapline dump vmcore --info";
+
 const DEMO_EXAMPLES: &str = "\
 Example:
   trapline demo x86_64";
@@ -186,6 +194,9 @@ pub enum Command {
     /// Replay recordings as tests: each must give its recorded results and meet its assertions
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
+    /// Write a crash dump of a machine, for crash, makedumpfile and gdb; or print what a dump contains (docs/dumps.md)
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(Box<DumpArgs>),
     /// List functions, or the probes that match a SPEC
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
@@ -345,6 +356,9 @@ pub struct RunArgs {
     /// End the run after N instructions, such as 300M or 2G, with exit code 124
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub limit_insns: Option<u64>,
+    /// Write a crash dump to this file if the guest crashes (docs/dumps.md)
+    #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
+    pub dump_on_crash: Option<PathBuf>,
     /// Exit 1 if an exception ended a handler
     #[arg(long, help_heading = "Course of the run")]
     pub fail_on_exception: bool,

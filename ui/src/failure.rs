@@ -114,6 +114,14 @@ pub enum Failure {
         /// Why.
         error: io::Error,
     },
+    /// A file is not a dump that can be read.
+    #[error("{}: {error}", path.display())]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: trapline_dump::DumpError,
+    },
     /// Standard output cannot be written.
     #[error("cannot write standard output: {}", io_sentence(.0))]
     Output(io::Error),

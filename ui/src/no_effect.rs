@@ -6,7 +6,7 @@ use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
 use trapline_session::Session;
 
 use crate::cli::{
-    CheckArgs, DisArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
+    CheckArgs, DisArgs, DumpArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
     SourceArgs, TuiArgs,
 };
 use crate::d_text::is_d;
@@ -341,6 +341,29 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
+/// Checks the options of `dump`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_dump(args: &DumpArgs) -> Result<(), Failure> {
+    if args.info {
+        let of_run = args.of_guest().or(first(&[(!args.image_dir.is_empty(), "--image-dir")]));
+        return of_run.map_or(Ok(()), |option| Err(refused(option, "with --info, which runs nothing")));
+    }
+    if args.form.format == Format::Json {
+        return Err(refused("--format", "without --info: the dump itself is not text"));
+    }
+    if args.is_recording() {
+        let option = args.of_guest();
+        return option
+            .map_or(Ok(()), |option| Err(refused(option, "on a recording, which has its own guest")));
+    }
+    match first(&[(!args.image_dir.is_empty(), "--image-dir")]) {
+        Some(option) => Err(refused(option, "without a recording")),
+        None => Ok(()),
+    }
+}
+
 /// What the programs of a run may do, of which options speak.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Uses {
@@ -348,6 +371,8 @@ pub struct Uses {
     pub watches: bool,
     /// They have an `exit 3`.
     pub cores: bool,
+    /// They have an `exit 2`.
+    pub dumps: bool,
 }
 
 impl Uses {
@@ -356,6 +381,7 @@ impl Uses {
         session.interposer().map_or(Self::default(), |interposer| Self {
             watches: interposer.watches(),
             cores: interposer.may_write_cores(),
+            dumps: interposer.may_write_dumps(),
         })
     }
 
@@ -363,6 +389,7 @@ impl Uses {
     pub fn add(&mut self, program: &LinkedProgram) {
         self.watches |= program.probes.iter().any(|probe| probe.watch.is_some());
         self.cores |= program.probes.iter().any(|probe| probe.handler.may_write_core());
+        self.dumps |= program.probes.iter().any(|probe| probe.handler.may_write_dump());
     }
 
     /// Checks the options that only some programs need.
@@ -373,11 +400,14 @@ impl Uses {
         if args.watch_unlimited && !self.watches {
             return Err(refused("--watch-unlimited", "without a watchpoint; add one to a probe program"));
         }
-        let of_cores = [(args.core_dir.is_some(), "--core-dir"), (args.max_cores.is_some(), "--max-cores")];
-        match first(&of_cores).filter(|_| !self.cores) {
-            Some(option) => Err(refused(option, "unless a handler has `exit 3`, which writes a core file")),
-            None => Ok(()),
+        if args.max_cores.is_some() && !self.cores {
+            return Err(refused("--max-cores", "unless a handler has `exit 3`, which writes a core file"));
         }
+        if args.core_dir.is_some() && !self.cores && !self.dumps {
+            let why = "unless a handler has `exit 2` or `exit 3`, which write a crash dump and a core file";
+            return Err(refused("--core-dir", why));
+        }
+        Ok(())
     }
 }
 

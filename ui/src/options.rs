@@ -92,10 +92,13 @@ pub fn guest(
     if args.follow_fork {
         guest = guest.follow_fork();
     }
-    if let Some(line) = &cmdline.cmdline {
-        guest = guest.cmdline(line);
-    }
-    Ok(cmdline.append.iter().fold(guest, |guest, words| guest.append(words)))
+    Ok(with_cmdline(guest, cmdline))
+}
+
+/// A guest with a kernel command line.
+pub fn with_cmdline(guest: GuestBuilder, args: &CmdlineArgs) -> GuestBuilder {
+    let guest = args.cmdline.iter().fold(guest, |guest, line| guest.cmdline(line));
+    args.append.iter().fold(guest, |guest, words| guest.append(words))
 }
 
 /// Reads a guest, and reports the parts that could not be read.
@@ -109,7 +112,7 @@ pub fn open(builder: &GuestBuilder, talk: &Talk) -> Result<Guest, Failure> {
 }
 
 /// `FILE` or `FILE ARGUMENTS`; the module's string is the file's name and the arguments.
-fn module(guest: GuestBuilder, text: &str) -> GuestBuilder {
+pub fn module(guest: GuestBuilder, text: &str) -> GuestBuilder {
     let (path, arguments) = module_file(text);
     let name = file_name(path);
     let string = arguments.map_or_else(|| name.to_owned(), |arguments| format!("{name} {arguments}"));

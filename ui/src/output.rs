@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use trapline_emu::{SentByte, SerialPort};
 use trapline_interposer::{CoreFile, DSetup, HandlerError, ProbeNames, ProgramId};
-use trapline_session::{DEnd, Names, Observer, Reply, Session, counted};
+use trapline_session::{Compression, CrashDump, DEnd, Names, Observer, Reply, Session, counted};
 use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{
     Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
@@ -146,7 +146,7 @@ pub struct Outputs<'a> {
     pub console: Console<'a>,
     /// Messages for a person.
     pub talk: Talk,
-    /// Where core files go.
+    /// Where core files and dumps go.
     pub core_dir: PathBuf,
     /// The number of the last core file.
     cores: u64,
@@ -185,18 +185,32 @@ impl<'a> Outputs<'a> {
         self.talk.note(text);
     }
 
-    /// Writes a core file under the next number that no file has.
-    fn new_core(&mut self, bytes: &[u8]) -> Result<PathBuf, Failure> {
+    /// Writes a file of this name under the next number, counted from `last`, that no file has.
+    fn new_file(
+        &self,
+        name: &str,
+        last: &mut u64,
+        write: impl Fn(&mut File) -> io::Result<()>,
+    ) -> Result<PathBuf, Failure> {
         loop {
-            self.cores += 1;
-            let path = self.core_dir.join(format!("core.{}", self.cores));
-            let made = File::create_new(&path).and_then(|mut file| file.write_all(bytes));
+            *last += 1;
+            let path = self.core_dir.join(format!("{name}.{last}"));
+            let made = File::create_new(&path).and_then(|mut file| write(&mut file));
             match made {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Failure::writing(Some(&path), error)),
             }
         }
+    }
+
+    /// Writes a crash dump.
+    fn new_dump(&self, dump: &CrashDump) -> Result<(), Failure> {
+        let write = |file: &mut File| dump.vmcore().write(file, Compression::None);
+        let path = self.new_file("vmcore", &mut 0, write)?;
+        let icount = counted(dump.icount, "instruction");
+        self.talk.note(&format!("{}: the machine after {icount}", path.display()));
+        Ok(())
     }
 
     fn consumer(&mut self, id: ProgramId, setup: &Arc<DSetup>) -> &mut Consumer {
@@ -280,7 +294,10 @@ impl Observer for Outputs<'_> {
         if let Some(note) = reply.note() {
             self.talk.note(note);
         }
-        Ok(())
+        match reply {
+            Reply::Dump { dump: Some(dump), .. } => self.new_dump(dump),
+            _ => Ok(()),
+        }
     }
 
     fn failed(&mut self, error: &HandlerError, names: ProbeNames<'_>) {
@@ -305,12 +322,18 @@ impl Observer for Outputs<'_> {
     }
 
     fn core_file(&mut self, core: &CoreFile) -> Result<(), Failure> {
-        let path = self.new_core(&core.bytes)?;
+        let mut last = self.cores;
+        let path = self.new_file("core", &mut last, |file| file.write_all(&core.bytes))?;
+        self.cores = last;
         let who = if core.name.is_empty() { String::new() } else { format!(" ({})", core.name) };
         let cut = if core.cut { ", cut short" } else { "" };
         let (file, pages) = (path.display(), counted(core.pages as u64, "page"));
         self.talk.note(&format!("{file}: process {}{who} at {:#x}, {pages}{cut}", core.pid, core.ip));
         Ok(())
+    }
+
+    fn crash_dump(&mut self, dump: Box<CrashDump>) -> Result<(), Failure> {
+        self.new_dump(&dump)
     }
 }
 

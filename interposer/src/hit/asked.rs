@@ -1,6 +1,12 @@
-//! Requests of handlers to the run: an end, a frozen channel, core files.
+//! Requests of handlers to the run: an end, a frozen channel, core files, a crash dump.
+
+use trapline_dump::CrashDump;
+use trapline_emu::Core;
 
 use super::core_file::CoreFile;
+
+/// Copies what a crash dump contains.
+pub type DumpTaker = Box<dyn Fn(&Core) -> CrashDump + Send>;
 
 /// Names an address for the service `symbol`: the symbol that contains it, and the offset in it.
 pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)> + Send>;
@@ -21,4 +27,8 @@ pub(crate) struct Asked {
     /// How many more core files may be taken.
     pub cores_left: u64,
     pub names: Option<SymbolNames>,
+    /// What takes the dump of the first `exit 2`.
+    pub dumps_with: Option<DumpTaker>,
+    /// The dump, until it is fetched. It is not part of a saved state: it is fetched before the next state is saved.
+    pub dump: Option<Box<CrashDump>>,
 }

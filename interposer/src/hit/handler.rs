@@ -267,7 +267,7 @@ impl Interposer {
         match outcome.termination {
             Termination::Exception => self.failed(index),
             Termination::ExitTo(1) => self.stats.debugger_exits += 1,
-            Termination::ExitTo(2) => self.stats.dump_exits += 1,
+            Termination::ExitTo(2) => self.take_crash_dump(core),
             Termination::ExitTo(_) => self.take_core_file(core),
             Termination::Exit | Termination::Abort => {}
         }
@@ -300,6 +300,15 @@ impl Interposer {
             false => (thrown.code, thrown.parm1),
         };
         self.runner.errors.push(HandlerError { probe: index, at, offset, line, code, parm1 });
+    }
+
+    /// `exit 2`: the first one takes a dump. On a real machine there is no second one.
+    fn take_crash_dump(&mut self, core: &Core) {
+        self.stats.dump_exits += 1;
+        let asked = &mut self.runner.asked;
+        if let Some(take) = asked.dumps_with.as_ref().filter(|_| self.stats.dump_exits == 1) {
+            asked.dump = Some(Box::new(take(core)));
+        }
     }
 
     /// `exit 3`.

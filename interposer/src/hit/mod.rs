@@ -28,7 +28,7 @@ mod stops;
 mod stub;
 mod traced;
 
-pub use asked::SymbolNames;
+pub use asked::{DumpTaker, SymbolNames};
 pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
 pub use host::processor_register;
@@ -47,6 +47,7 @@ use stacks::Stacks;
 pub use stops::NotedHit;
 use stops::Stops;
 pub use traced::{HandlerState, HandlerTrace, Traces};
+use trapline_dump::CrashDump;
 use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, WatchHit};
 use trapline_os::OsProfile;
 use trapline_rpn::Vm;
@@ -199,6 +200,7 @@ impl TrapInterposer for Interposer {
         let left = self.recorder.channels.may_hold_records()
             || !self.runner.errors.is_empty()
             || !self.runner.asked.cores.is_empty()
+            || self.runner.asked.dump.is_some()
             || self.noted.as_ref().is_some_and(|noted| !noted.is_empty());
         unsettled || left || self.next_tick().is_some_and(|tick| tick < until)
     }
@@ -333,6 +335,16 @@ impl Interposer {
         std::mem::take(&mut self.runner.asked.cores)
     }
 
+    /// Sets what takes the dump of the first `exit 2`. Without it none is taken.
+    pub fn dump_with(&mut self, take: DumpTaker) {
+        self.runner.asked.dumps_with = Some(take);
+    }
+
+    /// The dump of an `exit 2` since the last call.
+    pub fn take_dump(&mut self) -> Option<Box<CrashDump>> {
+        self.runner.asked.dump.take()
+    }
+
     /// Sets where the service `symbol` finds names.
     pub fn name_symbols(&mut self, names: SymbolNames) {
         self.runner.asked.names = Some(names);
@@ -375,6 +387,11 @@ impl Interposer {
     /// Whether the handler of any inserted probe point may write a core file.
     pub fn may_write_cores(&self) -> bool {
         self.inserted.probes.iter().any(|probe| probe.handler.may_write_core())
+    }
+
+    /// Whether the handler of any inserted probe point may write a crash dump.
+    pub fn may_write_dumps(&self) -> bool {
+        self.inserted.probes.iter().any(|probe| probe.handler.may_write_dump())
     }
 
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.

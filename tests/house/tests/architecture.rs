@@ -44,8 +44,12 @@ fn dependencies_point_one_way() {
         ("trapline-rpn", &["trapline-trace"][..]),
         ("trapline-d", &["trapline-rpn", "trapline-trace"]),
         ("trapline-emu", &[]),
+        ("trapline-dump", &["trapline-emu"]),
         ("trapline-os", &["trapline-emu"]),
-        ("trapline-interposer", &["trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace"]),
+        (
+            "trapline-interposer",
+            &["trapline-dump", "trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace"],
+        ),
         (
             "trapline-providers",
             &["trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace", "trapline-interposer"],
@@ -56,6 +60,7 @@ fn dependencies_point_one_way() {
             "trapline-session",
             &[
                 "trapline-d",
+                "trapline-dump",
                 "trapline-emu",
                 "trapline-guests",
                 "trapline-os",

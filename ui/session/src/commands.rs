@@ -98,6 +98,8 @@ pub enum Command {
     D(DSource),
     /// Runs the clauses of END of all D programs that have not run them yet, at the end of the run.
     End,
+    /// Takes a crash dump.
+    Dump,
 }
 
 impl Command {
@@ -127,6 +129,7 @@ impl Command {
                 | Self::Silence
                 | Self::Stop
                 | Self::End
+                | Self::Dump
         )
     }
 
@@ -150,6 +153,7 @@ impl Command {
             Self::Stop => "stop".to_owned(),
             Self::D(source) => source.name(),
             Self::End => "end".to_owned(),
+            Self::Dump => "dump".to_owned(),
         }
         .trim_end()
         .to_owned()

@@ -104,6 +104,7 @@ pub use snapshot_error::SnapshotError;
 pub use timeline::{
     Applied, Arrival, Between, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
 };
+pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
 pub use trapline_interposer::{CoreFile, HandlerError, HandlerState, HandlerTrace, ProbeNames};
@@ -114,6 +115,6 @@ pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
 pub use types::GuestTypes;
 pub use versioned::{VERSION, Versioned};
 pub use {
-    serde_json, trapline_d, trapline_emu, trapline_interposer, trapline_os, trapline_providers, trapline_rpn,
-    trapline_trace,
+    serde_json, trapline_d, trapline_dump, trapline_emu, trapline_interposer, trapline_os,
+    trapline_providers, trapline_rpn, trapline_trace,
 };

@@ -1,6 +1,9 @@
 //! Replies: the results of commands, as typed values, as JSON, and as lines of text.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use trapline_dump::CrashDump;
 use trapline_providers::{Abi, Matched};
 use trapline_trace as trace;
 
@@ -119,6 +122,14 @@ pub enum Reply {
         #[serde(skip)]
         lines: Vec<String>,
     },
+    /// A crash dump was taken.
+    Dump {
+        /// The instruction count.
+        icount: u64,
+        /// Its content.
+        #[serde(skip)]
+        dump: Option<Arc<CrashDump>>,
+    },
     /// A reply that consists of lines only.
     Lines {
         /// The instruction count.
@@ -208,7 +219,7 @@ impl Reply {
     /// The lines of a text output; empty for an action.
     pub fn lines(&self) -> Vec<String> {
         match self {
-            Self::Action { .. } => Vec::new(),
+            Self::Action { .. } | Self::Dump { .. } => Vec::new(),
             Self::Query { icount, programs } => query_lines(*icount, programs),
             Self::GetVars { icount, programs, gv } => variable_lines(*icount, programs, gv),
             Self::List { lines, .. }

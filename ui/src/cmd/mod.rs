@@ -9,6 +9,7 @@ pub mod diff;
 pub mod dis;
 pub mod dis_ppdf;
 pub mod dtrace;
+pub mod dump;
 mod explain;
 mod finding;
 mod info;

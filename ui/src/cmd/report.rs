@@ -172,8 +172,8 @@ fn unanswered(stats: &Stats, talk: &Talk) {
         "`exit 1` requested a debugger, which Trapline does not have: the handler ended as with `exit`",
     );
     asked(
-        stats.dump_exits,
-        "`exit 2` requested a crash dump, which Trapline does not write: the handler ended as with `exit`",
+        stats.dump_exits.saturating_sub(1),
+        "`exit 2` wrote no dump, because a run writes only the first: the handler ended as with `exit`",
     );
     asked(stats.cores_left_out, "`exit 3` wrote no core file, because --max-cores was reached");
     asked(stats.frozen, "a hit left no record, because the channel was frozen");

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
-    CHECKPOINT_INSNS, Command, CommandError, Condition, Ending, Guest, GuestBuilder, InputLine, Limits,
-    Recorder, Script, Session, SourceOptions, file_name, read_file,
+    CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, Ending, Guest, GuestBuilder, InputLine,
+    Limits, Recorder, Script, Session, SourceOptions, file_name, read_file,
 };
 use trapline_trace::RunInfo;
 
+use super::dump::NewDump;
 use super::insert::{insert_all, names_of, probing};
 use super::only::Only;
 use super::report::{self, Ended};
@@ -37,8 +38,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let inputs = inputs.chain(args.restore.as_deref());
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     let snapshot = args.save.as_deref().map(|path| ("the snapshot", path));
+    let dump = args.dump_on_crash.as_deref().map(|path| ("the dump", path));
     interactive::check(args)?;
-    let outputs = recording.into_iter().chain(snapshot).chain(overwrite::of_output(&args.output));
+    let outputs = recording.into_iter().chain(snapshot).chain(dump).chain(overwrite::of_output(&args.output));
     overwrite::check(inputs, outputs)?;
     let signals = ctrl_c::prepare();
     let source = options::source_of_run(&args.probes)?;
@@ -57,13 +59,14 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     })?;
     file.map_or(Ok(()), |file| file.open())?;
     let snapshot = args.save.as_deref().map(SnapshotFile::reserve).transpose()?;
+    let dump = args.dump_on_crash.as_deref().map(NewDump::create).transpose()?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
     let ran = if args.interactive {
         prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
     } else {
         prepared.run(args, &limits, &mut outputs, None, talk)
     };
-    prepared.finish(args, ran, snapshot, outputs, talk)
+    prepared.finish(args, ran, (snapshot, dump), outputs, talk)
 }
 
 /// The start of a run.
@@ -139,11 +142,19 @@ impl Prepared {
         mut self,
         args: &RunArgs,
         ran: Result<Ending, Failure>,
-        snapshot: Option<SnapshotFile<'_>>,
+        (snapshot, dump): (Option<SnapshotFile<'_>>, Option<NewDump<'_>>),
         outputs: Outputs<'_>,
         talk: &Talk,
     ) -> Result<Exit, Failure> {
         let session = &mut self.session;
+        let crashed = ran.as_ref().is_ok_and(|ending| Exit::from(ending) == Exit::Crashed);
+        let dumped = dump.map_or(Ok(()), |file| match crashed {
+            true => file.write(&session.vmcore(), Compression::None),
+            false => {
+                file.give_up();
+                Ok(())
+            }
+        });
         let saved = match snapshot {
             Some(file) if ran.is_ok() => file.save(session, talk),
             Some(file) => {
@@ -163,7 +174,7 @@ impl Prepared {
         };
         let finished = report::finish(&args.output, session, &ended, outputs, talk);
         let exit = ended.exit;
-        report::first([ran.map(|_| ()), finished, recorded, saved], talk)?;
+        report::first([ran.map(|_| ()), finished, recorded, saved, dumped], talk)?;
         Ok(exit)
     }
 }
@@ -301,7 +312,8 @@ fn check_script(script: &Script, guest: &Guest, uses: &mut Uses, talk: &Talk) ->
             return Err(CommandError::NoVirtioConsole.into());
         }
         // The effects of the handler are known when its description is looked up.
-        uses.cores |= matches!(command, Command::Clause { text, .. } if text.contains("exit"));
+        let may_exit = matches!(command, Command::Clause { text, .. } if text.contains("exit"));
+        (uses.cores, uses.dumps) = (uses.cores | may_exit, uses.dumps | may_exit);
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
             let resolved = resolve(guest.target(), program).map_err(Failure::Compile)?;

@@ -52,6 +52,7 @@ run | --interactive | run k -i --console none
 run | --script | -
 run | --restore | run k --restore s --record r
 run | --save | -
+run | --dump-on-crash | -
 run | --until | -
 run | --crash-on | -
 run | --limit-insns | -
@@ -121,6 +122,23 @@ verify | --jobs | -
 verify | --junit | -
 verify | --update | -
 verify | --image-dir | -
+dump | --output-file | dump --info v -o a
+dump | --compress | dump --info v --compress zlib
+dump | --info | -
+dump | --at | dump --info v --at 5
+dump | --until | dump a.tlr -o a --until a
+dump | --limit-insns | dump a.tlr -o a --limit-insns 5
+dump | --module | dump a.tlr -o a --module a
+dump | --initrd | dump a.tlr -o a --initrd a
+dump | --sym | dump a.tlr -o a --sym a
+dump | --mem | dump a.tlr -o a --mem 64M
+dump | --cmdline | dump a.tlr -o a --cmdline a
+dump | --append | dump a.tlr -o a --append a
+dump | --platform | dump a.tlr -o a --platform pc
+dump | --disk | dump a.tlr -o a --disk a
+dump | --virtio-console | dump a.tlr -o a --virtio-console
+dump | --image-dir | dump k -o a --image-dir a
+dump | --format | dump k -o a -f json
 list | --module | -
 list | --initrd | -
 list | --file | list embedded:ia32 --file /a=b
@@ -274,6 +292,7 @@ fn refusal(line: &str) -> Option<String> {
             let form = || Form::new(output.format, HeaderItems::empty(), output.symbols, templates);
             super::of_replay(args).and_then(|()| form().map(drop))
         }
+        Command::Dump(args) => super::of_dump(args),
         Command::List(args) => super::of_list(args),
         Command::Tui(args) => super::of_tui(args),
         Command::Dis(args) => super::of_dis(args),

@@ -28,7 +28,7 @@ pub enum ScriptError {
 /// The beginnings of a line.
 const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
 /// The actions of a line.
-const ACTIONS: &str = "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, type, nmi and stop";
+const ACTIONS: &str = "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, dump, type, nmi and stop";
 
 /// A word and its place in the line.
 #[derive(Debug, Clone, Copy)]
@@ -390,6 +390,7 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceOptions) -> Result<Co
             Command::Restore { label: line.label("restore LABEL")? }
         }
         "type" => typed(line)?,
+        "dump" => Command::Dump,
         "nmi" => Command::Nmi,
         "stop" => Command::Stop,
         other => return Err(wrong(word, format!("there is no action `{other}`"), ACTIONS).into()),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use trapline_dump::CrashDump;
 use trapline_interposer::{Clock, Interposer, Output, Place, PointView, ProgramId, ProgramView};
 use trapline_providers::{Clause, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
@@ -76,6 +77,10 @@ impl Session {
             Command::End => {
                 self.end_d();
                 Ok(self.done("end", "", String::new()))
+            }
+            Command::Dump => {
+                let dump = CrashDump::copy(self.vmcore(), self.icount());
+                Ok(Reply::Dump { icount: self.icount(), dump: Some(Arc::new(dump)) })
             }
         }
     }

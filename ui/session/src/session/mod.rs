@@ -5,6 +5,7 @@ mod attended;
 mod course;
 mod d_program;
 mod dtrace;
+mod dumps;
 mod follow;
 mod names;
 mod no_hits;
@@ -21,6 +22,7 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trapline_dump::CrashDump;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Core, Counters, Digest, Machine, TrapInterposer};
 use trapline_interposer::{CoreFile, Interposer, InterposerConfig, Stats};
@@ -77,6 +79,8 @@ pub struct Session {
     /// Records not yet taken.
     records: Waiting,
     cores: Vec<Arc<CoreFile>>,
+    /// The crash dump of an `exit 2`.
+    dump: Option<Box<CrashDump>>,
     /// The origin of each program, removed ones included.
     origins: Arc<Vec<Origin>>,
     /// The probes' options as text: a snapshot fits a session with equal options.
@@ -117,6 +121,7 @@ impl Guest {
             shown: 0,
             records: Waiting::default(),
             cores: Vec::new(),
+            dump: None,
             origins: Arc::default(),
         })
     }
@@ -144,6 +149,7 @@ impl Session {
         let Ok(ending) = self.run(script, condition, limits, &mut kept);
         self.records.extend(kept.records);
         self.cores.extend(kept.cores.into_iter().map(Arc::new));
+        self.dump = kept.dump.or_else(|| self.dump.take());
         ending
     }
 
@@ -175,6 +181,11 @@ impl Session {
     /// Takes the core files that `exit 3` in a handler has made.
     pub fn take_cores(&mut self) -> Vec<CoreFile> {
         std::mem::take(&mut self.cores).into_iter().map(Arc::unwrap_or_clone).collect()
+    }
+
+    /// Takes the crash dump that an `exit 2` in a handler has made.
+    pub fn take_dump(&mut self) -> Option<Box<CrashDump>> {
+        self.dump.take()
     }
 
     /// Names for what records hold: addresses, stacks and the probes of providers.
@@ -262,7 +273,7 @@ impl Session {
 
     /// The machine and its interposer, which is made if there is none.
     fn probed(&mut self) -> (&mut Machine, &mut Interposer) {
-        let make = || new_interposer(&self.target, &self.probing, (self.profile)());
+        let make = || new_interposer(&self.target, &self.probing, &self.profile);
         (&mut self.machine, self.interposer.get_or_insert_with(make))
     }
 
@@ -275,13 +286,14 @@ impl Session {
 fn new_interposer(
     target: &Arc<Target>,
     probing: &Probing,
-    profile: Option<Box<dyn OsProfile>>,
+    profile: &dyn Fn() -> Option<Box<dyn OsProfile>>,
 ) -> Interposer {
     let Probing { header, channel, max_steps, .. } = probing.clone();
-    let mut interposer = Interposer::new(InterposerConfig { header, channel, profile, max_steps });
+    let mut interposer = Interposer::new(InterposerConfig { header, channel, profile: profile(), max_steps });
     interposer.allow_cores(probing.max_cores);
     let named = Arc::clone(target);
     interposer.name_symbols(Box::new(move |address| named.symbol_at(address)));
+    interposer.dump_with(dumps::taker(target, profile()));
     interposer.set_watch_unlimited(probing.watch_unlimited);
     interposer.unwind_with(target.unwinder());
     interposer.set_stack_depth(probing.stack);

@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 
+use trapline_dump::CrashDump;
 use trapline_emu::{Moment, Reader, SentByte, Stop, TrapInterposer};
 use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
@@ -76,6 +77,15 @@ pub trait Observer {
         Ok(())
     }
 
+    /// The crash dump that the first `exit 2` in a handler has taken.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn crash_dump(&mut self, dump: Box<CrashDump>) -> Result<(), Self::Error> {
+        drop(dump);
+        Ok(())
+    }
+
     /// A core file that `exit 3` in a handler has taken.
     ///
     /// # Errors
@@ -91,6 +101,7 @@ pub trait Observer {
 pub struct Keep {
     pub records: Vec<Record>,
     pub cores: Vec<CoreFile>,
+    pub dump: Option<Box<CrashDump>>,
 }
 
 impl Observer for Keep {
@@ -103,6 +114,11 @@ impl Observer for Keep {
 
     fn core_file(&mut self, core: &CoreFile) -> Result<(), Infallible> {
         self.cores.push(core.clone());
+        Ok(())
+    }
+
+    fn crash_dump(&mut self, dump: Box<CrashDump>) -> Result<(), Infallible> {
+        self.dump = Some(dump);
         Ok(())
     }
 }
@@ -371,7 +387,9 @@ impl Session {
         result?;
         observer.console(self.machine.console().get(shown..).unwrap_or_default())?;
         let cores = self.interposer.as_mut().map(Interposer::take_cores).unwrap_or_default();
-        cores.iter().try_for_each(|core| observer.core_file(core))
+        cores.iter().try_for_each(|core| observer.core_file(core))?;
+        let dump = self.interposer.as_mut().and_then(Interposer::take_dump);
+        dump.map_or(Ok(()), |dump| observer.crash_dump(dump))
     }
 
     /// Passes new console output to the observer, and leaves the records in the channels.

@@ -305,7 +305,7 @@ impl Session {
         let definitions: Vec<_> = definitions.collect::<Result<_, _>>()?;
         let ram = self.machine.core().ram().size();
         let saved = SavedInterposer::from_stored(state, definitions, ram)?;
-        if new_interposer(&self.target, &self.probing, None).could_be(&saved) {
+        if new_interposer(&self.target, &self.probing, &|| None).could_be(&saved) {
             Ok(saved)
         } else {
             Err(StoredInterposerError::Impossible("the channels").into())

@@ -232,4 +232,8 @@ impl<O: Observer> Observer for Tee<'_, O> {
         self.kept.cores.push(core.clone());
         self.observer.core_file(core)
     }
+
+    fn crash_dump(&mut self, dump: Box<trapline_dump::CrashDump>) -> Result<(), O::Error> {
+        self.observer.crash_dump(dump)
+    }
 }

@@ -290,6 +290,7 @@ impl Timeline {
                 | Command::GetVars { .. }
                 | Command::List { .. }
                 | Command::Snapshot { .. }
+                | Command::Dump
                 | Command::Stop
         );
         if !changes {

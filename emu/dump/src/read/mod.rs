@@ -1,0 +1,177 @@
+//! Reading dumps: their physical memory, and what they say of the machine.
+//!
+//! No value in a file is trusted: places outside the file are errors or absent pages, and memory grows only with the size of the
+//! file.
+
+mod elf;
+mod flattened;
+mod kdump;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use trapline_emu::PhysMem;
+
+use crate::error::DumpError;
+use crate::mapped::Mapped;
+use crate::notes::{self, NT_PRSTATUS, Registers, VMCOREINFO};
+use elf::ElfCore;
+use flattened::Flattened;
+use kdump::Compressed;
+
+/// Most bytes of notes.
+const MOST_NOTES: u64 = 1 << 20;
+
+/// The format of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DumpFormat {
+    /// An ELF core.
+    Elf,
+    /// makedumpfile's compressed dump.
+    Compressed,
+}
+
+/// What a dump says of its machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpInfo {
+    /// Its format.
+    pub format: DumpFormat,
+    /// Whether it is in makedumpfile's flattened form.
+    pub flattened: bool,
+    /// Whether its kernel has 64 bits.
+    pub wide: bool,
+    /// Ranges of memory as the file lists them.
+    pub memory: Vec<Mapped>,
+    /// Pages of memory, and pages that are stored.
+    pub pages: (u64, u64),
+    /// Each CPU's registers and current process.
+    pub cpus: Vec<(Registers, u32)>,
+    /// The kernel's description of itself.
+    pub vmcoreinfo: Option<Vec<u8>>,
+    /// How stored pages are compressed, with the number of pages of each way.
+    pub compressed: Vec<(&'static str, u64)>,
+}
+
+/// A dump in a file.
+pub struct DumpFile {
+    body: Body,
+    flattened: bool,
+}
+
+enum Body {
+    Elf(ElfCore),
+    Compressed(Compressed),
+}
+
+impl DumpFile {
+    /// Opens a dump of any format.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a dump.
+    pub fn open(path: &Path) -> Result<Self, DumpError> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let mut source = Source { bytes: Bytes::File(file), len };
+        let flattened = Flattened::is(&source.first(16)?);
+        if flattened {
+            source = Flattened::open(source)?;
+        }
+        let first = source.first(8)?;
+        let body = if first.starts_with(b"\x7fELF") {
+            Body::Elf(ElfCore::open(source)?)
+        } else if first == crate::kdump::SIGNATURE {
+            Body::Compressed(Compressed::open(source)?)
+        } else {
+            let hex: Vec<String> = first.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            return Err(DumpError::Foreign(hex.join(" ")));
+        };
+        Ok(Self { body, flattened })
+    }
+
+    /// What it says of its machine.
+    pub fn info(&self) -> DumpInfo {
+        let (format, wide, memory, pages, notes) = match &self.body {
+            Body::Elf(core) => {
+                (DumpFormat::Elf, core.wide, core.memory(), core.pages(), core.notes.as_slice())
+            }
+            Body::Compressed(dump) => {
+                (DumpFormat::Compressed, dump.wide(), dump.memory(), dump.pages(), dump.notes.as_slice())
+            }
+        };
+        let notes = notes::read(notes);
+        let cpus = notes.iter().filter(|note| note.kind == NT_PRSTATUS && note.owner == b"CORE");
+        let vmcoreinfo = notes.iter().find(|note| note.owner == VMCOREINFO.as_bytes());
+        DumpInfo {
+            format,
+            flattened: self.flattened,
+            wide,
+            memory,
+            pages,
+            cpus: cpus.filter_map(|note| Registers::read(note.content)).collect(),
+            vmcoreinfo: vmcoreinfo.map(|note| note.content.to_vec()),
+            compressed: match &self.body {
+                Body::Elf(_) => Vec::new(),
+                Body::Compressed(dump) => dump.ways(),
+            },
+        }
+    }
+}
+
+impl PhysMem for DumpFile {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        match &self.body {
+            Body::Elf(core) => core.read(paddr, to),
+            Body::Compressed(dump) => dump.read(paddr, to),
+        }
+    }
+}
+
+/// The bytes of a dump.
+struct Source {
+    bytes: Bytes,
+    len: u64,
+}
+
+enum Bytes {
+    File(File),
+    Flattened(Flattened),
+}
+
+impl Source {
+    /// Fills `to` from an offset; false when a byte is missing.
+    fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        if at.checked_add(to.len() as u64).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        match &self.bytes {
+            Bytes::File(file) => file.read_exact_at(to, at).is_ok(),
+            Bytes::Flattened(pieces) => pieces.read(at, to),
+        }
+    }
+
+    /// The first bytes, at most `most`.
+    fn first(&self, most: u64) -> Result<Vec<u8>, DumpError> {
+        self.part("its beginning", 0, most.min(self.len))
+    }
+
+    /// A part of the file.
+    fn part(&self, part: &'static str, at: u64, size: u64) -> Result<Vec<u8>, DumpError> {
+        let end = at.saturating_add(size);
+        let cut = DumpError::Cut { part, end, len: self.len };
+        if end > self.len {
+            return Err(cut);
+        }
+        let mut bytes = vec![0; size as usize];
+        if self.read(at, &mut bytes) { Ok(bytes) } else { Err(cut) }
+    }
+}
+
+/// The number of `size` bytes at an offset, which lies in `bytes`; 0 outside.
+fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
+    let mut word = [0; 8];
+    if let (Some(from), Some(to)) = (bytes.get(at..at.saturating_add(size)), word.get_mut(..size)) {
+        to.copy_from_slice(from);
+    }
+    u64::from_le_bytes(word)
+}

@@ -1,0 +1,266 @@
+//! Crash dumps, as the tools for them read them: makedumpfile, vmcore-dmesg, gdb, readelf; and dumps that qemu and
+//! makedumpfile write, as we read them.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::cli::{Ran, folder, trapline};
+use tempfile::TempDir;
+use trapline_session::trapline_emu::{PAGE, PhysMem};
+use trapline_session::{Condition, DumpFile, DumpFormat, GuestBuilder, Limits};
+use trapline_tests::linux::{KERNELS, Linux};
+use trapline_tests::root;
+
+/// The text of a kernel that is about to start the first program.
+const INIT: &str = "Run /init as init process";
+
+/// A file of `.guests/`.
+fn guest(name: &str) -> String {
+    let path = root().join(".guests").join(name);
+    assert!(path.exists(), "{}: run `make guests` first", path.display());
+    path.display().to_string()
+}
+
+/// Runs a tool of the host; its output, standard error included.
+fn tool(folder: &Path, program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).current_dir(folder).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; run scripts/bootstrap"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn ran(folder: &Path, args: &[&str]) -> Ran {
+    let ran = trapline(folder, args);
+    assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
+    ran
+}
+
+/// Dumps a kernel that is about to start the first program.
+fn dump(folder: &Path, linux: &Linux, file: &str, more: &[&str]) {
+    let kernel = guest(&format!("linux-{}", linux.flavour));
+    let initrd = guest(&format!("initramfs-{}.cpio.gz", linux.arch));
+    let args = ["-q", "dump", &kernel, "--initrd", &initrd, "--until", INIT, "-o", file];
+    ran(folder, &[&args, more].concat());
+}
+
+/// Whether both dumps have this memory, where both have it.
+fn assert_same_memory(one: &Path, other: &Path, size: u64) -> u64 {
+    let (one, other) = (DumpFile::open(one).unwrap(), DumpFile::open(other).unwrap());
+    let (mut a, mut b) = ([0; PAGE as usize], [0; PAGE as usize]);
+    let mut compared = 0;
+    for paddr in (0..size).step_by(PAGE as usize) {
+        if one.read(paddr, &mut a) && other.read(paddr, &mut b) {
+            assert!(a == b, "{paddr:#x}");
+            compared += 1;
+        }
+    }
+    compared
+}
+
+/// makedumpfile of a kernel's own architecture, which reads no other's dumps.
+fn makedumpfile(folder: &Path, linux: &Linux, args: &[&str]) -> String {
+    if linux.arch != "i386" {
+        return tool(folder, "makedumpfile", args);
+    }
+    let (ld, libraries) = (guest("i386/ld-linux.so.2"), guest("i386"));
+    let program = guest("i386/makedumpfile");
+    tool(folder, "qemu-i386", &[&[ld.as_str(), "--library-path", &libraries, &program], args].concat())
+}
+
+fn the_tools_of_crash_dumps_read(linux: &Linux) {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    dump(here, linux, "vmcore", &[]);
+    // The kernel's messages, by two readers.
+    makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore", "dmesg"]);
+    let messages = std::fs::read_to_string(here.join("dmesg")).unwrap();
+    assert!(messages.contains("Linux version 6.1") && messages.trim_end().ends_with(INIT), "{messages}");
+    assert_eq!(tool(here, "vmcore-dmesg", &["vmcore"]), messages);
+    // Filtered and compressed: what is left is what we have written.
+    for (n, how) in [&["-d", "31", "-c"][..], &["-d", "0", "-l"], &["-d", "31", "-E"]].iter().enumerate() {
+        let file = format!("filtered.{n}");
+        makedumpfile(here, linux, &[how, &["-f", "vmcore", &file][..]].concat());
+        let compared = assert_same_memory(&here.join("vmcore"), &here.join(&file), 256 << 20);
+        assert!(compared > 5_000, "{how:?}: {compared} pages");
+    }
+    // What we compress, it reads.
+    dump(here, linux, "vmcore.zlib", &["--compress", "zlib"]);
+    dump(here, linux, "vmcore.zstd", &["--compress", "zstd"]);
+    // Of a 32-bit kernel it does not even read its own.
+    if linux.arch != "i386" {
+        makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore.zlib", "again"]);
+        assert!(std::fs::read_to_string(here.join("again")).unwrap() == messages);
+    }
+    for file in ["vmcore.zlib", "vmcore.zstd"] {
+        assert_eq!(assert_same_memory(&here.join("vmcore"), &here.join(file), 256 << 20), 65_440);
+        assert_eq!(DumpFile::open(&here.join(file)).unwrap().info().format, DumpFormat::Compressed);
+    }
+    // gdb sees the CPU where it was, and its code at the kernel's addresses.
+    let info = DumpFile::open(&here.join("vmcore")).unwrap().info();
+    let ip = info.cpus[0].0.ip;
+    let pc = format!("{ip:#x}");
+    let shown = tool(here, "gdb", &["-nx", "-batch", "-c", "vmcore", "-ex", "x/i $pc", "-ex", "p/x $cs"]);
+    assert!(shown.contains(&format!("=> {pc}:")) && !shown.contains("(bad)"), "{shown}");
+    let selector = if linux.arch == "i386" { "0x60" } else { "0x10" };
+    assert!(shown.contains(&format!("= {selector}")), "{shown}");
+}
+
+#[test]
+fn guest_linux_amd64_dumps_are_read_by_makedumpfile_and_gdb() {
+    the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap());
+}
+
+#[test]
+fn guest_linux_686_dumps_are_read_by_makedumpfile_and_gdb() {
+    the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "686").unwrap());
+}
+
+#[test]
+fn guest_linux_a_panic_is_dumped_with_its_message() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    // There is no root file system, so the kernel panics.
+    let kernel = guest("linux-cloud-amd64");
+    let ran = trapline(here, &["run", &kernel, "--console", "none", "--dump-on-crash", "vmcore"]);
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    let messages = tool(here, "vmcore-dmesg", &["vmcore"]);
+    assert!(messages.contains("Kernel panic - not syncing: VFS: Unable to mount root fs"), "{messages}");
+    // A run that does not crash leaves no file.
+    let ran = trapline(here, &["run", "embedded:ia32", "--limit-insns", "1M", "--dump-on-crash", "none"]);
+    assert_eq!((ran.code, here.join("none").exists()), (124, false), "{}", ran.err);
+}
+
+#[test]
+fn a_dump_is_the_machines_memory_and_probes_do_not_show_in_it() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    for guest in ["embedded:ia32", "embedded:x86_64"] {
+        let mut session = GuestBuilder::image(guest).memory(64 << 20).start().unwrap();
+        session.run_until(&Condition::end(), &Limits::insns(3_000_000));
+        let probe = "fbt::do_fork: { push pid; log 1 }";
+        let record =
+            ["record", guest, "--mem", "64M", "--rpn", probe, "--limit-insns", "4M", "-o", "run.tlr"];
+        assert_eq!(trapline(here, &record).code, 124);
+        ran(here, &["dump", guest, "--mem", "64M", "--at", "3M", "-o", "live"]);
+        ran(here, &["dump", "run.tlr", "--at", "3M", "-o", "recorded"]);
+        let (live, recorded) = (std::fs::read(here.join("live")), std::fs::read(here.join("recorded")));
+        assert!(live.unwrap() == recorded.unwrap(), "{guest}");
+        let dump = DumpFile::open(&here.join("live")).unwrap();
+        let ram = session.core().ram();
+        for range in dump.info().memory {
+            let mut bytes = vec![0; range.size as usize];
+            assert!(dump.read(range.paddr, &mut bytes));
+            assert!(
+                bytes == ram.bytes()[range.paddr as usize..range.end() as usize],
+                "{guest}: {:#x}",
+                range.paddr
+            );
+        }
+        let info = dump.info();
+        assert_eq!(info.cpus[0].0.ip, session.core().env().eip());
+        // gdb sees the kernel's code at its addresses.
+        let examine = format!("x/i {:#x}", session.symbols().lookup("do_fork").unwrap().addr);
+        let shown = tool(here, "gdb", &["-nx", "-batch", "-c", "live", "-ex", &examine, "-ex", "p/x $pc"]);
+        assert!(shown.contains("push ") && shown.contains(&format!("= {:#x}", info.cpus[0].0.ip)), "{shown}");
+        let headers = tool(here, "readelf", &["-l", "live"]);
+        assert!(headers.contains("CORE (Core file)") && !headers.contains("Warning"), "{headers}");
+    }
+}
+
+#[test]
+fn exit_2_and_scripts_write_dumps() {
+    let folder = folder(&[("s", b"at insns=1M dump\nat insns=2M dump\n")]);
+    let here = folder.path();
+    let ran = trapline(here, &["run", "embedded:ia32", "--script", "s", "--limit-insns", "3M"]);
+    assert_eq!(ran.code, 124, "{}", ran.err);
+    assert!(ran.err.contains("./vmcore.2: the machine after 2000000 instructions"), "{}", ran.err);
+    ran_same(here, "1M", "vmcore.1");
+    ran_same(here, "2M", "vmcore.2");
+    // A handler: before the probed instruction, at each hit but only once.
+    std::fs::create_dir(here.join("dumps")).unwrap();
+    let probe = ["--rpn", "fbt::do_fork:entry { push pid; log 1; exit 2 }", "--core-dir", "dumps"];
+    let ran = trapline(here, &[&["run", "embedded:ia32", "--digest"], &probe[..]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let files: Vec<_> =
+        std::fs::read_dir(here.join("dumps")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(files, ["vmcore.1"], "{}", ran.err);
+    let message = "`exit 2` wrote no dump, because a run writes only the first: the handler ended as with `exit` (5 times)";
+    assert!(ran.err.contains(message), "{}", ran.err);
+    let info = DumpFile::open(&here.join("dumps/vmcore.1")).unwrap().info();
+    let session = GuestBuilder::image("embedded:ia32").start().unwrap();
+    let entry = session.symbols().lookup("do_fork").unwrap().addr;
+    assert_eq!(info.cpus[0].0.ip, entry);
+    // The guest does not notice.
+    let plain = trapline(here, &["run", "embedded:ia32", "--digest"]);
+    let digest = |ran: &Ran| ran.err.lines().find(|line| line.starts_with("digest")).map(str::to_owned);
+    assert_eq!(digest(&ran), digest(&plain));
+    assert!(digest(&plain).is_some(), "{}", plain.err);
+}
+
+/// Asserts that a file is the dump at this count.
+fn ran_same(here: &Path, at: &str, file: &str) {
+    ran(here, &["dump", "embedded:ia32", "--at", at, "-o", "same"]);
+    assert!(std::fs::read(here.join("same")).unwrap() == std::fs::read(here.join(file)).unwrap(), "{file}");
+}
+
+#[test]
+fn a_core_of_qemu_is_read() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    // The monitor's own copy of the memory is the oracle.
+    let mut qemu = Command::new("qemu-system-x86_64")
+        .args(["-M", "pc", "-m", "16", "-nodefaults", "-display", "none", "-monitor", "stdio", "-S"])
+        .args(["-device", "loader,addr=0x7c00,data=0x1122334455667788,data-len=8"])
+        .current_dir(here)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut monitor = qemu.stdin.take().unwrap();
+    let commands = "dump-guest-memory core\ndump-guest-memory -z core.z\npmemsave 0 0xa0000 memory\nquit\n";
+    monitor.write_all(commands.as_bytes()).unwrap();
+    drop(monitor);
+    assert!(qemu.wait().unwrap().success());
+    let expected = std::fs::read(here.join("memory")).unwrap();
+    for file in ["core", "core.z"] {
+        let dump = DumpFile::open(&here.join(file)).unwrap();
+        let mut found = vec![0xff; expected.len()];
+        assert!(dump.read(0, &mut found), "{file}");
+        assert!(found == expected && found.iter().any(|byte| *byte != 0), "{file}");
+        assert_eq!(dump.info().cpus.len(), 1, "{file}");
+    }
+}
+
+#[test]
+fn positions_and_files_that_do_not_fit_are_refused() {
+    let folder = folder(&[("text", b"no dump at all")]);
+    let here = folder.path();
+    for (args, code, sentence) in [
+        (
+            &["dump", "text", "--info"][..],
+            7,
+            "text: its first bytes are 6e 6f 20 64: this is no ELF core, no compressed dump of kdump and no flattened dump of \
+             makedumpfile",
+        ),
+        (&["dump", "absent", "--info"], 7, "absent: No such file or directory"),
+        (
+            &["dump", "embedded:ia32", "--at", "hit:2", "-o", "new"],
+            2,
+            "--at hit:2 is a position in a recording; give an instruction count, or record the run",
+        ),
+        (
+            &["dump", "embedded:ia32", "--at", "2G", "-o", "new"],
+            2,
+            "before the position 2000000000; without --at the machine is dumped there",
+        ),
+        (&["dump", "embedded:ia32", "-o", "no/where"], 7, "cannot write no/where: No such file or directory"),
+        (&["dump", "text", "-o", "text"], 2, "the dump would overwrite an input of this command, text"),
+    ] {
+        let ran = trapline(here, args);
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(sentence), "{args:?}: {}", ran.err);
+        assert!(!here.join("new").exists(), "{args:?}");
+    }
+}
