@@ -80,6 +80,14 @@ fn a_snapshot_that_does_not_fit_is_refused() {
         ("embedded:ia32", vec!["--restore", "absent"], 7, "cannot read absent"),
         ("embedded:ia32", vec!["--restore", "s", "--save", "s"], 2, "the snapshot would overwrite an input"),
         ("embedded:ia32", vec!["--restore", "s", "--record", "r"], 2, "cannot be used with"),
+        (
+            "embedded:ia32",
+            vec!["--restore", "s", "--limit-insns", "499999"],
+            2,
+            "--limit-insns 499999 is before the snapshot s, which was taken after 500000 instructions: the limit counts from the \
+             start of the guest",
+        ),
+        ("embedded:ia32", vec!["--restore", "s", "--limit-insns", "500K"], 124, ""),
         ("embedded:ia32", vec!["--save", "no/where", "--limit-insns", "1K"], 7, "cannot write no/where"),
     ];
     for (image, more, code, text) in cases {

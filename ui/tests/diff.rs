@@ -152,8 +152,15 @@ fn what_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     assert_eq!(trapline(folder, &["diff", "none.tlr", "none.tlr"]).0, Some(7));
-    assert_eq!(trapline(folder, &["diff", "none.tlr"]).0, Some(2));
+    let (code, _, err) = trapline(folder, &["diff", "none.tlr"]);
+    assert_eq!(code, Some(2));
+    let said = "there is nothing to compare none.tlr with: give a second recording, or change its guest with --image, --mem, \
+                --cmdline or --append";
+    assert!(err.contains(said), "{err}");
     record(folder, "a.tlr", &[]);
+    let (code, _, err) = trapline(folder, &["diff", "a.tlr", "--image", "/dev/null"]);
+    assert_eq!(code, Some(7), "{err}");
+    assert!(err.contains("cannot load /dev/null: "), "{err}");
     let (code, _, err) = trapline(folder, &["diff", "a.tlr", "a.tlr", "--hits=fbt::no_such:entry"]);
     assert_eq!(code, Some(3), "{err}");
 }

@@ -17,7 +17,6 @@ pub struct DiffArgs {
     #[arg(
         value_name = "B.tlr",
         help_heading = "Arguments",
-        required_unless_present_any = ["image", "mem", "cmdline", "append"],
         conflicts_with_all = ["image", "mem", "cmdline", "append"]
     )]
     pub b: Option<PathBuf>,

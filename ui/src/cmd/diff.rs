@@ -23,6 +23,7 @@ const SHOWN: usize = 16;
 /// # Errors
 /// A recording or a guest cannot be used, or standard output cannot be written.
 pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    has_two_runs(args)?;
     let files = [Some(args.a.as_path()), args.b.as_deref(), args.image.as_deref()];
     no_effect::reads_stdin_once(files.into_iter().flatten())?;
     let a = Recording::read(&args.a)?;
@@ -51,6 +52,19 @@ pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     written.map_err(Failure::Output)?;
     Ok(if differs { Exit::Different } else { Exit::Ok })
+}
+
+/// Refuses a comparison of a run with itself.
+fn has_two_runs(args: &DiffArgs) -> Result<(), Failure> {
+    let line = args.cmdline.cmdline.is_some() || !args.cmdline.append.is_empty();
+    if args.b.is_some() || args.image.is_some() || args.mem.is_some() || line {
+        return Ok(());
+    }
+    let a = args.a.display();
+    Err(Failure::Usage(format!(
+        "there is nothing to compare {a} with: give a second recording, or change its guest with --image, --mem, --cmdline \
+         or --append"
+    )))
 }
 
 fn builder(recording: &Recording, path: &Path, args: &DiffArgs) -> Result<GuestBuilder, Failure> {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
     CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, Ending, Guest, GuestBuilder, InputLine,
-    Limits, Recorder, Script, Session, SourceOptions, file_name, read_file,
+    Limits, Recorder, Script, Session, SourceOptions, counted, file_name, read_file,
 };
 use trapline_trace::RunInfo;
 
@@ -190,6 +190,7 @@ fn prepared(
     let mut session = guest.start(probing(&args.probes))?;
     if let Some(path) = &args.restore {
         restore(&mut session, path)?;
+        reaches_beyond(args, path, session.icount())?;
     }
     if let Some(recorder) = recorder {
         session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -208,6 +209,17 @@ fn restore(session: &mut Session, path: &Path) -> Result<(), Failure> {
     let file = read_file(path)?;
     let restored = session.read_snapshot(&file).and_then(|saved| session.restore(&saved));
     restored.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
+}
+
+/// Refuses a limit that the snapshot from which the run begins has passed.
+fn reaches_beyond(args: &RunArgs, snapshot: &Path, icount: u64) -> Result<(), Failure> {
+    let Some(limit) = args.limit_insns.filter(|limit| *limit < icount) else { return Ok(()) };
+    Err(Failure::Usage(format!(
+        "--limit-insns {limit} is before the snapshot {}, which was taken after {}: the limit counts from the start of the \
+         guest",
+        snapshot.display(),
+        counted(icount, "instruction")
+    )))
 }
 
 /// The recorder of the run, if one is requested, and a guest that uses the files as they were read for it.

@@ -17,6 +17,8 @@ use crate::files::{file_name, read_file};
 #[derive(Default)]
 struct Parts {
     image: Vec<u8>,
+    /// The image's file in messages. A guest whose image was replaced has another name.
+    file: String,
     /// The kernel's name, first word of its command line.
     kernel: String,
     cmdline: String,
@@ -47,11 +49,11 @@ pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
     let (name, mut parts) = match &builder.image {
         ImageSource::Embedded(name) => (format!("{EMBEDDED}{name}"), embedded(name)?),
         ImageSource::Brought { name, image, cmdline, modules } => {
-            (name.clone(), brought(image, cmdline, modules)?)
+            (name.clone(), brought(name, image, cmdline, modules)?)
         }
         ImageSource::Content { name, content } => {
-            let image = content.read()?;
-            (name.clone(), Parts { image, kernel: kernel_name(name), ..Parts::default() })
+            let (image, file) = (content.read()?, file_of(name, content));
+            (name.clone(), Parts { image, file, kernel: kernel_name(name), ..Parts::default() })
         }
     };
     for (content, string) in &builder.modules {
@@ -70,6 +72,14 @@ pub fn open(builder: &GuestBuilder) -> Result<Guest, GuestError> {
         parts.files.insert(path, bytes);
     }
     build(builder, name, parts, notes)
+}
+
+/// The image's file in messages; bytes have the name of their guest.
+fn file_of(name: &str, image: &Content) -> String {
+    match image {
+        Content::Bytes(_) => name.to_owned(),
+        Content::File(_) | Content::Read { .. } => image.name(),
+    }
 }
 
 /// Refuses a file that its user names and that cannot be probed: a damaged ELF file, and anything else where the guest has a
@@ -108,6 +118,7 @@ fn embedded(name: &str) -> Result<Parts, GuestError> {
     let modules = guest.modules.iter();
     Ok(Parts {
         image: guest.image.to_vec(),
+        file: format!("{EMBEDDED}{name}"),
         kernel: kernel.to_owned(),
         cmdline: cmdline.to_owned(),
         modules: modules.map(|(s, b)| BootModule { string: (*s).to_owned(), bytes: b.to_vec() }).collect(),
@@ -116,10 +127,16 @@ fn embedded(name: &str) -> Result<Parts, GuestError> {
 }
 
 /// As [`embedded`], of an embedded guest that comes from elsewhere.
-fn brought(image: &Content, cmdline: &str, modules: &[(String, Content)]) -> Result<Parts, GuestError> {
+fn brought(
+    name: &str,
+    image: &Content,
+    cmdline: &str,
+    modules: &[(String, Content)],
+) -> Result<Parts, GuestError> {
     let (kernel, cmdline) = cmdline.split_once(' ').unwrap_or((cmdline, ""));
     let mut parts = Parts {
         image: image.read()?,
+        file: file_of(name, image),
         kernel: kernel.to_owned(),
         cmdline: cmdline.to_owned(),
         ..Parts::default()
@@ -153,11 +170,11 @@ fn build(
     mut notes: Vec<String>,
 ) -> Result<Guest, GuestError> {
     if KernelModule::recognises(&parts.image) {
-        return Err(GuestError::ModuleAsImage(name));
+        return Err(GuestError::ModuleAsImage(parts.file));
     }
     let image = Image::parse(&parts.image, &parts.kernel)
-        .map_err(|error| GuestError::Image { image: name.clone(), error })?;
-    let (symbols, debug) = symbols(&image, &name, &builder.symbols, &mut notes)?;
+        .map_err(|error| GuestError::Image { image: parts.file.clone(), error })?;
+    let (symbols, debug) = symbols(&image, &parts.file, &builder.symbols, &mut notes)?;
     let Parts { modules, initrd, cmdline, files, .. } = parts;
     let mut users = Vec::new();
     // A module may be anything; only a program can be probed.
@@ -177,7 +194,7 @@ fn build(
         .with_unread(notes.clone());
     let linux = linux(target.image(), target.symbols(), &mut notes);
     if let Some(abi) = builder.options.abi.filter(|abi| abi.width() != target.width()) {
-        return Err(GuestError::Abi { abi: abi.width(), image: name, guest: target.width() });
+        return Err(GuestError::Abi { abi: abi.width(), image: parts.file, guest: target.width() });
     }
     let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
     let hardware = builder.hardware.clone();

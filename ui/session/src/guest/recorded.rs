@@ -223,7 +223,11 @@ impl Keeper {
     ) -> Result<(RecordedFile, Option<EmbeddedGuest>), GuestError> {
         match image {
             ImageSource::Content { content, name } => {
+                let given = matches!(content, Content::Bytes(_));
                 let file = self.keep(content)?;
+                if let (true, Content::Read { name: file, .. }) = (given, content) {
+                    file.clone_from(name);
+                }
                 Ok((RecordedFile { name: name.clone(), ..file }, None))
             }
             ImageSource::Embedded(name) => {
