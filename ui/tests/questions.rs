@@ -202,8 +202,8 @@ fn what_cannot_be_asked_is_refused() {
 /// Where the small kernels are loaded.
 const BASE: u32 = 0x10_0000;
 
-/// A 32-bit ELF file with this code, which begins at its first byte.
-fn kernel(code: &[u8]) -> Vec<u8> {
+/// A 32-bit ELF file with this code, which begins at its first byte and is linked at this address.
+fn kernel(code: &[u8], linked: u32) -> Vec<u8> {
     const HEADERS: u32 = 0x54;
     let mut file = b"\x7fELF\x01\x01\x01".to_vec();
     file.resize(16, 0);
@@ -212,14 +212,19 @@ fn kernel(code: &[u8]) -> Vec<u8> {
     halves(&mut file, &[2, 3]);
     words(&mut file, &[1, BASE, 52, 0, 0]);
     halves(&mut file, &[52, 32, 1, 40, 0, 0]);
-    words(&mut file, &[1, HEADERS, BASE, BASE, code.len() as u32, 0x8000, 7, 16]);
+    words(&mut file, &[1, HEADERS, linked, BASE, code.len() as u32, 0x8000, 7, 16]);
     file.extend(code);
     file
 }
 
 /// Records a small kernel, which halts.
 fn record_kernel(folder: &Path, code: &[u8], more: &[&str]) {
-    std::fs::write(folder.join("small.elf"), kernel(code)).unwrap();
+    record_linked(folder, code, BASE, more);
+}
+
+/// The same for one that is linked at this address.
+fn record_linked(folder: &Path, code: &[u8], linked: u32, more: &[&str]) {
+    std::fs::write(folder.join("small.elf"), kernel(code, linked)).unwrap();
     let record = ["record", "small.elf", "--mem", "4M", "-q", "--console", "none", "-o", "r.tlr"];
     let (code, _, err) = trapline(folder, &[&record[..], more].concat());
     assert_eq!(code, Some(0), "{err}");
@@ -327,6 +332,63 @@ fn calls_of_a_recursive_function_and_through_a_tail_call_are_told_apart() {
     let [tail] = list(&found, "calls").as_slice() else { panic!("{found}") };
     assert_eq!((&tail["tail_call"], &tail["value"]), (&Value::from(true), &Value::from(3)));
     assert_eq!(tail["returned"], calls[0]["returned"]);
+}
+
+/// Linked at 0C0100000h. At 0, `lgdt [100060h]; jmp 8:0C0100010h`: the bases of segments 8 and 10h are 40000000h. At 10h,
+/// `mov ax, 10h; mov ss, ax; mov esp, 0C0107000h; mov eax, 3; push 7; call f; pop ecx; hlt`. At 30h, f as above.
+const EARLY: &[u8] = b"\x0f\x01\x15\x60\x00\x10\x00\xea\x10\x00\x10\xc0\x08\x00\x00\x00\
+    \x66\xb8\x10\x00\x8e\xd0\xbc\x00\x70\x10\xc0\xb8\x03\x00\x00\x00\
+    \x6a\x07\xe8\x09\x00\x00\x00\x59\xf4\x00\x00\x00\x00\x00\x00\x00\
+    \x55\x89\xe5\x85\xc0\x74\x07\x48\xe8\xf3\xff\xff\xff\x40\x5d\xc3\
+    \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
+    \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
+    \x17\x00\x70\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
+    \x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x9a\xcf\x40\
+    \xff\xff\x00\x00\x00\x92\xcf\x40";
+
+#[test]
+fn calls_are_found_where_code_and_stack_have_bases() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("map"), "c0100000 T _start\nc0100010 T main\nc0100030 T f\nc0100040 T end\n")
+        .unwrap();
+    record_linked(folder, EARLY, 0xc010_0000, &["--sym", "map"]);
+    let found = answer(folder, &["--calls", "f"]);
+    let calls = list(&found, "calls");
+    let numbers = |name: &str| calls.iter().map(|call| call[name].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(numbers("depth"), [0, 1, 2, 3], "{found:#}");
+    assert_eq!(numbers("value"), [3, 2, 1, 0]);
+    // Three arguments are in registers; the next one is on the stack.
+    assert_eq!(calls[0]["arguments"][3], 7, "{found:#}");
+    assert_eq!(numbers("caller"), [0x27, 0x3d, 0x3d, 0x3d].map(|at: u64| 0xc010_0000 + at));
+    assert_eq!(calls[0]["caller_symbol"], "main+0x17");
+    let run = ["run", "small.elf", "--sym", "map", "--mem", "4M", "-q", "--console", "none", "-f", "json"];
+    let live = |probe: &str| {
+        let (_, out, _) = trapline(folder, &[&run[..], &["-n", probe]].concat());
+        counts(&records(&out))
+    };
+    assert_eq!(numbers("position"), live("fbt::f:entry"));
+    let mut returns = numbers("returned");
+    returns.reverse();
+    assert_eq!(returns, live("fbt::f:return").iter().map(|at| at + 1).collect::<Vec<_>>());
+    // Seven instructions lead to the first call, and five in f to the next one.
+    let lines = "where\nfinish\nback to caller\ngoto 8\nback to caller\ngoto 26\nfinish\nfinish\n";
+    std::fs::write(folder.join("lines"), lines).unwrap();
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_trapline"));
+    replay.args(["replay", "r.tlr", "-q", "--at", "14", "--console", "none"]).current_dir(folder);
+    let ran = replay.stdin(File::open(folder.join("lines")).unwrap()).output().unwrap();
+    let (out, err) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+    let shown = "\
+at 14 0x100030 f: push ebp
+at 38 0x10003d f+0xd: inc eax
+at 7 0x100022 main+0x12: call 0C0100030h
+at 8 0x100030 f: push ebp
+at 7 0x100022 main+0x12: call 0C0100030h
+at 26 0x100030 f: push ebp
+at 32 0x10003d f+0xd: inc eax
+at 35 0x10003d f+0xd: inc eax
+";
+    assert_eq!((out.as_str(), err.as_str()), (shown, ""));
 }
 
 /// `lgdt; lidt; jmp 8:next; mov esp, 107000h; xor edx, edx; xor ecx, ecx; mov eax, 6; call f; hlt`. At 40h, f: `div ecx;

@@ -51,7 +51,7 @@ fn passed(abi: Abi, core: &Core, which: Argument, above: u64) -> Result<u64, Arg
     }
     let slot = u64::from(n) - registers.len() as u64 + above;
     let at = cut(core.env().gpr(SP).wrapping_add(slot * word), word);
-    read_word(core, at, word)
+    read_word(core, core.wrap_linear(core.stack().linear(at)), word)
 }
 
 /// The return value of a function, at the instruction that ends it: argument 0 is its offset from the function's start,

@@ -125,7 +125,7 @@ impl Unwinder {
         if env.cpl() == 3 || most == 0 {
             return found;
         }
-        let memory = Linear { core, wide: env.long_mode() };
+        let memory = Linear::current(core, env.long_mode());
         let mut state = State::of(core);
         let encoded = profile.is_some_and(|profile| profile.system() == LINUX);
         let mut hints = Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into() };

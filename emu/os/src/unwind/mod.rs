@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use trapline_emu::Core;
+use trapline_emu::{Core, StackShape};
 
 mod cfi;
 mod frame;
@@ -35,9 +35,9 @@ const LINUX: &str = "linux";
 const SP: usize = 4;
 const BP: usize = 5;
 
-/// NOFAULT memory, by words of the code that is unwound.
+/// NOFAULT memory, by words of the code that is unwound. Addresses are offsets in its segments.
 trait Memory {
-    /// The word at `va`; `None` when not all of it can be read.
+    /// The word at `va` of the stack; `None` when not all of it can be read.
     fn word(&self, va: u64) -> Option<u64>;
 
     /// Up to `to.len()` bytes of code at `va`; returns the number of bytes read.
@@ -62,17 +62,34 @@ trait Memory {
 struct Linear<'a> {
     core: &'a Core,
     wide: bool,
+    /// The stack and the base of the code; none for segments without a base.
+    segments: Option<(StackShape, u64)>,
+}
+
+impl<'a> Linear<'a> {
+    /// The memory of code whose segments have no base.
+    fn flat(core: &'a Core, wide: bool) -> Self {
+        Self { core, wide, segments: None }
+    }
+
+    /// The memory of the code that runs now.
+    fn current(core: &'a Core, wide: bool) -> Self {
+        let code = if core.env().code64() { 0 } else { core.env().cs_base() };
+        Self { core, wide, segments: Some((core.stack(), code)) }
+    }
 }
 
 impl Memory for Linear<'_> {
     fn word(&self, va: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        self.core.peek(va, bytes.get_mut(..self.size() as usize)?).ok()?;
+        let at = self.segments.map_or(va, |(stack, _)| self.core.wrap_linear(stack.linear(va)));
+        self.core.peek(at, bytes.get_mut(..self.size() as usize)?).ok()?;
         Some(u64::from_le_bytes(bytes))
     }
 
     fn code(&self, va: u64, to: &mut [u8]) -> usize {
-        self.core.peek_prefix(va, to)
+        let at = self.segments.map_or(va, |(_, base)| self.core.wrap_linear(base.wrapping_add(va)));
+        self.core.peek_prefix(at, to)
     }
 
     fn wide(&self) -> bool {

@@ -124,8 +124,8 @@ impl Unwinder {
             let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
             UserFrame { ip: state.ip, exact: state.exact, sp: state.sp(), file }
         };
-        let memory = Linear { core, wide };
         let in_user_mode = core.env().cpl() == 3;
+        let memory = if in_user_mode { Linear::current(core, wide) } else { Linear::flat(core, wide) };
         let mut hints = Hints { at_call: at_call && in_user_mode, ..Hints::default() };
         found.push(frame(&state));
         while found.len() < most {

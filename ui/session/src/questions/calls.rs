@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde::Serialize;
-use trapline_emu::{Core, Moment};
+use trapline_emu::{Access, Core, Moment, PAGE};
 use trapline_interposer::Place;
 use trapline_providers::{Description, Site};
 use trapline_rpn::Argument;
@@ -17,7 +17,7 @@ use super::{Before, QuestionError, Reader, TaskId, timeline};
 use crate::guest::Guest;
 use crate::recording::Recording;
 use crate::session::{CodeAddress, Witness};
-use crate::timeline::Timeline;
+use crate::timeline::{StopPoint, Timeline};
 
 /// Number of arguments that are shown.
 const ARGUMENTS: u8 = 6;
@@ -93,21 +93,22 @@ pub fn calls(
     before: Before,
 ) -> Result<Calls, QuestionError> {
     let mut timeline = timeline(guest, recording)?;
-    let (entries, exits) =
-        (sites(guest, function, "entry")?, sites(guest, function, "return").unwrap_or_default());
-    let points = entries.iter().chain(&exits).map(|(at, _)| Timeline::breakpoint(*at)).collect();
-    let (first_exit, first_return) = (entries.len(), entries.len() + exits.len());
-    let address = entries.first().map_or(0, |(at, _)| *at);
+    let entries = sites(guest, function, "entry")?;
+    let exits = sites(guest, function, "return").unwrap_or_default();
+    let address = entries.first().map_or(0, |entry| entry.linear);
+    let ends: Vec<End> =
+        entries.into_iter().map(End::Entry).chain(exits.into_iter().map(End::Exit)).collect();
+    let (points, sites) = points(ends);
     let reader = Reader::of(timeline.session());
-    let book = Book { entries, exits, reader, all: Vec::new(), open: Vec::new() };
-    let book = Rc::new(RefCell::new(book));
+    let book = Rc::new(RefCell::new(Book { reader, all: Vec::new(), open: Vec::new() }));
     let told = Rc::clone(&book);
     let witness: Witness = Box::new(move |core, point, _| {
         let mut book = told.borrow_mut();
-        match point {
-            point if point < first_exit => return book.entered(core, point),
-            point if point < first_return => book.leaving(core, point - first_exit),
-            _ => book.at_return(core),
+        match sites.get(point).map(Rc::as_ref) {
+            Some(End::Entry(entry)) if entry.is_here(core) => return book.entered(core, &entry.site),
+            Some(End::Exit(exit)) if exit.is_here(core) => book.leaving(core, exit.site.tail_call),
+            Some(_) => {}
+            None => book.at_return(core),
         }
         None
     });
@@ -119,8 +120,44 @@ pub fn calls(
     Ok(Calls { address, symbol: guest.target().symbol(address), calls })
 }
 
+/// An instruction at which a function is entered or may be left.
+struct Spot {
+    linear: u64,
+    paddr: u64,
+    site: Site,
+}
+
+impl Spot {
+    /// Whether it is the next instruction; another address space may have something else at its address.
+    fn is_here(&self, core: &Core) -> bool {
+        let at = core.linear_ip();
+        let found = core.peek_translate(at, Access::Fetch, core.env().cpl() == 3);
+        found.is_some_and(|found| found.paddr + at % PAGE == self.paddr)
+    }
+}
+
+/// A spot, and what it is to the function.
+enum End {
+    Entry(Spot),
+    Exit(Spot),
+}
+
+/// The points at which these spots are met, and the spot of each: code that runs before the kernel has mapped itself where
+/// it is linked has its physical addresses.
+fn points(ends: Vec<End>) -> (Vec<StopPoint>, Vec<Rc<End>>) {
+    let addresses = |end: &End| match end {
+        End::Entry(spot) | End::Exit(spot) => (spot.linear, spot.paddr),
+    };
+    let at_each = |end: End| {
+        let ((linear, paddr), end) = (addresses(&end), Rc::new(end));
+        let early = (paddr != linear).then(|| (Timeline::breakpoint(paddr), Rc::clone(&end)));
+        [Some((Timeline::breakpoint(linear), end)), early].into_iter().flatten()
+    };
+    ends.into_iter().flat_map(at_each).unzip()
+}
+
 /// The sites at which a function of the kernel is entered or left, as in fbt, and its arguments there.
-fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<(u64, Site)>, QuestionError> {
+fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<Spot>, QuestionError> {
     let wrong = |error: &dyn std::fmt::Display| QuestionError::Place(error.to_string());
     let description = Description::parse(&format!("fbt::{function}:{name}")).map_err(|e| wrong(&e))?;
     let target = guest.target();
@@ -132,7 +169,7 @@ fn sites(guest: &Guest, function: &str, name: &str) -> Result<Vec<(u64, Site)>, 
         return Err(QuestionError::Place(text));
     }
     let at = |site: Site| match site.place {
-        Place::Kernel { linear, .. } => Some((linear, site)),
+        Place::Kernel { linear, paddr } => Some(Spot { linear, paddr, site }),
         _ => None,
     };
     let found: Vec<_> = probes.into_iter().flat_map(|probe| probe.sites).filter_map(at).collect();
@@ -165,8 +202,6 @@ impl Open {
 
 /// All calls, and the open ones.
 struct Book {
-    entries: Vec<(u64, Site)>,
-    exits: Vec<(u64, Site)>,
     reader: Reader,
     all: Vec<Call>,
     open: Vec<Open>,
@@ -174,12 +209,12 @@ struct Book {
 
 impl Book {
     /// The function is about to run; returns its return address.
-    fn entered(&mut self, core: &Core, entry: usize) -> Option<u64> {
+    fn entered(&mut self, core: &Core, site: &Site) -> Option<u64> {
         let moment = core.moment();
         let word = if core.env().code64() { 8 } else { 4 };
         let top = core.env().gpr(4);
         let mut bytes = [0; 8];
-        core.peek(top, bytes.get_mut(..word)?).ok()?;
+        core.peek(core.wrap_linear(core.stack().linear(top)), bytes.get_mut(..word)?).ok()?;
         let (caller, sp) = (u64::from_le_bytes(bytes), top.wrapping_add(word as u64));
         let task = self.reader.task_id(core);
         // If the entry is retried after a fault, it is still the same call.
@@ -193,8 +228,7 @@ impl Book {
         self.abandon(task, sp, moment);
         let depth = self.open.iter().filter(|open| open.task == task).count();
         let (pid, name) = self.reader.task(core).unzip();
-        let site = self.entries.get(entry).map(|(_, site)| site);
-        let argument = |n| site?.arguments.argument(core, Argument::Number(n)).ok();
+        let argument = |n| site.arguments.argument(core, Argument::Number(n)).ok();
         let arguments = (0..ARGUMENTS).map_while(argument).collect();
         let back = CodeAddress::of(core, caller).linear;
         self.open.push(Open { call: self.all.len(), began: moment, sp, back, task, jumps: false });
@@ -217,10 +251,9 @@ impl Book {
         Some(back)
     }
 
-    /// An instruction that may leave the function is about to run.
-    fn leaving(&mut self, core: &Core, exit: usize) {
+    /// An instruction that may leave the function is about to run; `jumps`: to another function.
+    fn leaving(&mut self, core: &Core, jumps: bool) {
         let (task, sp) = (self.reader.task_id(core), core.env().gpr(4));
-        let jumps = self.exits.get(exit).is_some_and(|(_, site)| site.tail_call);
         // The innermost call whose frame contains the stack pointer.
         let inside = |open: &&mut Open| open.task == task && open.sp > sp;
         if let Some(open) = self.open.iter_mut().rev().find(inside) {

@@ -19,6 +19,8 @@ pub struct Caller {
     pub ip: u64,
     /// The stack pointer after the return.
     pub sp: u64,
+    /// The linear address of the return address.
+    pub place: u64,
     /// CR3 for a program, which has its own addresses; `None` for the kernel.
     pub space: Option<u64>,
     /// Bytes of a return address.
@@ -193,8 +195,9 @@ impl Session {
             unwinder.kernel_stack(core, profile.as_deref(), false, 2).get(1).map(|f| (f.ip, f.sp))
         };
         let (ip, sp) = found?;
-        let word = if env.code64() { 8 } else { 4 };
-        Some(Caller { ip, sp: sp?, space: (env.cpl() == 3).then(|| env.cr(3)), word })
+        let (sp, word) = (sp?, if env.code64() { 8 } else { 4 });
+        let place = core.wrap_linear(core.stack().linear(sp.wrapping_sub(word)));
+        Some(Caller { ip, sp, place, space: (env.cpl() == 3).then(|| env.cr(3)), word })
     }
 }
 

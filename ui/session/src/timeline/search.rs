@@ -174,7 +174,7 @@ impl Timeline {
     pub(super) fn leave(&mut self) -> Here {
         let at = self.session.moment();
         // A saved session does not contain the number of exceptions that were delivered since its last instruction.
-        let saved = (at.delivered == 0).then(|| Rung { saved: self.session.save_rung(), next: self.next });
+        let saved = (at.delivered == 0).then(|| self.rung());
         Here { at, saved }
     }
 
@@ -212,7 +212,7 @@ pub(super) struct Here {
 
 /// Searches for the write of a return address to its place.
 fn wrote_return(caller: Caller, before: Moment) -> Search {
-    let low = caller.sp.wrapping_sub(caller.word);
+    let low = caller.place;
     let watch = Watch { kind: WatchKind::Write, low, high: low.saturating_add(caller.word - 1) };
     let search = Search::last_before(vec![StopPoint::Watch(watch)], before);
     search.accepting(Box::new(move |core| {
