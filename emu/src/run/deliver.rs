@@ -35,6 +35,7 @@ impl Core {
         ip: u64,
         at: u64,
     ) {
+        self.effort.note_event();
         let now = self.cpu.hot.clock.icount;
         let before = if self.delivered.0 == now { self.delivered.1 } else { 0 };
         self.delivered = (now, before + 1);

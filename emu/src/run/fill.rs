@@ -272,6 +272,9 @@ impl Core {
         if !state.is(PageState::CODE) && self.watch_code_pages {
             self.announce_code_page(paddr);
         }
+        if !state.is(PageState::CODE) {
+            self.effort.note_code_page();
+        }
         self.cpu.ram.set_code(index, true);
         let page = &self.cpu.ram.pages[index as usize];
         if page.is(PageState::ARMED) {

@@ -34,6 +34,7 @@ impl Core {
 
     /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
     pub(crate) fn access_device(&mut self, page: u64) {
+        self.effort.note_event();
         let in_slot = self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip()));
         if in_slot {
             // Its trap, or the iteration before, has counted it: the device still sees the time before it.

@@ -10,6 +10,7 @@ mod analysis;
 mod api;
 mod count;
 mod deliver;
+mod effort;
 mod fetch_view;
 mod fill;
 mod hooks;
@@ -147,6 +148,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) postponed: Option<Stop>,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
+    /// What running has cost.
+    pub(crate) effort: effort::Effort,
     /// The machine's identity, for its snapshots.
     pub(crate) identity: Arc<MachineIdentity>,
     /// The pages of the snapshot that was last taken or restored; at first all zeros, as in fresh RAM.
@@ -219,6 +222,7 @@ impl Core {
             verdict: None,
             postponed: None,
             steps: 0,
+            effort: effort::Effort::default(),
             identity: Arc::default(),
             saved_pages,
             saved_console: SavedConsole::default(),

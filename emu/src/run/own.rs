@@ -12,6 +12,7 @@ use iced_x86::Instruction;
 impl Core {
     /// Executes one sensitive instruction at EIP.
     pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
+        self.effort.note_event();
         self.step.free();
         self.commit_own_fetch(self.cpu.linear_ip(), i.len());
         let tf = self.cpu.env.eflags_raw() & TF != 0;

@@ -96,6 +96,7 @@ impl Core {
         self.restore_code(&state.code);
         self.restore_cpu(state);
         self.cpu.user_exit_epoch += 1;
+        self.effort.jumps(self.cpu.hot.clock.icount, state.icount);
         self.cpu.hot.clock.icount = state.icount;
         self.cpu.hot.clock.skipped = state.skipped;
         self.idle_ns = state.idle_ns;

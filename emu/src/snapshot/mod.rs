@@ -123,6 +123,11 @@ impl Snapshot {
         self.0.pages.pages_beyond(&other.0.pages) * PAGE
     }
 
+    /// Bytes of its pages that it shares with neither of two other snapshots of the same machine.
+    pub fn bytes_beyond_both(&self, one: &Snapshot, other: &Snapshot) -> u64 {
+        self.0.pages.pages_beyond_both(&one.0.pages, &other.0.pages) * PAGE
+    }
+
     /// Bytes of the pages of all these snapshots together; a page that several of them share counts once. It is fast if those
     /// that follow each other share most pages.
     pub fn bytes_of_all<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> u64 {

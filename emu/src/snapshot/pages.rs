@@ -106,6 +106,26 @@ impl PageTable {
         new * PAGE
     }
 
+    /// The number of stored pages that are shared with neither of two others.
+    pub fn pages_beyond_both(&self, one: &PageTable, other: &PageTable) -> u64 {
+        let mut beyond = 0;
+        for (ours, (one, other)) in self.leaves.iter().zip(one.leaves.iter().zip(other.leaves.iter())) {
+            let Some(leaf) = ours
+                .as_ref()
+                .filter(|_| !same(ours.as_ref(), one.as_ref()) && !same(ours.as_ref(), other.as_ref()))
+            else {
+                continue;
+            };
+            let shared = |theirs: &Option<Arc<Leaf>>, at: usize| {
+                same(leaf.0[at].as_ref(), theirs.as_ref().and_then(|theirs| theirs.0[at].as_ref()))
+            };
+            beyond += (0..LEAF)
+                .filter(|at| leaf.0[*at].is_some() && !shared(one, *at) && !shared(other, *at))
+                .count() as u64;
+        }
+        beyond
+    }
+
     /// The number of stored pages that are not shared with `other`.
     pub fn pages_beyond(&self, other: &PageTable) -> u64 {
         self.differing(other).into_iter().filter(|&page| self.get(page).is_some()).count() as u64
@@ -133,6 +153,14 @@ mod tests {
         assert_eq!((first.get(7).unwrap()[0], second.get(7).unwrap()[0]), (8, 200));
         assert!(second.get(99).is_none());
         assert_eq!((second.pages_beyond(&first), first.pages_beyond(&second)), (1, 2));
+        let mut third = second.clone();
+        third.set(8, &page(201));
+        third.set(50, &page(202));
+        assert_eq!(third.pages_beyond_both(&first, &second), 2);
+        assert_eq!(
+            (second.pages_beyond_both(&first, &third), second.pages_beyond_both(&first, &first)),
+            (0, 1)
+        );
         let mut seen = HashSet::new();
         assert_eq!(first.bytes_beyond(None, &mut seen), 100 * PAGE);
         assert_eq!(second.bytes_beyond(Some(&first), &mut seen.clone()), PAGE);

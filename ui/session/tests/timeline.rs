@@ -388,6 +388,26 @@ fn the_ladder_stays_within_its_memory() {
     assert!(history.thinned > 0 && history.rungs > 1, "{history:?}");
 }
 
+#[test]
+fn the_effort_of_a_run_is_the_same_each_time_and_does_not_go_back_with_a_snapshot() {
+    const HALF: u64 = 500_000;
+    let mut session = start("x86_64");
+    session.step(HALF);
+    let first = session.core().effort();
+    // Interrupts, accesses to devices and pages of code count as several instructions.
+    assert!(first > HALF);
+    let saved = session.snapshot();
+    session.step(HALF);
+    let both = session.core().effort();
+    session.restore(&saved).unwrap();
+    assert_eq!((session.icount(), session.core().effort()), (HALF, both));
+    session.step(1_000);
+    assert!(session.core().effort() >= both + 1_000);
+    let mut again = start("x86_64");
+    again.step(2 * HALF);
+    assert_eq!(again.core().effort(), both);
+}
+
 /// A file in memory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use trapline_emu::{Moment, Stop};
 
+use super::ladder::Due;
 use super::{Arrival, Met, Rung, StopPoint, Timeline, TravelError};
 use crate::commands::Command;
 use crate::recording::{Event, Position};
@@ -137,6 +138,7 @@ impl Timeline {
         self.inside = None;
         self.session.go_to_rung(&rung.saved)?;
         self.next = rung.next;
+        self.cost = (rung.cost, self.session.core().effort());
         Ok(())
     }
 
@@ -148,7 +150,7 @@ impl Timeline {
                 return Ok(Ok(Arrival::There));
             }
             let due = self.ladder.next_due(now.icount, goal.icount());
-            match self.turn(goal, due, None, observer)? {
+            match self.turn(goal, due.map(|due| due.at), None, observer)? {
                 Ok(None) => {}
                 Ok(Some(arrival)) => return Ok(Ok(arrival)),
                 Err(error) => return Ok(Err(error)),
@@ -159,10 +161,17 @@ impl Timeline {
         }
     }
 
-    /// Whether a turn from `now` has led to where a rung was due, to the first moment with that count.
-    pub(super) fn is_place_for_rung(&self, now: Moment, due: Option<u64>) -> bool {
+    /// Whether a turn from `now` has led to where a rung was due and is wanted, to the first moment with that count.
+    pub(super) fn is_place_for_rung(&self, now: Moment, due: Option<Due>) -> bool {
         let here = self.session.moment();
-        due == Some(here.icount) && here.delivered == 0 && here.icount > now.icount
+        let is_there = |due: &Due| due.at == here.icount && here.delivered == 0 && here.icount > now.icount;
+        due.filter(is_there).is_some_and(|due| self.ladder.wants(due, here, self.cost()))
+    }
+
+    /// The cost of running from the first rung to here.
+    pub(super) fn cost(&self) -> u64 {
+        let (cost, effort) = self.cost;
+        cost + self.session.core().effort().saturating_sub(effort)
     }
 
     /// Lays a rung here.
@@ -207,7 +216,7 @@ impl Timeline {
 
     /// The state here, to be restored later. Not in the middle of a delivery.
     pub(crate) fn rung(&mut self) -> Rung {
-        Rung { saved: self.session.save_rung(), next: self.next }
+        Rung { saved: self.session.save_rung(), next: self.next, cost: self.cost() }
     }
 
     /// Searches from a rung to a moment, or to the end. The state is invalid afterwards.

@@ -112,6 +112,8 @@ pub struct Timeline {
     /// Why the run ends there.
     ending: Option<Ending>,
     ladder: Ladder,
+    /// The cost of running from the first rung to where the session was set to last, and the session's effort there.
+    cost: (u64, u64),
     /// Whether the run differs from the recorded one: see [`Timeline::as_branch`].
     branches: bool,
     /// The limits of journeys: the flag that interrupts them.
@@ -174,10 +176,22 @@ impl Timeline {
         {
             next += 1;
         }
-        let first = Rung { saved: session.save_rung(), next };
+        let first = Rung { saved: session.save_rung(), next, cost: 0 };
+        let cost = (0, session.core().effort());
         let ladder = Ladder::new(session.moment(), first, history_mem);
         let limits = Limits::none();
-        Ok(Self { session, log, next, end, ending: None, ladder, branches: false, limits, inside: None })
+        Ok(Self {
+            session,
+            log,
+            next,
+            end,
+            ending: None,
+            ladder,
+            cost,
+            branches: false,
+            limits,
+            inside: None,
+        })
     }
 
     /// Journeys end with [`TravelError::Interrupted`] soon after the flag has become true.

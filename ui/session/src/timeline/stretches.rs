@@ -6,6 +6,7 @@
 use trapline_emu::Moment;
 
 use super::drive::{Discard, Goal};
+use super::ladder::Due;
 use super::{Rung, Timeline, TravelError};
 use crate::recording::Position;
 use crate::session::Search;
@@ -73,9 +74,12 @@ impl Timeline {
                 break Ok(None);
             }
             let tired = self.session.core().watched_steps() > most;
-            let due =
-                if tired { Some(now.icount + 1) } else { self.ladder.next_due(now.icount, goal.icount()) };
-            let Ok(turned) = self.turn(goal, due, Some(search), &mut Discard);
+            let due = if tired {
+                Some(Due::at(now.icount + 1))
+            } else {
+                self.ladder.next_due(now.icount, goal.icount())
+            };
+            let Ok(turned) = self.turn(goal, due.map(|due| due.at), Some(search), &mut Discard);
             match turned {
                 Ok(None) => {}
                 Ok(Some(_)) => break Ok(None),
