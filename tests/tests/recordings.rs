@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::cli::{Ran, binary, kernel_probe, patient, trapline};
@@ -244,40 +245,50 @@ fn an_embedded_recording_needs_no_files() {
     assert!(recording.changed_pages().iter().all(|pages| !pages.is_empty()));
 }
 
+/// Most rounds, if none has cut a recorder off.
+const MOST_ROUNDS: u64 = 500;
+
+/// Kills a recorder at a random moment, and replays what it leaves. Answers whether it was cut off.
+fn kill_one(folder: &Path, random: &mut Rng) -> bool {
+    let mut command = Command::new(binary());
+    command.args(["record", "embedded:ia32", "-n", "fbt::do_fork:entry", "-o", "r.tlr"]);
+    command.args(["--checkpoint-insns", "20K"]);
+    command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1 + random.below(60)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let Ok(recording) = Recording::read(&folder.join("r.tlr")) else { return false };
+    let again = replay(folder, &["--verify"]);
+    let all = recording.checkpoints().len();
+    assert_eq!(again.code, if all > 0 { 0 } else { 5 }, "{}", again.err);
+    assert_eq!(again.err.contains("the recording is incomplete"), !recording.is_whole(), "{}", again.err);
+    assert!(all == 0 || again.err.contains(&format!("{all} of {all} checkpoint")), "{}", again.err);
+    !recording.is_whole()
+}
+
 #[test]
 fn a_recorder_that_is_killed_at_any_moment_leaves_a_recording_that_replays() {
-    let folder = TempDir::new().unwrap();
-    let folder = folder.path();
-    let mut random = Rng(0x9e37_79b9_7f4a_7c15);
-    let cut = std::cell::Cell::new(0u64);
-    let (rounds, most) = (cases("TRAPLINE_KILLS", 6), 500);
+    let rounds = cases("TRAPLINE_KILLS", 6);
+    let (begun, cut) = (AtomicU64::new(0), AtomicU64::new(0));
     // On a fast host some runs end before they are killed.
-    for _ in (0..most.max(rounds)).take_while(|round| *round < rounds || cut.get() == 0) {
-        let mut command = Command::new(binary());
-        command.args([
-            "record",
-            "embedded:ia32",
-            "-n",
-            "fbt::do_fork:entry",
-            "-o",
-            "r.tlr",
-            "--checkpoint-insns",
-            "20K",
-        ]);
-        command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1 + random.below(60)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let Ok(recording) = Recording::read(&folder.join("r.tlr")) else { continue };
-        let again = replay(folder, &["--verify"]);
-        let all = recording.checkpoints().len();
-        assert_eq!(again.code, if all > 0 { 0 } else { 5 }, "{}", again.err);
-        assert_eq!(again.err.contains("the recording is incomplete"), !recording.is_whole(), "{}", again.err);
-        assert!(all == 0 || again.err.contains(&format!("{all} of {all} checkpoint")), "{}", again.err);
-        cut.set(cut.get() + u64::from(!recording.is_whole()));
-    }
-    assert!(cut.get() > 0, "no recorder was killed before its end");
+    let goes_on = |round: u64| round < rounds || round < MOST_ROUNDS && cut.load(Relaxed) == 0;
+    let several = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    std::thread::scope(|scope| {
+        for one in 1..=several {
+            let (begun, cut) = (&begun, &cut);
+            scope.spawn(move || {
+                let folder = TempDir::new().unwrap();
+                let mut random = Rng(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(one));
+                while goes_on(begun.fetch_add(1, Relaxed)) {
+                    cut.fetch_add(kill_one(folder.path(), &mut random).into(), Relaxed);
+                }
+            });
+        }
+    });
+    let cut = cut.into_inner();
+    assert!(cut > 0, "no recorder was killed before its end");
+    println!("{cut} recorders were killed before their end");
 }
 
 #[test]
