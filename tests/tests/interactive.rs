@@ -128,6 +128,23 @@ fn signals_give_the_terminal_back() {
 }
 
 #[test]
+fn a_run_by_hand_goes_on_from_a_snapshot() {
+    trapline_tests::turns::take().unwrap();
+    let folder = TempDir::new().unwrap();
+    let save = ["run", "embedded:ia32", "--console", "none", "-q", "--limit-insns", "500K", "--save"];
+    for (name, probes, code, words) in [
+        ("plain", &[][..], Some(0), "the guest halted after "),
+        ("probed", &["-n", "fbt::do_fork:entry"], Some(2), "write the records into a file with -o FILE"),
+    ] {
+        let file = folder.path().join(name).display().to_string();
+        let ran = trapline(folder.path(), &[&save[..], &[file.as_str()], probes].concat());
+        assert_eq!(ran.code, 124, "{}", ran.err);
+        let ended = ends(Terminal::with_modes(&["run", "-i", "embedded:ia32", "--restore", &file]));
+        assert!(ended.0 == code && ended.1.contains(words), "{name}: {ended:?}");
+    }
+}
+
+#[test]
 fn without_a_terminal_a_guest_is_not_run_by_hand() {
     let folder = TempDir::new().unwrap();
     for args in [&["run", "-i", "embedded:ia32"][..], &["record", "-i", "embedded:ia32", "-o", "r.tlr"]] {

@@ -376,7 +376,12 @@ pub struct RunArgs {
 impl RunArgs {
     /// Whether there may be probes: a snapshot may hold some.
     pub fn is_probed(&self) -> bool {
-        self.probes.any() || self.script.is_some() || self.restore.is_some()
+        self.brings_probes() || self.restore.is_some()
+    }
+
+    /// Whether there may be probes besides those of a snapshot.
+    pub fn brings_probes(&self) -> bool {
+        self.probes.any() || self.script.is_some()
     }
 }
 

@@ -39,7 +39,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     let snapshot = args.save.as_deref().map(|path| ("the snapshot", path));
     let dump = args.dump_on_crash.as_deref().map(|path| ("the dump", path));
-    interactive::check(args)?;
+    interactive::check(args, args.brings_probes())?;
     let outputs = recording.into_iter().chain(snapshot).chain(dump).chain(overwrite::of_output(&args.output));
     overwrite::check(inputs, outputs)?;
     let signals = ctrl_c::prepare();
@@ -50,7 +50,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
     let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
-    let wants = Wants { probed: args.is_probed(), by_hand: args.interactive, asked: false };
+    let probed = args.brings_probes() || prepared.session.interposer().is_some();
+    interactive::check(args, probed)?;
+    let wants = Wants { probed, by_hand: args.interactive, asked: false };
     let mut outputs = choose(&args.output, items, wants, out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),

@@ -39,7 +39,7 @@ const READ: usize = 4096;
 ///
 /// # Errors
 /// Standard input, or the destination of the console, is not a terminal.
-pub fn check(args: &RunArgs) -> Result<(), Failure> {
+pub fn check(args: &RunArgs, probed: bool) -> Result<(), Failure> {
     if !args.interactive {
         return Ok(());
     }
@@ -47,7 +47,7 @@ pub fn check(args: &RunArgs) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return refused("-i needs a terminal as standard input; --script FILE types without one");
     }
-    if args.is_probed() && args.output.output.is_none() {
+    if probed && args.output.output.is_none() {
         if io::stdout().is_terminal() {
             return refused(
                 "with -i the terminal is the guest's console; write the records into a file with -o FILE",
