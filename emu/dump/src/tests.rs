@@ -1,6 +1,6 @@
 //! Dumps of random memory in every format, read back; and damaged files.
 
-use std::io::{Cursor, Write};
+use std::io::Cursor;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -52,9 +52,7 @@ fn written(vmcore: &Vmcore<'_>, compression: Compression) -> Vec<u8> {
 }
 
 fn opened(bytes: &[u8]) -> Result<DumpFile, DumpError> {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(bytes).unwrap();
-    DumpFile::open(file.path())
+    DumpFile::from_bytes(bytes.to_vec())
 }
 
 /// The same dump as makedumpfile's stream of pieces, of which a later one replaces a part of an earlier one.

@@ -8,6 +8,7 @@
 
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
+mod dumps;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
 #[path = "../../../rpn-vm/tests/common/hostile.rs"]
@@ -158,6 +159,13 @@ pub const RECORDING: Target = Target {
     run: recordings::recording,
 };
 
+/// Crash dumps.
+pub const DUMP: Target = Target {
+    name: "dump",
+    promise: "any file is read as a dump, within bounds, or refused in a sentence",
+    run: dumps::dump,
+};
+
 /// All targets.
 pub const TARGETS: &[Target] = &[
     SOURCE,
@@ -172,4 +180,5 @@ pub const TARGETS: &[Target] = &[
     SNAPSHOT,
     SESSION,
     RECORDING,
+    DUMP,
 ];

@@ -72,7 +72,19 @@ impl DumpFile {
     pub fn open(path: &Path) -> Result<Self, DumpError> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
-        let mut source = Source { bytes: Bytes::File(file), len };
+        Self::read(Source { bytes: Bytes::File(file), len })
+    }
+
+    /// The dump that a file with these bytes is.
+    ///
+    /// # Errors
+    /// As [`DumpFile::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, DumpError> {
+        let len = bytes.len() as u64;
+        Self::read(Source { bytes: Bytes::Memory(bytes), len })
+    }
+
+    fn read(mut source: Source) -> Result<Self, DumpError> {
         let flattened = Flattened::is(&source.first(16)?);
         if flattened {
             source = Flattened::open(source)?;
@@ -135,6 +147,7 @@ struct Source {
 
 enum Bytes {
     File(File),
+    Memory(Vec<u8>),
     Flattened(Flattened),
 }
 
@@ -146,6 +159,11 @@ impl Source {
         }
         match &self.bytes {
             Bytes::File(file) => file.read_exact_at(to, at).is_ok(),
+            // It is within the length.
+            Bytes::Memory(bytes) => {
+                to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
+                true
+            }
             Bytes::Flattened(pieces) => pieces.read(at, to),
         }
     }

@@ -91,6 +91,9 @@ fn direct_map(core: &Core, target: &Target, distance: Option<u64>) -> DirectMap 
         let base = named.map(|paddr| core.ram().read_int(paddr, 8)).filter(|base| base >> 47 == 0x1_ffff);
         return DirectMap { distance: Some(base.unwrap_or(DIRECT_MAP)), end: Some(u64::MAX), width };
     }
+    if plan.linux.is_none() && !core.paging().enabled() {
+        return DirectMap { distance: Some(0), end: Some(u64::MAX), width };
+    }
     let end = if plan.linux.is_some() { Some(LOW_MEMORY) } else { None };
     DirectMap { distance: distance.or(Some(0)), end, width }
 }

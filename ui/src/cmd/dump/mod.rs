@@ -39,7 +39,12 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         live(args, &Arc::clone(&signals.run()), talk)
     };
     let (session, exit) = match reached {
-        Ok(reached) => reached,
+        Ok(Some(reached)) => reached,
+        Ok(None) => {
+            file.give_up();
+            talk.warn("the run was interrupted, and no dump was written");
+            return Ok(Exit::Interrupted);
+        }
         Err(failure) => {
             file.give_up();
             return Err(failure);
@@ -63,8 +68,11 @@ fn inputs(args: &DumpArgs) -> impl Iterator<Item = &Path> {
 
 type Cancelled = Arc<std::sync::atomic::AtomicBool>;
 
+/// A machine at its position, and the exit code; nothing if a signal has ended the run.
+type Reached = Result<Option<(Session, Exit)>, Failure>;
+
 /// Goes to the position in a recording.
-fn recorded(args: &DumpArgs, cancelled: &Cancelled) -> Result<(Session, Exit), Failure> {
+fn recorded(args: &DumpArgs, cancelled: &Cancelled) -> Reached {
     options::check_folders(&args.image_dir)?;
     let recording = Recording::read(&args.image)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.image) };
@@ -73,18 +81,14 @@ fn recorded(args: &DumpArgs, cancelled: &Cancelled) -> Result<(Session, Exit), F
     let timeline = Timeline::of(session, &recording, |_| true, HISTORY_MEM).map_err(travel::failure)?;
     let mut timeline = timeline.cancelled_by(Arc::clone(cancelled));
     match timeline.goto(args.at.unwrap_or(Position::BeforeEnd(0))) {
-        Ok(_) => Ok((timeline.into_session(), Exit::Ok)),
-        Err(TravelError::Interrupted) => Err(interrupted()),
+        Ok(_) => Ok(Some((timeline.into_session(), Exit::Ok))),
+        Err(TravelError::Interrupted) => Ok(None),
         Err(error) => Err(travel::failure(error)),
     }
 }
 
-fn interrupted() -> Failure {
-    Failure::Usage("the run was interrupted, and no dump was written".to_owned())
-}
-
 /// Runs a guest to the position.
-fn live(args: &DumpArgs, cancelled: &Cancelled, talk: &Talk) -> Result<(Session, Exit), Failure> {
+fn live(args: &DumpArgs, cancelled: &Cancelled, talk: &Talk) -> Reached {
     let at = match args.at {
         None => None,
         Some(Position::At { icount, ordinal: 0 }) => Some(icount),
@@ -103,15 +107,15 @@ fn live(args: &DumpArgs, cancelled: &Cancelled, talk: &Talk) -> Result<(Session,
     let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));
     let ending = session.run(&mut Script::default(), &condition, &limits, &mut Outputs::only(sink, *talk))?;
     match (&ending, at) {
-        (Ending::Interrupted, _) => Err(interrupted()),
-        (Ending::Limit, Some(_)) => Ok((session, Exit::Ok)),
+        (Ending::Interrupted, _) => Ok(None),
+        (Ending::Limit, Some(_)) => Ok(Some((session, Exit::Ok))),
         (_, Some(at)) => Err(Failure::Usage(format!(
             "{ending} after {}, before the position {at}; without --at the machine is dumped there",
             counted(session.icount(), "instruction")
         ))),
         (_, None) => {
             talk.note(&format!("{ending} after {}", counted(session.icount(), "instruction")));
-            Ok((session, Exit::from(&ending)))
+            Ok(Some((session, Exit::from(&ending))))
         }
     }
 }

@@ -1,0 +1,8 @@
+//! Fuzzes the target `dump`.
+
+#![no_main]
+
+use trapline_fuzz::{Checks, DUMP};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (DUMP.run)(input, Checks::sampled(input)));
