@@ -14,12 +14,16 @@ use trapline_tests::root;
 const PATIENCE: Duration = Duration::from_secs(200);
 /// A screen that has not changed for this long is complete.
 const QUIET: Duration = Duration::from_millis(40);
+/// Reads a second of a terminal that reads slowly.
+const PARTS: usize = 50;
 
 /// A terminal of 80x24 with a program in it.
 pub struct Terminal {
     child: Child,
     output: Receiver<Vec<u8>>,
     screen: vt100::Parser,
+    /// Bytes that it has shown.
+    received: usize,
     pid_file: tempfile::NamedTempFile,
 }
 
@@ -43,10 +47,19 @@ impl Terminal {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
         let folder = binary().parent().unwrap().display().to_string();
         let line = format!("stty cols 80 rows 24; PATH='{folder}':$PATH PS1='ready> ' ENV= exec sh -i");
-        Self::of_script(&line, &root(), pid_file)
+        Self::of_script(&line, &root(), pid_file, None)
+    }
+
+    /// A terminal that reads so many bytes a second.
+    pub fn slow(args: &[&str], bytes_per_second: usize) -> Self {
+        Self::of_args(&root(), args, "", Some(bytes_per_second))
     }
 
     fn running(folder: &Path, args: &[&str], after: &str) -> Self {
+        Self::of_args(folder, args, after, None)
+    }
+
+    fn of_args(folder: &Path, args: &[&str], after: &str, speed: Option<usize>) -> Self {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
         let (program, pid) = (binary(), pid_file.path().to_owned());
         let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
@@ -56,10 +69,10 @@ impl Terminal {
             program.display(),
             quoted.join(" ")
         );
-        Self::of_script(&line, folder, pid_file)
+        Self::of_script(&line, folder, pid_file, speed)
     }
 
-    fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile) -> Self {
+    fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile, speed: Option<usize>) -> Self {
         let mut script = Command::new("script");
         script.args(["-qefc", line, "/dev/null"]).current_dir(folder);
         script
@@ -69,16 +82,24 @@ impl Terminal {
             .env("XDG_CONFIG_HOME", "/nonexistent");
         let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut from = child.stdout.take().unwrap();
+        if speed.is_some() {
+            // Little waits on the way from `script` to here.
+            rustix::pipe::fcntl_setpipe_size(&from, 4096).unwrap();
+        }
         let (told, output) = mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(read @ 1..) = from.read(&mut bytes) {
+            let part = speed.map_or(bytes.len(), |speed| (speed / PARTS).clamp(1, bytes.len()));
+            while let Ok(read @ 1..) = from.read(&mut bytes[..part]) {
                 if told.send(bytes[..read].to_vec()).is_err() {
                     return;
                 }
+                if speed.is_some() {
+                    std::thread::sleep(Duration::from_secs(1) / PARTS as u32);
+                }
             }
         });
-        Self { child, output, screen: vt100::Parser::new(24, 80, 0), pid_file }
+        Self { child, output, screen: vt100::Parser::new(24, 80, 0), received: 0, pid_file }
     }
 
     /// Types.
@@ -104,7 +125,10 @@ impl Terminal {
         loop {
             let shown = self.screen.screen().contents();
             match self.output.recv_timeout(QUIET) {
-                Ok(bytes) => self.screen.process(&bytes),
+                Ok(bytes) => {
+                    self.received += bytes.len();
+                    self.screen.process(&bytes);
+                }
                 Err(_) if holds(&shown) => {
                     return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
                 }
@@ -115,6 +139,11 @@ impl Terminal {
                 panic!("`{wanted}` is not shown:\n{shown}");
             }
         }
+    }
+
+    /// Bytes that it has shown so far.
+    pub const fn received(&self) -> usize {
+        self.received
     }
 
     /// Whether a program has the whole screen.

@@ -146,6 +146,88 @@ fn a_session_file_keeps_bookmarks_and_layout() {
 }
 
 #[test]
+fn a_terminal_of_9600_baud_shows_the_last_state_and_not_every_frame() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::slow(&[&["tui"], TOUR].concat(), 960);
+    terminal.shows("the run is listed to its end");
+    let before = terminal.received();
+    // Each of them moves the list by a line.
+    for _ in 0..200 {
+        terminal.press("j");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pressed = std::time::Instant::now();
+    let shown = terminal.shows("       203  ");
+    assert!(shown.contains("       199  "), "{shown}");
+    let (bytes, took) = (terminal.received() - before, pressed.elapsed());
+    // 200 frames have more than 60,000. What is on its way in pipes and in the terminal comes out in any case.
+    assert!(bytes < 30_000, "{bytes} bytes in {took:?}");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn a_recording_of_a_run_with_typed_lines_and_added_probes_replays() {
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.tlr");
+    let file = file.to_str().unwrap();
+    let mut terminal = tui(&[TOUR, &["--limit-insns", "4M", "--record", file]].concat());
+    terminal.shows("the run is listed to its end");
+    terminal.press("]]]");
+    terminal.shows("hit 3 ");
+    terminal.press("7lecho typed\r");
+    terminal.shows("the run is listed to its end");
+    // The message is gone before the run is listed again.
+    terminal.press("]");
+    terminal.shows("hit 4 ");
+    terminal.press("afbt::do_fork:entry { @forks = count(); }\r");
+    terminal.shows("the run is listed to its end");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    let replayed = crate::cli::trapline(&root(), &["replay", file, "--verify"]);
+    assert_eq!(replayed.code, 0, "{}", replayed.err);
+    let info = crate::cli::trapline(&root(), &["replay", file, "--info"]);
+    for input in ["echo typed", "fbt::do_fork:entry"] {
+        assert!(info.out.contains(input), "{}", info.out);
+    }
+}
+
+#[test]
+fn a_d_program_on_the_screen() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = tui(&["embedded:ia32", "-s", "examples/d/forks.d"]);
+    terminal.shows("the run is listed to its end");
+    terminal.press(">");
+    terminal.shows("the end");
+    terminal.press("9z");
+    compare(TUI, "d", &terminal.shows("9 Variables"));
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn guest_gnumach_memory_is_shown_by_type() {
+    trapline_tests::turns::take().unwrap();
+    let clause = "fbt::kmem_cache_alloc:entry { trace(arg0); }";
+    let mut terminal = tui(&[".guests/gnumach", "-n", clause, "--limit-insns", "20M"]);
+    terminal.shows("the run is listed to its end");
+    terminal.press("]");
+    terminal.shows("hit 1 ");
+    terminal.press("x((struct kmem_cache *)vm_map_entry_cache)\r");
+    terminal.shows("4 Memory struct kmem_cache ");
+    terminal.press("z");
+    let shown = terminal.shows(".slab_size");
+    assert!(shown.contains("4096 0x1000  size_t"), "{shown}");
+    terminal.press("j\r");
+    terminal.shows("4 Memory struct list ");
+    terminal.press("\x7f");
+    assert_eq!(terminal.shows("4 Memory struct kmem_cache "), shown);
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
 fn frame_times_are_printed_at_the_end() {
     trapline_tests::turns::take().unwrap();
     let mut terminal = tui(&[TOUR, &["--frame-stats"]].concat());

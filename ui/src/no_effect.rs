@@ -222,18 +222,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
         return Err(refused("--image-dir", "without a recording"));
     }
     no_files(guest)?;
-    let of_d = [
-        (!probes.d_scripts.is_empty(), "-s"),
-        (!probes.d_options.is_empty(), "-x"),
-        (probes.destructive, "-w"),
-        (probes.has_d(), "-n with a body"),
-    ];
-    if let Some(option) = first(&of_d) {
-        let instead = "use `trapline run` or `trapline replay`, or --rpn here";
-        return Err(Failure::Usage(format!(
-            "{option} is about D programs, whose data the screen does not show; {instead}"
-        )));
-    }
+    of_d(probes, false)?;
     let of_probes = [
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),
@@ -250,8 +239,9 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
     if let Some(option) = first(&of_probes).filter(|_| !probes.any()) {
         return Err(refused(option, "without probes; add -p FILE.rpn or -n CLAUSE"));
     }
-    if let Some(option) = first(&source_options(&probes.source)).filter(|_| probes.probe.is_empty()) {
-        return Err(refused(option, "without a probe program; it does not apply to the handlers of -n"));
+    let sources = !probes.probe.is_empty() || probes.has_d();
+    if let Some(option) = first(&source_options(&probes.source)).filter(|_| !sources) {
+        return Err(refused(option, "without a probe program; it does not apply to the handlers of --rpn"));
     }
     let of_output = [
         (probes.header.is_some(), "--header"),

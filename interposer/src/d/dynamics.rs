@@ -35,6 +35,11 @@ pub(super) fn address(slot: u32) -> u64 {
     d::DYNAMIC + (u64::from(slot) << OFFSET)
 }
 
+/// The value of a scalar element.
+pub(super) fn element_value(value: &[u8]) -> u64 {
+    value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
 impl Dynamics {
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
@@ -66,6 +71,11 @@ impl Dynamics {
 
     pub fn value(&self, slot: u32) -> Option<&[u8]> {
         self.elements.get(slot as usize)?.as_ref().map(|element| element.value.as_slice())
+    }
+
+    /// All elements by key: keys and values.
+    pub fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.index.iter().filter_map(|(key, slot)| Some((key.as_slice(), self.value(*slot)?)))
     }
 
     /// The element of a key, made of zeros if it does not exist; `None` if there is no room for it.

@@ -13,6 +13,7 @@ mod net;
 mod services;
 mod speculations;
 mod strings;
+mod variables;
 
 use aggregations::Aggregations;
 use dynamics::Dynamics;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use trapline_rpn::CallkError;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_trace::d::{ConsumerOptions, Snapshot, Tables, Writer};
+pub use variables::DVariable;
 
 /// The limits of a program: options of dtrace(1), in bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +56,19 @@ pub struct DSetup {
     pub output: ConsumerOptions,
     /// `droptags`: sentences about drops have tags.
     pub drop_tags: bool,
+    /// The text of each clause, by the number of the clause.
+    pub clauses: Vec<DClause>,
+}
+
+/// Where a clause of a D program is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DClause {
+    /// The name of its text.
+    pub name: Arc<str>,
+    /// Its text, with the clauses before and after it.
+    pub text: Arc<str>,
+    /// The line where it begins.
+    pub line: u32,
 }
 
 /// Counts of dropped data.

@@ -179,9 +179,7 @@ impl Runtime {
                 let value = found.and_then(|slot| self.dynamics.value(slot));
                 stack.push(match (found, value) {
                     (Some(slot), Some(_)) if table.reference => dynamics::address(slot),
-                    (_, Some(value)) => {
-                        value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-                    }
+                    (_, Some(value)) => dynamics::element_value(value),
                     _ => 0,
                 });
                 return Ok(());

@@ -2,13 +2,13 @@
 
 use super::Interposer;
 use super::host::Guest;
-use crate::d::{DDrops, DFault, DSetup, Reading, World};
+use crate::d::{DClause, DDrops, DFault, DSetup, DVariable, Reading, World};
 use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId};
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
-use trapline_trace::d::{ERROR_PART, Snapshot, Writer};
+use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, Writer};
 
 /// Nanoseconds from 1970 to 2000, when the guest's clock begins.
 const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
@@ -219,6 +219,25 @@ impl Interposer {
     pub fn aggregations(&self, id: ProgramId) -> Vec<Snapshot> {
         let d = self.inserted.programs.get(id.0).and_then(|program| program.d.as_ref());
         d.map(|d| d.snapshots()).unwrap_or_default()
+    }
+
+    /// The variables of a D program as they are now, at most this many.
+    pub fn d_variables(
+        &self,
+        core: &Core,
+        id: ProgramId,
+        most: usize,
+        symbols: ShowSymbols<'_>,
+    ) -> Vec<DVariable> {
+        let Some(program) = self.inserted.programs.get(id.0) else { return Vec::new() };
+        let read = |address: u64, to: &mut [u8]| core.peek(address, to).is_ok();
+        let d = program.d.as_ref();
+        d.map(|d| d.variables(&program.lv, most, &read, symbols)).unwrap_or_default()
+    }
+
+    /// Where a clause of a D program is from.
+    pub fn d_clause(&self, id: ProgramId, clause: u32) -> Option<&DClause> {
+        self.inserted.programs.get(id.0)?.definition.d.as_ref()?.clauses.get(clause as usize)
     }
 
     /// What a D program has dropped so far.

@@ -169,6 +169,7 @@ impl Compiler {
         let Self { types, mut scope, options, clauses, .. } = self;
         let slots = scope.slots + scope.clause_slots;
         scope.tables.clause_slots = (scope.slots, scope.clause_slots);
+        scope.tables.variables = scope.variables(&types);
         let mut compiled = Vec::new();
         for clause in clauses {
             let mut code = Code::new(&types, (CLAUSE_SLOTS, scope.slots));

@@ -6,7 +6,7 @@ use crate::ast::{Expr, Parameter};
 use crate::node::{Node, Place};
 use crate::types::{TypeId, TypeTable};
 use trapline_rpn::services::d;
-use trapline_trace::d::{AggKind, Aggregation, Dynamic, Field, SymbolForm, Tables};
+use trapline_trace::d::{self as shown, AggKind, Aggregation, Dynamic, Field, SymbolForm, Tables};
 
 /// Whose variable it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +142,7 @@ impl Scope {
                 counted: u32::try_from(types.size(ty)).unwrap_or(u32::MAX),
                 reference,
                 string: types.is_string(ty),
+                value: field(types, ty),
             });
             Home::Dynamic(self.tables.dynamics.len() as u32 - 1)
         } else if types.is_string(ty) {
@@ -154,6 +155,23 @@ impl Scope {
         let variable = Variable { ty, home, keys, alloca: None };
         self.owned(owner).insert(name.to_owned(), variable.clone());
         variable
+    }
+
+    /// The variables that have one value, for views of the program's state. All slots are known now.
+    pub fn variables(&self, types: &TypeTable) -> Vec<shown::Variable> {
+        let own = |prefix: &str, (name, variable): (&String, &Variable)| {
+            let home = match variable.home {
+                Home::Slot(slot) | Home::Text { slot, .. } if slot >= CLAUSE_SLOTS => {
+                    shown::Home::Slot(self.slots + slot - CLAUSE_SLOTS)
+                }
+                Home::Slot(slot) | Home::Text { slot, .. } => shown::Home::Slot(slot),
+                Home::Memory(address) => shown::Home::Memory(address),
+                Home::Dynamic(_) => return None,
+            };
+            Some(shown::Variable { name: format!("{prefix}{name}"), home, value: field(types, variable.ty) })
+        };
+        let program = self.globals.iter().filter_map(|named| own("", named));
+        program.chain(self.clause.iter().filter_map(|named| own("this->", named))).collect()
     }
 
     /// An aggregation of this name, made if there is none.

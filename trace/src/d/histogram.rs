@@ -68,13 +68,15 @@ impl Bars {
     }
 }
 
-/// The buckets that are drawn: those with a count, and one on each side.
-fn drawn(values: &[i64], when_empty: (usize, usize)) -> (usize, usize) {
-    let first = values.iter().position(|value| *value != 0);
-    let last = values.iter().rposition(|value| *value != 0);
-    match (first, last) {
-        (Some(first), Some(last)) => (first.saturating_sub(1), (last + 1).min(values.len() - 1)),
-        _ => when_empty,
+/// The first and the last bucket that are drawn: those with a count, and one on each side.
+pub(crate) fn drawn_buckets(kind: AggKind, value: &[u64]) -> (usize, usize) {
+    let first = value.iter().position(|count| *count != 0);
+    let last = value.iter().rposition(|count| *count != 0);
+    match (first, last, kind) {
+        (Some(first), Some(last), _) => (first.saturating_sub(1), (last + 1).min(value.len() - 1)),
+        (.., AggKind::Quantize) => (ZERO - 1, ZERO + 1),
+        (.., AggKind::Llquantize { .. }) => (value.len() / 2, value.len() / 2 + 2),
+        _ => (0, 2),
     }
 }
 
@@ -82,12 +84,7 @@ fn drawn(values: &[i64], when_empty: (usize, usize)) -> (usize, usize) {
 pub(crate) fn histogram(kind: AggKind, value: &[u64], normal: u64) -> String {
     let values: Vec<i64> = value.iter().map(|value| *value as i64).collect();
     let labels = labels(kind, values.len());
-    let empty = match kind {
-        AggKind::Quantize => (ZERO - 1, ZERO + 1),
-        AggKind::Llquantize { .. } => (labels.len() / 2, labels.len() / 2 + 2),
-        _ => (0, 2),
-    };
-    let (first, last) = drawn(&values, empty);
+    let (first, last) = drawn_buckets(kind, value);
     let bars = Bars::new(&values, normal);
     let mut out =
         format!("\n{:>16} {:>41} {:<9}\n", "value", "------------- Distribution -------------", "count");

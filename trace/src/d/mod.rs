@@ -12,6 +12,7 @@ mod print;
 mod record;
 mod shown;
 mod sort;
+mod state;
 mod tables;
 mod values;
 
@@ -19,5 +20,8 @@ pub use consumer::{Consumer, ConsumerOptions};
 pub use field::{Field, SymbolForm};
 pub use format::{Conversion, Format, FormatError, Piece, Size};
 pub use record::{ERROR_PART, Snapshot, SnapshotEntry, Writer};
-pub use tables::{Action, AggKind, Aggregation, Dynamic, PrintMember, PrintType, Record, Tables};
+pub use state::{AggregatedValue, AggregationState, EntryState, written_values};
+pub use tables::{
+    Action, AggKind, Aggregation, Dynamic, Home, PrintMember, PrintType, Record, Tables, Variable,
+};
 pub use values::{Firing, ShowSymbols};

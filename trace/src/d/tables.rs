@@ -205,6 +205,28 @@ pub struct Dynamic {
     pub reference: bool,
     /// Whether it is a string, which is copied up to its end.
     pub string: bool,
+    /// Its value.
+    pub value: Field,
+}
+
+/// A variable with one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name; that of a clause's own begins with `this->`.
+    pub name: String,
+    /// Where its value is.
+    pub home: Home,
+    /// Its value.
+    pub value: Field,
+}
+
+/// Where a variable's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In a local variable of the virtual machine; of a string, its address.
+    Slot(u32),
+    /// At an address of D's own memory.
+    Memory(u64),
 }
 
 /// The data that a D program needs to run and to be shown.
@@ -224,4 +246,6 @@ pub struct Tables {
     pub aggregations: Vec<Aggregation>,
     /// Thread-local variables and associative arrays.
     pub dynamics: Vec<Dynamic>,
+    /// The other variables, by name: the program's, then those of its clauses.
+    pub variables: Vec<Variable>,
 }

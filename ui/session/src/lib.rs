@@ -97,7 +97,7 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    DEnd, DProgram, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
+    DEnd, DProgram, DState, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
     RecordedCourse, SavedSession, Session, StackFrame, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
@@ -107,9 +107,12 @@ pub use timeline::{
 pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
-pub use trapline_interposer::{CoreFile, HandlerError, HandlerState, HandlerTrace, ProbeNames};
+pub use trapline_interposer::{
+    CoreFile, DClause, DVariable, HandlerError, HandlerState, HandlerTrace, ProbeNames,
+};
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
+pub use trapline_trace::d::{AggregatedValue, AggregationState, EntryState};
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
 // All other types that the signatures here name are public in these crates.
 pub use types::GuestTypes;

@@ -65,7 +65,10 @@ pub fn d_program(args: &ProbeArgs, source: &SourceOptions) -> Result<Option<DSou
 }
 
 /// The options of D.
-fn d_options(args: &ProbeArgs) -> Result<Options, Failure> {
+///
+/// # Errors
+/// One that there is not, or a value that it cannot have.
+pub fn d_options(args: &ProbeArgs) -> Result<Options, Failure> {
     let mut options = Options::default();
     let flags = args.destructive.then_some("destructive");
     for text in args.d_options.iter().map(String::as_str).chain(flags) {

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trapline_session::{
-    Command, Guest, GuestBuilder, OwnPrograms, Probing, Recording, RunConfig, Session, SourceOptions,
-    Timeline, Way, only_observe, read_program,
+    Command, DSource, DText, Guest, GuestBuilder, OwnPrograms, Probing, Recording, RunConfig, Session,
+    SourceOptions, Timeline, Way, only_observe, read_program,
 };
 use trapline_tui::Again;
 
 use super::run::begin_recording;
 use crate::cli::RecordingArgs;
+use crate::d_text::{Cpp, TextError, is_d};
 use crate::failure::Failure;
 use crate::late_file::LateFile;
 
@@ -24,6 +25,8 @@ pub struct SameRun {
     pub commands: Vec<Command>,
     /// How programs are read.
     pub source: SourceOptions,
+    /// Options of D programs.
+    pub d_options: Vec<(String, String)>,
     /// Memory for the states that a timeline saves.
     pub memory: u64,
     /// The recording of the run, and what becomes of its programs; none for a live run.
@@ -54,6 +57,16 @@ impl ToRecord {
 impl SameRun {
     fn started(&self) -> Result<Session, String> {
         self.guest.start(self.probing.clone()).map_err(|error| error.to_string())
+    }
+
+    /// The command of a D program that is added, with the options of the command line.
+    fn d(&self, text: Result<DText, TextError>) -> Result<Command, String> {
+        let text = text.map_err(|error| match error {
+            TextError::File(error) => error.to_string(),
+            TextError::Cpp(error) => error.to_string(),
+        })?;
+        let (texts, options) = (vec![text], self.d_options.clone());
+        Ok(Command::D(DSource { texts, options, arguments: Vec::new() }))
     }
 }
 
@@ -88,8 +101,15 @@ impl Again for SameRun {
     }
 
     fn program(&self, path: &str) -> Result<Command, String> {
+        if is_d(Path::new(path)) {
+            return self.d(Cpp::of(&self.source).file(Path::new(path)));
+        }
         let program = read_program(Path::new(path), &self.source).map_err(|error| error.to_string())?;
         Ok(Command::insert(path, program))
+    }
+
+    fn clauses(&self, text: &str) -> Result<Command, String> {
+        self.d(Cpp::of(&self.source).clauses(text))
     }
 
     fn observes(&self, command: &Command) -> bool {

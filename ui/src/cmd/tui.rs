@@ -14,7 +14,7 @@ use trapline_session::{
 use trapline_trace::HeaderItems;
 use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 
-use super::insert::{commands, insert, probing};
+use super::insert::{commands, d_options, insert, probing};
 use super::replay::refuse_writers;
 use super::run::begin_recording;
 use super::same_run::{SameRun, ToRecord};
@@ -150,13 +150,14 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     if let Some(file) = file {
         file.open()?;
     }
-    let title = guest.name().to_owned();
+    let title = file_name(guest.name()).to_owned();
     let target = Arc::clone(guest.target());
     let run = SameRun {
         guest,
         probing,
         commands,
         source: source.clone(),
+        d_options: d_options(&args.probes)?.settings(),
         memory,
         recorded: None,
         recording: Some(to_record),
@@ -232,6 +233,7 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
         probing,
         commands,
         source: source.clone(),
+        d_options: d_options(&args.probes)?.settings(),
         memory,
         recorded,
         recording: None,

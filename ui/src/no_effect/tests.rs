@@ -199,7 +199,7 @@ tui | --virtio-console | tui a.tlr --virtio-console
 tui | --image-dir | tui k --image-dir a
 tui | --probe | -
 tui | --name | -
-tui | --d-script | tui k -s a.d
+tui | --d-script | -
 tui | -x | tui k -n x -x quiet
 tui | --destructive | tui k -n x --destructive
 tui | --rpn | -

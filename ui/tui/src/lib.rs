@@ -8,7 +8,7 @@
 //! actions), `hits` (the list of hits and its filter), `scene` (the visible state at a position, as plain values),
 //! `message` (the messages between threads), `worker` (the two threads), `app` (the state, and how events change it),
 //! `theme`, `view` (draws the state and changes nothing), `terminal` (the terminal's modes, which are always restored),
-//! `session` (the loop).
+//! `screen` (frames on their way to the terminal), `session` (the loop).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -19,6 +19,7 @@ mod hits;
 mod keys;
 mod message;
 mod scene;
+mod screen;
 mod session;
 mod terminal;
 #[cfg(test)]

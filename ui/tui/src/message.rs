@@ -4,7 +4,7 @@ use crossterm::event::Event;
 use trapline_session::{Command, Ending, InputLine, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
-use crate::scene::Scene;
+use crate::scene::{Scene, TypedPlace};
 
 /// A request to the travelling thread.
 #[derive(Debug, Clone)]
@@ -13,6 +13,16 @@ pub enum Request {
     Move(Move),
     /// Show memory from this address on.
     Memory(u64),
+    /// Show memory from this address on, in place of what is shown.
+    ScrollMemory(u64),
+    /// Show the fields of the type with this name at an address.
+    Typed(String, u64),
+    /// Show the fields of a type.
+    Follow(TypedPlace),
+    /// Show the memory that was shown before.
+    MemoryBack,
+    /// Show the first place of these bytes, from this address on.
+    Find(Vec<u8>, u64),
     /// Show the code at an address; none for the position.
     Code(Option<u64>),
     /// The run has ended here.
@@ -117,8 +127,10 @@ pub enum Move {
 pub enum Input {
     /// An event of the terminal.
     Terminal(Event),
-    /// The terminal cannot be read any more.
+    /// The terminal cannot be read or written any more.
     Gone,
+    /// The terminal has read the last frame.
+    Written,
     /// A signal asks the program to end.
     Terminate,
     /// A signal asks the program to stop until it is continued.
@@ -137,6 +149,8 @@ pub enum Input {
     Changed(More, Option<(Moment, Ending)>, Box<Scene>),
     /// Names of probes that this text may become.
     Completed(String, Vec<String>),
-    /// The requested view; the timeline has not moved.
-    Shown(Box<Scene>),
+    /// The bytes that were looked for in memory, or why they are not there; the timeline has not moved.
+    Found(Box<Scene>, Option<String>),
+    /// The requested view, or why it is not shown; the timeline has not moved.
+    Shown(Box<Scene>, Option<String>),
 }

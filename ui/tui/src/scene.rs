@@ -1,6 +1,7 @@
 //! The visible state at a position, as plain values. Not here: how the values are read, and how they are drawn.
 
-use trapline_session::{ProcessRow, ProgramState, ProgramVariables, StackFrame};
+use trapline_session::trapline_d::GuestTypeId;
+use trapline_session::{DState, ProcessRow, ProgramState, ProgramVariables, StackFrame};
 
 /// All that panes show of a position.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +14,8 @@ pub struct Scene {
     pub end: bool,
     /// The symbol of `ip`.
     pub symbol: Option<String>,
+    /// The address of the current task.
+    pub task_at: Option<u64>,
     /// Process ID and name of the current task.
     pub task: Option<(u32, String)>,
     /// Registers.
@@ -31,6 +34,8 @@ pub struct Scene {
     pub memory_at: u64,
     /// Memory, up to the first unmapped address.
     pub memory: Vec<u8>,
+    /// The fields of a type, if they are shown and not `memory`.
+    pub typed: Option<Typed>,
     /// Words of the stack, from the stack pointer.
     pub words: Vec<(u64, u64, Option<String>)>,
     /// Probe programs.
@@ -39,6 +44,8 @@ pub struct Scene {
     pub variables: Vec<ProgramVariables>,
     /// Global variables.
     pub globals: Vec<u64>,
+    /// Variables and aggregations of D programs.
+    pub d: Vec<DState>,
     /// Processes, if the guest's system is known.
     pub processes: Vec<ProcessRow>,
     /// The end of the guest's console output.
@@ -62,6 +69,8 @@ pub struct Handler {
     pub program: String,
     /// Its probe.
     pub place: String,
+    /// The text of its D program.
+    pub source: Option<Source>,
     /// Its operations.
     pub listing: Vec<String>,
     /// The next one; none after the last.
@@ -76,6 +85,8 @@ pub struct Handler {
     pub stack: Vec<u64>,
     /// Local variables.
     pub locals: Vec<u64>,
+    /// The names of some of them, with their numbers.
+    pub local_names: Vec<(usize, String)>,
     /// Global variables.
     pub globals: Vec<u64>,
     /// The data that has been logged so far.
@@ -84,6 +95,56 @@ pub struct Handler {
     pub exception: Option<String>,
     /// The changes of the handlers to the guest.
     pub changes: Vec<String>,
+}
+
+/// The text of a D program, as far as a handler's clause is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Source {
+    /// The name of the text.
+    pub name: String,
+    /// Its lines.
+    pub lines: Vec<String>,
+    /// The number of the line of the next operation, from 1.
+    pub line: usize,
+}
+
+/// A type at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TypedPlace {
+    /// The type.
+    pub ty: GuestTypeId,
+    /// The linear address.
+    pub address: u64,
+}
+
+/// The fields of a type at an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Typed {
+    /// The name of the type.
+    pub type_name: String,
+    /// The linear address.
+    pub address: u64,
+    /// The fields.
+    pub fields: Vec<Field>,
+    /// Further fields.
+    pub left_out: usize,
+}
+
+/// A field of a struct, or an element of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name: `.pid`, `[3]`.
+    pub name: String,
+    /// The name of its type.
+    pub type_name: String,
+    /// Its linear address.
+    pub address: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Its value.
+    pub value: String,
+    /// Where a pointer points, or the parts of a struct or an array are.
+    pub leads: Option<TypedPlace>,
 }
 
 /// A register.

@@ -6,16 +6,14 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossterm::terminal::{Clear, ClearType};
-use crossterm::{event, execute};
-use ratatui::backend::CrosstermBackend;
-use ratatui::layout::Rect;
+use crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use crate::app::{App, Effect, Saved, SavedError};
 use crate::keys::{Keys, KeysError};
 use crate::message::Input;
+use crate::screen::Screen;
 use crate::theme::Look;
 use crate::worker::{Opening, Workers};
 use crate::{terminal, view};
@@ -56,7 +54,7 @@ pub struct Left {
 pub struct FrameStats {
     /// Their number.
     pub frames: u64,
-    /// The longest time from events to the finished frame, without the time that the terminal takes to read it.
+    /// The longest time from events to the finished frame. Another thread writes it to the terminal.
     pub longest: Duration,
     /// The number of frames that took more than 16 ms.
     pub late: u64,
@@ -104,8 +102,9 @@ pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
     terminal::enter(app.mouse)?;
     listen_to_terminal(&told);
     let mut workers = Workers::start(opening, &told);
+    let screen = Screen::new(&told);
     drop(told);
-    let shown = Shown::new(app, inputs, &mut workers).and_then(Shown::show);
+    let shown = screen.and_then(|screen| Shown::new(app, inputs, &mut workers, screen)).and_then(Shown::show);
     workers.end();
     signals.close();
     drop(guard);
@@ -146,23 +145,27 @@ fn listen_to_signals(told: &Sender<Input>) -> io::Result<signal_hook::iterator::
     Ok(handle)
 }
 
-type Terminal = ratatui::Terminal<CrosstermBackend<io::Stdout>>;
-
 struct Shown<'a> {
     app: App,
     inputs: Receiver<Input>,
     workers: &'a mut Workers,
-    terminal: Terminal,
+    screen: Screen,
+    /// Whether the state has changed since the last frame.
+    stale: bool,
     stats: FrameStats,
     played: Instant,
 }
 
 impl<'a> Shown<'a> {
-    fn new(mut app: App, inputs: Receiver<Input>, workers: &'a mut Workers) -> io::Result<Self> {
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-        let size = terminal.size()?;
-        app.size = Rect::new(0, 0, size.width, size.height);
-        Ok(Self { app, inputs, workers, terminal, stats: FrameStats::default(), played: Instant::now() })
+    fn new(
+        mut app: App,
+        inputs: Receiver<Input>,
+        workers: &'a mut Workers,
+        screen: Screen,
+    ) -> io::Result<Self> {
+        app.size = screen.size()?;
+        let (stats, played) = (FrameStats::default(), Instant::now());
+        Ok(Self { app, inputs, workers, screen, stale: true, stats, played })
     }
 
     fn show(mut self) -> io::Result<Left> {
@@ -182,20 +185,15 @@ impl<'a> Shown<'a> {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let began = Instant::now();
-            let mut effects = Vec::new();
-            for input in
-                first.into_iter().chain(std::iter::from_fn(|| self.inputs.try_recv().ok())).take(MOST_EVENTS)
-            {
-                effects.extend(self.app.update(input));
-                if began.elapsed() > FRAME / 4 {
-                    break;
-                }
-            }
+            let mut effects = self.take(first, began);
             if self.app.play.on && self.played.elapsed() >= Duration::from_millis(self.app.play.pace) {
                 self.played = Instant::now();
                 effects.extend(self.app.play_on());
+                self.stale = true;
             }
-            more = self.app.tick();
+            self.stale |= more;
+            more = self.tick();
+            self.stale |= more;
             for effect in effects {
                 if self.carry_out(effect)? {
                     return Ok(());
@@ -208,6 +206,38 @@ impl<'a> Shown<'a> {
         }
     }
 
+    /// Handles this event and those that wait, for a part of a frame's time.
+    fn take(&mut self, first: Option<Input>, began: Instant) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let mut next = first;
+        for _ in 0..MOST_EVENTS {
+            match next.take() {
+                Some(Input::Written) => self.screen.written(),
+                Some(input) => {
+                    self.stale = true;
+                    effects.extend(self.app.update(input));
+                }
+                None => break,
+            }
+            if began.elapsed() > FRAME / 4 {
+                break;
+            }
+            next = self.inputs.try_recv().ok();
+        }
+        effects
+    }
+
+    /// Continues what is done in small steps, for a part of a frame's time; returns whether there is more to do.
+    fn tick(&mut self) -> bool {
+        let began = Instant::now();
+        while self.app.tick() {
+            if began.elapsed() > FRAME / 4 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// How long to wait for an event.
     fn patience(&self, more: bool) -> Duration {
         match (more, self.app.play.on) {
@@ -217,14 +247,15 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Draws a frame. The measured time does not include that of a terminal that reads slowly.
+    /// Draws a frame, if the state has changed and the terminal has read the frame before.
     fn draw(&mut self, began: Instant) -> io::Result<()> {
-        let mut took = Duration::ZERO;
+        if !self.stale || self.screen.is_busy() {
+            return Ok(());
+        }
+        self.stale = false;
         let app = &self.app;
-        self.terminal.draw(|frame| {
-            view::draw(app, frame);
-            took = began.elapsed();
-        })?;
+        self.screen.draw(|frame| view::draw(app, frame))?;
+        let took = began.elapsed();
         self.stats.frames += 1;
         self.stats.longest = self.stats.longest.max(took);
         self.stats.late += u64::from(took > FRAME);
@@ -244,10 +275,10 @@ impl<'a> Shown<'a> {
                 self.come_back()?;
             }
             Effect::Continued => self.come_back()?,
-            Effect::Redraw => self.clear()?,
-            Effect::Mouse(on) => terminal::mouse(on)?,
+            Effect::Redraw => self.screen.clear()?,
+            Effect::Mouse(on) => terminal::mouse(on, self.screen.out())?,
             Effect::Copy(pane) => {
-                terminal::copy(&view::plain(&self.app, pane))?;
+                terminal::copy(&view::plain(&self.app, pane), self.screen.out())?;
                 self.app.message = Some(format!("{} is copied", pane.name()));
             }
             Effect::Export(pane, path) => {
@@ -264,16 +295,7 @@ impl<'a> Shown<'a> {
     /// The terminal may have a different size now, and shows the output of other programs.
     fn come_back(&mut self) -> io::Result<()> {
         terminal::enter(self.app.mouse)?;
-        let size = self.terminal.size()?;
-        self.app.size = Rect::new(0, 0, size.width, size.height);
-        self.clear()
-    }
-
-    /// Clears the screen; the next frame is drawn as a whole. ratatui's own `clear` asks the terminal for its cursor, and the
-    /// answer would go to the thread that reads the keys.
-    fn clear(&mut self) -> io::Result<()> {
-        execute!(io::stdout(), Clear(ClearType::All))?;
-        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-        Ok(())
+        self.app.size = self.screen.size()?;
+        self.screen.clear()
     }
 }

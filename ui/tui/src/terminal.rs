@@ -13,6 +13,8 @@ use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_ra
 
 /// Whether the terminal is in the modes of the user interface.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+/// Held while a frame is written, and while the terminal is restored.
+static WRITING: Mutex<()> = Mutex::new(());
 /// The message of another thread's panic.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
@@ -23,26 +25,38 @@ static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 pub fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Hide)?;
-    if mouse { execute!(io::stdout(), EnableMouseCapture) } else { Ok(()) }
+    let mut out = io::stdout().lock();
+    execute!(out, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+    if mouse { execute!(out, EnableMouseCapture) } else { Ok(()) }
 }
 
 /// Restores the terminal. If this fails, nothing more can be done.
 pub fn leave() {
     if ENTERED.swap(false, Ordering::SeqCst) {
-        let _ =
-            execute!(io::stdout(), DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
+        // A frame that is being written is completed first; a panic while one was written does not matter.
+        let _writing = WRITING.lock();
+        let mut out = io::stdout().lock();
+        let _ = execute!(out, DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
-        let _ = io::stdout().flush();
+        let _ = out.flush();
     }
+}
+
+/// Writes a frame as a whole, unless the terminal has been restored already.
+///
+/// # Errors
+/// The terminal cannot be written.
+pub fn write(frame: &[u8], out: &mut impl Write) -> io::Result<()> {
+    let _writing = WRITING.lock();
+    if ENTERED.load(Ordering::SeqCst) { out.write_all(frame).and_then(|()| out.flush()) } else { Ok(()) }
 }
 
 /// Uses the mouse, or leaves it to the terminal.
 ///
 /// # Errors
-/// The terminal cannot be written.
-pub fn mouse(on: bool) -> io::Result<()> {
-    if on { execute!(io::stdout(), EnableMouseCapture) } else { execute!(io::stdout(), DisableMouseCapture) }
+/// The output cannot be written.
+pub fn mouse(on: bool, out: &mut impl Write) -> io::Result<()> {
+    if on { execute!(out, EnableMouseCapture) } else { execute!(out, DisableMouseCapture) }
 }
 
 /// Restores the terminal when it is dropped.
@@ -77,11 +91,9 @@ pub fn panicked() -> Option<String> {
 /// Copies a text to the clipboard of the terminal, by OSC 52.
 ///
 /// # Errors
-/// The terminal cannot be written.
-pub fn copy(text: &str) -> io::Result<()> {
-    let mut out = io::stdout();
-    write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))?;
-    out.flush()
+/// The output cannot be written.
+pub fn copy(text: &str, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -1,6 +1,11 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
+mod d;
+mod memory;
+mod millions;
+mod moves;
 mod panics;
+mod probing;
 mod random;
 mod saved;
 mod sorting;
@@ -15,8 +20,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 use trapline_session::{
-    Command, Condition, Guest, GuestBuilder, Limits, Probing, Selection, Session, SourceOptions, Timeline,
-    only_observe, read_program,
+    Command, Condition, DSource, Guest, GuestBuilder, Limits, Probing, Selection, Session, SourceOptions,
+    Timeline, only_observe, read_program,
 };
 use trapline_trace::{HeaderItems, Kind};
 
@@ -64,6 +69,10 @@ impl Again for SameRun {
     fn program(&self, path: &str) -> Result<Command, String> {
         let program = read_program(path.as_ref(), &SourceOptions::default());
         program.map(|program| Command::insert(path, program)).map_err(|error| error.to_string())
+    }
+
+    fn clauses(&self, text: &str) -> Result<Command, String> {
+        Ok(Command::D(DSource::clauses(text)))
     }
 
     fn observes(&self, command: &Command) -> bool {
@@ -259,6 +268,7 @@ fn hits_back_to_the_first_and_forth_again_give_the_same_screens() {
     // Changed values are marked, and depend on the move.
     let shown = |bench: &mut Bench| {
         bench.app.before.clear();
+        (bench.app.memory_before, bench.app.typed_before) = (None, None);
         bench.screen((120, 40))
     };
     seen[0] = shown(&mut bench);
@@ -317,88 +327,6 @@ fn a_handler_is_shown_at_three_sizes() {
         insta::assert_snapshot!(format!("within-zoomed-{}x{}", size.0, size.1), bench.screen(size));
         bench.press("z");
     }
-}
-
-/// Count, address and data of the hits of a run with these commands at its beginning.
-fn run_with(more: &[Command]) -> Vec<(u64, u64, Vec<u8>)> {
-    let mut session = session(&guest());
-    more.iter().for_each(|command| drop(session.apply(command.clone()).unwrap()));
-    session.run_until(&Condition::end(), &Limits::insns(LIMIT));
-    let data = session.records().filter(|record| record.header.kind == Kind::Data);
-    data.map(|record| (record.header.icount, record.header.ip, record.data)).collect()
-}
-
-fn listed(bench: &Bench) -> Vec<(u64, u64, Vec<u8>)> {
-    let hits = &bench.app.run.hits;
-    let one = |n| hits.get(n).map(|hit| (hit.at, hit.ip, hits.logged(n).unwrap().to_vec())).unwrap();
-    (0..hits.len()).map(one).collect()
-}
-
-#[test]
-fn a_probe_that_is_added_to_the_past_shows_the_hits_of_a_live_run() {
-    const CLAUSE: &str = "fbt::do_fork:entry { push pid; log 1 }";
-    let mut bench = Bench::new(PLAIN);
-    let (end, before) = (bench.app.run.ended.clone(), bench.app.run.hits.len());
-    bench.press("]]]");
-    let (at, ip) = (bench.app.at(), bench.app.scene.as_ref().unwrap().ip);
-    bench.press(&format!("a{CLAUSE}\n"));
-    let added = run_with(&[Command::clause(CLAUSE)]);
-    assert!(added.len() > before, "{} and {before}", added.len());
-    assert_eq!(listed(&bench), added);
-    assert_eq!((bench.app.at(), bench.app.scene.as_ref().unwrap().ip), (at, ip));
-    assert_eq!(bench.app.cursor, added.iter().position(|hit| (hit.0, hit.1) == (at, ip)));
-    assert_eq!(bench.app.run.ended, end);
-    bench.press("]]]");
-    assert_eq!(bench.app.at(), added[5].0);
-}
-
-#[test]
-fn a_probe_point_is_switched_for_the_whole_run() {
-    let mut bench = Bench::new(PLAIN);
-    let all = listed(&bench);
-    let points: Vec<(String, usize)> =
-        bench.app.points().map(|(program, n, _)| (program.name.clone(), n)).collect();
-    bench.press("8jj");
-    let (name, point) = points[2].clone();
-    bench.press("e");
-    let selection = Selection { name: Some(name), point: Some(point), ..Selection::default() };
-    let without = run_with(&[Command::Switch { points: selection, on: false }]);
-    assert!(without.len() < all.len());
-    assert_eq!(listed(&bench), without);
-    bench.press("\n");
-    assert_eq!(listed(&bench), all);
-}
-
-#[test]
-fn probes_that_the_past_cannot_have_are_refused_in_a_sentence() {
-    let mut bench = Bench::new(PLAIN);
-    let hits = listed(&bench);
-    let mut refused = |typed: &str, why: &str| {
-        bench.type_all(&format!("a{typed}\n"));
-        bench.settle();
-        let said = bench.app.message.clone().unwrap_or_default();
-        assert!(said.contains(why), "{typed}: {said}");
-    };
-    refused("fbt::do_fork:entry { push 1; pop r, eax }", "writes to the guest");
-    refused("fbt::no_such_function:entry", "no_such_function");
-    refused("/nonexistent/a.rpn", "/nonexistent/a.rpn");
-    assert_eq!(listed(&bench), hits);
-}
-
-#[test]
-fn names_of_probes_are_completed() {
-    let mut bench = Bench::new(PLAIN);
-    bench.press("afbt::do_for\t");
-    let prompt = bench.app.prompt.clone().unwrap();
-    assert_eq!(prompt.text, "fbt::do_fork:");
-    bench.press("\t");
-    let prompt = bench.app.prompt.clone().unwrap();
-    assert_eq!(prompt.found, ["fbt::do_fork:entry", "fbt::do_fork:return"]);
-    insta::assert_snapshot!("completion-80x24", bench.screen((80, 24)));
-    bench.press("e\t");
-    assert_eq!(bench.app.prompt.as_ref().unwrap().text, "fbt::do_fork:entry");
-    bench.press("\n");
-    assert_eq!(bench.app.run.number, 1);
 }
 
 #[test]

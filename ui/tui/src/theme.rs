@@ -77,6 +77,16 @@ impl Look {
         all.get(eighths.min(8)).copied().unwrap_or(' ')
     }
 
+    /// A bar from left to right, of so many eighths of a character.
+    pub fn across(self, eighths: usize) -> String {
+        if !self.utf8 {
+            return "#".repeat(eighths.div_ceil(8));
+        }
+        let part = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+        let last = (eighths % 8).checked_sub(1).and_then(|part_of| part.get(part_of));
+        "█".repeat(eighths / 8).chars().chain(last.copied()).collect()
+    }
+
     /// The next colours in the cycle.
     #[must_use]
     pub const fn next(self) -> Self {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
-use trapline_interposer::{Arguments, DLimits, DSetup, Definition, Event, Place, Point, Provided};
+use trapline_interposer::{Arguments, DClause, DLimits, DSetup, Definition, Event, Place, Point, Provided};
 use trapline_providers::{Description, Target, find};
 use trapline_rpn::{
     Argument, ArgumentError, FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm,
@@ -237,10 +237,23 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
         limits: limits(&compiled.options),
         output: shown(&compiled.options),
         drop_tags: compiled.options.flag("droptags"),
+        clauses: clauses(source, compiled),
     };
     let sources = Arc::new(Sources::default());
     let program = LinkedProgram { header, width: Width::W64, probes, sources };
     Ok(Placed { program, points, setup: Arc::new(setup), matched })
+}
+
+/// Where each clause is from, once for each of its descriptions.
+fn clauses(source: &DSource, compiled: &Compiled) -> Vec<DClause> {
+    let text = |text: &DText| (text.name.as_str().into(), String::from_utf8_lossy(&text.text).into());
+    let texts: Vec<(Arc<str>, Arc<str>)> = source.texts.iter().map(text).collect();
+    let clause = |clause: &CompiledClause| {
+        let (name, text) = texts.get(clause.text).cloned().unwrap_or_default();
+        DClause { name, text, line: clause.line }
+    };
+    let each = |one: &CompiledClause| std::iter::repeat_n(clause(one), one.descriptions.len());
+    compiled.clauses.iter().flat_map(each).collect()
 }
 
 fn nothing(source: &DSource, clause: &CompiledClause, description: &str) -> DError {

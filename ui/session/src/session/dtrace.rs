@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use trapline_d::Compiled;
-use trapline_interposer::{DDrops, DSetup, ProgramId};
+use trapline_interposer::{DClause, DDrops, DSetup, DVariable, ProgramId};
 use trapline_trace::ProbeName;
-use trapline_trace::d::Snapshot;
+use trapline_trace::d::{AggregationState, Consumer, Home, Snapshot};
 
 use super::Session;
 use super::d_program::{Placed, place};
@@ -34,6 +34,19 @@ pub struct DEnd {
     pub aggregations: Vec<Snapshot>,
     /// What it has dropped.
     pub drops: DDrops,
+}
+
+/// What a D program has at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DState {
+    /// Its name.
+    pub name: String,
+    /// Its aggregations, by number.
+    pub aggregations: Vec<AggregationState>,
+    /// Its variables.
+    pub variables: Vec<DVariable>,
+    /// What it has dropped, in sentences.
+    pub drops: Vec<String>,
 }
 
 impl Session {
@@ -92,6 +105,43 @@ impl Session {
             drops: interposer.d_drops(id),
         };
         interposer.d_programs().map(end).collect()
+    }
+
+    /// What the D programs have now, in program order: at most this many variables of each, and entries of each
+    /// aggregation.
+    #[must_use]
+    pub fn d_states(&self, most: usize) -> Vec<DState> {
+        let Some(interposer) = &self.interposer else { return Vec::new() };
+        let symbols = |address| self.target.symbol(address);
+        let state = |(id, name, setup): (ProgramId, &str, &Arc<DSetup>)| {
+            let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone());
+            DState {
+                name: name.to_owned(),
+                aggregations: consumer.aggregations(interposer.aggregations(id), most, &symbols),
+                variables: interposer.d_variables(self.machine.core(), id, most, &symbols),
+                drops: interposer.d_drops(id).sentences(setup.drop_tags),
+            }
+        };
+        interposer.d_programs().map(state).collect()
+    }
+
+    /// Where a clause of a D program is from.
+    #[must_use]
+    pub fn d_clause(&self, program: ProgramId, clause: u32) -> Option<&DClause> {
+        self.interposer.as_ref()?.d_clause(program, clause)
+    }
+
+    /// The names of the local variables that a D program uses of the virtual machine, with their numbers.
+    #[must_use]
+    pub fn d_locals(&self, program: ProgramId) -> Vec<(usize, String)> {
+        let mut programs = self.interposer.iter().flat_map(|interposer| interposer.d_programs());
+        let tables = programs.find(|(id, ..)| *id == program).map(|(.., setup)| Arc::clone(&setup.tables));
+        let variables = tables.iter().flat_map(|tables| &tables.variables);
+        let local = variables.filter_map(|variable| match variable.home {
+            Home::Slot(slot) => Some((slot as usize, variable.name.clone())),
+            Home::Memory(_) => None,
+        });
+        local.collect()
     }
 
     /// The probes of D programs that have been inserted: identifiers and names, each once, by identifier.

@@ -37,7 +37,7 @@ use crate::probing::Probing;
 use crate::script::Script;
 
 pub use course::TooLate;
-pub use dtrace::{DEnd, DProgram};
+pub use dtrace::{DEnd, DProgram, DState};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::{CodeAddress, Names};
 pub use no_hits::{NoHits, Reason};

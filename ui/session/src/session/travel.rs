@@ -161,6 +161,11 @@ impl Session {
         Some((profile.pid(core), String::from_utf8_lossy(&name).into_owned()))
     }
 
+    /// The address of the current task, if the guest's system is known.
+    pub fn current_task_address(&self) -> Option<u64> {
+        Some((self.profile)()?.current_task(self.machine.core())).filter(|task| *task != 0)
+    }
+
     /// Forgets that a handler has asked for the end of the run.
     pub(crate) fn pass_stop(&mut self) {
         if let Some(interposer) = &mut self.interposer {

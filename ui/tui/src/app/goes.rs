@@ -136,9 +136,14 @@ impl App {
                 }
             }
             self.before = old.registers;
+            self.memory_before = Some((old.memory_at, old.memory));
+            self.typed_before = old.typed;
         }
         self.travel.busy = None;
-        self.cursor = self.travel.aim.take().or_else(|| self.hit_at(&scene));
+        // A move that was cancelled has not reached its hit.
+        let reached = |number: &usize| self.run.hits.get(*number).is_some_and(|hit| hit.at == scene.at);
+        let aim = self.travel.aim.take().filter(reached);
+        self.cursor = aim.or_else(|| self.hit_at(&scene));
         let row = self.cursor.unwrap_or_else(|| self.run.hits.first_from(scene.at));
         self.selected.row = self.row_of(row).min(self.rows().saturating_sub(1));
         (self.selected.line, self.selected.frame) = (None, 0);
@@ -148,6 +153,11 @@ impl App {
             self.play.on = false;
             self.travel.queue.clear();
         }
+        self.next_waiting()
+    }
+
+    /// Makes the next of the waiting moves.
+    pub(super) fn next_waiting(&mut self) -> Vec<Effect> {
         match self.travel.queue.pop_front() {
             Some((to, aim, words)) => self.go(to, aim, words),
             None => Vec::new(),

@@ -4,6 +4,7 @@
 mod columns;
 mod goes;
 mod layout;
+mod memory;
 mod palette;
 mod perform;
 mod probing;
@@ -24,11 +25,12 @@ use crate::action::Action;
 use crate::hits::{Column, Filter, Hits, SHOWN, Sorted};
 use crate::keys::Keys;
 use crate::message::{Listing, Move, Request};
-use crate::scene::{Register, Scene};
+use crate::scene::{Register, Scene, Typed};
 use crate::theme::Look;
 
 pub use columns::Cell;
 pub use layout::{Arrangement, PANES, Pane, Places, places};
+pub use memory::MEMORY_LINE;
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
 pub use saved::{Saved, SavedError};
@@ -135,6 +137,10 @@ pub struct Selected {
     pub line: Option<usize>,
     /// The byte of the memory.
     pub byte: usize,
+    /// The field of the memory, if a type's fields are shown.
+    pub field: usize,
+    /// The same of the memory that was shown before, the last one at the end.
+    pub memory_before: Vec<(usize, usize)>,
     /// The frame of the stack.
     pub frame: usize,
     /// The probe point, of all programs.
@@ -151,6 +157,12 @@ pub struct App {
     pub scene: Option<Box<Scene>>,
     /// The registers before the last move.
     pub before: Vec<Register>,
+    /// The memory that was shown before the last move, and its address.
+    pub memory_before: Option<(u64, Vec<u8>)>,
+    /// The fields of a type that were shown before the last move.
+    pub typed_before: Option<Typed>,
+    /// What was looked for in memory.
+    pub found: String,
     /// The current hit.
     pub cursor: Option<usize>,
     /// Moves.
@@ -212,6 +224,9 @@ impl App {
             run: Run { title, ..Run::default() },
             scene: None,
             before: Vec::new(),
+            memory_before: None,
+            typed_before: None,
+            found: String::new(),
             cursor: None,
             travel: Travel { busy: Some("opening".to_owned()), quiet: true, ..Travel::default() },
             selected: Selected::default(),

@@ -1,11 +1,11 @@
 //! Performs actions.
 
-use trapline_session::{Position, StopPoint, Timeline, Watch, WatchKind};
+use trapline_session::{Position, StopPoint, Timeline};
 
 use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose};
 use crate::action::Action;
 use crate::hits::{Filter, names};
-use crate::message::{Move, Request, Wish};
+use crate::message::{Move, Wish};
 
 /// The shortest and the longest time per played hit, ms.
 const PACES: (u64, u64) = (50, 8000);
@@ -38,6 +38,8 @@ impl App {
             Action::Breakpoint => self.ask(Purpose::Breakpoint),
             Action::Watchpoint => self.ask(Purpose::Watchpoint),
             Action::Memory => self.ask(Purpose::Memory),
+            Action::Find => self.ask(Purpose::Find),
+            Action::MemoryBack => self.memory_back(),
             Action::Bookmark => self.ask(Purpose::Bookmark),
             Action::Export => self.ask(Purpose::Export),
             Action::Columns => self.ask(Purpose::Columns),
@@ -102,6 +104,9 @@ impl App {
         let text = match (purpose, &self.filter) {
             (Purpose::Filter, Some(filter)) => filter.text().to_owned(),
             (Purpose::Columns, _) => names(&self.columns),
+            (Purpose::Find, _) => self.found.clone(),
+            (Purpose::Breakpoint, _) => self.selected_code().map(|at| format!("{at:#x}")).unwrap_or_default(),
+            (Purpose::Watchpoint, _) => self.selected_range().unwrap_or_default(),
             (Purpose::Export, _) => format!("{}.txt", self.focused().name().to_lowercase()),
             _ => String::new(),
         };
@@ -160,6 +165,18 @@ impl App {
         }
     }
 
+    /// The address of the selected instruction, if the code is focused.
+    fn selected_code(&self) -> Option<u64> {
+        let line = self.scene.as_ref()?.code.get(self.code_line())?;
+        (self.focused() == Pane::Code).then_some(line.address)
+    }
+
+    /// The selected memory as a watchpoint is typed, if the memory is focused.
+    fn selected_range(&self) -> Option<String> {
+        let (at, length) = self.selected_memory().filter(|_| self.focused() == Pane::Memory)?;
+        Some(if length == 1 { format!("{at:#x}") } else { format!("{at:#x}:{length}") })
+    }
+
     fn go_to_line(&mut self, forwards: bool) -> Vec<Effect> {
         let line = self.code_line();
         let Some(address) =
@@ -172,13 +189,6 @@ impl App {
             true => self.go(Move::Until(points), None, format!("to {address:#x}")),
             false => self.go(Move::BackTo(points), None, format!("back to {address:#x}")),
         }
-    }
-
-    fn go_to_writer(&mut self) -> Vec<Effect> {
-        let Some(scene) = &self.scene else { return Vec::new() };
-        let at = scene.memory_at.wrapping_add(self.selected.byte as u64);
-        let point = StopPoint::Watch(Watch { kind: WatchKind::Write, low: at, high: at });
-        self.go(Move::BackTo(vec![point]), None, format!("to what wrote {at:#x}"))
     }
 
     /// Carries out the typed line.
@@ -196,11 +206,8 @@ impl App {
                 let text = format!("write {text}");
                 self.watchpoint(text.trim_start_matches("write ")).map(|point| self.mark(&text, point))
             }
-            Purpose::Memory => self.address(text).map(|at| {
-                self.focus(Pane::Memory);
-                self.selected.byte = 0;
-                vec![Effect::Ask(Request::Memory(at))]
-            }),
+            Purpose::Memory => self.show_memory(text),
+            Purpose::Find => self.find(text),
             Purpose::Bookmark if text.is_empty() => Err("a bookmark needs a name".to_owned()),
             Purpose::Bookmark => {
                 self.bookmarks.insert(text.to_owned(), self.at());
@@ -224,6 +231,11 @@ impl App {
             let number = trapline_session::numbers::count(number).map_err(|error| error.to_string())?;
             let hit = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
             return Ok(self.go_to_hit(hit.ok_or("hits count from 1: the first is #1")?));
+        }
+        if let Some((sign, number)) = text.split_at_checked(1).filter(|(sign, _)| ["+", "-"].contains(sign)) {
+            let number = trapline_session::numbers::count(number).map_err(|error| error.to_string())?;
+            let to = if sign == "+" { Move::Step(number) } else { Move::Back(number) };
+            return Ok(self.go(to, None, format!("by {text} instructions")));
         }
         let position = match self.bookmarks.get(text) {
             Some(icount) => Position::At { icount: *icount, ordinal: 0 },

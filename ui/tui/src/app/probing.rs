@@ -39,7 +39,7 @@ impl App {
     }
 
     /// Changes the run, if nothing else is under way.
-    pub(super) fn change(&mut self, wish: Wish, words: &str) -> Vec<Effect> {
+    pub fn change(&mut self, wish: Wish, words: &str) -> Vec<Effect> {
         if self.travel.busy.is_some() {
             return self.say("a move is under way; Esc cancels it".to_owned());
         }

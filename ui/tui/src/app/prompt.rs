@@ -15,8 +15,10 @@ pub enum Purpose {
     Breakpoint,
     /// The range of a watchpoint.
     Watchpoint,
-    /// The address of memory.
+    /// The address of memory, or a type at an address.
     Memory,
+    /// Bytes to look for in memory.
+    Find,
     /// The name of a bookmark.
     Bookmark,
     /// The columns of the list of hits.
@@ -38,6 +40,7 @@ impl Purpose {
             Self::Breakpoint => "breakpoint at: ",
             Self::Watchpoint => "watch writes to: ",
             Self::Memory => "memory at: ",
+            Self::Find => "find: ",
             Self::Bookmark => "bookmark: ",
             Self::Columns => "columns: ",
             Self::Export => "write to file: ",
@@ -59,12 +62,23 @@ pub struct Prompt {
 }
 
 impl App {
-    /// An address: a number, a symbol of the kernel, or a register.
+    /// An address: a number, a symbol of the kernel, a register, or `curthread`; `+NUMBER` or `-NUMBER` may follow.
     ///
     /// # Errors
     /// A sentence: the text is none of these.
     pub fn address(&self, text: &str) -> Result<u64, String> {
         let text = text.trim();
+        if let Some(at) = text.rfind(['+', '-']).filter(|at| *at > 0) {
+            let (base, offset) = text.split_at(at);
+            let (sign, offset) = offset.split_at(1);
+            let offset = numbers::count(offset.trim()).map_err(|error| error.to_string())?;
+            let base = self.address(base)?;
+            return Ok(if sign == "+" { base.wrapping_add(offset) } else { base.wrapping_sub(offset) });
+        }
+        if text == "curthread" {
+            let task = self.scene.as_ref().and_then(|scene| scene.task_at);
+            return task.ok_or_else(|| "the current task is not known here".to_owned());
+        }
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             return numbers::count(text).map_err(|error| error.to_string());
         }

@@ -3,8 +3,8 @@
 use super::{App, Effect};
 use crate::hits::{Column, SHOWN, Sorted, TAKEN, columns};
 
-/// Most hits that a filter checks between two events.
-const LOOKED: usize = 200_000;
+/// Hits that a filter checks in a step, at most.
+const LOOKED: usize = 5_000;
 
 impl App {
     /// The number of hits that are shown.

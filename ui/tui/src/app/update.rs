@@ -14,8 +14,6 @@ use crate::message::{Input, Move, Request};
 
 /// Most characters of a typed line.
 const MOST_TYPED: usize = 1000;
-/// Bytes on a line of memory.
-pub const MEMORY_LINE: usize = 16;
 
 impl App {
     /// Handles an event.
@@ -23,6 +21,7 @@ impl App {
         match input {
             Input::Terminal(event) => self.terminal(event),
             Input::Gone | Input::Terminate => vec![Effect::Quit],
+            Input::Written => Vec::new(),
             Input::Stop => vec![Effect::Suspend],
             Input::Continued => vec![Effect::Continued],
             Input::Hits(number, ..) | Input::Ended(number, ..) if number != self.run.number => Vec::new(),
@@ -37,9 +36,12 @@ impl App {
             Input::Arrived(scene, how) => self.arrived(scene, how),
             Input::Changed(more, end, scene) => self.changed(more, end, scene),
             Input::Completed(text, names) => self.completed(&text, names),
-            Input::Shown(scene) => {
-                self.scene = Some(scene);
-                Vec::new()
+            Input::Shown(scene, failed) => self.shown_memory(scene, failed),
+            Input::Found(scene, failed) => {
+                self.travel.busy = None;
+                let mut effects = self.shown_memory(scene, failed);
+                effects.extend(self.next_waiting());
+                effects
             }
         }
     }
@@ -248,13 +250,7 @@ impl App {
             Pane::Hits => self.selected.row = moved(self.selected.row, action, page, rows),
             Pane::Code => self.selected.line = Some(moved(code_line, action, page, scene.code.len())),
             Pane::Stack => self.selected.frame = moved(self.selected.frame, action, page, scene.frames.len()),
-            Pane::Memory => {
-                let (line, lines) =
-                    (self.selected.byte / MEMORY_LINE, scene.memory.len().div_ceil(MEMORY_LINE));
-                let within = self.selected.byte % MEMORY_LINE;
-                let byte = moved(line, action, page, lines) * MEMORY_LINE + within;
-                self.selected.byte = byte.min(scene.memory.len().saturating_sub(1));
-            }
+            Pane::Memory => return self.scroll_memory(action, page),
             other => {
                 let first = self.selected.first.entry(other).or_default();
                 *first = moved(*first, action, page, MOST_TYPED * 100);
@@ -280,21 +276,14 @@ impl App {
                 self.focus(Pane::Code);
                 vec![Effect::Ask(Request::Code(ip))]
             }
-            Pane::Memory => {
-                let word = scene.word;
-                let bytes = scene.memory.get(self.selected.byte..self.selected.byte + word);
-                let Some(bytes) = bytes else { return Vec::new() };
-                let at = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-                self.selected.byte = 0;
-                vec![Effect::Ask(Request::Memory(at))]
-            }
+            Pane::Memory => self.follow_memory(),
             _ => Vec::new(),
         }
     }
 }
 
 /// Moves a selection among `count` items.
-fn moved(at: usize, action: Action, page: usize, count: usize) -> usize {
+pub(super) fn moved(at: usize, action: Action, page: usize, count: usize) -> usize {
     let to = match action {
         Action::Up => at.saturating_sub(1),
         Action::Down => at + 1,

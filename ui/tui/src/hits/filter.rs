@@ -1,8 +1,6 @@
 //! Filters hits by words of their probes' names, `pid=N` and `probe=TEXT`. A filter checks a limited number of hits at
 //! a time.
 
-use std::collections::BTreeMap;
-
 use super::{Hit, Hits};
 
 /// Why a filter is wrong.
@@ -20,8 +18,8 @@ pub struct Filter {
     words: Vec<String>,
     probe: Vec<String>,
     pids: Vec<u32>,
-    /// Whether a probe's name is wanted.
-    probes: BTreeMap<u32, bool>,
+    /// Whether each probe's name is wanted, by its number; none if it has not been met.
+    probes: Vec<Option<bool>>,
     rows: Vec<u32>,
     looked: usize,
 }
@@ -66,19 +64,30 @@ impl Filter {
         if !self.pids.is_empty() && !self.pids.contains(&hit.pid) {
             return false;
         }
-        let process = hits.process(hit.pid).unwrap_or_default();
-        let (words, probe) = (&self.words, &self.probe);
-        let by_name = *self.probes.entry(hit.probe).or_insert_with(|| {
-            let label = hits.probe(hit.probe);
-            let name = label
-                .map(|label| format!("{} {}", label.program, label.name).to_lowercase())
-                .unwrap_or_default();
-            probe.iter().all(|word| name.contains(word)) && words.iter().all(|word| name.contains(word))
-        });
-        by_name
-            || (probe.is_empty()
-                && !words.is_empty()
-                && words.iter().all(|word| process.contains(word.as_str())))
+        if self.is_probe_wanted(hits, hit.probe) {
+            return true;
+        }
+        let process = || hits.process(hit.pid).unwrap_or_default();
+        self.probe.is_empty()
+            && !self.words.is_empty()
+            && self.words.iter().all(|word| process().contains(word.as_str()))
+    }
+
+    fn is_probe_wanted(&mut self, hits: &Hits, number: u32) -> bool {
+        let index = number as usize;
+        if self.probes.len() <= index {
+            self.probes.resize(index + 1, None);
+        }
+        if let Some(Some(known)) = self.probes.get(index) {
+            return *known;
+        }
+        let name = hits.probe(number).map(|label| format!("{} {}", label.program, label.name).to_lowercase());
+        let name = name.unwrap_or_default();
+        let wanted = self.probe.iter().chain(&self.words).all(|word| name.contains(word));
+        if let Some(known) = self.probes.get_mut(index) {
+            *known = Some(wanted);
+        }
+        wanted
     }
 
     /// The numbers of the matching hits.
@@ -95,7 +104,12 @@ mod tests {
     #[test]
     fn words_probes_and_processes_are_filtered() {
         let mut hits = Hits::default();
-        let label = |number, name: &str| ProbeLabel { number, program: "p.rpn".into(), name: name.into() };
+        let label = |number, name: &str| ProbeLabel {
+            number,
+            program: "p.rpn".into(),
+            name: name.into(),
+            prints: false,
+        };
         let hit = |n: u32| Hit { at: n.into(), ip: 0, probe: n % 2, pid: n % 3 };
         hits.add(Batch {
             hits: (0..12).map(hit).collect(),

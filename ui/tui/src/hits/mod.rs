@@ -38,6 +38,8 @@ pub struct ProbeLabel {
     pub program: String,
     /// Its name by its provider, or its codes.
     pub name: String,
+    /// Whether the data of its hits are text, which its D program has printed.
+    pub prints: bool,
 }
 
 /// Hits that are added to the list.
@@ -53,14 +55,29 @@ pub struct Batch {
     pub processes: Vec<(u32, String)>,
 }
 
-/// Consecutive hits, and the probes and processes that may occur among them.
+/// Consecutive hits, and the probes that occur among them.
 #[derive(Debug, Default)]
 struct Piece {
     hits: Vec<Hit>,
-    /// A bit for each probe number modulo 64.
-    probes: u64,
-    /// A bit for each process id modulo 64.
-    pids: u64,
+    /// A bit for each probe, up to the last that occurs.
+    probes: Vec<u64>,
+}
+
+impl Piece {
+    fn add(&mut self, hit: Hit) {
+        let (word, bit) = (hit.probe as usize / 64, hit.probe % 64);
+        if self.probes.len() <= word {
+            self.probes.resize(word + 1, 0);
+        }
+        if let Some(word) = self.probes.get_mut(word) {
+            *word |= 1 << bit;
+        }
+        self.hits.push(hit);
+    }
+
+    fn has(&self, probe: u32) -> bool {
+        self.probes.get(probe as usize / 64).is_some_and(|word| word >> (probe % 64) & 1 != 0)
+    }
 }
 
 /// The list.
@@ -83,10 +100,9 @@ impl Hits {
             if self.pieces.last().is_none_or(|piece| piece.hits.len() == PIECE) {
                 self.pieces.push(Piece { hits: Vec::with_capacity(PIECE), ..Piece::default() });
             }
-            let Some(piece) = self.pieces.last_mut() else { continue };
-            piece.probes |= 1 << (hit.probe % 64);
-            piece.pids |= 1 << (hit.pid % 64);
-            piece.hits.push(hit);
+            if let Some(piece) = self.pieces.last_mut() {
+                piece.add(hit);
+            }
         }
         for data in batch.logged {
             if self.logged.len() + data.len() <= MOST_LOGGED && self.ends.len() * 4 <= MOST_LOGGED {
@@ -124,9 +140,8 @@ impl Hits {
 
     /// The next hit of a probe, from this number on.
     pub fn next_of(&self, probe: u32, from: usize) -> Option<usize> {
-        let may = 1 << (probe % 64);
         (from / PIECE..self.pieces.len()).find_map(|n| {
-            let piece = self.pieces.get(n).filter(|piece| piece.probes & may != 0)?;
+            let piece = self.pieces.get(n).filter(|piece| piece.has(probe))?;
             let skipped = from.saturating_sub(n * PIECE);
             let found = piece.hits.iter().skip(skipped).position(|hit| hit.probe == probe)?;
             Some(n * PIECE + skipped + found)
@@ -135,9 +150,8 @@ impl Hits {
 
     /// The last hit of a probe before this number.
     pub fn previous_of(&self, probe: u32, before: usize) -> Option<usize> {
-        let may = 1 << (probe % 64);
         (0..before.div_ceil(PIECE).min(self.pieces.len())).rev().find_map(|n| {
-            let piece = self.pieces.get(n).filter(|piece| piece.probes & may != 0)?;
+            let piece = self.pieces.get(n).filter(|piece| piece.has(probe))?;
             let taken = piece.hits.get(..(before - n * PIECE).min(piece.hits.len()))?;
             Some(n * PIECE + taken.iter().rposition(|hit| hit.probe == probe)?)
         })

@@ -211,7 +211,7 @@ mod tests {
         };
         let label = |n: u32| {
             let name = format!("probe {}", (n * 5) % 7);
-            ProbeLabel { number: n, program: format!("{}.rpn", n % 2), name }
+            ProbeLabel { number: n, program: format!("{}.rpn", n % 2), name, prints: false }
         };
         let logged = |n: u32| {
             let byte = |k: u32| (mix(n ^ k) % 3) as u8;
@@ -273,7 +273,12 @@ mod tests {
     #[test]
     fn names_that_become_known_later_are_sorted_among_the_others() {
         let mut hits = Hits::default();
-        let label = |number, name: &str| ProbeLabel { number, program: String::new(), name: name.to_owned() };
+        let label = |number, name: &str| ProbeLabel {
+            number,
+            program: String::new(),
+            name: name.to_owned(),
+            prints: false,
+        };
         let add = |hits: &mut Hits, probe, name| {
             let hit = Hit { at: 0, ip: 0, probe, pid: 0 };
             hits.add(Batch { hits: vec![hit; 2], probes: vec![label(probe, name)], ..Batch::default() });

@@ -102,6 +102,10 @@ impl Again for Defective {
         self.0.program(path)
     }
 
+    fn clauses(&self, text: &str) -> Result<Command, String> {
+        Err(format!("{text} is not compiled"))
+    }
+
     fn observes(&self, command: &Command) -> bool {
         self.0.observes(command)
     }

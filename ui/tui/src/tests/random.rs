@@ -106,6 +106,10 @@ impl Again for Once {
         Err(format!("{path} is not read"))
     }
 
+    fn clauses(&self, text: &str) -> Result<Command, String> {
+        Err(format!("{text} is not compiled"))
+    }
+
     fn observes(&self, _: &Command) -> bool {
         false
     }

@@ -2,6 +2,7 @@
 
 use trapline_session::Script;
 
+use super::probing::listed;
 use super::*;
 
 /// A run with these lines from a script.

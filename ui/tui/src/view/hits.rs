@@ -3,6 +3,7 @@
 use ratatui::text::{Line, Span};
 use trapline_trace::{HexStyle, hex};
 
+use super::printable;
 use crate::app::{App, Cell};
 use crate::hits::{Column, Hit};
 
@@ -63,7 +64,13 @@ fn value(app: &App, number: usize, hit: Hit, column: Column) -> String {
         Column::Program => hits.probe(hit.probe).map(|label| label.program.clone()).unwrap_or_default(),
         Column::Probe => hits.probe(hit.probe).map(|label| label.name.clone()).unwrap_or_default(),
         Column::Address => format!("{:#x}", hit.ip),
-        Column::Record => hits.logged(number).map(|data| hex(data, HexStyle::Spaced)).unwrap_or_default(),
+        Column::Record => {
+            let data = hits.logged(number).unwrap_or_default();
+            match hits.probe(hit.probe).is_some_and(|label| label.prints) {
+                true => printable(&String::from_utf8_lossy(data)),
+                false => hex(data, HexStyle::Spaced),
+            }
+        }
     }
 }
 

@@ -1,35 +1,12 @@
-//! The plain panes: memory, stack, programs, console, probes, variables, processes.
+//! The plain panes: stack, programs, console, probes, variables, processes.
 
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use trapline_session::{PointState, ProgramState, ProgramVariables};
 use trapline_trace::visible;
 
-use crate::app::App;
-
-/// Bytes on a line of memory.
-const LINE: usize = 16;
-
-/// Memory, 16 bytes per line.
-pub fn memory(app: &App) -> Vec<Line<'static>> {
-    let Some(scene) = &app.scene else { return Vec::new() };
-    if scene.memory.is_empty() {
-        return vec![Line::from(format!("{:#x}: nothing is mapped here", scene.memory_at))];
-    }
-    let line = |(n, bytes): (usize, &[u8])| {
-        let at = scene.memory_at.wrapping_add((n * LINE) as u64);
-        let mut spans =
-            vec![Span::styled(format!("{at:0digits$x} ", digits = 2 * scene.word), app.look.faint())];
-        for (k, byte) in bytes.iter().enumerate() {
-            let selected = n * LINE + k == app.selected.byte;
-            let style = if selected { app.look.selected() } else { ratatui::style::Style::new() };
-            spans.push(Span::styled(format!("{byte:02x}"), style));
-            spans.push(Span::raw(" "));
-        }
-        let text: String = bytes.iter().map(|byte| visible(*byte)).collect();
-        spans.push(Span::raw(format!("{:pad$} {text}", "", pad = 3 * (LINE - bytes.len()))));
-        Line::from(spans)
-    };
-    scene.memory.chunks(LINE).enumerate().map(line).collect()
-}
+use super::d;
+use crate::app::{App, Mark};
 
 /// The frames, then the words at the stack pointer.
 pub fn stack(app: &App) -> Vec<Line<'static>> {
@@ -68,51 +45,75 @@ pub fn console(app: &App) -> Vec<Line<'static>> {
     lines.map(shown).collect()
 }
 
-/// The programs and their probe points, and the line of the selected one.
-pub fn probes(app: &App) -> (Vec<Line<'static>>, usize) {
-    let Some(scene) = &app.scene else { return (Vec::new(), 0) };
-    let mut lines = Vec::new();
-    let (mut points, mut selected) = (0, 0);
-    for program in &scene.programs {
-        let name = program.name.clone();
-        lines.push(Line::styled(format!("{name}  {} hits", program.hits), app.look.name()));
-        for point in &program.points {
+/// A line of the pane of probes.
+enum ProbeRow<'a> {
+    Program(&'a ProgramState),
+    /// With its number among all points.
+    Point(usize, &'a PointState),
+    Mark(&'a Mark),
+    Bookmark(&'a str, u64),
+}
+
+/// The programs and their probe points: only the visible lines are made, since there may be many thousand.
+pub fn probes(app: &App, height: usize) -> Vec<Line<'static>> {
+    let Some(scene) = &app.scene else { return Vec::new() };
+    let total: usize = scene.programs.iter().map(|program| program.points.len() + 1).sum();
+    let total = total + app.marks.len() + app.bookmarks.len();
+    // The number of each program's first point.
+    let numbered = || {
+        scene.programs.iter().scan(0, |next, program| {
+            let first = *next;
+            *next += program.points.len();
+            Some((first, program))
+        })
+    };
+    let selected = app.selected.point;
+    let selected = selected + numbered().filter(|(first, _)| *first <= selected).count();
+    let first = selected.saturating_sub(height / 2).min(total.saturating_sub(height));
+    let rows = numbered().flat_map(|(first, program)| {
+        let points = (first..).zip(&program.points).map(|(number, point)| ProbeRow::Point(number, point));
+        std::iter::once(ProbeRow::Program(program)).chain(points)
+    });
+    let marks = app.marks.iter().map(ProbeRow::Mark);
+    let bookmarks = app.bookmarks.iter().map(|(name, at)| ProbeRow::Bookmark(name, *at));
+    let shown = rows.chain(marks).chain(bookmarks).skip(first).take(height);
+    shown.map(|row| probe_row(app, &row)).collect()
+}
+
+fn probe_row(app: &App, row: &ProbeRow<'_>) -> Line<'static> {
+    match row {
+        ProbeRow::Program(program) => {
+            Line::styled(format!("{}  {} hits", program.name, program.hits), app.look.name())
+        }
+        ProbeRow::Point(number, point) => {
             let state = if point.enabled { "on " } else { "off" };
             let mut line =
                 format!("  {state} {:>8}  {}.{} {}", point.hits, point.major, point.minor, point.place);
             for (key, value) in [("group", &point.group), ("type", &point.kind)] {
                 line.extend(value.iter().map(|value| format!(" {key}={value}")));
             }
-            let style = if points == app.selected.point {
-                selected = lines.len();
-                app.look.selected()
-            } else {
-                ratatui::style::Style::new()
-            };
-            points += 1;
-            lines.push(Line::styled(line, style));
+            let selected = *number == app.selected.point;
+            Line::styled(line, if selected { app.look.selected() } else { Style::new() })
         }
+        ProbeRow::Mark(mark) => Line::from(format!("stop at {}", mark.text)),
+        ProbeRow::Bookmark(name, at) => Line::from(format!("bookmark {name} {at}")),
     }
-    for mark in &app.marks {
-        lines.push(Line::from(format!("stop at {}", mark.text)));
-    }
-    for (name, at) in &app.bookmarks {
-        lines.push(Line::from(format!("bookmark {name} {at}")));
-    }
-    (lines, selected)
 }
 
-/// Variables of the programs, then the global ones.
-pub fn variables(app: &App) -> Vec<Line<'static>> {
+/// Variables of the programs, then the global ones; of D programs, also aggregations.
+pub fn variables(app: &App, width: usize) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
     let values = |values: &[u64]| {
         values.iter().enumerate().map(|(n, value)| format!(" [{n}]={value}")).collect::<String>()
     };
     let mut lines = Vec::new();
-    for program in scene.variables.iter().filter(|program| !program.lv.is_empty()) {
+    let is_d = |name: &String| scene.d.iter().any(|program| program.name == *name);
+    let with_locals = |program: &&ProgramVariables| !program.lv.is_empty() && !is_d(&program.name);
+    for program in scene.variables.iter().filter(with_locals) {
         lines.push(Line::styled(program.name.clone(), app.look.name()));
         lines.push(Line::from(format!("  lv{}", values(&program.lv))));
     }
+    lines.extend(scene.d.iter().flat_map(|program| d::state(app.look, program, width)));
     if !scene.globals.is_empty() {
         lines.push(Line::from(format!("gv{}", values(&scene.globals))));
     }

@@ -1,10 +1,12 @@
 //! Draws the state, and changes nothing. Each pane is lines of text; the same lines are exported and copied.
 
 mod code;
+mod d;
 mod handler;
 mod head;
 mod hits;
 mod lists;
+mod memory;
 mod overlay;
 mod registers;
 
@@ -98,7 +100,7 @@ fn note(app: &App, pane: Pane) -> String {
             scene.source.as_ref().map(|at| format!(" {at}")).unwrap_or_default()
         ),
         Pane::Handler => scene.handler.as_ref().map(handler::note).unwrap_or_default(),
-        Pane::Memory => format!(" {:#x}", scene.memory_at.wrapping_add(app.selected.byte as u64)),
+        Pane::Memory => memory::note(app),
         _ => String::new(),
     }
 }
@@ -114,7 +116,10 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
         Pane::Hits => hits::lines(app, width, height).into(),
         Pane::Code => Lines::around(code::lines(app, width), app.code_line(), height),
         Pane::Registers => scrolled(registers::lines(app, width)),
-        Pane::Memory => Lines::around(lists::memory(app), app.selected.byte / 16, height),
+        Pane::Memory => {
+            let (lines, selected) = memory::lines(app);
+            Lines::around(lines, selected, height)
+        }
         Pane::Stack => Lines::around(lists::stack(app), app.selected.frame, height),
         Pane::Handler => match app.scene.as_ref().and_then(|scene| scene.handler.as_ref()) {
             Some(inside) => handler::lines(app, inside, width, height),
@@ -125,13 +130,15 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
             let first = lines.len().saturating_sub(height);
             Lines { lines, first }
         }
-        Pane::Probes => {
-            let (lines, selected) = lists::probes(app);
-            Lines::around(lines, selected, height)
-        }
-        Pane::Variables => scrolled(lists::variables(app)),
+        Pane::Probes => lists::probes(app, height).into(),
+        Pane::Variables => scrolled(lists::variables(app, width)),
         Pane::Processes => scrolled(lists::processes(app)),
     }
+}
+
+/// A text of the guest or of a program, without characters that control a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// The text of a pane, for export.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use trapline_interposer::{DSetup, ProgramId};
 use trapline_session::{
-    Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
+    Command, Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
     SourceOptions, Symbolize, Way,
 };
 use trapline_trace::Kind;
+use trapline_trace::d::{Consumer, Firing};
 
 use super::{Again, Course, Order};
 use crate::hits::{Batch, Hit, ProbeLabel};
@@ -21,6 +23,8 @@ const MOST: usize = 4096;
 const OFTEN: Duration = Duration::from_millis(40);
 /// Most bytes of a hit's data that are kept.
 const MOST_DATA: usize = 256;
+/// Most bytes of what a D program has printed at a hit that are kept.
+const MOST_PRINTED: usize = 4096;
 
 /// Lists the hits of the run, and again for each order.
 pub fn run(
@@ -61,7 +65,9 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
             let limits = limits.cancelled_by(Arc::clone(cancel));
             let run = session.run(&mut script, &condition, &limits, &mut collector);
             let Ok(ending) = run else { return Ok(()) };
-            Some(end.clone().unwrap_or((session.moment(), ending)))
+            // A D program that was added may end the run before.
+            let known = end.clone().filter(|(at, _)| session.icount() >= at.icount);
+            Some(known.unwrap_or((session.moment(), ending)))
         }
         Course::Recorded { recording, own, others } => {
             let course = recording.course(Way::Same, *own);
@@ -83,6 +89,12 @@ fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Inpu
             }
         }
     };
+    if session.has_d() && ended.is_some() {
+        session.apply(Command::End).map_err(|error| error.to_string())?;
+        if session.pass_records(&mut collector).is_err() {
+            return Ok(());
+        }
+    }
     collector.flush(session.icount());
     let recorded = session.finish_recording();
     if let Some((at, ending)) = ended {
@@ -115,6 +127,8 @@ struct Collector<'a> {
     since: Instant,
     probes: BTreeMap<u32, ()>,
     processes: BTreeMap<u32, Vec<u8>>,
+    /// What prints the data of each D program.
+    consumers: BTreeMap<ProgramId, Consumer>,
 }
 
 impl<'a> Collector<'a> {
@@ -127,7 +141,27 @@ impl<'a> Collector<'a> {
             since: Instant::now(),
             probes: BTreeMap::new(),
             processes: BTreeMap::new(),
+            consumers: BTreeMap::new(),
         }
+    }
+
+    /// What a D program prints at a hit.
+    fn printed(
+        &mut self,
+        record: &RecordView<'_>,
+        (id, setup): (ProgramId, &Arc<DSetup>),
+        names: &Names<'_>,
+    ) -> Vec<u8> {
+        let header = &record.header;
+        let Some(probe) = names.probe(header.probe) else { return Vec::new() };
+        let symbols = |address| names.of_address(address);
+        let firing = Firing { name: probe.name, id: probe.id, clause: header.major, symbols: &symbols };
+        let new = || Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
+        let printed = self.consumers.entry(id).or_insert_with(new).printed(firing, record.data);
+        let words: Vec<&str> = printed.split_whitespace().collect();
+        let mut line = words.join(" ").into_bytes();
+        line.truncate(MOST_PRINTED);
+        line
     }
 
     fn flush(&mut self, at: u64) {
@@ -152,7 +186,9 @@ fn label(record: &RecordView<'_>, names: &Names<'_>) -> ProbeLabel {
     };
     let program = names.program(header.probe).unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or(program);
-    ProbeLabel { number: header.probe, program: program.to_owned(), name: provided.unwrap_or_else(codes) }
+    let prints = names.d_setup(header.probe).is_some();
+    let name = provided.unwrap_or_else(codes);
+    ProbeLabel { number: header.probe, program: program.to_owned(), name, prints }
 }
 
 impl Observer for Collector<'_> {
@@ -172,9 +208,11 @@ impl Observer for Collector<'_> {
             self.batch.processes.push((header.pid, String::from_utf8_lossy(record.name).into_owned()));
         }
         self.batch.hits.push(Hit { at: header.icount, ip: header.ip, probe: header.probe, pid: header.pid });
-        self.batch
-            .logged
-            .push(record.data.get(..record.data.len().min(MOST_DATA)).unwrap_or_default().to_vec());
+        let data = match names.d_setup(header.probe) {
+            Some(program) => self.printed(record, program, names),
+            None => record.data.get(..record.data.len().min(MOST_DATA)).unwrap_or_default().to_vec(),
+        };
+        self.batch.logged.push(data);
         if self.batch.hits.len() >= MOST { self.send() } else { Ok(()) }
     }
 

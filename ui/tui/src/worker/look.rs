@@ -6,9 +6,10 @@ use std::sync::Arc;
 use trapline_emu::{Core, Seg};
 use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
-use trapline_session::{Command, How, Reply, Row, Session, Timeline, Wanted};
+use trapline_session::{Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted};
 
-use crate::scene::{Handler, Instruction, Register, Scene};
+use super::typed;
+use crate::scene::{Handler, Instruction, Register, Scene, Source, TypedPlace};
 
 /// Most bytes of memory that are shown.
 const MEMORY: usize = 1024;
@@ -18,6 +19,8 @@ const CONSOLE: usize = 16 << 10;
 const FRAMES: usize = 64;
 /// Words of the stack.
 const WORDS: u64 = 32;
+/// Most variables of a D program, and entries of its aggregations, that are shown.
+const VARIABLES: usize = 300;
 /// Instructions after the current one, if the function is unknown.
 const AHEAD: usize = 64;
 /// Most functions that are kept disassembled.
@@ -54,14 +57,57 @@ const FLAGS: [(&str, u32); 14] = [
 /// The places that are shown besides the position, and cached results.
 #[derive(Default)]
 pub struct Looker {
-    /// The address of the shown memory; none for the stack pointer.
-    pub memory_at: Option<u64>,
+    /// The shown memory, after what was shown before; the stack pointer at first.
+    memory: Vec<Shown>,
+    types: Option<GuestTypes>,
     /// The address of the shown function; none for that of the current instruction.
     pub code_at: Option<u64>,
     functions: BTreeMap<u64, Option<Arc<Disassembly>>>,
 }
 
+/// What the pane of memory shows.
+#[derive(Clone, Copy)]
+enum Shown {
+    Bytes(u64),
+    Typed(TypedPlace),
+}
+
 impl Looker {
+    /// Shows bytes.
+    pub fn show_bytes(&mut self, at: u64) {
+        self.memory.push(Shown::Bytes(at));
+    }
+
+    /// Shows bytes in place of what is shown.
+    pub fn scroll_to(&mut self, at: u64) {
+        self.memory.pop();
+        self.memory.push(Shown::Bytes(at));
+    }
+
+    /// Shows the fields of a type.
+    pub fn show_type(&mut self, place: TypedPlace) {
+        self.memory.push(Shown::Typed(place));
+    }
+
+    /// Shows the fields of the type with this name.
+    ///
+    /// # Errors
+    /// A sentence: the guest has no such type.
+    pub fn show_named(&mut self, session: &Session, name: &str, address: u64) -> Result<(), String> {
+        let ty = typed::named(self.types(session), name)?;
+        self.show_type(TypedPlace { ty, address });
+        Ok(())
+    }
+
+    /// Shows what was shown before.
+    pub fn back(&mut self) {
+        self.memory.pop();
+    }
+
+    fn types(&mut self, session: &Session) -> &GuestTypes {
+        self.types.get_or_insert_with(|| GuestTypes::new(Arc::clone(session.target())))
+    }
+
     /// The scene.
     pub fn look(&mut self, timeline: &mut Timeline) -> Scene {
         let mut scene = Scene::default();
@@ -72,7 +118,7 @@ impl Looker {
         (scene.at, scene.ip) = (session.icount(), ip);
         scene.end = end.is_some_and(|end| scene.at >= end);
         scene.symbol = session.symbol_here();
-        scene.task = session.current_task();
+        (scene.task, scene.task_at) = (session.current_task(), session.current_task_address());
         scene.word = if core.env().long_mode() { 8 } else { 4 };
         (scene.registers, scene.flags) = registers(core);
         let code_at = self.code_at.unwrap_or(ip);
@@ -82,12 +128,21 @@ impl Looker {
         scene.frames = session.stack(FRAMES);
         let sp = core.env().gpr(4);
         scene.words = words(session, sp, scene.word);
-        scene.memory_at = self.memory_at.unwrap_or(sp);
+        scene.memory_at = match self.memory.last() {
+            None => sp,
+            Some(Shown::Bytes(at)) => *at,
+            Some(Shown::Typed(place)) => place.address,
+        };
+        if let Some(Shown::Typed(place)) = self.memory.last().copied() {
+            let types = self.types(timeline.session());
+            scene.typed = Some(typed::Reader::new(types, timeline).typed(place));
+        }
         scene.memory = vec![0; MEMORY];
         let read = timeline.peek(scene.memory_at, &mut scene.memory);
         scene.memory.truncate(read);
         let console = session.console();
         scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
+        scene.d = session.d_states(VARIABLES);
         scene.handler = handler(timeline);
         ask(timeline, &mut scene);
         scene
@@ -209,6 +264,7 @@ fn handler(timeline: &Timeline) -> Option<Handler> {
         return None;
     };
     let (before, ending) = (operation.ending_before(), operation.ending());
+    let (source, local_names) = source(timeline.session(), &operation).unzip();
     let state = operation.state;
     Some(Handler {
         executed,
@@ -216,6 +272,8 @@ fn handler(timeline: &Timeline) -> Option<Handler> {
         number: operation.handler,
         program,
         place,
+        source,
+        local_names: local_names.unwrap_or_default(),
         listing: operation.run.handler().code().iter().map(|insn| insn.to_text()).collect(),
         next: state.at.map(|at| at as usize),
         before,
@@ -228,6 +286,18 @@ fn handler(timeline: &Timeline) -> Option<Handler> {
         exception,
         changes,
     })
+}
+
+/// The text of the D clause that a handler is, and the names of its variables. After the last operation, the clause's
+/// last line is the current one.
+fn source(session: &Session, operation: &Operation<'_>) -> Option<(Source, Vec<(usize, String)>)> {
+    let run = operation.run;
+    let clause = session.d_clause(run.program, run.clause?)?;
+    let last = run.handler().code().len().saturating_sub(1);
+    let line = run.line(operation.state.at.unwrap_or(u32::try_from(last).ok()?)).max(clause.line);
+    let lines = clause.text.lines().map(|line| line.replace('\t', "    ")).collect();
+    let source = Source { name: clause.name.to_string(), lines, line: line as usize };
+    Some((source, session.d_locals(run.program)))
 }
 
 /// The reply to a query.

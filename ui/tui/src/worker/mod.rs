@@ -1,9 +1,11 @@
 //! The two threads: one executes the run and lists its hits, the other one moves within it and reads scenes.
 
+mod find;
 mod index;
 mod look;
 mod probing;
 mod travel;
+mod typed;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -49,11 +51,17 @@ pub trait Again: Send + Sync {
     /// A sentence that says why not.
     fn timeline(&self, more: &[Command]) -> Result<Timeline, String>;
 
-    /// The command that inserts the program of a file.
+    /// The command that inserts the program of a file, of RPN or D.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.
     fn program(&self, path: &str) -> Result<Command, String>;
+
+    /// The command that inserts clauses of D.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with them.
+    fn clauses(&self, text: &str) -> Result<Command, String>;
 
     /// Whether a command inserts a program that only observes.
     fn observes(&self, command: &Command) -> bool;
@@ -117,7 +125,7 @@ impl Workers {
 
     /// Sends a request. A thread that has ended has reported the reason.
     pub fn ask(&self, request: Request) {
-        if matches!(request, Request::Move(_) | Request::Change(_)) {
+        if matches!(request, Request::Move(_) | Request::Change(_) | Request::Find(..)) {
             // What was cancelled before is done: it may have been so at the very time.
             self.cancel.store(false, std::sync::atomic::Ordering::Relaxed);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use trapline_providers::Clause;
 use trapline_session::{Command, Ending, How, Moment, Position, Reply, Row, Timeline, Wanted};
 
 use super::Again;
@@ -15,7 +16,7 @@ const FIELDS: usize = 4;
 /// Names that are found for a text, at most.
 const MOST_NAMES: usize = 200;
 /// Endings of the files of programs.
-const FILES: [&str; 2] = [".rpn", ".ppdf"];
+const FILES: [&str; 3] = [".rpn", ".ppdf", ".d"];
 
 const RECORDED: &str = "a recording repeats its own input; type at a live run";
 const WRITES: &str =
@@ -94,7 +95,10 @@ impl Prober {
             Wish::Add(text) if FILES.iter().any(|ending| text.ends_with(ending)) => {
                 more.push(again.program(text)?);
             }
-            Wish::Add(text) => more.push(Command::clause(text)),
+            Wish::Add(text) if Clause::is_bare(text) || Clause::is_rpn(text) => {
+                more.push(Command::clause(text));
+            }
+            Wish::Add(text) => more.push(again.clauses(text)?),
             Wish::Type(_) => {}
             Wish::Switch(selection, on) => {
                 let same = |command: &Command| matches!(command, Command::Switch { points, .. } if points == selection);

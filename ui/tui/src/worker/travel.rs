@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
-use trapline_session::{Arrival, Found, Position, Timeline, TravelError};
+use trapline_session::{Arrival, Ending, Found, Position, Timeline, TravelError};
 
+use super::find::find;
 use super::look::Looker;
 use super::next;
 use super::probing::{Prober, complete};
@@ -37,16 +38,30 @@ pub fn run(
                 looker.code_at = None;
                 told.send(Input::Arrived(Box::new(looker.look(&mut timeline)), how))
             }
-            Request::Memory(at) => {
-                looker.memory_at = Some(at);
-                told.send(Input::Shown(Box::new(looker.look(&mut timeline))))
+            Request::Find(wanted, from) => {
+                let found = find(&timeline, &wanted, from, cancel);
+                cancel.store(false, Ordering::Relaxed);
+                let found = found.map(|at| looker.show_bytes(at)).err();
+                told.send(Input::Found(Box::new(looker.look(&mut timeline)), found))
+            }
+            Request::Memory(_)
+            | Request::ScrollMemory(_)
+            | Request::Typed(..)
+            | Request::Follow(_)
+            | Request::MemoryBack => {
+                let failed = show(&mut looker, &timeline, request).err();
+                let scene = Box::new(looker.look(&mut timeline));
+                told.send(Input::Shown(scene, failed))
             }
             Request::Code(at) => {
                 looker.code_at = at;
-                told.send(Input::Shown(Box::new(looker.look(&mut timeline))))
+                told.send(Input::Shown(Box::new(looker.look(&mut timeline)), None))
             }
             Request::Ended(at, ending) => {
-                prober.end = Some((at, ending.clone()));
+                // Without the program that has stopped it, the run goes on.
+                if !matches!(ending, Ending::HandlerStopped(_)) {
+                    prober.end = Some((at, ending.clone()));
+                }
                 timeline.ends_at(at, Some(ending));
                 Ok(())
             }
@@ -67,6 +82,22 @@ pub fn run(
         };
     }
     timeline
+}
+
+/// Shows other memory.
+///
+/// # Errors
+/// A sentence that says why not.
+fn show(looker: &mut Looker, timeline: &Timeline, request: Request) -> Result<(), String> {
+    match request {
+        Request::Memory(at) => looker.show_bytes(at),
+        Request::ScrollMemory(at) => looker.scroll_to(at),
+        Request::Typed(name, at) => looker.show_named(timeline.session(), &name, at)?,
+        Request::Follow(place) => looker.show_type(place),
+        Request::MemoryBack => looker.back(),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Types here, or replaces the timeline by that of the same run with other probes, at the same position.
@@ -207,7 +238,7 @@ fn back_over(timeline: &mut Timeline) -> Went {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits};
+    use trapline_session::{Command, Condition, GuestBuilder, Limits};
 
     #[test]
     fn the_end_after_many_moves_is_that_of_a_run_without_them() {
