@@ -28,7 +28,7 @@ pub use hit::{
     SymbolNames, Traces, processor_register,
 };
 pub use model::{
-    Arguments, Clock, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point, Processes,
-    ProgramId, Provided, Stats, Timer, Who,
+    Arguments, Clock, Condition, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point,
+    Processes, ProgramId, Provided, Stats, Timer, Who,
 };
 pub use sites::{Way, way_of, why};

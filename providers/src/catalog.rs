@@ -16,6 +16,7 @@ use crate::pid::{self, Pid};
 use crate::profile::Profile;
 use crate::provider::{Probe, Provider, ProviderError};
 use crate::sdt::{self, Static};
+use crate::system::System;
 use crate::target::{Abi, ProbeOptions, Programs, Target};
 
 /// Most near misses that are suggested when nothing matches.
@@ -108,6 +109,7 @@ impl Catalog {
     pub fn new(target: &Target) -> Self {
         let mut providers: Vec<Box<dyn Provider>> =
             vec![Box::new(Fbt::new(target)), Box::new(Pid), Box::new(Profile)];
+        providers.extend(System::all().map(|provider| Box::new(provider) as Box<dyn Provider>));
         let statics = Static::all(target).into_iter();
         providers.extend(statics.map(|provider| Box::new(provider) as Box<dyn Provider>));
         providers.sort_by(|a, b| a.name().cmp(b.name()));
@@ -139,7 +141,7 @@ impl Catalog {
         }
         let description = || wanted.to_string();
         if let Some(refusal) =
-            self.providers.iter().find_map(|p| p.refusal(wanted)).filter(|_| found.is_empty())
+            self.providers.iter().find_map(|p| p.refusal(target, wanted)).filter(|_| found.is_empty())
         {
             return Err(refusal.into());
         }

@@ -10,6 +10,7 @@
 //! | `name` | [`Description`]s, globs, and [`Clause`]s of the command line |
 //! | `provider` | [`Provider`], [`Probe`] and [`Site`]; the location of arguments and return values |
 //! | `fbt`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and the providers that programs define |
+//! | `system` | `syscall`, `proc`, `sched`, `io`: views of a kernel's functions |
 //! | `catalog` | [`Catalog`]: all providers of a target, and one numbering |
 //! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] are for listings |
 //!
@@ -29,6 +30,7 @@ mod pid;
 mod profile;
 mod provider;
 pub mod sdt;
+mod system;
 mod target;
 
 pub use apply::{
@@ -39,8 +41,12 @@ pub use apply::{
 pub use catalog::{Catalog, MatchError, user_probes};
 pub use name::{Clause, ClauseError, Description, DescriptionError, FunctionGlob, GlobError};
 pub use pid::PidError;
-pub use provider::{AtEntry, AtOffset, AtReturn, AtTailCall, OwnError, Probe, Provider, ProviderError, Site};
+pub use provider::{
+    ArgumentType, AtEntry, AtOffset, AtReturn, AtTailCall, NoArguments, OwnError, Probe, Provider,
+    ProviderError, Site,
+};
 pub use sdt::{Refused, refused, refused_of};
+pub use system::SystemError;
 pub use target::{
     Abi, AbiError, Code, ProbeOptions, Refusal, Rules, SourceError, Target, TargetError, TargetProcess,
 };

@@ -75,6 +75,7 @@ impl Provider for Profile {
             shown: Vec::new(),
             at_call: false,
             tail_call: false,
+            when: None,
         };
         let empty: Arc<str> = "".into();
         let name = ProbeName {
@@ -83,7 +84,14 @@ impl Provider for Profile {
             function: empty,
             name: name.as_str().into(),
         };
-        found.push(Probe { id: 0, name: Arc::new(name), sites: vec![site], logged: 2, processes: None });
+        found.push(Probe {
+            id: 0,
+            name: Arc::new(name),
+            sites: vec![site],
+            logged: 2,
+            processes: None,
+            types: Vec::new(),
+        });
         Ok(())
     }
 }

@@ -122,7 +122,7 @@ pub mod d {
             Substr = "substr", Tolower = "tolower", Toupper = "toupper", Clear = "clear", Trunc = "trunc",
             Normalize = "normalize", Denormalize = "denormalize", Exit = "exit", Speculate = "speculate",
             Commit = "commit", Discard = "discard", Compare = "strcmp", Stack = "stack", UserStack = "ustack",
-            Null = "NULL", Bounds = "<bounds>",
+            Null = "NULL", Bounds = "<bounds>", DPath = "d_path", Psargs = "__psargs",
         }
     }
 

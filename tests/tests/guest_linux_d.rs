@@ -94,7 +94,7 @@ fn guest_linux_what_has_no_type_is_refused_with_its_tag() {
 }
 
 /// Programs that read a kernel by its types, by bad pointers and by its stacks.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "fbt::do_filp_open:entry { @opens[curthread->comm, stringof(args[1]->name)] = count(); } \
      fbt::wake_up_new_task:entry { print(*args[0]); trace(args[0]->mm->owner->comm); }",
     "fbt::vfs_*:entry { @vfs[stack(6), execname] = count(); }",
@@ -110,6 +110,10 @@ const PROGRAMS: [&str; 10] = [
     "sdt::sched:sched_switch { @switches[execname, pid] = count(); } \
      tracepoint::sched:sched_switch { @never[args[1]->comm, args[2]->comm] = count(); } \
      END { printa(\"%s %d %@d\\n\", @switches); printa(@never); }",
+    "syscall:::entry { @calls[execname, probefunc] = count(); } \
+     syscall::openat:entry { printf(\"%s %s %d\\n\", execname, copyinstr(arg1), errno); } \
+     proc:::exec-success { printf(\"%s %d\\n\", curpsinfo->pr_psargs, ppid); } \
+     sched:::off-cpu { @next[args[1]->pr_fname] = count(); } syscall::write:entry { @paths[fds[arg0].fi_pathname] = sum(arg2); }",
 ];
 
 #[test]

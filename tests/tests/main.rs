@@ -39,6 +39,7 @@ mod guest_linux_static;
 mod guest_linux_stress;
 mod guest_linux_strict;
 mod guest_linux_symbols;
+mod guest_linux_system;
 mod guest_linux_transparency;
 mod guest_memtest86;
 mod guest_recordings;

@@ -181,6 +181,11 @@ pub trait OsProfile: Send {
         None
     }
 
+    /// The path of a file, by the virtual address of the kernel's own description of it (`struct path` of Linux).
+    fn path(&self, _core: &Core, _path: u64) -> Option<String> {
+        None
+    }
+
     /// Physical address of the top page table of the process of the task at `task`; `None` when it has none or it
     /// cannot be read. If user code has a separate table, this is the kernel's, which holds the process's pages too.
     fn page_table(&self, _core: &Core, _task: u64) -> Option<u64> {

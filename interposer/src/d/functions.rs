@@ -33,10 +33,10 @@ impl Runtime {
         world: &mut dyn World,
     ) -> Result<u64, Failure> {
         use Function::{
-            Alloca, Basename, Bcopy, Bounds, Cleanpath, Compare, Copyin, Copyinstr, Copyinto, Dirname,
+            Alloca, Basename, Bcopy, Bounds, Cleanpath, Compare, Copyin, Copyinstr, Copyinto, DPath, Dirname,
             Getmajor, Getminor, Htonl, Htonll, Htons, Index, InetNtoa, InetNtoa6, InetNtop, LinkNtop,
-            Lltostr, Ntohl, Ntohll, Ntohs, Rand, Rindex, Stack, Strchr, Strjoin, Strlen, Strrchr, Strstr,
-            Strtok, Strtoll, Substr, Tolower, Toupper, UserStack,
+            Lltostr, Ntohl, Ntohll, Ntohs, Psargs, Rand, Rindex, Stack, Strchr, Strjoin, Strlen, Strrchr,
+            Strstr, Strtok, Strtoll, Substr, Tolower, Toupper, UserStack,
         };
         Ok(match function {
             Alloca => self.allocate(a)?,
@@ -80,6 +80,14 @@ impl Runtime {
                     return Err(thrown(fault::OPERATION, 0));
                 }
                 strings::to_number(&self.text(a, world)?, base as u32) as u64
+            }
+            DPath => {
+                let path = world.path(a).ok_or_else(|| bad_address(a))?;
+                self.keep(&path)?
+            }
+            Psargs => {
+                let text = self.arguments_of(a, (b, c), world)?;
+                self.keep(&text)?
             }
             Stack => self.frames(false, a, world)?,
             UserStack => self.frames(true, a, world)?,
@@ -176,6 +184,26 @@ impl Runtime {
         self.keep(family.show(&bytes).as_bytes())
     }
 
+    /// The arguments of a task's program, which lie between two addresses, with spaces between them.
+    fn arguments_of(
+        &self,
+        task: u64,
+        (start, end): (u64, u64),
+        world: &mut dyn World,
+    ) -> Result<Vec<u8>, Failure> {
+        if !world.is_in_memory(task) {
+            return Err(bad_address(start));
+        }
+        let size = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+        let mut text = vec![0; size.min(self.setup.limits.strsize)];
+        self.fetch(start, &mut text, world)?;
+        while text.last() == Some(&0) {
+            text.pop();
+        }
+        text.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+        Ok(text)
+    }
+
     fn text_or_null(&self, address: u64, world: &mut dyn World) -> Result<Option<Vec<u8>>, Failure> {
         if address == 0 { Ok(None) } else { self.text(address, world).map(Some) }
     }
@@ -207,11 +235,12 @@ impl Runtime {
 fn arity(function: Function) -> usize {
     use Function::{
         Bcopy, Bounds, Compare, Copyin, Copyinstr, Copyinto, Index, InetNtop, LinkNtop, Lltostr, Normalize,
-        Null, Rand, Rindex, Speculation, Strchr, Strjoin, Strrchr, Strstr, Strtok, Strtoll, Substr, Trunc,
+        Null, Psargs, Rand, Rindex, Speculation, Strchr, Strjoin, Strrchr, Strstr, Strtok, Strtoll, Substr,
+        Trunc,
     };
     match function {
         Null | Rand | Speculation => 0,
-        Bcopy | Copyinto | Index | Rindex | Substr => 3,
+        Bcopy | Copyinto | Index | Psargs | Rindex | Substr => 3,
         Bounds | Compare | Copyin | Copyinstr | InetNtop | LinkNtop | Lltostr | Normalize | Strchr
         | Strjoin | Strrchr | Strstr | Strtok | Strtoll | Trunc => 2,
         _ => 1,

@@ -141,6 +141,10 @@ pub(crate) trait World {
     fn builtin(&mut self, which: Builtin) -> Reading;
     /// Return addresses of the kernel's or the program's stack.
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
+    /// The path of a file, by the address of its `struct path`.
+    fn path(&mut self, path: u64) -> Option<Vec<u8>>;
+    /// Whether the memory of programs is that of a task now.
+    fn is_in_memory(&mut self, task: u64) -> bool;
     /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
 }

@@ -73,7 +73,8 @@ impl World for Guest<'_> {
             Builtin::Ucaller => self.stack(true, 2).get(1).copied().unwrap_or(0),
             Builtin::Stackdepth => self.stack(false, DEEPEST).len() as u64,
             Builtin::Ustackdepth => self.stack(true, DEEPEST).len() as u64,
-            Builtin::Cpu | Builtin::Ipl | Builtin::Errno | Builtin::Ppid => 0,
+            Builtin::Errno => self.probe.arguments.as_deref().map_or(0, |arguments| arguments.errno(core)),
+            Builtin::Cpu | Builtin::Ipl | Builtin::Ppid => 0,
             argument => {
                 let number = argument.number().saturating_sub(Builtin::Arg0.number()) as u8;
                 self.argument(Argument::Number(number)).unwrap_or(0)
@@ -93,6 +94,16 @@ impl World for Guest<'_> {
         }
         let frames = self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most);
         frames.iter().map(|frame| frame.ip).collect()
+    }
+
+    fn path(&mut self, path: u64) -> Option<Vec<u8>> {
+        self.profile.as_deref()?.path(self.core, path).map(String::into_bytes)
+    }
+
+    fn is_in_memory(&mut self, task: u64) -> bool {
+        let Some(profile) = self.profile.as_deref() else { return false };
+        let own = profile.page_table(self.core, profile.current_task(self.core));
+        own.is_some() && own == profile.page_table(self.core, task)
     }
 
     fn thread(&mut self) -> u64 {

@@ -10,8 +10,8 @@ use crate::model::Place;
 use trapline_emu::{Core, Trap};
 
 impl Interposer {
-    /// Whether the handler of a guarded probe runs now: it has hits left, the process passes its filter, and it runs
-    /// before the instruction. A probe after the instruction is kept until that has completed; one that only answers
+    /// Whether the handler of a guarded probe runs now: it has hits left, the process passes its filter, its condition
+    /// holds, and it runs before the instruction. A probe after the instruction is kept until that has completed; one that only answers
     /// does so here.
     #[inline(never)]
     pub(super) fn admits(&mut self, core: &mut Core, index: u32, trap: &Trap) -> bool {
@@ -21,6 +21,9 @@ impl Interposer {
         if let Some(filter) = probe.filter
             && !self.filters.pass(filter, core, self.profile.as_deref())
         {
+            return false;
+        }
+        if probe.condition().is_some_and(|when| !when.holds(core)) {
             return false;
         }
         if probe.answers {

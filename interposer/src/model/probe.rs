@@ -2,7 +2,7 @@
 
 use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
-use super::provided::{Arguments, Point, Provided};
+use super::provided::{Arguments, Condition, Point, Provided};
 use crate::d::{DSetup, Runtime};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -191,7 +191,17 @@ impl Probe {
 
     /// Whether a hit is checked before its handler runs, or the handler is a clause of D.
     pub fn is_guarded(&self) -> bool {
-        self.filter.is_some() || self.place.runs_after() || self.spent || self.answers || self.is_clause
+        self.filter.is_some()
+            || self.condition().is_some()
+            || self.place.runs_after()
+            || self.spent
+            || self.answers
+            || self.is_clause
+    }
+
+    /// When it fires at its place.
+    pub fn condition(&self) -> Option<&Arc<dyn Condition>> {
+        self.rest.provided.as_ref()?.when.as_ref()
     }
 
     /// Notes whether it has had its last hit, whose instruction has not completed.

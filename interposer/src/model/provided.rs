@@ -23,6 +23,18 @@ pub trait Arguments: fmt::Debug + Send + Sync {
     /// # Errors
     /// There is no such argument, or it is in memory that cannot be read.
     fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
+
+    /// The number of the error with which a system call ends here; 0 if there is none, and everywhere else.
+    fn errno(&self, core: &Core) -> u64 {
+        let _ = core;
+        0
+    }
+}
+
+/// Decides at a hit whether a probe fires, for places that serve several probes.
+pub trait Condition: fmt::Debug + Send + Sync {
+    /// Whether it fires now. Reads the guest without changing it.
+    fn holds(&self, core: &Core) -> bool;
 }
 
 /// A provider's description of one probe point.
@@ -38,6 +50,8 @@ pub struct Provided {
     pub at_call: bool,
     /// Its process filter; `None` for all processes and the kernel.
     pub processes: Option<Arc<Processes>>,
+    /// When it fires at its place; `None` for every time.
+    pub when: Option<Arc<dyn Condition>>,
 }
 
 /// A place, and the provider's description if a provider has put it there.

@@ -77,6 +77,7 @@ pub(crate) fn expand<'a>(
             arguments: Arc::clone(&site.arguments),
             at_call: site.at_call,
             processes: probe.processes.clone(),
+            when: site.when.clone(),
         };
         points.push(Point { place: site.place.clone(), provided: Some(provided) });
     }

@@ -121,7 +121,7 @@ impl Fbt {
             function: Arc::clone(&function.name),
             name: Arc::clone(name),
         };
-        Probe { id, name: Arc::new(name), sites, logged, processes: None }
+        Probe { id, name: Arc::new(name), sites, logged, processes: None, types: Vec::new() }
     }
 
     /// The arguments of a function at its entry. With `regparm`, functions with a variable number have all on the
@@ -148,7 +148,7 @@ impl Fbt {
         let Some(bytes) = unit.home.bytes(target, function.start, size) else { return };
         let bits = target.image().plan().width.bits();
         let body = Body { start: unit.home.linked_at(function.start), bytes: &bytes, bits };
-        let site = |found: &Found, arguments| site(target, unit, function, found, arguments);
+        let site = |found: &Found, arguments| site(target, &unit.home, function.start, found, arguments);
         if entry {
             let sites = body.entry(self.rules).and_then(|found| site(&found, self.arguments_of(&body)));
             let sites: Vec<Site> = sites.into_iter().collect();
@@ -168,15 +168,28 @@ impl Fbt {
     }
 }
 
+/// The returns of a function of the kernel by the full rules.
+pub fn kernel_returns(target: &Target, abi: Abi, function: &Symbol) -> Vec<Site> {
+    let home = Home::Kernel;
+    let Some(bytes) = home.bytes(target, function.addr, function.size) else { return Vec::new() };
+    let body = Body { start: function.addr, bytes: &bytes, bits: target.image().plan().width.bits() };
+    let returns = body.returns(Rules::Full, &home.targets(target));
+    let site = |found: &Found| {
+        let arguments = Arc::new(AtReturn { offset: found.offset, abi });
+        site(target, &home, function.addr, found, arguments)
+    };
+    returns.iter().filter_map(site).collect()
+}
+
 fn site(
     target: &Target,
-    unit: &Unit,
-    function: &Function,
+    home: &Home,
+    start: u64,
     found: &Found,
     arguments: Arc<dyn Arguments>,
 ) -> Option<Site> {
     Some(Site {
-        place: unit.home.place(target, function.start.checked_add(found.at)?)?,
+        place: home.place(target, start.checked_add(found.at)?)?,
         offset: found.at,
         opcode: found.byte,
         rule: found.rule,
@@ -186,6 +199,7 @@ fn site(
         // Not at a `leave` or `pop ebp`, where the frame still exists.
         at_call: found.at == found.offset,
         tail_call: found.rule == TAIL_JMP,
+        when: None,
     })
 }
 

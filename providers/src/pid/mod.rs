@@ -163,7 +163,7 @@ impl<'a> Maker<'a> {
             name: Arc::clone(name),
         };
         let processes = Some(Arc::clone(&self.chosen.processes));
-        Probe { id: 0, name: Arc::new(name), sites, logged, processes }
+        Probe { id: 0, name: Arc::new(name), sites, logged, processes, types: Vec::new() }
     }
 
     fn user(&self, text: Text<'_>, at: u64) -> Place {
@@ -189,6 +189,7 @@ impl<'a> Maker<'a> {
             shown: Vec::new(),
             at_call: false,
             tail_call: false,
+            when: None,
         }
     }
 
@@ -424,7 +425,7 @@ impl Provider for Pid {
         Ok(find(target.programs(), wanted, found)?)
     }
 
-    fn refusal(&self, wanted: &Description) -> Option<ProviderError> {
+    fn refusal(&self, _: &Target, wanted: &Description) -> Option<ProviderError> {
         let provider = &wanted.written()[0];
         let resembles = provider.starts_with(PID) && !is_ours(provider);
         resembles.then(|| PidError::NotAProvider(provider.clone()).into())

@@ -95,6 +95,20 @@ impl Arguments for AtTailCall {
     }
 }
 
+/// No arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct NoArguments;
+
+impl Arguments for NoArguments {
+    fn has(&self, _: Argument) -> bool {
+        false
+    }
+
+    fn argument(&self, _: &Core, _: Argument) -> Result<u64, ArgumentError> {
+        Err(ArgumentError::None)
+    }
+}
+
 /// The word at a linear address.
 fn read_word(core: &Core, at: u64, word: u64) -> Result<u64, ArgumentError> {
     let mut bytes = [0; 8];

@@ -7,14 +7,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use trapline_emu::symbols::Parameter;
-use trapline_interposer::{Arguments, Place, Processes};
+use trapline_interposer::{Arguments, Condition, Place, Processes};
 use trapline_rpn::Argument;
 use trapline_trace::ProbeName;
 
 use crate::name::Description;
 use crate::target::{Abi, Target};
 
-pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED};
+pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED, NoArguments};
 
 /// A place that a probe is armed at.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Site {
     pub opcode: u8,
     /// The rule by which it was found, for `list -v`.
     pub rule: &'static str,
+    /// When the probe fires there; `None` for every time.
+    pub when: Option<Arc<dyn Condition>>,
     /// Defines a handler's `push arg` and `push ret` there.
     pub arguments: Arc<dyn Arguments>,
     /// Those arguments as text, in order, for `list -v`: types or operands; empty if unknown.
@@ -41,9 +43,63 @@ pub struct Site {
 }
 
 impl Site {
+    /// A site at the first byte of a function, without arguments.
+    pub fn new(place: Place, opcode: u8) -> Self {
+        Self {
+            place,
+            within: None,
+            offset: 0,
+            opcode,
+            rule: "",
+            when: None,
+            arguments: Arc::new(NoArguments),
+            shown: Vec::new(),
+            at_call: false,
+            tail_call: false,
+        }
+    }
+
     /// How many of the first `most` arguments the site has.
     pub fn logged(&self, most: u8) -> u8 {
         (0..most).take_while(|n| self.arguments.has(Argument::Number(*n))).count() as u8
+    }
+}
+
+/// The C type of an argument, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgumentType {
+    /// The type that the kernel or the program gives it.
+    pub native: String,
+    /// The type to which D translates it; empty if it does not.
+    pub translated: String,
+    /// Its name; empty if it has none.
+    pub name: String,
+}
+
+impl ArgumentType {
+    /// An argument without a name.
+    pub fn native(native: &str) -> Self {
+        Self::translated(native, "")
+    }
+
+    /// One that D translates.
+    pub fn translated(native: &str, translated: &str) -> Self {
+        Self { native: native.to_owned(), translated: translated.to_owned(), name: String::new() }
+    }
+
+    /// One with a name.
+    pub fn named(native: &str, name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::native(native) }
+    }
+}
+
+impl fmt::Display for ArgumentType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let native = Parameter { type_name: self.native.clone(), name: self.name.clone() };
+        match self.translated.as_str() {
+            "" => f.write_str(&declaration(&native)),
+            to => write!(f, "{} as {to}", declaration(&native)),
+        }
     }
 }
 
@@ -60,6 +116,8 @@ pub struct Probe {
     pub logged: u8,
     /// The processes that it probes; `None` for all, and for the kernel.
     pub processes: Option<Arc<Processes>>,
+    /// The types of its arguments, for those that no type information of a file describes.
+    pub types: Vec<ArgumentType>,
 }
 
 /// An invalid description of a provider's probes.
@@ -139,8 +197,8 @@ pub trait Provider: fmt::Debug + Send + Sync {
     ) -> Result<(), ProviderError>;
 
     /// For a description that matches no probe of any provider but looks like one of this provider: why.
-    fn refusal(&self, wanted: &Description) -> Option<ProviderError> {
-        let _ = wanted;
+    fn refusal(&self, target: &Target, wanted: &Description) -> Option<ProviderError> {
+        let _ = (target, wanted);
         None
     }
 

@@ -77,6 +77,7 @@ fn found(probe: &MacroProbe, module: &Arc<str>, place: Place) -> Found {
             shown,
             at_call: false,
             tail_call: false,
+            when: None,
         },
     }
 }

@@ -66,6 +66,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
             shown: Vec::new(),
             at_call: false,
             tail_call: false,
+            when: None,
         },
     })
 }
@@ -113,6 +114,7 @@ fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
             shown: Vec::new(),
             at_call: false,
             tail_call: false,
+            when: None,
         },
     }
 }

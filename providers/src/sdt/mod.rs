@@ -133,7 +133,7 @@ impl Static {
             tell_once(&mut sites);
             let provider = Arc::clone(&self.name);
             let name = Arc::new(ProbeName { provider, module, function, name });
-            Probe { id, name, sites, logged, processes: None }
+            Probe { id, name, sites, logged, processes: None, types: Vec::new() }
         };
         (1..).zip(named).map(probe).collect()
     }

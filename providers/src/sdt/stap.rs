@@ -46,6 +46,7 @@ fn semaphore(module: &Arc<UserModule>, address: u64) -> Site {
         shown: Vec::new(),
         at_call: false,
         tail_call: false,
+        when: None,
     }
 }
 
@@ -71,6 +72,7 @@ fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {
             shown: probe.arguments.iter().map(shown).collect(),
             at_call: false,
             tail_call: false,
+            when: None,
         },
     }
 }

@@ -129,6 +129,7 @@ fn at(
             rule,
             at_call: false,
             tail_call: false,
+            when: None,
             arguments: Arc::new(operands),
             shown: Vec::new(),
             within: here.map(|at| Arc::clone(&at.symbol.name)),

@@ -100,5 +100,6 @@ fn site(module: &UserModule, call: &CallSite, place: Place, (offset, rule): (u64
         shown: Vec::new(),
         at_call: false,
         tail_call: false,
+        when: None,
     }
 }

@@ -5,6 +5,7 @@ use crate::check::Checker;
 use crate::error::{Error, Pos, Result};
 use crate::generate::Code;
 use crate::guest::{TypeTag, Types, scoped};
+use crate::library;
 use crate::node::{Node, Step};
 use crate::options::Options;
 use crate::parse::{Reading, parse};
@@ -12,6 +13,7 @@ use crate::pragma::Pragma;
 use crate::scope::{CLAUSE_SLOTS, Scope};
 use crate::types::{Model, TypeTable};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use trapline_rpn::{Limits, Unverified, Verified, Width, verify};
 use trapline_trace::d::Tables;
@@ -63,6 +65,8 @@ pub struct Compiler {
     options: Options,
     clauses: Vec<Checked>,
     texts: usize,
+    /// The files of the library that have been read.
+    read: BTreeSet<usize>,
 }
 
 impl Compiler {
@@ -70,7 +74,7 @@ impl Compiler {
     #[must_use]
     pub fn new(model: Model, options: Options) -> Self {
         let (types, scope) = (TypeTable::new(model), Scope::default());
-        Self { types, scope, options, clauses: Vec::new(), texts: 0 }
+        Self { types, scope, options, clauses: Vec::new(), texts: 0, read: BTreeSet::new() }
     }
 
     /// The same, for a guest whose types and symbols are known.
@@ -91,6 +95,7 @@ impl Compiler {
     /// # Errors
     /// The first error in it.
     pub fn add(&mut self, text: &[u8], arguments: &[Vec<u8>], variable: MacroVariable<'_>) -> Result<()> {
+        self.libraries(text)?;
         let used = Cell::new(0usize);
         let defaults = self.options.flag("defaultargs") || has_option(text, "defaultargs");
         let macros = |name: &str| -> Option<Vec<u8>> {
@@ -131,6 +136,29 @@ impl Compiler {
             return Err(parsed.end.error("D_MACRO_UNUSED", sentence));
         }
         self.texts += 1;
+        Ok(())
+    }
+
+    /// Reads the files of the library whose names a text uses, each once.
+    fn libraries(&mut self, text: &[u8]) -> Result<()> {
+        let words = library::words(text);
+        for (number, file) in library::FILES.iter().enumerate() {
+            if self.read.contains(&number) {
+                continue;
+            }
+            let Some(items) = file.wanted(&words, &*self.types.imports.guest) else { continue };
+            self.read.insert(number);
+            let mut checker = Checker::new(&mut self.types, &mut self.scope, &self.options);
+            checker.in_library = true;
+            for item in &items {
+                match item {
+                    Item::Declaration(declaration) => checker.declaration(declaration)?,
+                    Item::Inline(inline) => checker.inline(inline)?,
+                    Item::Translator(translator) => checker.translator(translator)?,
+                    Item::Clause(_) => {}
+                }
+            }
+        }
         Ok(())
     }
 

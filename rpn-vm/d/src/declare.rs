@@ -332,7 +332,7 @@ impl Checker<'_> {
             return Err(inline.pos.error("D_DECL_USELESS", "useless declaration"));
         };
         let taken = self.scope.inlines.contains_key(name) || self.scope.globals.contains_key(name);
-        if taken || self.is_reserved(name) {
+        if taken || self.is_reserved(name) && !self.in_library {
             return Err(inline.pos.error("D_DECL_IDRED", format!("identifier redeclared: {name}")));
         }
         let base = self.base(&inline.base)?;
@@ -344,8 +344,8 @@ impl Checker<'_> {
             derived.retain(|d| !matches!(d, Derived::Keys(_)));
         }
         let (ty, _) = self.derive(base, &derived, inline.pos)?;
-        let made = InlineName { ty, parameters, value: inline.value.clone() };
-        if made.parameters.is_empty() {
+        let made = InlineName { ty, library: self.in_library, parameters, value: inline.value.clone() };
+        if made.parameters.is_empty() && !self.in_library {
             self.expand_inline(&made, Vec::new(), inline.pos)?;
         }
         self.scope.inlines.insert(name.clone(), made);
@@ -386,7 +386,11 @@ impl Checker<'_> {
         let members =
             translator.members.iter().map(|(_, name, value)| (name.clone(), value.clone())).collect();
         let name = translator.name.clone();
-        self.scope.translators.push(TranslatorName { output, input, name, members });
+        let library = self.in_library;
+        self.scope.translators.push(TranslatorName { library, output, input, name, members });
+        if library {
+            return Ok(());
+        }
         let number = self.scope.translators.len() - 1;
         for (pos, member, _) in &translator.members {
             self.check_translator_member(number, member, *pos)?;

@@ -124,11 +124,25 @@ pub struct GuestSymbol {
     pub base: Option<u64>,
 }
 
+/// The type of an argument of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArgumentType {
+    /// A type of the guest.
+    Guest(GuestTypeId),
+    /// A type as C writes it.
+    Named {
+        /// The type of the value.
+        native: String,
+        /// The type that `args[]` has, which a translator makes; empty if it is the same.
+        translated: String,
+    },
+}
+
 /// Where a typed argument of a probe is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestArgument {
     /// Its type.
-    pub ty: GuestTypeId,
+    pub ty: ArgumentType,
     /// The number of the argument that holds it.
     pub number: u8,
     /// Whether the next one holds its upper half.

@@ -22,6 +22,7 @@ mod error;
 mod generate;
 mod guest;
 mod lex;
+mod library;
 mod node;
 mod options;
 mod parse;
@@ -32,7 +33,8 @@ mod types;
 pub use compile::{Compiled, CompiledClause, Compiler, MacroVariable, compile};
 pub use error::Error;
 pub use guest::{
-    GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, NoTypes, TypeTag, Types,
+    ArgumentType, GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, NoTypes,
+    TypeTag, Types,
 };
 pub use options::{OptionError, Options};
 pub use types::Model;

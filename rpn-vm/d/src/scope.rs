@@ -45,12 +45,16 @@ pub(crate) struct AggName {
 #[derive(Debug, Clone)]
 pub(crate) struct InlineName {
     pub ty: TypeId,
+    /// Whether the library declares it.
+    pub library: bool,
     pub parameters: Vec<(Option<String>, TypeId)>,
     pub value: Expr,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct TranslatorName {
+    /// Whether the library declares it.
+    pub library: bool,
     pub output: TypeId,
     pub input: TypeId,
     pub name: String,

@@ -205,7 +205,8 @@ impl Case {
             name: "entry".into(),
         };
         let arguments: Arc<dyn Arguments> = Arc::new(AtEntry(Abi::Cdecl));
-        let provided = Provided { id: 1, name: Arc::new(name), arguments, at_call: true, processes: None };
+        let provided =
+            Provided { id: 1, name: Arc::new(name), arguments, at_call: true, processes: None, when: None };
         let place = Place::Kernel { linear: at, paddr: at };
         Point { place, provided: self.provided.then_some(provided) }
     }

@@ -126,6 +126,11 @@ impl Linux {
         })
     }
 
+    /// Offsets in `task_struct` of the id of a thread and of the id of its process, 32 bits each.
+    pub const fn id_offsets(&self) -> (u64, u64) {
+        (self.layout.task.pid, self.layout.task.tgid)
+    }
+
     /// Memory, if the kernel is where it was linked.
     fn memory<'a>(&'a self, core: &'a Core) -> Option<Memory<'a>> {
         let memory = self.map.of(core);
@@ -331,6 +336,14 @@ impl OsProfile for Linux {
         let memory = self.memory(core)?;
         let mm = self.mm(&memory, task)?;
         let file = memory.pointer(memory.add(mm, self.layout.mm.exe_file))?;
+        let mut budget = path::BUDGET;
+        path::of_file(&memory, &self.layout.path, file, &mut budget)
+    }
+
+    fn path(&self, core: &Core, path: u64) -> Option<String> {
+        let memory = self.memory(core)?;
+        // A mount is the first member of a path.
+        let file = memory.add(path, self.layout.path.file_mnt.wrapping_neg());
         let mut budget = path::BUDGET;
         path::of_file(&memory, &self.layout.path, file, &mut budget)
     }

@@ -15,7 +15,8 @@ impl Checker<'_> {
     /// `of[keys]`.
     pub(super) fn index(&mut self, of: &Expr, keys: &[Expr], pos: Pos) -> Result<Node> {
         if let ExprKind::Name(name) = &of.kind {
-            if matches!(name.as_str(), "args" | "uregs" | "fds") && !self.scope.globals.contains_key(name) {
+            let declared = self.scope.globals.contains_key(name) || self.scope.inlines.contains_key(name);
+            if matches!(name.as_str(), "args" | "uregs" | "fds") && !declared {
                 return self.builtin_array(name, keys, pos);
             }
             if let Some(inline) = self.scope.inlines.get(name).cloned().filter(|i| !i.parameters.is_empty()) {
@@ -143,6 +144,9 @@ impl Checker<'_> {
             return Err(
                 pos.error(if index.constant().is_some() { "D_ARGS_IDX" } else { "D_ARGS_TYPE" }, sentence)
             );
+        }
+        if name == "fds" {
+            return Err(Self::needs_types("fds[ ]", pos));
         }
         Err(pos.error("D_UNSUPPORTED", format!("{name}[ ] is not supported yet")))
     }

@@ -1,11 +1,19 @@
 //! What a program asks of the guest: symbols, and the typed arguments of probes.
 
 use super::Checker;
-use crate::error::{Pos, Result};
-use crate::guest::{GuestArgument, GuestArguments, TypeTag, scoped};
+use crate::error::{Error, Pos, Result};
+use crate::guest::{ArgumentType, GuestArgument, GuestArguments, TypeTag, scoped};
 use crate::node::{Node, NodeKind, Place, Service};
+use crate::parse::parse_type;
 use crate::types::{Kind, TypeId};
 use trapline_rpn::services::d::{self, Builtin};
+
+/// The types of an argument: that of its value, and that to which it is translated.
+#[derive(Clone, Copy)]
+struct Typed {
+    native: TypeId,
+    translated: Option<TypeId>,
+}
 
 impl Checker<'_> {
     /// What Linux calls a thread.
@@ -48,7 +56,7 @@ impl Checker<'_> {
     /// `args[number]`, if the types of the probes' arguments are known.
     pub(super) fn typed_argument(&mut self, number: u64, pos: Pos) -> Result<Option<Node>> {
         let descriptions = self.descriptions.clone();
-        let mut found: Option<(TypeId, GuestArgument)> = None;
+        let mut found: Option<(Typed, GuestArgument)> = None;
         for description in &descriptions {
             let different = || {
                 let sentence = format!(
@@ -62,17 +70,17 @@ impl Checker<'_> {
                 GuestArguments::Different => return Err(different()),
                 GuestArguments::Known(list) => list,
             };
-            let Some(argument) = usize::try_from(number).ok().and_then(|n| list.get(n)).copied() else {
+            let Some(argument) = usize::try_from(number).ok().and_then(|n| list.get(n)).cloned() else {
                 let sentence = format!(
                     "index {number} is out of range for {description} args[ ]: there are {}",
                     list.len()
                 );
                 return Err(pos.error("D_ARGS_IDX", sentence));
             };
-            let ty = self.types.import(argument.ty);
-            match found {
+            let ty = self.argument_type(&argument.ty, number, pos)?;
+            match &found {
                 Some((other, before))
-                    if self.types.name(other) != self.types.name(ty)
+                    if self.shown(*other) != self.shown(ty)
                         || (before.number, before.pair) != (argument.number, argument.pair) =>
                 {
                     return Err(different());
@@ -80,10 +88,51 @@ impl Checker<'_> {
                 _ => found = Some((ty, argument)),
             }
         }
-        found.map(|(ty, argument)| self.argument(ty, (number, argument), pos)).transpose()
+        let Some((ty, argument)) = found else { return Ok(None) };
+        let value = self.argument(ty.native, (number, &argument), pos)?;
+        match ty.translated {
+            Some(to) => self.translate(to, value, pos).map(Some),
+            None => Ok(Some(value)),
+        }
     }
 
-    fn argument(&mut self, ty: TypeId, (number, argument): (u64, GuestArgument), pos: Pos) -> Result<Node> {
+    /// The names of the types of an argument.
+    fn shown(&self, Typed { native, translated }: Typed) -> (String, Option<String>) {
+        (self.types.name(native), translated.map(|to| self.types.name(to)))
+    }
+
+    /// The types of an argument.
+    fn argument_type(&mut self, ty: &ArgumentType, number: u64, pos: Pos) -> Result<Typed> {
+        match ty {
+            ArgumentType::Guest(id) => Ok(Typed { native: self.types.import(*id), translated: None }),
+            ArgumentType::Named { native, translated } => {
+                let unknown = |why: Error| {
+                    let sentence =
+                        format!("failed to resolve native type for args[{number}]: {}", why.message);
+                    pos.error("D_ARGS_TYPE", sentence)
+                };
+                let native = self.type_of_text(native).map_err(unknown)?;
+                if translated.is_empty() {
+                    return Ok(Typed { native, translated: None });
+                }
+                let what = format!("args[{number}], which is translated to {translated},");
+                let to = self.type_of_text(translated).map_err(|_| Self::needs_types(&what, pos))?;
+                Ok(Typed { native, translated: Some(to) })
+            }
+        }
+    }
+
+    /// The type that C writes so.
+    fn type_of_text(&mut self, text: &str) -> Result<TypeId> {
+        let own = self.types.typedefs().map(str::to_owned).collect();
+        let guest = std::sync::Arc::clone(&self.types.imports.guest);
+        let of_guest = |name: &str| guest.type_named(TypeTag::Typedef, None, name).is_some();
+        let ty = self.type_name(&parse_type(text, own, &of_guest)?)?;
+        self.types.settle(ty);
+        Ok(ty)
+    }
+
+    fn argument(&mut self, ty: TypeId, (number, argument): (u64, &GuestArgument), pos: Pos) -> Result<Node> {
         if !self.types.is_scalar(ty) {
             let sentence = format!(
                 "failed to resolve native type for args[{number}]: a {} is passed in parts",

@@ -34,6 +34,8 @@ pub(crate) struct Checker<'a> {
     pub options: &'a Options,
     /// The probes of the clause.
     pub descriptions: Vec<String>,
+    /// Whether declarations are those of the library.
+    pub in_library: bool,
     done: Done,
     /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
@@ -41,7 +43,8 @@ pub(crate) struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     pub fn new(types: &'a mut TypeTable, scope: &'a mut Scope, options: &'a Options) -> Self {
-        Self { types, scope, options, descriptions: Vec::new(), done: Done::default(), mixed: false }
+        let (descriptions, in_library) = (Vec::new(), false);
+        Self { types, scope, options, descriptions, in_library, done: Done::default(), mixed: false }
     }
 
     /// What a clause does: the predicate, and the steps.

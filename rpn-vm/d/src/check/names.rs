@@ -2,7 +2,7 @@
 
 use super::Checker;
 use crate::ast::{Expr, TypeName};
-use crate::error::{Pos, Result};
+use crate::error::{Error, Pos, Result};
 use crate::node::{Node, NodeKind, Service};
 use crate::scope::{InlineName, Owner, Variable};
 use crate::types::TypeId;
@@ -97,11 +97,8 @@ impl Checker<'_> {
         if let Some((_, value)) = FAULTS.iter().find(|(fault, _)| *fault == name) {
             return Ok(self.int(pos, *value));
         }
-        if name == "ppid" {
-            return Err(pos.error(
-                "D_UNSUPPORTED",
-                "ppid is not supported yet: no profile of a guest reads parent processes",
-            ));
+        if name == "ppid" || matches!(name, "curpsinfo" | "curlwpsinfo") {
+            return Err(Self::needs_types(name, pos));
         }
         if let Some(builtin) = Builtin::from_name(name) {
             let ty = match self.thread_type().filter(|_| builtin == Builtin::Curthread) {
@@ -110,11 +107,6 @@ impl Checker<'_> {
             };
             let service = Service { number: d::BUILTIN, operand: Some(builtin.number()), gives: true };
             return Ok(Self::service(pos, ty, service, Vec::new()));
-        }
-        if matches!(name, "curpsinfo" | "curlwpsinfo" | "curcpu") {
-            let sentence =
-                format!("{name} needs types of the guest's kernel, which D programs do not have yet");
-            return Err(pos.error("D_UNSUPPORTED", sentence));
         }
         if Self::is_action(name) || Self::is_function(name) {
             let sentence = format!("function '{name}' may not be referenced as scalar");
@@ -125,6 +117,14 @@ impl Checker<'_> {
             return Ok(Node::new(pos, ty, NodeKind::Const(value as u64)));
         }
         Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name")))
+    }
+
+    /// The error of a name of the library that this guest lacks.
+    pub(super) fn needs_types(name: &str, pos: Pos) -> Error {
+        let sentence = format!(
+            "{name} needs the types of a Linux kernel, from BTF or from debugging information, and this guest has none"
+        );
+        pos.error("D_UNSUPPORTED", sentence)
     }
 
     /// `self->name` and `this->name`.
@@ -154,7 +154,16 @@ impl Checker<'_> {
         self.bind(names.zip(arguments).collect(), pos)?;
         let node = self.expr(&inline.value);
         self.scope.bound.pop();
-        self.convert_assigned(node?, inline.ty, "=", pos)
+        let value = node.and_then(|node| self.convert_assigned(node, inline.ty, "=", pos));
+        value.map_err(
+            |error| if inline.library { Self::in_library(error, "this variable", pos) } else { error },
+        )
+    }
+
+    /// An error in an expression of the library, at the place that uses it.
+    fn in_library(error: Error, what: &str, pos: Pos) -> Error {
+        let sentence = format!("{what} cannot be read in this kernel: {}", error.message);
+        pos.error("D_XLATE_MEMB", sentence)
     }
 
     /// Gives names to nodes until they are popped from `bound`.
@@ -171,6 +180,11 @@ impl Checker<'_> {
     pub(super) fn xlate(&mut self, ty: &TypeName, operand: &Expr, pos: Pos) -> Result<Node> {
         let wanted = self.type_name(ty)?;
         let input = self.expr(operand)?;
+        self.translate(wanted, input, pos)
+    }
+
+    /// What a translator makes of a value.
+    pub(super) fn translate(&mut self, wanted: TypeId, input: Node, pos: Pos) -> Result<Node> {
         let output = match self.types.target(wanted) {
             Some(to) if self.types.is_pointer(wanted) => to,
             _ => wanted,
@@ -211,7 +225,8 @@ impl Checker<'_> {
         self.bind(BTreeMap::from([(translator.name.clone(), typed)]), pos)?;
         let node = self.expr(value);
         self.scope.bound.pop();
-        self.convert_assigned(node?, found.ty, "=", pos)
+        let value = node.and_then(|node| self.convert_assigned(node, found.ty, "=", pos));
+        value.map_err(|error| if translator.library { Self::in_library(error, member, pos) } else { error })
     }
 
     /// Checks a member of a translator that has just been declared.

@@ -7,7 +7,7 @@ mod expression;
 
 use std::collections::BTreeSet;
 
-use crate::ast::{Clause, Inline, Item, Script, Statement, Translator};
+use crate::ast::{Clause, Inline, Item, Script, Statement, Translator, TypeName};
 use crate::error::{Error, Pos, Result};
 use crate::lex::{Lexer, Token};
 use crate::pragma::Pragma;
@@ -153,6 +153,26 @@ pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
     };
     let end = parser.lexer.pos();
     Parsed { script, pragmas: parser.lexer.pragmas, end, error }
+}
+
+/// Reads a type as C writes it.
+pub(crate) fn parse_type(
+    text: &str,
+    types: BTreeSet<String>,
+    of_guest: &dyn Fn(&str) -> bool,
+) -> Result<TypeName> {
+    let mut parser = Parser {
+        lexer: Lexer::new(text.as_bytes(), &|_| None),
+        token: Token::End,
+        pos: Pos::default(),
+        types,
+        of_guest,
+        depth: 0,
+        ahead: false,
+        descriptions_first: false,
+    };
+    let found = parser.type_name()?;
+    if *parser.peek()? == Token::End { Ok(found) } else { Err(parser.unexpected()?) }
 }
 
 impl Parser<'_> {

@@ -1,7 +1,7 @@
 //! A guest that is written here: what a program makes of its types, symbols and arguments.
 
 use super::*;
-use crate::guest::{GuestArgument, GuestArguments, GuestSymbol};
+use crate::guest::{ArgumentType, GuestArgument, GuestArguments, GuestSymbol};
 use crate::{Compiler, Error, Model, Options};
 
 const UNSIGNED_INT: GuestTypeId = GuestTypeId { file: 0, id: 1 };
@@ -78,7 +78,7 @@ impl Types for Guest {
     }
 
     fn arguments(&self, description: &str) -> GuestArguments {
-        let argument = GuestArgument { ty: TASK_POINTER, number: 1, pair: false };
+        let argument = GuestArgument { ty: ArgumentType::Guest(TASK_POINTER), number: 1, pair: false };
         match description {
             "wake:entry" => GuestArguments::Known(vec![argument]),
             "some:" => GuestArguments::Different,

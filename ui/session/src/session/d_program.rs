@@ -5,11 +5,10 @@
 use std::sync::Arc;
 
 use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
-use trapline_interposer::{Arguments, DClause, DLimits, DSetup, Definition, Event, Place, Point, Provided};
-use trapline_providers::{Description, Target, find};
+use trapline_interposer::{DClause, DLimits, DSetup, Definition, Event, Place, Point, Provided};
+use trapline_providers::{Description, NoArguments, Target, find};
 use trapline_rpn::{
-    Argument, ArgumentError, FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm,
-    Sources, Span, Width,
+    FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, Sources, Span, Width,
 };
 use trapline_trace::ProbeName;
 use trapline_trace::d::ConsumerOptions;
@@ -20,20 +19,6 @@ use crate::types::GuestTypes;
 /// The probes of the `dtrace` provider, with their identifiers.
 const EVENTS: [(&str, u32, Event); 3] =
     [("BEGIN", 1, Event::Begin), ("END", 2, Event::End), ("ERROR", 3, Event::Error)];
-
-/// The events have no arguments of their own.
-#[derive(Debug)]
-struct NoArguments;
-
-impl Arguments for NoArguments {
-    fn has(&self, _: Argument) -> bool {
-        false
-    }
-
-    fn argument(&self, _: &trapline_emu::Core, _: Argument) -> Result<u64, ArgumentError> {
-        Err(ArgumentError::None)
-    }
-}
 
 fn event_point((name, id, event): (&str, u32, Event)) -> Point {
     let empty: Arc<str> = Arc::from("");
@@ -49,6 +34,7 @@ fn event_point((name, id, event): (&str, u32, Event)) -> Point {
         arguments: Arc::new(NoArguments),
         at_call: false,
         processes: None,
+        when: None,
     };
     Point { place: Place::Event(event), provided: Some(provided) }
 }
@@ -217,6 +203,7 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
                         arguments: Arc::clone(&site.arguments),
                         at_call: site.at_call,
                         processes: probe.processes.clone(),
+                        when: site.when.clone(),
                     };
                     (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
                 })

@@ -1,7 +1,7 @@
 //! The typed arguments of probes: for `fbt`, the parameters and the return value of the function; for tracepoints, the
 //! arguments of their listeners.
 
-use trapline_d::{GuestArgument, GuestArguments, GuestType, GuestTypeId, Types};
+use trapline_d::{ArgumentType, GuestArgument, GuestArguments, GuestType, GuestTypeId, Types};
 use trapline_emu::symbols::CName;
 use trapline_providers::{Probe, find};
 use trapline_rpn::Width;
@@ -14,6 +14,10 @@ const DEEPEST: usize = 32;
 const IN_REGISTERS: u8 = 3;
 /// Most arguments that D has names for.
 const MOST: u8 = 10;
+
+fn guest(ty: GuestTypeId, number: u8, pair: bool) -> GuestArgument {
+    GuestArgument { ty: ArgumentType::Guest(ty), number, pair }
+}
 
 impl GuestTypes {
     /// The arguments of the probes of a description.
@@ -41,7 +45,7 @@ impl GuestTypes {
             }
             ("fbt", "return") => {
                 let (returns, ..) = self.function(&name.module, &name.function)?;
-                let one = |ty, number| GuestArgument { ty, number, pair: false };
+                let one = |ty, number| guest(ty, number, false);
                 let mut list = vec![one(linux::INT, 0)];
                 // For a value in two registers, the probe has only the lower half.
                 if self.words(returns) == Some(1) {
@@ -53,9 +57,17 @@ impl GuestTypes {
                 let iterator = format!("__traceiter_{tracepoint}");
                 let (_, parameters, _) = self.function(&name.module, &iterator)?;
                 let own = parameters.into_iter().skip(1).zip(0..MOST);
-                Some(own.map(|(ty, number)| GuestArgument { ty, number, pair: false }).collect())
+                Some(own.map(|(ty, number)| guest(ty, number, false)).collect())
             }
-            _ => None,
+            _ if probe.types.is_empty() => None,
+            _ => {
+                let named = |(ty, number): (&trapline_providers::ArgumentType, u8)| GuestArgument {
+                    ty: ArgumentType::Named { native: ty.native.clone(), translated: ty.translated.clone() },
+                    number,
+                    pair: false,
+                };
+                Some(probe.types.iter().zip(0..MOST).map(named).collect())
+            }
         }
     }
 
@@ -83,7 +95,7 @@ impl GuestTypes {
             if next + words > MOST {
                 break;
             }
-            list.push(GuestArgument { ty: *ty, number: next, pair: narrow && words == 2 });
+            list.push(guest(*ty, next, narrow && words == 2));
             next += words;
         }
         list
