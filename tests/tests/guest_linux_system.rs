@@ -411,8 +411,8 @@ fn guest_linux_what_a_kernel_lacks_is_refused_with_the_reason() {
     let cloud = ".guests/linux-cloud-amd64";
     assert!(refused(cloud, "sched:::sleep").contains("has no place in Linux; use sched:::off-cpu"));
     assert!(
-        refused(cloud, "syscall::fstat:entry")
-            .contains("the kernel's name of the system call fstat is newfstat")
+        refused(cloud, "syscall::umount2:entry")
+            .contains("the kernel's name of the system call umount2 is umount")
     );
     assert!(refused(cloud, "syscall::opennat:entry").contains("does not match any probes"));
     assert!(refused("embedded:ia32", "syscall::open:entry").contains("syscall has probes for Linux only"));
