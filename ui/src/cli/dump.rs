@@ -73,6 +73,8 @@ pub struct DumpArgs {
         help_heading = "Course of the run"
     )]
     pub limit_insns: Option<u64>,
+    // The brackets are part of the help, not a link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     /// Load this Multiboot module: 'FILE [ARGUMENTS]'; may be repeated
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub module: Vec<String>,
