@@ -50,6 +50,7 @@ pub use library::LIBRARY;
 pub use link::{
     AnySymbol, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, NoSymbols, SymbolResolver,
 };
+pub use near::near_miss;
 pub use observed::{Change, Observer};
 pub use parse::{FileLoader, Loader, NoFiles, ParseOptions, Preprocessed, parse, parse_with, preprocess};
 pub use regs::{REGISTERS, Reg, RegRow, Shape, by_index, by_name};

@@ -1,7 +1,8 @@
 //! Near misses: the known name that the user probably meant.
 
 /// The best near miss of `name` among `known`, if one is close enough to be a typing error.
-pub(crate) fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 64 {
         return None;
     }

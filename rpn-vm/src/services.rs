@@ -79,7 +79,8 @@ pub mod d {
             }
 
             impl $name {
-                const ALL: &[Self] = &[$(Self::$variant,)*];
+                /// All of them, in order.
+                pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
                 /// The item with a number.
                 #[must_use]

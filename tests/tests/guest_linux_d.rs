@@ -93,6 +93,37 @@ fn guest_linux_what_has_no_type_is_refused_with_its_tag() {
     assert_eq!(tag("BEGIN { x = curthread->parent->parent->comm; }"), "none");
 }
 
+/// What a `trapline dtrace` on the kernel gives: its output, its messages, its exit code.
+fn about(arguments: &[&str]) -> (String, String, Option<i32>) {
+    let mut command = Command::new(crate::cli::binary());
+    command.current_dir(root()).args(["dtrace", "--guest", KERNEL, "--initrd", INITRD, "-q"]);
+    let output = command.args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn guest_linux_a_command_is_traced_from_its_beginning_to_its_end() {
+    let program = "BEGIN { printf(\"%d\\n\", pid == $target); } \
+                   fbt::vfs_write:entry /pid == $target/ { @[execname] = count(); wrote++; } \
+                   fbt::do_exit:entry /pid == $target/ { printf(\"%s %d\\n\", execname, $target > 1); } \
+                   END { printf(\"end %d\", wrote > 0); }";
+    let (out, shown, code) = about(&["-c", "echo it's 'two  words'", "-n", program]);
+    assert_eq!(code, Some(0), "{out}{shown}");
+    assert!(out.starts_with("0\n") && out.contains("echo 1\n") && out.contains("end 1\n"), "{out}");
+    // The output of the command, word by word as dtrace(1) starts it, is not the program's.
+    assert!(shown.contains("it's 'two words'") && !shown.contains("dtrace-exit"), "{shown}");
+}
+
+#[test]
+fn guest_linux_a_process_that_runs_is_traced() {
+    let (out, shown, code) = about(&["-p", "1", "-n", "BEGIN { printf(\"%d\", $target); exit(0); }"]);
+    assert_eq!((out.as_str(), code), ("1\n", Some(0)), "{shown}");
+    let (_, shown, code) = about(&["-p", "4711", "-n", "BEGIN { exit(0); }"]);
+    assert_eq!(code, Some(1));
+    assert!(shown.contains("failed to grab pid 4711: the guest has no such process"), "{shown}");
+}
+
 /// Programs that read a kernel by its types, by bad pointers and by its stacks.
 const PROGRAMS: [&str; 11] = [
     "fbt::do_filp_open:entry { @opens[curthread->comm, stringof(args[1]->name)] = count(); } \

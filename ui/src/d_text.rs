@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use trapline_d::Error;
-use trapline_rpn::{FileLoader, ParseOptions, preprocess};
+use trapline_d::{Error, header};
+use trapline_rpn::{FileLoader, Loader, ParseOptions, preprocess};
 use trapline_session::{DError, DText, FileError, SourceOptions, read_file};
+
+use crate::talk::Talk;
 
 /// Whether a file is a D program, by its name.
 pub fn is_d(path: &Path) -> bool {
@@ -30,6 +32,24 @@ pub struct Cpp {
     pub defines: Vec<(String, bool)>,
     /// Folders that are searched for `#include`.
     pub folders: Vec<PathBuf>,
+    /// Where the paths of included files are told: `-H`.
+    pub tells: Option<Talk>,
+}
+
+/// Finds included files, and the headers of C that come with D.
+struct Files {
+    files: FileLoader,
+    /// The paths of what was included.
+    included: Vec<String>,
+}
+
+impl Loader for Files {
+    fn load(&mut self, path: &str, from: &str) -> Result<(String, String), String> {
+        let built_in = |why| header(path).map(|text| (path.to_owned(), text.to_owned())).ok_or(why);
+        let found = self.files.load(path, from).or_else(built_in)?;
+        self.included.push(found.0.clone());
+        Ok(found)
+    }
 }
 
 impl Cpp {
@@ -63,15 +83,19 @@ impl Cpp {
             return Ok(DText { text: whole.into_bytes(), ..text });
         }
         let (whole, kept) = without_pragmas(&whole);
-        let mut loader = FileLoader { folders: self.folders.clone() };
+        let files = FileLoader { folders: self.folders.clone() };
+        let mut loader = Files { files, included: Vec::new() };
         let options = ParseOptions { defines: self.macros(), ..ParseOptions::default() };
         let done = preprocess(&text.name, &whole, &options, &mut loader);
+        if let Some(talk) = self.tells {
+            loader.included.iter().for_each(|path| talk.line(path));
+        }
         let error = done.found.list.iter().find(|found| found.severity == trapline_rpn::Severity::Error);
         match error {
             None => Ok(DText { text: with_pragmas(done.text, &kept).into_bytes(), ..text }),
             Some(found) => {
                 let message = format!("the preprocessor refuses the text: {}", found.message);
-                let error = Error { tag: "D_CPP_ERR", line: found.line, column: 0, message };
+                let error = Error { tag: "D_CPP_ERR", line: found.line, column: 0, message, help: None };
                 let (name, is_file, text_line) = (text.name, text.is_file, found.source.clone());
                 Err(TextError::Cpp(DError::Text { name, is_file, error, text_line }))
             }

@@ -234,7 +234,14 @@ impl<'a> Outputs<'a> {
         let header = &record.header;
         let Some(probe) = names.probe(header.probe) else { return Ok(()) };
         let symbols = |address| names.of_address(address);
-        let firing = Firing { name: probe.name, id: probe.id, clause: header.major, symbols: &symbols };
+        let firing = Firing {
+            name: probe.name,
+            id: probe.id,
+            clause: header.major,
+            time: header.time_ns,
+            thread: header.pid.into(),
+            symbols: &symbols,
+        };
         let head = self.objects.then(|| {
             let program = names.program(header.probe).unwrap_or_default();
             d_object("d", program, &[("seq", json!(header.seq)), ("icount", json!(header.icount))])
@@ -255,7 +262,7 @@ impl<'a> Outputs<'a> {
         for end in session.d_ends().into_iter().filter(own) {
             let head = self.objects.then(|| d_object("aggregation", &end.name, &[]));
             let consumer = self.consumer(end.id, &end.setup);
-            let shown = consumer.show_end(end.aggregations, &|address| target.symbol(address), head);
+            let shown = consumer.show_end(end.aggregations, &|address| target.d_symbol(address), head);
             let mut shown = shown.map_err(|error| self.writing(error))?;
             let drops = end.drops.sentences(end.setup.drop_tags);
             if self.objects && !drops.is_empty() {

@@ -1,7 +1,7 @@
 //! Aggregations during a run.
 
+use super::index::Index;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use trapline_trace::d::{Aggregation, Snapshot, SnapshotEntry, Tables};
 
 /// Bytes that an entry counts as beyond its key and value.
@@ -10,8 +10,23 @@ const OVERHEAD: usize = 32;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State {
     normal: u64,
-    index: BTreeMap<Vec<u8>, usize>,
+    #[serde(skip)]
+    index: Index,
     entries: Vec<SnapshotEntry>,
+}
+
+impl State {
+    /// Builds the index anew; false if two entries have one key.
+    fn reindex(&mut self) -> bool {
+        let index = Index::of(0..self.entries.len() as u32, |at| key_of(&self.entries, at));
+        let unique = index.is_some();
+        self.index = index.unwrap_or_default();
+        unique
+    }
+}
+
+fn key_of(entries: &[SnapshotEntry], at: u32) -> Option<&[u8]> {
+    entries.get(at as usize).map(|entry| entry.key.as_slice())
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,14 +46,16 @@ impl Aggregations {
         Self { states, used: 0, most }
     }
 
+    /// Builds the indices of a stored state; false if two entries have one key.
+    pub fn reindex(&mut self) -> bool {
+        self.states.iter_mut().all(State::reindex)
+    }
+
     /// Whether a stored state is one that a program with these tables and this limit can have.
     pub fn is_sound(&self, tables: &Tables, most: usize) -> bool {
         let state = |(state, table): (&State, &Aggregation)| {
             let width = table.kind.width();
-            let indexed = |(at, entry): (usize, &SnapshotEntry)| {
-                entry.value.len() == width && state.index.get(&entry.key) == Some(&at)
-            };
-            state.index.len() == state.entries.len() && state.entries.iter().enumerate().all(indexed)
+            state.entries.iter().all(|entry| entry.value.len() == width)
         };
         let used: usize = self.states.iter().flat_map(|state| &state.entries).map(size).sum();
         self.states.len() == tables.aggregations.len()
@@ -51,8 +68,8 @@ impl Aggregations {
     pub fn add(&mut self, table: &Aggregation, number: usize, key: &[u8], value: u64, weight: u64) -> bool {
         let Some(state) = self.states.get_mut(number) else { return true };
         let Aggregation { kind, signed, .. } = *table;
-        let at = match state.index.get(key) {
-            Some(at) => *at,
+        let at = match state.index.find(key, |at| key_of(&state.entries, at)) {
+            Some(at) => at as usize,
             None => {
                 let entry = SnapshotEntry { key: key.to_vec(), value: kind.initial(signed) };
                 let need = size(&entry);
@@ -60,7 +77,7 @@ impl Aggregations {
                     return false;
                 }
                 self.used += need;
-                state.index.insert(key.to_vec(), state.entries.len());
+                state.index.insert(key, state.entries.len() as u32);
                 state.entries.push(entry);
                 state.entries.len() - 1
             }
@@ -116,7 +133,7 @@ impl Aggregations {
             }
         }
         self.used += entries.iter().map(size).sum::<usize>();
-        state.index = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
         state.entries = entries;
+        state.reindex();
     }
 }

@@ -1,8 +1,9 @@
 //! Associative arrays and thread-local variables: elements that come and go. Their keys and values count towards
 //! `dynvarsize`, as in DTrace, so the number of keys is bounded too.
 
+use super::index::Index;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use trapline_rpn::services::d;
 
 /// Bits of an element's offset in its address.
@@ -17,7 +18,8 @@ struct Element {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Dynamics {
-    index: BTreeMap<Vec<u8>, u32>,
+    #[serde(skip)]
+    index: Index,
     elements: Vec<Option<Element>>,
     free: Vec<u32>,
     used: usize,
@@ -40,6 +42,10 @@ pub(super) fn element_value(value: &[u8]) -> u64 {
     value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
+fn key_of(elements: &[Option<Element>], slot: u32) -> Option<&[u8]> {
+    elements.get(slot as usize)?.as_ref().map(|element| element.key.as_slice())
+}
+
 impl Dynamics {
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
@@ -48,25 +54,29 @@ impl Dynamics {
     /// Whether a stored state is one that a program with this limit can have.
     pub fn is_sound(&self, most: usize) -> bool {
         let there = || self.elements.iter().flatten();
-        let indexed = |(slot, element): (u32, &Option<Element>)| {
-            element.as_ref().is_none_or(|element| {
-                element.value.len() >> OFFSET == 0 && self.index.get(&element.key) == Some(&slot)
-            })
-        };
+        let small = |element: &Element| element.value.len() >> OFFSET == 0;
         let free: BTreeSet<u32> = self.free.iter().copied().collect();
         let is_free = |slot: &u32| self.elements.get(*slot as usize).is_some_and(Option::is_none);
         let counted = there().try_fold(0usize, |sum, element| sum.checked_add(element.counted));
-        self.index.len() == there().count()
-            && (0..).zip(&self.elements).all(indexed)
+        there().all(small)
             && free.len() == self.free.len()
             && free.iter().all(is_free)
-            && free.len() + self.index.len() == self.elements.len()
+            && free.len() + there().count() == self.elements.len()
             && (self.most, counted) == (most, Some(self.used))
             && self.used <= most
     }
 
+    /// Builds the index of a stored state; false if two elements have one key.
+    pub fn reindex(&mut self) -> bool {
+        let there = (0..self.elements.len() as u32).filter(|slot| key_of(&self.elements, *slot).is_some());
+        let index = Index::of(there, |slot| key_of(&self.elements, slot));
+        let unique = index.is_some();
+        self.index = index.unwrap_or_default();
+        unique
+    }
+
     pub fn find(&self, key: &[u8]) -> Option<u32> {
-        self.index.get(key).copied()
+        self.index.find(key, |slot| key_of(&self.elements, slot))
     }
 
     pub fn value(&self, slot: u32) -> Option<&[u8]> {
@@ -75,7 +85,10 @@ impl Dynamics {
 
     /// All elements by key: keys and values.
     pub fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.index.iter().filter_map(|(key, slot)| Some((key.as_slice(), self.value(*slot)?)))
+        let there = self.elements.iter().flatten();
+        let mut there: Vec<_> = there.map(|it| (it.key.as_slice(), it.value.as_slice())).collect();
+        there.sort_unstable();
+        there.into_iter()
     }
 
     /// The element of a key, made of zeros if it does not exist; `None` if there is no room for it.
@@ -101,12 +114,13 @@ impl Dynamics {
                 self.elements.len() as u32 - 1
             }
         };
-        self.index.insert(key.to_vec(), slot);
+        self.index.insert(key, slot);
         Some(slot)
     }
 
     pub fn remove(&mut self, key: &[u8]) {
-        let Some(slot) = self.index.remove(key) else { return };
+        let found = self.index.remove(key, |slot| key_of(&self.elements, slot));
+        let Some(slot) = found else { return };
         if let Some(element) = self.elements.get_mut(slot as usize).and_then(Option::take) {
             self.used -= element.counted;
             self.free.push(slot);
@@ -140,7 +154,7 @@ mod tests {
         assert!(dynamics.write(first, 0, &7u64.to_le_bytes()));
         assert_eq!(dynamics.value(first), Some(7u64.to_le_bytes().as_slice()));
         assert_eq!(element(address(first) + 3), Some((first, 3)));
-        while dynamics.make(format!("key{}", dynamics.index.len()).as_bytes(), 8, 8).is_some() {}
+        while dynamics.make(format!("key{}", dynamics.elements.len()).as_bytes(), 8, 8).is_some() {}
         assert!(dynamics.used <= 40);
         dynamics.remove(b"one");
         assert!(dynamics.make(b"two", 8, 8).is_some());

@@ -120,7 +120,14 @@ impl Runtime {
             let shown = strings::from_number(a as i64, base as u32);
             return self.keep(shown.as_bytes());
         }
-        let text = self.text(a, world)?;
+        let text = match function {
+            // A part of a string that is longer than `strsize`: it is read as far as the part reaches.
+            Function::Substr if b as i64 >= 0 => {
+                let most = (b as usize).saturating_add(self.setup.limits.strsize);
+                self.text_up_to(a, most, world)?
+            }
+            _ => self.text(a, world)?,
+        };
         let made = match function {
             Function::Basename => Some(strings::basename(&text)),
             Function::Cleanpath => Some(strings::cleanpath(&text)),

@@ -54,14 +54,23 @@ impl Memory {
     }
 
     pub fn bytes<'m>(&'m self, address: u64, length: usize, tables: &'m Tables) -> Option<&'m [u8]> {
+        self.bytes_from(address, tables).find_map(|part| part.get(..length))
+    }
+
+    /// D's own memory from an address to the end of its part.
+    pub fn rest<'m>(&'m self, address: u64, tables: &'m Tables) -> Option<&'m [u8]> {
+        self.bytes_from(address, tables).next()
+    }
+
+    fn bytes_from<'m>(&'m self, address: u64, tables: &'m Tables) -> impl Iterator<Item = &'m [u8]> {
         let parts: [(u64, &[u8]); 5] = [
+            (d::STRINGS, &self.strings),
             (d::CONSTANTS, &tables.constants),
             (d::VARIABLES, &self.variables),
             (d::CLAUSE, &self.clause),
             (d::SCRATCH, &self.scratch),
-            (d::STRINGS, &self.strings),
         ];
-        parts.into_iter().find_map(|(base, part)| part.get(offset(address, base)?..)?.get(..length))
+        parts.into_iter().filter_map(move |(base, part)| part.get(offset(address, base)?..))
     }
 
     pub fn writable(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
@@ -83,6 +92,17 @@ impl Memory {
         }
         self.scratch.resize(end, 0);
         Some(d::SCRATCH + at as u64)
+    }
+
+    /// Keeps a string with its end until the clause ends; `None` if there is no more room.
+    pub fn keep_text(&mut self, text: &[u8]) -> Option<u64> {
+        let at = self.strings.len();
+        if at + text.len() >= MOST_STRINGS {
+            return None;
+        }
+        self.strings.extend_from_slice(text);
+        self.strings.push(0);
+        Some(d::STRINGS + at as u64)
     }
 
     /// Keeps bytes until the clause ends; `None` if there is no more room.

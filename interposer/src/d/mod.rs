@@ -8,6 +8,7 @@
 mod aggregations;
 mod dynamics;
 mod functions;
+mod index;
 mod memory;
 mod net;
 mod services;
@@ -20,6 +21,7 @@ use dynamics::Dynamics;
 use memory::Memory;
 use serde::{Deserialize, Serialize};
 use speculations::Speculations;
+use std::ffi::CStr;
 use std::sync::Arc;
 use trapline_rpn::CallkError;
 use trapline_rpn::services::d::{Builtin, fault};
@@ -126,19 +128,19 @@ pub struct DFault {
     pub address: u64,
 }
 
-/// A built-in variable's value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A built-in variable's value. A text has been written to the buffer that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     Int(u64),
-    Text(Vec<u8>),
+    Text,
 }
 
 /// The access to the guest that the state needs.
 pub(crate) trait World {
     /// Reads guest memory; the error is the first address that cannot be read.
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64>;
-    /// A built-in variable.
-    fn builtin(&mut self, which: Builtin) -> Reading;
+    /// A built-in variable. `text` is an empty buffer.
+    fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading;
     /// Return addresses of the kernel's or the program's stack.
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
     /// The path of a file, by the address of its `struct path`.
@@ -149,9 +151,32 @@ pub(crate) trait World {
     fn thread(&mut self) -> u64;
 }
 
+/// What every clause needs when it begins and ends, in one place: a clause that does nothing else touches no other
+/// memory of its program.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Hot {
+    /// The firing to which this clause belongs: the instruction count and the number of the trap.
+    firing: Option<(u64, u64)>,
+    /// The speculation that this clause writes to.
+    speculating: Option<u64>,
+    /// The local variables that each firing finds zeroed: the first, and how many.
+    #[serde(skip)]
+    slots: (u32, u32),
+    /// Whether variables of a clause have memory.
+    #[serde(skip)]
+    has_memory: bool,
+    /// The status given to `exit()`.
+    exit: Option<i32>,
+    /// Whether the clause has called a service.
+    used: bool,
+    /// Whether the clause has left a record, committed a speculation, or called `exit()`.
+    left: bool,
+}
+
 /// The state of a D program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Runtime {
+    hot: Hot,
     /// Not stored: it belongs to the program's definition.
     #[serde(skip)]
     setup: Arc<DSetup>,
@@ -160,19 +185,17 @@ pub(crate) struct Runtime {
     aggregations: Aggregations,
     speculations: Speculations,
     record: Writer,
-    /// The speculation that this clause writes to.
-    speculating: Option<u64>,
     /// The records that a `commit()` of this clause has released.
     committed: Vec<(u32, Vec<u8>)>,
-    /// The firing to which this clause belongs: the instruction count and the number of the trap.
-    firing: Option<(u64, u64)>,
     strtok: (Vec<u8>, usize),
     random: u64,
-    exit: Option<i32>,
     fault: Option<DFault>,
     drops: DDrops,
     /// Whether the clauses of END have run.
     ended: bool,
+    /// Buffers whose content does not matter: a key, and the text of a built-in variable.
+    #[serde(skip)]
+    buffers: (Writer, Vec<u8>),
 }
 
 /// The error of a service.
@@ -187,39 +210,47 @@ fn bad_address(address: u64) -> Failure {
     thrown(fault::ADDRESS, address)
 }
 
+impl Hot {
+    /// The same, with what the program's tables say.
+    fn of(self, tables: &Tables) -> Self {
+        Self { slots: tables.clause_slots, has_memory: tables.clause_memory > 0, ..self }
+    }
+}
+
 impl Runtime {
     pub fn new(setup: &Arc<DSetup>) -> Self {
         let DSetup { tables, limits, .. } = &**setup;
         Self {
+            hot: Hot::default().of(tables),
             memory: Memory::new(tables),
             dynamics: Dynamics::new(limits.dynvarsize),
             aggregations: Aggregations::new(tables, limits.aggsize),
             speculations: Speculations::new(limits.nspec, limits.specsize),
             setup: Arc::clone(setup),
             record: Writer::default(),
-            speculating: None,
             committed: Vec::new(),
-            firing: None,
             strtok: (Vec::new(), 0),
             // The seed is fixed: a run is the same each time.
             random: 0x9e37_79b9_7f4a_7c15,
-            exit: None,
             fault: None,
             drops: DDrops::default(),
             ended: false,
+            buffers: (Writer::default(), Vec::new()),
         }
     }
 
     /// Completes a stored state with the setup of its program, which has this many probe points; `None` if such a
     /// program cannot have that state.
-    pub fn of_stored(self, setup: &Arc<DSetup>, probes: usize) -> Option<Self> {
+    pub fn of_stored(mut self, setup: &Arc<DSetup>, probes: usize) -> Option<Self> {
         let DSetup { tables, limits, .. } = &**setup;
-        let sound = self.memory.is_sound(tables, limits.scratchsize)
+        let indexed = self.dynamics.reindex() && self.aggregations.reindex();
+        let sound = indexed
+            && self.memory.is_sound(tables, limits.scratchsize)
             && self.dynamics.is_sound(limits.dynvarsize)
             && self.aggregations.is_sound(tables, limits.aggsize)
             && self.speculations.is_sound(limits.nspec, limits.specsize, probes)
             && self.committed.iter().all(|(probe, _)| (*probe as usize) < probes);
-        sound.then(|| Self { setup: Arc::clone(setup), ..self })
+        sound.then(|| Self { setup: Arc::clone(setup), hot: self.hot.of(tables), ..self })
     }
 
     /// Notes that the clauses of END run; returns whether they have run before.
@@ -228,18 +259,31 @@ impl Runtime {
     }
 
     /// Begins a clause. The variables are zeroed for the first clause of a firing.
+    #[inline]
     pub fn begin(&mut self, firing: (u64, u64), lv: &mut [u64]) {
-        self.memory.begin_clause();
-        self.record.truncate(0);
-        self.speculating = None;
-        self.committed.clear();
-        if self.firing != Some(firing) {
-            self.firing = Some(firing);
-            self.memory.begin_firing();
-            let (first, count) = self.setup.tables.clause_slots;
-            let slots = lv.get_mut(first as usize..(first + count) as usize);
-            slots.into_iter().flatten().for_each(|slot| *slot = 0);
+        if self.hot.used {
+            self.memory.begin_clause();
+            self.record.truncate(0);
+            self.committed.clear();
+            (self.hot.speculating, self.hot.used, self.hot.left) = (None, false, false);
         }
+        if self.hot.firing != Some(firing) {
+            self.hot.firing = Some(firing);
+            if self.hot.has_memory {
+                self.memory.begin_firing();
+            }
+            let (first, count) = self.hot.slots;
+            if count > 0 {
+                let slots = lv.get_mut(first as usize..(first + count) as usize);
+                slots.into_iter().flatten().for_each(|slot| *slot = 0);
+            }
+        }
+    }
+
+    /// Whether the clause that has just ended left nothing to do.
+    #[inline]
+    pub fn left_nothing(&self) -> bool {
+        !self.hot.left
     }
 
     /// Takes the records of the clause that has just ended: those of speculations that it has committed, and its own.
@@ -251,7 +295,7 @@ impl Runtime {
         }
         if data.len() > self.setup.limits.bufsize {
             self.drops.principal += 1;
-        } else if let Some(id) = self.speculating {
+        } else if let Some(id) = self.hot.speculating {
             if !self.speculations.add(id, probe, data) {
                 self.drops.speculative += 1;
             }
@@ -275,7 +319,7 @@ impl Runtime {
 
     /// The status given to `exit()`.
     pub const fn exit(&self) -> Option<i32> {
-        self.exit
+        self.hot.exit
     }
 
     pub const fn drops(&self) -> DDrops {
@@ -309,6 +353,23 @@ impl Runtime {
             return self.dynamics.value(slot)?.get(offset..)?.get(..length);
         }
         self.memory.bytes(address, length, &self.setup.tables)
+    }
+
+    /// The string at an address of D's own memory, without its end and no longer than `strsize`.
+    fn own_text(&self, address: u64) -> Option<&[u8]> {
+        if address >> 48 != 0x00d7 {
+            return None;
+        }
+        let rest = match dynamics::element(address) {
+            Some((slot, offset)) => self.dynamics.value(slot)?.get(offset..)?,
+            None => self.memory.rest(address, &self.setup.tables)?,
+        };
+        let most = self.setup.limits.strsize;
+        let rest = rest.get(..most).unwrap_or(rest);
+        match CStr::from_bytes_until_nul(rest) {
+            Ok(text) => Some(text.to_bytes()),
+            Err(_) => (rest.len() == most).then_some(rest),
+        }
     }
 
     /// Writes D's own memory, never the guest's.

@@ -7,6 +7,19 @@ use trapline_trace::d::{Action, Field, Writer};
 
 /// Longest string that is read, whatever `strsize` says.
 const LONGEST: usize = 1 << 20;
+/// Fields that need no memory of their own.
+const FEW: usize = 8;
+
+/// What the value of an element is.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Bytes that it takes, and that count towards `dynvarsize`.
+    size: usize,
+    counted: usize,
+    /// Whether it is handled by its address, and whether it is a string.
+    reference: bool,
+    string: bool,
+}
 
 impl Runtime {
     /// Calls a service.
@@ -16,6 +29,7 @@ impl Runtime {
         stack: &mut dyn CallkStack,
         world: &mut dyn World,
     ) -> Result<(), CallkError> {
+        self.hot.used = true;
         match number {
             d::RECORD => self.add_part(stack, world),
             d::AGGREGATE => self.aggregate(stack, world),
@@ -96,14 +110,24 @@ impl Runtime {
         world: &mut dyn World,
         to: &mut Writer,
     ) -> Result<(), Failure> {
-        let mut values: Vec<u64> = fields.iter().map(|_| stack.pop()).collect();
-        values.reverse();
-        for (field, value) in fields.iter().zip(values) {
+        let (mut few, mut many) = ([0; FEW], Vec::new());
+        let values = match few.get_mut(..fields.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(fields.len(), 0);
+                many.as_mut_slice()
+            }
+        };
+        values.iter_mut().rev().for_each(|value| *value = stack.pop());
+        for (field, value) in fields.iter().zip(values.iter().copied()) {
             match field {
                 Field::Int { .. } | Field::Symbol(_) => to.int(value),
                 // A null string is shown as an empty one.
                 Field::Str if value == 0 => to.bytes(&[]),
-                Field::Str => to.bytes(&self.text(value, world)?),
+                Field::Str => match self.own_text(value) {
+                    Some(text) => to.bytes(text),
+                    None => to.bytes(&self.text(value, world)?),
+                },
                 Field::Bytes(size) => {
                     let mut bytes = vec![0; (*size as usize).min(LONGEST)];
                     self.fetch(value, &mut bytes, world)?;
@@ -124,6 +148,7 @@ impl Runtime {
     }
 
     fn add_part(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        self.hot.left = true;
         let number = stack.pop();
         let tables = std::sync::Arc::clone(&self.setup.tables);
         let Some(record) = tables.records.get(number as usize) else { return Err(CallkError::Unknown) };
@@ -140,7 +165,7 @@ impl Runtime {
             writer.truncate(before);
         } else if matches!(record.action, Action::Exit) {
             let status = writer.written().last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            self.exit = Some(status as i32);
+            self.hot.exit = Some(status as i32);
         }
         self.record = writer;
         done
@@ -148,13 +173,13 @@ impl Runtime {
 
     fn aggregate(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         let (number, weight, value) = (stack.pop() as usize, stack.pop(), stack.pop());
-        let tables = std::sync::Arc::clone(&self.setup.tables);
-        let Some(table) = tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
-        let mut key = Writer::default();
+        let mut key = std::mem::take(&mut self.buffers.0);
+        key.truncate(0);
+        let Some(table) = self.setup.tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
         self.fields(&table.keys, stack, world, &mut key)?;
-        if !self.aggregations.add(table, number, key.written(), value, weight) {
-            self.drops.aggregation += 1;
-        }
+        let added = self.aggregations.add(table, number, key.written(), value, weight);
+        self.drops.aggregation += u64::from(!added);
+        self.buffers.0 = key;
         Ok(())
     }
 
@@ -166,19 +191,39 @@ impl Runtime {
         world: &mut dyn World,
     ) -> Result<(), Failure> {
         let number = stack.pop();
-        let tables = std::sync::Arc::clone(&self.setup.tables);
-        let Some(table) = tables.dynamics.get(number as usize) else { return Err(CallkError::Unknown) };
-        let mut key = Writer::default();
+        let mut key = std::mem::take(&mut self.buffers.0);
+        key.truncate(0);
+        let Some(table) = self.setup.tables.dynamics.get(number as usize) else {
+            return Err(CallkError::Unknown);
+        };
         key.part(number as u32);
         key.int(if table.thread { world.thread() } else { 0 });
         self.fields(&table.keys, stack, world, &mut key)?;
-        let (key, size, counted) = (key.written(), table.size as usize, table.counted as usize);
+        let shape = Shape {
+            size: table.size as usize,
+            counted: table.counted as usize,
+            reference: table.reference,
+            string: table.string,
+        };
+        let done = self.access(service, (key.written(), shape), stack, world);
+        self.buffers.0 = key;
+        done
+    }
+
+    fn access(
+        &mut self,
+        service: u64,
+        (key, shape): (&[u8], Shape),
+        stack: &mut dyn CallkStack,
+        world: &mut dyn World,
+    ) -> Result<(), Failure> {
+        let Shape { size, counted, reference, string } = shape;
         match service {
             d::GET => {
                 let found = self.dynamics.find(key);
                 let value = found.and_then(|slot| self.dynamics.value(slot));
                 stack.push(match (found, value) {
-                    (Some(slot), Some(_)) if table.reference => dynamics::address(slot),
+                    (Some(slot), Some(_)) if reference => dynamics::address(slot),
                     (_, Some(value)) => dynamics::element_value(value),
                     _ => 0,
                 });
@@ -198,9 +243,11 @@ impl Runtime {
             self.dynamics.remove(key);
             return Ok(());
         }
-        let bytes = if !table.reference {
-            value.to_le_bytes().to_vec()
-        } else if table.string {
+        if !reference {
+            self.put(key, (size, counted), &value.to_le_bytes());
+            return Ok(());
+        }
+        let bytes = if string {
             let mut text = self.text(value, world)?;
             text.resize(size, 0);
             text
@@ -209,13 +256,18 @@ impl Runtime {
             self.fetch(value, &mut bytes, world)?;
             bytes
         };
+        self.put(key, (size, counted), &bytes);
+        Ok(())
+    }
+
+    /// Stores an element, if there is room for it.
+    fn put(&mut self, key: &[u8], (size, counted): (usize, usize), bytes: &[u8]) {
         match self.dynamics.make(key, size, counted) {
             Some(slot) => {
-                self.dynamics.write(slot, 0, &bytes);
+                self.dynamics.write(slot, 0, bytes);
             }
             None => self.drops.dynamic += 1,
         }
-        Ok(())
     }
 
     /// Copies bytes, or a string into an array of characters.
@@ -254,9 +306,7 @@ impl Runtime {
     /// Keeps a string until the clause ends.
     pub(super) fn keep(&mut self, text: &[u8]) -> Result<u64, Failure> {
         let text = text.get(..self.setup.limits.strsize).unwrap_or(text);
-        let mut bytes = text.to_vec();
-        bytes.push(0);
-        self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
+        self.memory.keep_text(text).ok_or_else(|| thrown(fault::SCRATCH, 0))
     }
 
     fn builtin(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
@@ -268,10 +318,16 @@ impl Runtime {
             (Builtin::Arg3, Some(fault)) => fault.at,
             (Builtin::Arg4, Some(fault)) => fault.kind,
             (Builtin::Arg5, Some(fault)) => fault.address,
-            _ => match world.builtin(which) {
-                Reading::Int(value) => value,
-                Reading::Text(text) => self.keep(&text)?,
-            },
+            _ => {
+                let mut text = std::mem::take(&mut self.buffers.1);
+                text.clear();
+                let value = match world.builtin(which, &mut text) {
+                    Reading::Int(value) => Ok(value),
+                    Reading::Text => self.keep(&text),
+                };
+                self.buffers.1 = text;
+                value?
+            }
         };
         stack.push(value);
         Ok(())
@@ -303,9 +359,10 @@ impl Runtime {
             }
             Function::Speculate => {
                 // From here on, records go to the speculation, or are dropped if there is none.
-                self.speculating = Some(if self.speculations.is_active(first) { first } else { 0 });
+                self.hot.speculating = Some(if self.speculations.is_active(first) { first } else { 0 });
             }
             Function::Commit => {
+                self.hot.left = true;
                 let records = self.speculations.end(first);
                 self.committed.extend(records);
             }

@@ -93,6 +93,9 @@ pub(super) fn dirname(path: &[u8]) -> Vec<u8> {
 
 /// A path without `.`, `..` and doubled slashes.
 pub(super) fn cleanpath(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() {
+        return Vec::new();
+    }
     let absolute = path.first() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|b| *b == b'/') {
@@ -166,6 +169,7 @@ mod tests {
         }
         assert_eq!(cleanpath(b"/foo/./bar//../baz"), b"/foo/baz");
         assert_eq!(cleanpath(b"/.."), b"/");
+        assert_eq!((cleanpath(b"a/.."), cleanpath(b"")), (b".".to_vec(), Vec::new()));
     }
 
     #[test]

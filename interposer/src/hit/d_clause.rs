@@ -40,24 +40,24 @@ impl World for Guest<'_> {
         self.core.peek(address, to)
     }
 
-    fn builtin(&mut self, which: Builtin) -> Reading {
+    fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading {
         let profile = self.profile.as_deref();
         let core: &Core = self.core;
         let name = self.probe.rest.provided.as_ref().map(|provided| &provided.name);
-        let text = |part: Option<&Arc<str>>| {
-            Reading::Text(part.map(|part| part.as_bytes().to_vec()).unwrap_or_default())
+        let mut copied = |part: Option<&Arc<str>>| {
+            text.extend_from_slice(part.map(|part| part.as_bytes()).unwrap_or_default());
+            Reading::Text
         };
         Reading::Int(match which {
-            Builtin::Probeprov => return text(name.map(|name| &name.provider)),
-            Builtin::Probemod => return text(name.map(|name| &name.module)),
-            Builtin::Probefunc => return text(name.map(|name| &name.function)),
-            Builtin::Probename => return text(name.map(|name| &name.name)),
+            Builtin::Probeprov => return copied(name.map(|name| &name.provider)),
+            Builtin::Probemod => return copied(name.map(|name| &name.module)),
+            Builtin::Probefunc => return copied(name.map(|name| &name.function)),
+            Builtin::Probename => return copied(name.map(|name| &name.name)),
             Builtin::Execname => {
-                let mut name = Vec::new();
                 if let Some(profile) = profile {
-                    profile.name_into(core, &mut name);
+                    profile.name_into(core, text);
                 }
-                return Reading::Text(name);
+                return Reading::Text;
             }
             Builtin::Timestamp | Builtin::Vtimestamp => core.virtual_ns(),
             Builtin::Walltimestamp => CLOCK_BEGINS.wrapping_add(core.virtual_ns()),
@@ -163,6 +163,18 @@ impl Interposer {
         for number in numbers {
             self.hit_without_site(core, number, None, None);
         }
+    }
+
+    /// Whether a clause has ended and left nothing: no record, no fault, no `exit()`.
+    #[inline]
+    pub(super) fn ended_quietly(&self, index: u32, outcome: &Outcome) -> bool {
+        let plain = matches!(outcome.termination, Termination::Exit | Termination::Abort);
+        let Some(probe) = self.inserted.probes.get(index as usize).filter(|_| plain && !self.notes_hits())
+        else {
+            return false;
+        };
+        let program = self.inserted.programs.get(probe.program as usize);
+        program.and_then(|program| program.d.as_ref()).is_some_and(|d| d.left_nothing())
     }
 
     /// Ends a clause of a D program. `at` is the instruction pointer, and whether a displaced instruction waits.

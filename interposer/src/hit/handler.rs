@@ -163,7 +163,9 @@ impl Interposer {
         let outcome = run_handler(runs, probe, &mut guest, vars, false);
         program.ops += u64::from(outcome.steps);
         if IS_CLAUSE {
-            self.end_clause(core, index, (trap.ip, true), &outcome);
+            if !self.ended_quietly(index, &outcome) {
+                self.end_clause(core, index, (trap.ip, true), &outcome);
+            }
             return;
         }
         if self.runner.needs_slow_path(&outcome) {

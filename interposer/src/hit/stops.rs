@@ -90,6 +90,11 @@ impl Interposer {
         self.stops.after.is_some() || self.noted.is_some()
     }
 
+    /// Whether hits are noted.
+    pub(super) fn notes_hits(&self) -> bool {
+        self.noted.is_some()
+    }
+
     /// Notes a hit, if hits are noted.
     pub(super) fn note_hit(&mut self, core: &Core, probe: u32, program: ProgramId) {
         if let Some(noted) = &mut self.noted {

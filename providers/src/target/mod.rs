@@ -235,4 +235,14 @@ impl Target {
             Some(format!("{}:{at}", basename(module.name())))
         })
     }
+
+    /// The symbol of an address as D shows it: those of Linux have their module, as in ``vmlinux`do_exit+0x1``.
+    #[must_use]
+    pub fn d_symbol(&self, address: u64) -> Option<String> {
+        let of_linux = self.symbols.at(address).filter(|_| self.image.plan().linux.is_some());
+        match of_linux {
+            Some(at) => Some(format!("{}`{at}", self.kernel_name())),
+            None => self.symbol(address),
+        }
+    }
 }

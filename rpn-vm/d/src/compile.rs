@@ -4,7 +4,7 @@ use crate::ast::Item;
 use crate::check::Checker;
 use crate::error::{Error, Pos, Result};
 use crate::generate::Code;
-use crate::guest::{TypeTag, Types, scoped};
+use crate::guest::{GuestTypeId, TypeTag, Types, scoped};
 use crate::library;
 use crate::node::{Node, Step};
 use crate::options::Options;
@@ -82,6 +82,12 @@ impl Compiler {
     pub fn with_types(mut self, guest: Arc<dyn Types>) -> Self {
         self.types.imports.guest = guest;
         self
+    }
+
+    /// A type of the guest as C writes it.
+    pub fn type_name(&mut self, id: GuestTypeId) -> String {
+        let ty = self.types.import(id);
+        self.types.name(ty)
     }
 
     /// The options so far.
@@ -251,8 +257,8 @@ fn expanded(text: &str, macros: &dyn Fn(&str) -> Option<Vec<u8>>, pos: Pos) -> R
         let after = after.strip_prefix('$').unwrap_or(after);
         let length = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
         let (name, tail) = after.split_at(length);
-        // The provider itself replaces `pid$target`.
-        if name == "target" {
+        // Without a process, `pid$target` is left to its provider, which may know one.
+        if name == "target" && macros(name).is_none_or(|value| value == b"0") {
             out.push_str("$target");
         } else {
             let value = macros(name).ok_or_else(|| {

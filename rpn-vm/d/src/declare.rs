@@ -45,7 +45,7 @@ impl Checker<'_> {
         if whole.base.storage == Some(Storage::Typedef) {
             if self.types.named(name).is_some_and(|there| self.types.resolve(there) != self.types.resolve(ty))
             {
-                return Err(redeclared());
+                return Err(pos.error("D_DECL_IDRED", format!("typedef redeclared: {name}")));
             }
             self.types.typedef(name, ty);
             return Ok(());
@@ -221,11 +221,7 @@ impl Checker<'_> {
             ));
         };
         if width > size * 8 || !self.types.is_integer(ty) {
-            let sentence = format!(
-                "bit-field too big for type: {name}: {width} bits, and {} has {}",
-                self.types.name(ty),
-                size * 8
-            );
+            let sentence = format!("bit-field too big for type: {name}");
             return Err(pos.error("D_DECL_BFSIZE", sentence));
         }
         layout.add_bits(name, ty, (size, align), width);

@@ -1,5 +1,7 @@
 //! What is wrong with a program: DTrace's tag, the place, one sentence.
 
+use trapline_rpn::near_miss;
+
 /// An error in the text of a D program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
@@ -12,6 +14,17 @@ pub struct Error {
     pub column: u32,
     /// What is wrong, in DTrace's words where it has some.
     pub message: String,
+    /// What was probably meant.
+    pub help: Option<Box<str>>,
+}
+
+impl Error {
+    /// The same, with the known name that is nearest to the one that is wrong.
+    #[must_use]
+    pub(crate) fn near<'k>(self, name: &str, known: impl Iterator<Item = &'k str>) -> Self {
+        let help = near_miss(name, known).map(|near| format!("did you mean {near}?").into());
+        Self { help, ..self }
+    }
 }
 
 /// A place in the text.
@@ -24,7 +37,7 @@ pub(crate) struct Pos {
 impl Pos {
     /// An error here.
     pub fn error(self, tag: &'static str, message: impl Into<String>) -> Error {
-        Error { tag, line: self.line, column: self.column, message: message.into() }
+        Error { tag, line: self.line, column: self.column, message: message.into(), help: None }
     }
 }
 

@@ -3,6 +3,8 @@
 //! The words of a D program are 64 bits on every guest. A value on the stack is extended to 64 bits as its type asks, so
 //! only a conversion that drops bits costs anything. What the machine has no instruction for is a service.
 
+mod shifts;
+
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place, Service, Step};
 use crate::types::{TypeId, TypeTable};
@@ -157,8 +159,17 @@ impl<'t> Code<'t> {
             }
             NodeKind::Binary(op, left, right) => {
                 self.value(left);
-                self.value(right);
-                self.arithmetic(op, node.ty);
+                match right.constant() {
+                    Some(count) if matches!(*op, "<<" | ">>") => self.shift_by(op, count & 63, node.ty),
+                    Some(by) if *op == "-" => {
+                        self.push(by.wrapping_neg());
+                        self.emit(Op::Add, 0);
+                    }
+                    _ => {
+                        self.value(right);
+                        self.arithmetic(op, node.ty);
+                    }
+                }
             }
             NodeKind::Compare(op, left, right) => self.compare(op, left, right),
             NodeKind::Not(operand) => {
@@ -277,26 +288,6 @@ impl<'t> Code<'t> {
             NodeKind::Const(value) => i32::try_from(*value as i64).is_ok(),
             _ => false,
         }
-    }
-
-    fn shift_right(&mut self, signed: bool) {
-        self.push(63);
-        self.emit(Op::And, 0);
-        if !signed {
-            self.emit(Op::Xchg, 0);
-            self.emit(Op::Shr, 0);
-            return;
-        }
-        // value count: the sign goes to bit 63 - count, and is spread from there.
-        self.emit(Op::DupN, 1);
-        self.emit(Op::PushTspN, (-2i64) as u64);
-        self.emit(Op::Shr, 0);
-        self.emit(Op::Xchg, 0);
-        self.push(64);
-        self.emit(Op::Sub, 0);
-        self.emit(Op::Pbl, 0);
-        self.emit(Op::Xchg, 0);
-        self.drop();
     }
 
     fn compare(&mut self, op: &str, left: &Node, right: &Node) {

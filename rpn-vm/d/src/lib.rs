@@ -21,6 +21,7 @@ mod declare;
 mod error;
 mod generate;
 mod guest;
+mod headers;
 mod lex;
 mod library;
 mod node;
@@ -36,5 +37,6 @@ pub use guest::{
     ArgumentType, GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, NoTypes,
     TypeTag, Types,
 };
+pub use headers::header;
 pub use options::{OptionError, Options};
 pub use types::Model;

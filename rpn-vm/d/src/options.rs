@@ -234,6 +234,25 @@ impl Options {
         bytes(text).or_else(|| number(text)).unwrap_or(0)
     }
 
+    /// The nanoseconds between two moments of a rate, if it was given: `10hz`, `100ms`.
+    #[must_use]
+    pub fn period(&self, name: &str) -> Option<u64> {
+        let low = self.given.get(name)?.to_ascii_lowercase();
+        let digits = low.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let count: u64 = digits.parse().ok().filter(|count| *count > 0)?;
+        let unit = match low.get(digits.len()..)? {
+            "" | "hz" => return Some((1_000_000_000 / count).max(1)),
+            "ns" | "nsec" => 1,
+            "us" | "usec" => 1_000,
+            "ms" | "msec" => 1_000_000,
+            "s" | "sec" => 1_000_000_000,
+            "m" | "min" => 60_000_000_000,
+            "h" | "hour" => 3_600_000_000_000,
+            _ => 86_400_000_000_000,
+        };
+        count.checked_mul(unit)
+    }
+
     /// The macros that `-x define=` and `-x undef=` define and undefine, in order.
     pub fn defines(&self) -> impl Iterator<Item = (&str, bool)> {
         self.defines.iter().map(|(text, on)| (text.as_str(), *on))
@@ -257,6 +276,11 @@ mod tests {
         assert_eq!(options.set("quiet", None), Ok(()));
         assert!(options.flag("quiet") && !options.flag("destructive"));
         assert_eq!(options.number("strsize"), 256);
+        assert_eq!(options.period("aggrate"), None);
+        for (text, wanted) in [("10hz", 100_000_000), ("5ms", 5_000_000), ("2sec", 2_000_000_000)] {
+            options.set("aggrate", Some(text)).unwrap();
+            assert_eq!(options.period("aggrate"), Some(wanted), "{text}");
+        }
         assert!(options.set("stdc", Some("X")).is_err());
         assert!(
             options.set("switchrate", Some("10hz")).is_ok()

@@ -45,10 +45,7 @@ impl Pragma {
 
     fn option(words: &[&str], pos: Pos) -> Result<Self> {
         let [word] = words else {
-            let sentence = format!(
-                "superfluous arguments specified for #pragma option: one name=value is expected, and {} words follow",
-                words.len()
-            );
+            let sentence = "superfluous arguments specified for #pragma option";
             return Err(pos.error("D_PRAGMA_MALFORM", sentence));
         };
         let (name, value) = match word.split_once('=') {

@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Calls `with` with the interpreter, limited to `steps` instructions.
-fn with_vm<T>(steps: u32, act: impl FnOnce(&mut Vm) -> T) -> T {
+pub fn with_vm<T>(steps: u32, act: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
         vm.set_max_steps(steps);
         act(vm)

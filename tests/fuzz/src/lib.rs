@@ -8,6 +8,7 @@
 
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
+mod d;
 mod dumps;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
@@ -166,6 +167,13 @@ pub const DUMP: Target = Target {
     run: dumps::dump,
 };
 
+/// Texts of D.
+pub const D: Target = Target {
+    name: "d",
+    promise: "any text compiles or is refused with DTrace's tag and a sentence; what compiles runs within its bounds",
+    run: d::d,
+};
+
 /// All targets.
 pub const TARGETS: &[Target] = &[
     SOURCE,
@@ -181,4 +189,5 @@ pub const TARGETS: &[Target] = &[
     SESSION,
     RECORDING,
     DUMP,
+    D,
 ];

@@ -82,7 +82,14 @@ fn dependencies_point_one_way() {
         ),
         (
             "trapline-fuzz",
-            &["trapline-emu", "trapline-providers", "trapline-rpn", "trapline-session", "trapline-trace"],
+            &[
+                "trapline-d",
+                "trapline-emu",
+                "trapline-providers",
+                "trapline-rpn",
+                "trapline-session",
+                "trapline-trace",
+            ],
         ),
     ]);
     for (package, deps) in graph() {

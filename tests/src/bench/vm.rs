@@ -59,7 +59,14 @@ const CASES: &[Case] = &[
 ];
 
 /// A guest that consists of memory only.
-struct Memory<'a>(&'a [u8]);
+pub struct Memory<'a>(&'a [u8]);
+
+impl Memory<'_> {
+    /// A guest without memory.
+    pub fn empty() -> Self {
+        Self(&[])
+    }
+}
 
 impl Host for Memory<'_> {
     fn read_reg(&mut self, _: Context, _: Reg) -> u64 {

@@ -7,6 +7,8 @@
 mod arming;
 #[path = "../bench/boot.rs"]
 mod boot;
+#[path = "../bench/d.rs"]
+mod d;
 #[path = "../bench/forms.rs"]
 mod forms;
 #[path = "../bench/hits.rs"]
@@ -88,6 +90,9 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
         table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
         table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
         table.section("The compiler", &vm::compiler(rounds, only)?);
+        table.section("A clause of D above one that does nothing", &d::clauses(rounds, scale, only)?);
+        table.section("D against hand-written RPN", &d::arithmetic(rounds, only)?);
+        table.section("The compiler of D", &d::compiler(rounds, only)?);
     }
     if only.is_empty() || only == FORMS {
         let lines = forms::lines(if options.quick { 1 } else { 5 })?;
@@ -117,9 +122,10 @@ fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), 
 /// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
     type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
-    let parts: [(&str, Rows); 5] = [
+    let parts: [(&str, Rows); 6] = [
         ("boot", linux::boot),
         ("stress", linux::stress),
+        ("d", d::boot),
         ("recording", recording::rows),
         ("positions", positions::boot),
         ("stress-positions", positions::stress),

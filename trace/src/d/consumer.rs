@@ -1,6 +1,7 @@
 //! Records and aggregations as dtrace(1) prints them.
 
 use super::field::{Field, SymbolForm};
+use super::flow::{self, Flow};
 use super::format::{Conversion, Format, Piece, int_of, number, pad_text, size_of, text};
 use super::histogram::histogram;
 use super::print::{dump, printed};
@@ -10,7 +11,7 @@ use super::tables::{Action, AggKind, Aggregation, Record, Tables};
 use super::values::{
     Firing, ShowSymbols, date, fault, float, int_width, shown_value, symbol, trace_width, value_text,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct ConsumerOptions {
     pub sort_position: usize,
     /// `stackindent`.
     pub stack_indent: usize,
+    /// `flowindent`: entries and returns of functions are indented.
+    pub flow_indent: bool,
 }
 
 /// Prints the records of one program.
@@ -50,6 +53,8 @@ pub struct Consumer {
     pub(super) complaints: Vec<String>,
     /// Whether `freopen()` may open files.
     files: bool,
+    /// The calls that `flowindent` shows.
+    flow: Flow,
 }
 
 impl Consumer {
@@ -66,6 +71,7 @@ impl Consumer {
             file: None,
             complaints: Vec::new(),
             files: true,
+            flow: Flow::default(),
         }
     }
 
@@ -96,7 +102,7 @@ impl Consumer {
             return Ok(());
         }
         let mut text = Vec::new();
-        self.begin_line(firing, &mut text);
+        let took = self.begin_line(firing, &mut text);
         let tables = Arc::clone(&self.tables);
         let mut reader = Reader::new(data);
         while !reader.is_empty() {
@@ -106,22 +112,40 @@ impl Consumer {
                 break;
             }
         }
-        if !self.options.quiet {
-            text.push(b'\n');
-        }
+        self.end_line(took, &mut text);
         self.write(&text, out)
     }
 
-    /// The columns before the data, with the heading before the first ones.
-    pub(super) fn begin_line(&mut self, firing: Firing<'_>, text: &mut Vec<u8>) {
+    /// The columns before the data, with the heading before the first ones. With `flowindent` also the duration of a
+    /// call that has ended, which the end of the line shows.
+    pub(super) fn begin_line(&mut self, firing: Firing<'_>, text: &mut Vec<u8>) -> Option<u64> {
+        if self.options.flow_indent {
+            if !std::mem::replace(&mut self.begun, true) {
+                text.extend_from_slice(flow::heading().as_bytes());
+            }
+            let (column, took) = self.flow.column(firing);
+            text.extend_from_slice(column.as_bytes());
+            return took;
+        }
         if self.options.quiet {
-            return;
+            return None;
         }
         if !std::mem::replace(&mut self.begun, true) {
             text.extend_from_slice(format!("{:>32}\n", "FUNCTION:NAME").as_bytes());
         }
         let name = format!("{}:{}", firing.name.function, firing.name.name);
         text.extend_from_slice(format!("{name:>32} ").as_bytes());
+        None
+    }
+
+    /// The end of a record's line.
+    pub(super) fn end_line(&self, took: Option<u64>, text: &mut Vec<u8>) {
+        if let Some(took) = took {
+            text.extend_from_slice(flow::duration(took).as_bytes());
+        }
+        if !self.options.quiet || self.options.flow_indent {
+            text.push(b'\n');
+        }
     }
 
     fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
@@ -162,7 +186,10 @@ impl Consumer {
                 let most = if *dynamic { int_of(values.get(1)) as i64 } else { i64::MAX };
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 let shown = bytes.get(..most.min(bytes.len())).unwrap_or_default();
-                text.extend_from_slice(dump(shown).as_bytes());
+                // The program wants to see nothing of it.
+                if !shown.is_empty() {
+                    text.extend_from_slice(dump(shown).as_bytes());
+                }
             }
             Action::Printf(format) => self.formatted(format, (&record.fields, &values), firing.symbols, text),
             Action::Print { ty, name, by_address } => {
@@ -249,6 +276,7 @@ impl Consumer {
             "quiet" => self.options.quiet = on,
             "aggsortkey" => self.options.sort_key = on,
             "aggsortrev" => self.options.sort_reverse = on,
+            "flowindent" => self.options.flow_indent = on,
             "rawbytes" => self.options.rawbytes = on,
             "aggsortkeypos" => self.options.sort_key_position = value.parse().unwrap_or(0),
             "aggsortpos" => self.options.sort_position = value.parse().unwrap_or(0),
@@ -423,30 +451,23 @@ impl Consumer {
     ) {
         let sorting = self.sorting();
         let leading = if sorting.position < found.len() { sorting.position } else { 0 };
-        // A key that only some aggregations have counts as zero in the others.
-        let mut keys: BTreeMap<Vec<u8>, ()> = BTreeMap::new();
-        for (_, snapshot) in &found {
-            keys.extend(snapshot.entries.iter().map(|entry| (entry.key.clone(), ())));
-        }
+        add_missing(&mut found);
         for (aggregation, snapshot) in &mut found {
-            let there: Vec<&Vec<u8>> = snapshot.entries.iter().map(|entry| &entry.key).collect();
-            let missing: Vec<Vec<u8>> = keys.keys().filter(|key| !there.contains(key)).cloned().collect();
-            snapshot.entries.extend(
-                missing
-                    .into_iter()
-                    .map(|key| SnapshotEntry { key, value: vec![0; aggregation.kind.width()] }),
-            );
             sort(aggregation, snapshot, sorting);
         }
-        let order: Vec<Vec<u8>> = match found.get(leading) {
-            Some((_, snapshot)) => snapshot.entries.iter().map(|entry| entry.key.clone()).collect(),
-            None => return,
+        let Some((_, order)) = found.get(leading) else { return };
+        // Where the others have the key of a row of the leading one.
+        let places: Vec<BTreeMap<&[u8], &SnapshotEntry>> = match found.len() {
+            1 => Vec::new(),
+            _ => found.iter().map(|(_, snapshot)| by_key(snapshot)).collect(),
         };
-        for key in order {
+        for leader in &order.entries {
             let row: Vec<(&Aggregation, u64, &SnapshotEntry)> = found
                 .iter()
-                .filter_map(|(aggregation, snapshot)| {
-                    let entry = snapshot.entries.iter().find(|entry| entry.key == key)?;
+                .enumerate()
+                .filter_map(|(n, (aggregation, snapshot))| {
+                    let entry =
+                        places.get(n).map_or(Some(leader), |map| map.get(leader.key.as_slice()).copied())?;
                     Some((*aggregation, snapshot.normal, entry))
                 })
                 .collect();
@@ -516,6 +537,16 @@ impl Consumer {
         }
     }
 
+    /// The aggregations as [`Consumer::end`] would print them now.
+    #[must_use]
+    pub fn so_far(&self, snapshots: Vec<Snapshot>, symbols: ShowSymbols<'_>) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (aggregation, snapshot) in self.tables.aggregations.iter().zip(snapshots) {
+            self.joined(None, vec![(aggregation, snapshot)], symbols, &mut text);
+        }
+        text
+    }
+
     /// Prints, at the end of the run, the aggregations that `printa()` has not printed.
     ///
     /// # Errors
@@ -538,5 +569,28 @@ impl Consumer {
             }
         }
         self.write(&text, out)
+    }
+}
+
+/// The entries of a snapshot by their keys.
+fn by_key(snapshot: &Snapshot) -> BTreeMap<&[u8], &SnapshotEntry> {
+    snapshot.entries.iter().map(|entry| (entry.key.as_slice(), entry)).collect()
+}
+
+/// A key that only some of several aggregations have counts as zero in the others.
+fn add_missing(found: &mut [(&Aggregation, Snapshot)]) {
+    if found.len() < 2 {
+        return;
+    }
+    let keys: BTreeSet<Vec<u8>> = found
+        .iter()
+        .flat_map(|(_, snapshot)| snapshot.entries.iter().map(|entry| entry.key.clone()))
+        .collect();
+    for (aggregation, snapshot) in found {
+        let there: BTreeSet<&[u8]> = by_key(snapshot).into_keys().collect();
+        let missing: Vec<Vec<u8>> =
+            keys.iter().filter(|key| !there.contains(key.as_slice())).cloned().collect();
+        let zero = |key| SnapshotEntry { key, value: vec![0; aggregation.kind.width()] };
+        snapshot.entries.extend(missing.into_iter().map(zero));
     }
 }

@@ -213,9 +213,7 @@ fn conversion(text: &[u8], at: usize, number: u32) -> Result<(Conversion, usize)
     let prefix = text.get(start..at).unwrap_or_default();
     let good = match prefix {
         b"" => NAMES.contains(&letter),
-        b"h" | b"hh" | b"l" | b"ll" => {
-            PREFIXED.contains(&letter) || b"eEfgG".contains(&letter) || letter == b'a'
-        }
+        b"h" | b"hh" | b"l" | b"ll" => PREFIXED.contains(&letter) || b"aceEfgG".contains(&letter),
         b"L" => b"eEfgG".contains(&letter),
         b"w" => b"cs".contains(&letter),
         _ => false,

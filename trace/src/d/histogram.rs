@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 /// Buckets of `quantize()`: powers of two with both signs, and 0.
 pub(crate) const QUANTIZE_BUCKETS: usize = 127;
-/// The bucket of 0.
-const ZERO: usize = 63;
+/// The bucket of 0 in `quantize()`.
+pub(crate) const ZERO: usize = 63;
 /// Characters of a bar.
 const BAR: usize = 40;
 

@@ -6,6 +6,7 @@
 
 mod consumer;
 mod field;
+mod flow;
 mod format;
 mod histogram;
 mod print;

@@ -1,7 +1,7 @@
 //! The output of `print()`, and memory as bytes.
 
 use super::record::Value;
-use super::tables::PrintType;
+use super::tables::{PrintMember, PrintType};
 use std::fmt::Write as _;
 
 /// Bytes of a line of a dump.
@@ -107,6 +107,9 @@ fn show(
             let _ = writeln!(out, "{} {{", cast(name));
             for member in members {
                 let part = bytes.get(member.offset as usize..).unwrap_or_default();
+                if is_zero(part, member) {
+                    continue;
+                }
                 let _ = write!(out, "{:indent$}", "", indent = INDENT + depth + 1);
                 if !member.name.is_empty() {
                     let _ = write!(out, ".{} = ", member.name);
@@ -119,6 +122,29 @@ fn show(
         PrintType::Other(size) => {
             let shown = bytes.get(..*size as usize).unwrap_or(bytes);
             out.extend(shown.iter().map(|byte| format!("{byte:02x}")));
+        }
+    }
+}
+
+/// Whether a member holds nothing but zeroes; dtrace(1) leaves those out.
+fn is_zero(part: &[u8], member: &PrintMember) -> bool {
+    if let Some((first, count)) = member.bits {
+        let mask = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+        return integer(part) >> first & mask == 0;
+    }
+    part.iter().take(size(&member.ty)).all(|byte| *byte == 0)
+}
+
+/// Bytes of a value of a type.
+fn size(ty: &PrintType) -> usize {
+    match ty {
+        PrintType::Int { size, .. } | PrintType::Enum { size, .. } | PrintType::Pointer(size) => {
+            (*size).into()
+        }
+        PrintType::Text(size) | PrintType::Other(size) => *size as usize,
+        PrintType::Array { length, size, .. } => length.saturating_mul(*size) as usize,
+        PrintType::Sou { members } => {
+            members.iter().map(|member| member.offset as usize + size(&member.ty)).max().unwrap_or(0)
         }
     }
 }

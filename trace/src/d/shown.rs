@@ -84,7 +84,7 @@ impl Consumer {
             parts.push(json!({"action": "fault", "text": error}));
             self.complaints.push(error);
         } else {
-            self.begin_line(firing, &mut shown.text);
+            let took = self.begin_line(firing, &mut shown.text);
             let tables = Arc::clone(&self.tables);
             let mut reader = Reader::new(data);
             while !reader.is_empty() {
@@ -100,9 +100,7 @@ impl Consumer {
                     parts.push(self.part_object(record, &mut values, text, firing.symbols));
                 }
             }
-            if !self.options.quiet {
-                shown.text.push(b'\n');
-            }
+            self.end_line(took, &mut shown.text);
         }
         if let Some(mut object) = head {
             object.insert("probe".to_owned(), json!(firing.name.to_string()));

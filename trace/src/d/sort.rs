@@ -1,7 +1,7 @@
 //! The order in which aggregations are shown.
 
 use super::field::Field;
-use super::histogram::{edges, quantize_value};
+use super::histogram::{ZERO, edges, quantize_value};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::tables::{AggKind, Aggregation};
 use std::cmp::Ordering;
@@ -19,30 +19,54 @@ pub(crate) struct Sorting {
     pub position: usize,
 }
 
-/// The number that a value is compared by.
-fn weight(kind: AggKind, value: &[u64]) -> f64 {
-    match (kind, value) {
-        (AggKind::Avg, [count, sum]) if *count > 0 => *sum as i64 as f64 / *count as f64,
-        (AggKind::Stddev, value) => deviation(value) as f64,
-        (AggKind::Quantize, value) => {
-            value.iter().enumerate().map(|(n, count)| quantize_value(n) as f64 * *count as i64 as f64).sum()
+/// The number that a value is compared by. Sums of histograms are exact: those of large counts may differ by little.
+fn weight(aggregation: &Aggregation, value: &[u64]) -> i128 {
+    let summed = |at: &dyn Fn(usize) -> i128| {
+        let products =
+            value.iter().enumerate().map(|(n, count)| at(n).saturating_mul((*count as i64).into()));
+        products.fold(0i128, i128::saturating_add)
+    };
+    match (aggregation.kind, value) {
+        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value]) if aggregation.signed => {
+            (*value as i64).into()
         }
-        (AggKind::Lquantize { base, step, .. }, value) => {
-            let at =
-                |n: usize| (f64::from(base) + (n as f64 - 1.0) * f64::from(step)).max(f64::from(base) - 1.0);
-            value.iter().enumerate().map(|(n, count)| at(n) * *count as i64 as f64).sum()
-        }
-        (AggKind::Llquantize { factor, low, high, steps }, value) => {
+        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value]) => (*value).into(),
+        (AggKind::Avg, [count, sum]) if *count > 0 => i128::from(*sum as i64) / i128::from(*count),
+        (AggKind::Stddev, value) => deviation(value).into(),
+        (AggKind::Quantize, _) => summed(&|n| quantize_value(n).into()),
+        (AggKind::Lquantize { base, step, .. }, value) => summed(&|n| match n {
+            0 => i128::from(base) - 1,
+            // What lies above the limit counts as one more than it, as in DTrace.
+            _ => i128::from(base) + (n as i128 - 1) * i128::from(step) + i128::from(n + 1 == value.len()),
+        }),
+        (AggKind::Llquantize { factor, low, high, steps }, _) => {
             let edges = edges(factor, low, high, steps);
-            let at = |n: usize| match n.cmp(&edges.len()) {
-                Ordering::Less => -(edges.get(edges.len() - 1 - n).copied().unwrap_or(0) as f64),
-                Ordering::Equal => 0.0,
-                Ordering::Greater => edges.get(n - edges.len() - 1).copied().unwrap_or(0) as f64,
-            };
-            value.iter().enumerate().map(|(n, count)| at(n) * *count as i64 as f64).sum()
+            let edge = |n: usize| i128::from(edges.get(n).copied().unwrap_or(0));
+            summed(&|n| match n.cmp(&edges.len()) {
+                Ordering::Less => -edge(edges.len() - 1 - n),
+                Ordering::Equal => 0,
+                Ordering::Greater => edge(n - edges.len() - 1),
+            })
         }
-        _ => 0.0,
+        _ => 0,
     }
+}
+
+/// The count in the bucket of 0, which decides between histograms with the same sum.
+fn zeros(kind: AggKind, value: &[u64]) -> i64 {
+    let bucket = match kind {
+        AggKind::Quantize => Some(ZERO),
+        AggKind::Lquantize { base: 1, .. } => Some(0),
+        AggKind::Lquantize { base, step, .. } => {
+            let (levels, below) = (value.len() as i64 - 2, -i64::from(base));
+            let found = below >= 0 && below % i64::from(step.max(1)) == 0;
+            let level = below / i64::from(step.max(1));
+            (found && level < levels).then(|| usize::try_from(level + 1).unwrap_or(usize::MAX))
+        }
+        AggKind::Llquantize { factor, low, high, steps } => Some(edges(factor, low, high, steps).len()),
+        _ => None,
+    };
+    bucket.and_then(|bucket| value.get(bucket)).map_or(0, |count| *count as i64)
 }
 
 /// The standard deviation, rounded down.
@@ -59,16 +83,6 @@ pub(crate) fn deviation(value: &[u64]) -> u64 {
     average.saturating_sub(mean * mean).isqrt() as u64
 }
 
-fn by_value(aggregation: &Aggregation, one: &[u64], other: &[u64]) -> Ordering {
-    match aggregation.kind {
-        AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max => {
-            let (one, other) = (one.first().copied().unwrap_or(0), other.first().copied().unwrap_or(0));
-            if aggregation.signed { (one as i64).cmp(&(other as i64)) } else { one.cmp(&other) }
-        }
-        kind => weight(kind, one).total_cmp(&weight(kind, other)),
-    }
-}
-
 fn one_key(field: Field, one: &Value, other: &Value) -> Ordering {
     match (field, one, other) {
         (Field::Int { size, .. }, Value::Int(one), Value::Int(other)) => {
@@ -82,13 +96,8 @@ fn one_key(field: Field, one: &Value, other: &Value) -> Ordering {
     }
 }
 
-fn by_key(
-    aggregation: &Aggregation,
-    one: &SnapshotEntry,
-    other: &SnapshotEntry,
-    position: usize,
-) -> Ordering {
-    let (one, other) = (one.keys(aggregation), other.keys(aggregation));
+/// Compares keys, the one at `position` first.
+fn by_key(aggregation: &Aggregation, one: &[Value], other: &[Value], position: usize) -> Ordering {
     let count = aggregation.keys.len();
     let from = if position < count { position } else { 0 };
     let order = (0..count).map(|n| (from + n) % count.max(1));
@@ -103,14 +112,28 @@ fn by_key(
     Ordering::Equal
 }
 
+/// An entry with what it is compared by.
+struct Ranked {
+    value: (i128, i64),
+    keys: Vec<Value>,
+    entry: SnapshotEntry,
+}
+
 /// Sorts the entries of an aggregation.
 pub(crate) fn sort(aggregation: &Aggregation, snapshot: &mut Snapshot, sorting: Sorting) {
-    snapshot.entries.sort_by(|one, other| {
-        let keys = || by_key(aggregation, one, other, sorting.key_position);
-        let values = || by_value(aggregation, &one.value, &other.value);
+    let rank = |entry: SnapshotEntry| Ranked {
+        value: (weight(aggregation, &entry.value), zeros(aggregation.kind, &entry.value)),
+        keys: entry.keys(aggregation),
+        entry,
+    };
+    let mut ranked: Vec<Ranked> = std::mem::take(&mut snapshot.entries).into_iter().map(rank).collect();
+    ranked.sort_by(|one, other| {
+        let keys = || by_key(aggregation, &one.keys, &other.keys, sorting.key_position);
+        let values = || one.value.cmp(&other.value);
         let order = if sorting.by_key { keys().then_with(values) } else { values().then_with(keys) };
         if sorting.reverse { order.reverse() } else { order }
     });
+    snapshot.entries = ranked.into_iter().map(|ranked| ranked.entry).collect();
 }
 
 impl Aggregation {

@@ -17,6 +17,10 @@ pub struct Firing<'a> {
     pub id: u32,
     /// The number of the clause.
     pub clause: u32,
+    /// Virtual time in nanoseconds.
+    pub time: u64,
+    /// What tells the threads apart: the process id, if records have it.
+    pub thread: u64,
     /// The names of addresses.
     pub symbols: ShowSymbols<'a>,
 }

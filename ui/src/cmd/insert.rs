@@ -6,7 +6,7 @@ use trapline_session::{
     Command, CommandError, DError, DSource, DText, Probing, Reply, Selection, Session, SourceOptions,
     clause_option, read_program,
 };
-use trapline_trace::ChannelConfig;
+use trapline_trace::{ChannelConfig, HeaderItems};
 
 use crate::cli::ProbeArgs;
 use crate::d_text::{Cpp, TextError};
@@ -16,8 +16,11 @@ use crate::talk::Talk;
 
 /// What probes record.
 pub fn probing(args: &ProbeArgs) -> Probing {
+    // `flowindent` pairs entries and returns by thread.
+    let flow = args.d_options.iter().any(|option| option.split('=').next() == Some("flowindent"));
+    let by_thread = if flow { HeaderItems::PID } else { HeaderItems::empty() };
     Probing {
-        header: args.header.unwrap_or_default(),
+        header: args.header.unwrap_or_default() | by_thread,
         channel: args
             .channel
             .unwrap_or_else(|| if args.has_d() { d_channel() } else { ChannelConfig::growing() }),

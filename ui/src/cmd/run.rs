@@ -169,9 +169,7 @@ impl Prepared {
         let recorded = session.finish_recording();
         let recorded = recorded.map_err(|error| Failure::writing(args.recording.record.as_deref(), error));
         let ended = match &ran {
-            Ok(ending) => {
-                Ended::by(ending, exit(args, ending, session.stats().exceptions, session.counts().lost()))
-            }
+            Ok(ending) => Ended::by(ending, exit(args, ending, session)),
             Err(failure) => Ended::failed(failure),
         };
         let finished = report::finish(&args.output, session, &ended, outputs, talk);
@@ -361,12 +359,12 @@ pub fn with_observe_only((name, value): (String, Value), observe_only: bool) -> 
 }
 
 /// The exit code: first a crash, Ctrl-C or a script that failed, then the failures that options request, then the
-/// ending of the run.
-fn exit(args: &RunArgs, ending: &Ending, exceptions: u64, lost: u64) -> Exit {
+/// status that a D program has given to `exit()`, then the ending of the run.
+fn exit(args: &RunArgs, ending: &Ending, session: &mut Session) -> Exit {
     match Exit::from(ending) {
         exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage | Exit::BadFile) => exit,
-        _ if args.fail_on_exception && exceptions > 0 => Exit::HandlerException,
-        _ if args.fail_on_loss && lost > 0 => Exit::Lost,
-        exit => exit,
+        _ if args.fail_on_exception && session.stats().exceptions > 0 => Exit::HandlerException,
+        _ if args.fail_on_loss && session.counts().lost() > 0 => Exit::Lost,
+        exit => session.d_status().map_or(exit, |status| Exit::Status(status as u8)),
     }
 }

@@ -258,7 +258,9 @@ impl Checker<'_> {
         }
         let Some(member) = self.types.member(sou, name) else {
             let sentence = format!("{name} is not a member of {}", self.types.name(sou));
-            return Err(pos.error("D_TYPE_MEMBER", sentence));
+            let members = self.types.composite(sou).and_then(|sou| sou.members.as_ref());
+            let known = members.into_iter().flatten().map(|member| member.name.as_str());
+            return Err(pos.error("D_TYPE_MEMBER", sentence).near(name, known));
         };
         let char = self.types.builtin("char");
         let alloca = base.alloca;

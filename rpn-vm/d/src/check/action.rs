@@ -65,6 +65,11 @@ impl Checker<'_> {
         STACKS.iter().any(|(action, ..)| *action == name)
     }
 
+    /// The names of all actions.
+    pub(super) fn actions() -> impl Iterator<Item = &'static str> {
+        ACTIONS.iter().map(|(name, ..)| *name).chain(STACKS.iter().map(|(name, ..)| *name))
+    }
+
     fn nothing(&self) -> TypeId {
         self.types.builtin("<action>")
     }
@@ -104,7 +109,8 @@ impl Checker<'_> {
         }
         let row = ACTIONS.iter().find(|(action, ..)| *action == name);
         let Some((_, least, most)) = row else {
-            return Err(pos.error("D_FUNC_UNDEF", format!("undefined function name: {name}")));
+            let error = pos.error("D_FUNC_UNDEF", format!("undefined function name: {name}"));
+            return Err(error.near(name, Self::callable()));
         };
         if !(*least..=*most).contains(&arguments.len()) {
             let sentence = wrong_count(name, arguments.len(), *least, *most);
@@ -226,14 +232,7 @@ impl Checker<'_> {
         }
         let size = match size.constant() {
             Some(size) if size > 0 && size <= 65_536 => size as u32,
-            Some(size) => {
-                let size = size as i64;
-                let sentence = format!(
-                    "tracemem( ) argument #2 must be a positive number of bytes up to 65536, not {size}"
-                );
-                return Err(pos.error("D_TRACEMEM_SIZE", sentence));
-            }
-            None => {
+            _ => {
                 let sentence =
                     "tracemem( ) argument #2 must be a non-zero positive integral constant expression";
                 return Err(pos.error("D_TRACEMEM_SIZE", sentence));

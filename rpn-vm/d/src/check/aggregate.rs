@@ -31,6 +31,11 @@ impl Checker<'_> {
         FUNCTIONS.iter().any(|(function, ..)| *function == name)
     }
 
+    /// The names of all aggregating functions.
+    pub(super) fn aggregating() -> impl Iterator<Item = &'static str> {
+        FUNCTIONS.iter().map(|(name, ..)| *name)
+    }
+
     pub(super) fn aggregate(
         &mut self,
         name: &str,
@@ -54,7 +59,8 @@ impl Checker<'_> {
                 let sentence = format!("aggregating function required: {function} is not one");
                 return Err(pos.error("D_AGG_FUNC", sentence));
             }
-            return Err(pos.error("D_FUNC_UNDEF", format!("undefined function name: {function}")));
+            let error = pos.error("D_FUNC_UNDEF", format!("undefined function name: {function}"));
+            return Err(error.near(function, Self::aggregating()));
         };
         if !(*least..=*most).contains(&arguments.len()) {
             return Err(pos.error("D_PROTO_LEN", wrong_count(function, arguments.len(), *least, *most)));

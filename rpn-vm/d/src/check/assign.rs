@@ -29,7 +29,7 @@ impl Checker<'_> {
         let same = self.types.resolve(ty) == self.types.resolve(node.ty);
         if self.types.is_scalar(ty) {
             if self.types.is_scalar(node.ty) {
-                return Ok(self.convert(node, ty));
+                return Ok(self.held(node, ty));
             }
             let array = matches!(self.types.kind(node.ty), Kind::Array { .. });
             if array && self.types.is_pointer(ty) {
@@ -40,6 +40,20 @@ impl Checker<'_> {
         let arrays = self.types.is_char_array(ty) && self.is_text(node.ty);
         let symbols = matches!(self.types.kind(ty), Kind::Symbol | Kind::Stack) && same;
         if same || arrays || symbols { Ok(node) } else { incompatible(self.types) }
+    }
+
+    /// A scalar as a variable of a type holds it: what was computed with 64 bits is cut to it.
+    fn held(&self, node: Node, ty: TypeId) -> Node {
+        let node = self.convert(node, ty);
+        let computed = matches!(
+            node.kind,
+            NodeKind::Unary(..) | NodeKind::Binary(..) | NodeKind::Conditional(..) | NodeKind::Comma(..)
+        );
+        if !computed || self.types.int(ty).0 >= 8 {
+            return node;
+        }
+        let (pos, alloca) = (node.pos, node.alloca);
+        Node { pos, ty, kind: NodeKind::Convert(node.into()), alloca }
     }
 
     /// The place that can be assigned to, with its type. One that is not known yet is made for a value of type `new`.

@@ -110,6 +110,12 @@ pub(super) fn wrong_count(name: &str, given: usize, least: usize, most: usize) -
 }
 
 impl Checker<'_> {
+    /// Everything that can be called.
+    pub(super) fn callable() -> impl Iterator<Item = &'static str> {
+        let functions = PROTOTYPES.iter().map(|row| row.function.name());
+        functions.chain(Self::actions()).chain(Self::aggregating())
+    }
+
     /// Whether a name is that of a function with a value.
     pub(super) fn is_function(name: &str) -> bool {
         PROTOTYPES.iter().any(|row| row.function.name() == name)
@@ -141,7 +147,8 @@ impl Checker<'_> {
             } else {
                 format!("undefined function name: {name}")
             };
-            return Err(pos.error(if known { "D_IDENT_BADREF" } else { "D_FUNC_UNDEF" }, sentence));
+            let error = pos.error(if known { "D_IDENT_BADREF" } else { "D_FUNC_UNDEF" }, sentence);
+            return Err(if known { error } else { error.near(name, Self::callable()) });
         };
         if !(row.least..=row.arguments.len()).contains(&arguments.len()) {
             let sentence = wrong_count(name, arguments.len(), row.least, row.arguments.len());

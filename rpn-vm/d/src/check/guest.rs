@@ -28,6 +28,14 @@ impl Checker<'_> {
             let shown = if symbol.is_empty() { "`" } else { name };
             return Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {shown}: Unknown symbol name")));
         };
+        if self.options.flag("kdefs") && self.options.text("linkmode") == "dynamic" {
+            let sentence = format!(
+                "relocation remains against kernel symbol {}`{symbol} (offset {:#x})",
+                module.unwrap_or("vmlinux"),
+                found.address
+            );
+            return Err(pos.error("D_ASRELO", sentence));
+        }
         let Some(ty) = found.ty else {
             let sentence = format!(
                 "no symbolic type information is available for {name}: it lies at {:#x}",

@@ -246,8 +246,7 @@ impl<'a> Checker<'a> {
     fn offsetof(&mut self, ty: &crate::ast::TypeName, member: &str, pos: Pos) -> Result<Node> {
         let ty = self.type_name(ty)?;
         if self.types.composite(ty).is_none() {
-            let sentence =
-                format!("offsetof operand must be a struct or union type: {}", self.types.name(ty));
+            let sentence = "offsetof operand must be a struct or union type";
             return Err(pos.error("D_OFFSETOF_TYPE", sentence));
         }
         let Some(found) = self.types.member(ty, member) else {

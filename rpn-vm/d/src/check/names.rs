@@ -116,7 +116,11 @@ impl Checker<'_> {
             let ty = self.types.import(ty);
             return Ok(Node::new(pos, ty, NodeKind::Const(value as u64)));
         }
-        Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name")))
+        let error = pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name"));
+        let own =
+            self.scope.globals.keys().chain(self.scope.inlines.keys()).chain(self.scope.enumerators.keys());
+        let built_in = Builtin::ALL.iter().map(|builtin| builtin.name());
+        Err(error.near(name, own.map(String::as_str).chain(built_in)))
     }
 
     /// The error of a name of the library that this guest lacks.
@@ -215,7 +219,8 @@ impl Checker<'_> {
         };
         let Some(found) = self.types.member(translator.output, member) else {
             let sentence = format!("{member} is not a member of {}", self.types.name(translator.output));
-            return Err(pos.error("D_TYPE_MEMBER", sentence));
+            let known = translator.members.iter().map(|(name, _)| name.as_str());
+            return Err(pos.error("D_TYPE_MEMBER", sentence).near(member, known));
         };
         let Some((_, value)) = translator.members.iter().find(|(name, _)| name == member) else {
             let sentence = format!("translator does not define conversion for member: {member}");

@@ -70,6 +70,10 @@ impl DError {
     /// As a finding with its place in the text; `None` if it has none.
     #[must_use]
     pub fn findings(&self) -> Option<Diagnostics> {
+        let help = match self {
+            Self::Text { error, .. } => error.help.as_deref().map(str::to_owned),
+            _ => None,
+        };
         let (name, line, col, message, source) = match self {
             Self::Text { name, error, text_line, .. } => {
                 (name, error.line, error.column, error.message.clone(), text_line.clone())
@@ -89,7 +93,7 @@ impl DError {
             len: 1,
             message: format!("[{}] {message}", self.tag()),
             notes: Vec::new(),
-            help: None,
+            help,
             source,
         };
         Some(Diagnostics { list: vec![found], more: 0 })

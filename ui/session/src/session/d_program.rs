@@ -14,7 +14,7 @@ use trapline_trace::ProbeName;
 use trapline_trace::d::ConsumerOptions;
 
 use crate::commands::{DError, DSource, DText, line_of};
-use crate::types::GuestTypes;
+use crate::types::{GuestTypes, model_of};
 
 /// The probes of the `dtrace` provider, with their identifiers.
 const EVENTS: [(&str, u32, Event); 3] =
@@ -105,6 +105,7 @@ fn shown(options: &Options) -> ConsumerOptions {
         sort_key_position: number("aggsortkeypos"),
         sort_position: number("aggsortpos"),
         stack_indent: number("stackindent").min(200),
+        flow_indent: options.flag("flowindent"),
     }
 }
 
@@ -114,12 +115,14 @@ fn full(description: &str) -> String {
     format!("{}{description}", ":".repeat(3usize.saturating_sub(colons)))
 }
 
-/// Macro variables that are not arguments.
-fn variable(name: &str) -> Option<Vec<u8>> {
+/// Macro variables that are not arguments; `process` is what `$target` stands for.
+fn variable(name: &str, process: u32) -> Option<Vec<u8>> {
     match name {
+        "target" => Some(process.to_string().into_bytes()),
         // A run is the same for every user who starts it.
-        "target" | "pid" | "ppid" | "pgid" | "sid" | "uid" | "euid" | "gid" | "egid" | "projid"
-        | "taskid" => Some(b"0".to_vec()),
+        "pid" | "ppid" | "pgid" | "sid" | "uid" | "euid" | "gid" | "egid" | "projid" | "taskid" => {
+            Some(b"0".to_vec())
+        }
         _ => None,
     }
 }
@@ -130,10 +133,17 @@ impl DSource {
     /// # Errors
     /// The first error in its texts or options.
     pub fn compile(&self, target: &Arc<Target>) -> Result<Compiled, DError> {
-        let model = if target.width() == Width::W64 { Model::Lp64 } else { Model::Ilp32 };
+        self.compile_about(target, 0)
+    }
+
+    /// The same, with this process as `$target`; 0 for none.
+    ///
+    /// # Errors
+    /// As [`DSource::compile`].
+    pub fn compile_about(&self, target: &Arc<Target>, process: u32) -> Result<Compiled, DError> {
         let types = GuestTypes::new(Arc::clone(target));
-        let compiler = Compiler::new(model, self.settings()?);
-        self.compile_with(compiler.with_types(Arc::new(types)))
+        let compiler = Compiler::new(model_of(target), self.settings()?);
+        self.compile_with(compiler.with_types(Arc::new(types)), process)
     }
 
     /// Compiles the program without a guest: with C's types and those that it declares.
@@ -141,7 +151,7 @@ impl DSource {
     /// # Errors
     /// As [`DSource::compile`].
     pub fn compile_alone(&self, model: Model) -> Result<Compiled, DError> {
-        self.compile_with(Compiler::new(model, self.settings()?))
+        self.compile_with(Compiler::new(model, self.settings()?), 0)
     }
 
     /// The number of probes of a guest that each description matches, in program order.
@@ -150,6 +160,19 @@ impl DSource {
     /// A description names no probe.
     pub fn matches(&self, target: &Target, compiled: &Compiled) -> Result<Vec<usize>, DError> {
         place(target, self, compiled).map(|placed| placed.matched)
+    }
+
+    /// The probes that the program's descriptions name: identifiers and names, each once, by identifier.
+    ///
+    /// # Errors
+    /// A description names no probe.
+    pub fn probes(&self, target: &Target, compiled: &Compiled) -> Result<Vec<(u32, Arc<ProbeName>)>, DError> {
+        let placed = place(target, self, compiled)?;
+        let provided = placed.points.into_iter().filter_map(|point| point.provided);
+        let mut probes: Vec<_> = provided.map(|provided| (provided.id, provided.name)).collect();
+        probes.sort_by_key(|(id, _)| *id);
+        probes.dedup_by_key(|(id, _)| *id);
+        Ok(probes)
     }
 
     fn settings(&self) -> Result<Options, DError> {
@@ -161,10 +184,11 @@ impl DSource {
         Ok(options)
     }
 
-    fn compile_with(&self, mut compiler: Compiler) -> Result<Compiled, DError> {
+    fn compile_with(&self, mut compiler: Compiler, process: u32) -> Result<Compiled, DError> {
         let wrong = |text: &DText, error: Error| DError::in_text(&text.name, text.is_file, &text.text, error);
         for text in &self.texts {
             let arguments: Vec<_> = std::iter::once(text.zeroth()).chain(self.arguments.clone()).collect();
+            let variable = |name: &str| variable(name, process);
             compiler.add(&text.text, &arguments, &variable).map_err(|error| wrong(text, error))?;
         }
         compiler.finish().map_err(|error| match self.texts.first() {

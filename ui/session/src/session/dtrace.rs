@@ -157,6 +157,13 @@ impl Session {
         probes
     }
 
+    /// The status that the first D program that has called `exit()` has given to it.
+    #[must_use]
+    pub fn d_status(&self) -> Option<i32> {
+        let interposer = self.interposer.as_ref()?;
+        interposer.d_programs().find_map(|(id, ..)| interposer.d_exit(id))
+    }
+
     /// The status that a D program has given to `exit()`.
     #[must_use]
     pub fn d_exit(&self, program: DProgram) -> Option<i32> {

@@ -46,9 +46,9 @@ impl<'a> Names<'a> {
         self.probes.as_ref()?.program(probe).map(|(program, ..)| program)
     }
 
-    /// The symbol of any address.
+    /// The symbol of any address, as D shows it.
     pub fn of_address(&self, address: u64) -> Option<String> {
-        self.target.symbol(address)
+        self.target.d_symbol(address)
     }
 
     /// The D program of a probe, by the number that its records carry, and how its data are shown.

@@ -1,12 +1,16 @@
 //! The typed arguments of probes: for `fbt`, the parameters and the return value of the function; for tracepoints, the
 //! arguments of their listeners.
 
-use trapline_d::{ArgumentType, GuestArgument, GuestArguments, GuestType, GuestTypeId, Types};
+use std::sync::Arc;
+
+use trapline_d::{
+    ArgumentType, Compiler, GuestArgument, GuestArguments, GuestType, GuestTypeId, Options, Types,
+};
 use trapline_emu::symbols::CName;
 use trapline_providers::{Probe, find};
 use trapline_rpn::Width;
 
-use super::{GuestTypes, linux};
+use super::{GuestTypes, linux, model_of};
 
 /// Most typedefs and qualifiers that are followed to a type.
 const DEEPEST: usize = 32;
@@ -20,6 +24,20 @@ fn guest(ty: GuestTypeId, number: u8, pair: bool) -> GuestArgument {
 }
 
 impl GuestTypes {
+    /// The types of the arguments of the probes of a description, as C writes them; empty if they are not known.
+    #[must_use]
+    pub fn argument_names(self: &Arc<Self>, description: &str) -> Vec<String> {
+        let GuestArguments::Known(list) = self.probe_arguments(description) else { return Vec::new() };
+        let compiler = Compiler::new(model_of(&self.target), Options::default());
+        let mut compiler = compiler.with_types(Arc::clone(self) as Arc<dyn Types>);
+        let name = |ty: &ArgumentType| match ty {
+            ArgumentType::Guest(id) => compiler.type_name(*id),
+            ArgumentType::Named { native, translated } if translated.is_empty() => native.clone(),
+            ArgumentType::Named { translated, .. } => translated.clone(),
+        };
+        list.iter().map(|argument| &argument.ty).map(name).collect()
+    }
+
     /// The arguments of the probes of a description.
     pub(super) fn probe_arguments(&self, description: &str) -> GuestArguments {
         let Ok(probes) = find(&self.target, description) else { return GuestArguments::Unknown };

@@ -34,6 +34,7 @@ use Global::{Named, One};
 const GLOBALS: &[(&str, Global)] = &[
     ("boot_cpu_data", Named(TypeTag::Struct, "cpuinfo_x86")),
     ("boot_params", Named(TypeTag::Struct, "boot_params")),
+    ("cgrp_dfl_root", Named(TypeTag::Struct, "cgroup_root")),
     ("contig_page_data", Named(TypeTag::Struct, "pglist_data")),
     ("crashing_cpu", One(INT)),
     ("init_cred", Named(TypeTag::Struct, "cred")),

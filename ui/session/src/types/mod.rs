@@ -7,12 +7,18 @@ mod linux;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, TypeTag, Types};
+use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, Model, TypeTag, Types};
 use trapline_emu::symbols::{Btf, CName, CType, TypeInfo};
 use trapline_providers::Target;
+use trapline_rpn::Width;
 
 /// The number of the kernel among the files.
 const KERNEL: u32 = 0;
+
+/// How wide the words of a guest are.
+pub(crate) fn model_of(target: &Target) -> Model {
+    if target.width() == Width::W64 { Model::Lp64 } else { Model::Ilp32 }
+}
 
 /// The types, symbols and probe arguments of a guest.
 #[derive(Debug)]

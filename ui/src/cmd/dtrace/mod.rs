@@ -1,10 +1,14 @@
 //! `trapline dtrace`: D programs, with the command line and the output of dtrace(1).
 
+mod growing;
+mod list;
 mod options;
+mod process;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use trapline_d::{Compiled, Error};
@@ -13,13 +17,15 @@ use trapline_session::{
     Session,
 };
 use trapline_trace::d::{Consumer, Firing};
-use trapline_trace::{ChannelConfig, RecordView, Symbolize};
+use trapline_trace::{ChannelConfig, HeaderItems, RecordView, Symbolize};
 
 use crate::ctrl_c;
 use crate::d_text::TextError;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use options::{Line, Text};
+use growing::Growing;
+use options::{Line, Text, Wish};
+use process::{CommandOutput, Process};
 
 /// The guest without `--guest`.
 const IDLE: &str = "embedded:idle";
@@ -30,14 +36,21 @@ const IDLE_MEMORY: u64 = 4 << 20;
 /// Least bytes of `bufsize`: what one record takes by itself.
 const LEAST_BUFFER: u64 = 60;
 
+/// What `-l` alone lists.
+const EVERY_PROBE: &str = "dtrace:::,:::";
+
 const USAGE: &str = "\
-Usage: trapline dtrace [--guest IMAGE [--initrd FILE] [--sym FILE].. [--begin-at TEXT]] [-CeFlqSvVwZ] [-b BUFSIZE] [-D NAME[=VALUE]] [-I FOLDER] [-o FILE]
+Usage: trapline dtrace [--guest IMAGE [--initrd FILE] [--sym FILE].. [--begin-at TEXT]] [-CeFHlqSvVwZ] [-b BUFSIZE] [-c COMMAND | -p PID] [-D NAME[=VALUE]] [-I FOLDER] [-o FILE]
          [-s SCRIPT] [-U NAME] [-x OPTION[=VALUE]] [-P PROVIDER] [-m MODULE] [-f FUNCTION] [-n NAME] [ARGUMENT]..
 
 Without --guest a script runs on embedded:idle, a machine that serves its timer and otherwise halts.
 --initrd FILE     the initial RAM disk of a Linux kernel
 --sym FILE        more kernel symbols, and types by debugging information
---begin-at TEXT   the probes are armed, and BEGIN fires, when the guest's console has shown TEXT";
+--begin-at TEXT   the probes are armed, and BEGIN fires, when the guest's console has shown TEXT
+-c COMMAND        type COMMAND at the guest's shell, begin with it and end with it; $target is its process
+-p PID            end with this process of the guest, which $target stands for
+-F                indent entries and returns of functions, with the time that each call took
+-l                list the probes, with -v the types of their arguments; -e: only compile";
 
 /// What ends the command early; dtrace(1) ends with 1.
 type Done = Result<Exit, Stop>;
@@ -76,72 +89,127 @@ pub fn run(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Result<E
 }
 
 fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
-    let line = Line::parse(arguments).map_err(|bad| said(bad.to_string()))?;
+    let mut line = Line::parse(arguments).map_err(|bad| said(bad.to_string()))?;
     if line.help || line.version {
         let text = if line.help { USAGE } else { "dtrace: Trapline D 2.0" };
         writeln!(out, "{text}").map_err(Failure::Output)?;
         return Ok(Exit::Ok);
     }
+    if line.texts.is_empty() && line.list {
+        line.texts.push(Text::Given(EVERY_PROBE.to_owned()));
+    }
     if line.texts.is_empty() {
         return Err(said(format!("no program: -n or -s is needed\n{USAGE}")));
     }
+    if line.process.is_some() && line.guest.is_none() {
+        return Err(said("-c and -p need a guest with processes; give it with --guest IMAGE"));
+    }
     let guest = guest(&line, talk)?;
-    let program = program(&line)?;
-    let names: Vec<String> = program.texts.iter().map(|text| called(&text.name, text.is_file)).collect();
+    let program = program(&line, talk)?;
     let compiled = program.compile(guest.target()).map_err(|error| failed(&error, &line, &program))?;
     check(&compiled)?;
     if line.show_code {
         show_code(&compiled, out)?;
     }
-    let probing = Probing {
-        channel: ChannelConfig {
-            sub_buffer_size: usize::try_from(compiled.options.number("bufsize"))
-                .unwrap_or(1 << 22)
-                .clamp(1 << 12, 1 << 26),
-            ..ChannelConfig::growing()
-        },
-        ..Probing::default()
-    };
-    let mut session = guest.start(probing)?;
-    if line.guest.is_none() {
-        session.run_until(&Condition::end(), &Limits::insns(IDLE_BOOT));
-    }
-    if let Some(text) = &line.begin_at {
-        let limits = Limits::none().cancelled_by(ctrl_c::listen());
-        let ending = session.run_until(&Condition::console(text), &limits);
-        if !matches!(ending, Ending::Until(_)) {
-            return Err(said(format!("the guest's console does not show {text:?} (--begin-at): {ending}")));
-        }
-    }
-    let tags = compiled.options.flag("errtags");
-    let inserted = session.insert_d(&program, &compiled).map_err(|error| {
-        let tag = if tags { format!("[{}] ", error.tag()) } else { String::new() };
-        said(format!("{}: {tag}{error}", names.first().cloned().unwrap_or_default()))
-    })?;
-    if line.list {
-        return list(&session, out);
-    }
-    let quiet = compiled.options.flag("quiet");
-    if !quiet {
-        for name in &names {
-            talk.line(&format!("dtrace: {}", matched(name, inserted.matched)));
-        }
-    }
-    if line.compile_only {
-        return Ok(Exit::Ok);
-    }
-    if compiled.clauses.is_empty() {
-        return Err(said("no probes specified"));
-    }
     let mut file = match &line.output {
-        Some(path) => Some(File::create(path).map_err(|error| Failure::Write { path: path.clone(), error })?),
+        Some(path) => Some(appended(path)?),
         None => None,
     };
     let out: &mut dyn Write = match &mut file {
         Some(file) => file,
         None => out,
     };
-    follow(&mut session, inserted, out, talk)
+    let refused = |error: &DError| not_inserted(error, &program, &compiled);
+    if line.list {
+        let verbose = compiled.options.flag("verbose");
+        let listed = list::list(guest.target(), (&program, &compiled), verbose, out)?;
+        return listed.map(|()| Exit::Ok).map_err(|error| refused(&error));
+    }
+    if line.compile_only {
+        let counts = program.matches(guest.target(), &compiled).map_err(|error| refused(&error))?;
+        tell_matches(&program, &compiled, counts.iter().sum(), talk);
+        return Ok(Exit::Ok);
+    }
+    run_on(guest, (&line, &program, compiled), out, talk)
+}
+
+/// Starts the guest, goes to where the program begins, and runs it to its end.
+fn run_on(
+    guest: Guest,
+    (line, program, compiled): (&Line, &DSource, Compiled),
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Done {
+    let (mut session, process) = start(guest, line, &compiled)?;
+    let compiled = match process {
+        None => compiled,
+        Some(process) => program
+            .compile_about(session.target(), process.number)
+            .map_err(|error| failed(&error, line, program))?,
+    };
+    let inserted =
+        session.insert_d(program, &compiled).map_err(|error| not_inserted(&error, program, &compiled))?;
+    tell_matches(program, &compiled, inserted.matched, talk);
+    if compiled.clauses.is_empty() {
+        return Err(said("no probes matched"));
+    }
+    let growing = Growing::of(&compiled.options);
+    follow(&mut session, (inserted, process, growing), out, talk)
+}
+
+/// The guest where the program begins, and the process that it is about.
+fn start(guest: Guest, line: &Line, compiled: &Compiled) -> Result<(Session, Option<Process>), Stop> {
+    let buffer = usize::try_from(compiled.options.number("bufsize")).unwrap_or(1 << 22);
+    let flow = compiled.options.flag("flowindent");
+    let mut session = guest.start(Probing {
+        channel: ChannelConfig {
+            sub_buffer_size: buffer.clamp(1 << 12, 1 << 26),
+            ..ChannelConfig::growing()
+        },
+        // Entries and returns are paired by thread.
+        header: if flow { HeaderItems::default() | HeaderItems::PID } else { HeaderItems::default() },
+        ..Probing::default()
+    })?;
+    if line.guest.is_none() {
+        session.run_until(&Condition::end(), &Limits::insns(IDLE_BOOT));
+    }
+    let shell = line.process.as_ref().map(|_| process::PROMPT);
+    if let Some(text) = line.begin_at.as_deref().or(shell) {
+        let limits = Limits::none().cancelled_by(ctrl_c::listen());
+        let ending = session.run_until(&Condition::console(text), &limits);
+        if !matches!(ending, Ending::Until(_)) {
+            return Err(said(format!("the guest's console does not show {text:?} (--begin-at): {ending}")));
+        }
+    }
+    let process = match &line.process {
+        None => None,
+        Some(Wish::Command(command)) => Some(Process::command(&mut session, command)?),
+        Some(Wish::Running(number)) => Some(Process::running(&mut session, *number)?),
+    };
+    Ok((session, process))
+}
+
+/// The file of `-o`, to which is added.
+fn appended(path: &Path) -> Result<File, Failure> {
+    let opened = File::options().create(true).append(true).open(path);
+    opened.map_err(|error| Failure::Write { path: path.to_owned(), error })
+}
+
+/// What is told when a program cannot be placed in a guest.
+fn not_inserted(error: &DError, program: &DSource, compiled: &Compiled) -> Stop {
+    let tag = if compiled.options.flag("errtags") { format!("[{}] ", error.tag()) } else { String::new() };
+    let name = program.texts.first().map(|text| called(&text.name, text.is_file)).unwrap_or_default();
+    said(format!("{name}: {tag}{error}"))
+}
+
+/// How many probes a program matches, unless it is quiet.
+fn tell_matches(program: &DSource, compiled: &Compiled, count: usize, talk: &Talk) {
+    if compiled.options.flag("quiet") {
+        return;
+    }
+    for text in &program.texts {
+        talk.line(&format!("dtrace: {}", matched(&called(&text.name, text.is_file), count)));
+    }
 }
 
 /// `script 'a.d' matched 2 probes`, from the words of an error about it.
@@ -160,8 +228,8 @@ fn guest(line: &Line, talk: &Talk) -> Result<Guest, Stop> {
 }
 
 /// The program of the command line.
-fn program(line: &Line) -> Result<DSource, Stop> {
-    let cpp = line.cpp();
+fn program(line: &Line, talk: &Talk) -> Result<DSource, Stop> {
+    let cpp = line.cpp(talk);
     let read = |text: &Text| match text {
         Text::File(path) => cpp.file(path),
         Text::Given(text) => cpp.clauses(text),
@@ -194,20 +262,34 @@ fn tagged(line: &Line, program: &DSource) -> bool {
 fn failed(error: &DError, line: &Line, program: &DSource) -> Stop {
     let tag = if tagged(line, program) { format!("[{}] ", error.tag()) } else { String::new() };
     match error {
-        DError::Text { name, is_file, error: Error { line, message, .. }, .. } => {
-            said(format!("{}: {tag}line {line}: {message}", called(name, *is_file)))
+        DError::Text { name, is_file, error, text_line } => {
+            let Error { line, message, .. } = error;
+            let place = if io::stderr().is_terminal() { caret(error, text_line) } else { String::new() };
+            said(format!("{}: {tag}line {line}: {message}{place}", called(name, *is_file)))
         }
         other => said(format!("{tag}{other}")),
     }
+}
+
+/// The line of an error with a mark below the place, and what was probably meant: for a person at a terminal.
+fn caret(error: &Error, text_line: &str) -> String {
+    let mut shown = String::new();
+    if error.column > 0 && !text_line.is_empty() {
+        let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
+        let before: String = text_line.chars().take(error.column as usize - 1).map(blank).collect();
+        shown = format!("\n  {text_line}\n  {before}^");
+    }
+    if let Some(help) = &error.help {
+        shown.push_str(&format!("\n  {help}"));
+    }
+    shown
 }
 
 /// Options that cannot be kept.
 fn check(compiled: &Compiled) -> Result<(), Stop> {
     let size = compiled.options.number("bufsize");
     if size < LEAST_BUFFER {
-        return Err(said(format!(
-            "could not enable tracing: Invalid value for specified option: bufsize is {size}, and {LEAST_BUFFER} bytes are the least"
-        )));
+        return Err(said("could not enable tracing: Enabling exceeds size of buffer"));
     }
     Ok(())
 }
@@ -225,24 +307,13 @@ fn show_code(compiled: &Compiled, out: &mut dyn Write) -> Result<(), Stop> {
     Ok(())
 }
 
-/// `-l`.
-fn list(session: &Session, out: &mut dyn Write) -> Done {
-    let mut text = format!("{:>5} {:>10} {:>17} {:>33} NAME\n", "ID", "PROVIDER", "MODULE", "FUNCTION");
-    for (id, name) in session.d_probes() {
-        text.push_str(&format!(
-            "{id:>5} {:>10} {:>17} {:>33} {}\n",
-            name.provider, name.module, name.function, name.name
-        ));
-    }
-    out.write_all(text.as_bytes()).map_err(Failure::Output)?;
-    Ok(Exit::Ok)
-}
-
 /// Prints records as they come.
 struct Printer<'a> {
     consumer: Consumer,
     out: &'a mut dyn Write,
     talk: &'a Talk,
+    /// What shows the output of a command.
+    command: Option<CommandOutput>,
 }
 
 impl Printer<'_> {
@@ -258,28 +329,45 @@ impl Observer for Printer<'_> {
 
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), io::Error> {
         let Some(probe) = names.probe(record.header.probe) else { return Ok(()) };
-        let (id, clause) = (probe.id, record.header.major);
-        let firing = Firing { name: probe.name, id, clause, symbols: &|address| names.of_address(address) };
+        let header = &record.header;
+        let firing = Firing {
+            name: probe.name,
+            id: probe.id,
+            clause: header.major,
+            time: header.time_ns,
+            thread: header.pid.into(),
+            symbols: &|address| names.of_address(address),
+        };
         self.consumer.record(firing, record.data, &mut self.out)?;
         self.complain();
         Ok(())
     }
+
+    fn console(&mut self, fresh: &[u8]) -> Result<(), io::Error> {
+        self.command.as_mut().map_or(Ok(()), |command| command.pass(fresh))
+    }
 }
 
 /// Runs the program to its end.
-fn follow(session: &mut Session, program: DProgram, out: &mut dyn Write, talk: &Talk) -> Done {
+fn follow(
+    session: &mut Session,
+    (program, process, growing): (DProgram, Option<Process>, Option<Growing>),
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Done {
     let Some(setup) = session.d_ends().pop().map(|end| end.setup) else { return Ok(Exit::Ok) };
     let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone());
-    let mut printer = Printer { consumer, out, talk };
+    let mut printer = Printer { consumer, out, talk, command: process.map(|_| CommandOutput::default()) };
     session.begin_d(program);
     session.pass_records(&mut printer).map_err(Failure::Output)?;
     let mut crashed = false;
     if session.d_exit(program).is_none() {
-        let limits = Limits::insns(u64::MAX).cancelled_by(ctrl_c::listen());
-        let ending = session.run(&mut Script::default(), &Condition::end(), &limits, &mut printer);
-        let ending = ending.map_err(Failure::Output)?;
+        let ending = run_guest(session, (process, growing), &mut printer)?;
         crashed = ending.is_crash();
-        if !matches!(ending, Ending::HandlerStopped(_) | Ending::Interrupted) {
+        if !matches!(
+            ending,
+            Ending::HandlerStopped(_) | Ending::Interrupted | Ending::Until(_) | Ending::Limit
+        ) {
             talk.line(&format!("dtrace: {ending}"));
         }
     }
@@ -289,7 +377,7 @@ fn follow(session: &mut Session, program: DProgram, out: &mut dyn Write, talk: &
     let target = Arc::clone(session.target());
     printer
         .consumer
-        .end(end.aggregations, &|address| target.symbol(address), &mut printer.out)
+        .end(end.aggregations, &|address| target.d_symbol(address), &mut printer.out)
         .map_err(Failure::Output)?;
     printer.complain();
     end.drops
@@ -300,5 +388,34 @@ fn follow(session: &mut Session, program: DProgram, out: &mut dyn Write, talk: &
         Some(status) => Ok(Exit::Status(status as u8)),
         None if crashed => Ok(Exit::Crashed),
         None => Ok(Exit::Ok),
+    }
+}
+
+/// Runs the guest until it ends, the program calls `exit()`, or the process has ended.
+fn run_guest(
+    session: &mut Session,
+    (process, mut growing): (Option<Process>, Option<Growing>),
+    printer: &mut Printer<'_>,
+) -> Result<Ending, Stop> {
+    let (condition, cancel) = (Process::end(process), ctrl_c::listen());
+    if let Some(process) = process {
+        process.release(session)?;
+    }
+    loop {
+        let look = Process::next_look(process, session.icount());
+        let next = growing.as_mut().map_or(look, |growing| look.min(growing.next(session.icount())));
+        let limits = Limits::insns(next).cancelled_by(Arc::clone(&cancel));
+        let ending = session.run(&mut Script::default(), &condition, &limits, printer);
+        let ending = ending.map_err(Failure::Output)?;
+        let goes_on =
+            ending == Ending::Limit && process.map_or(Ok(true), |process| process.is_there(session))?;
+        if !goes_on {
+            return Ok(ending);
+        }
+        if let (Some(growing), Some(end)) = (&mut growing, session.d_ends().pop()) {
+            let target = session.target();
+            let text = printer.consumer.so_far(end.aggregations, &|address| target.d_symbol(address));
+            growing.show(&text).map_err(Failure::Output)?;
+        }
     }
 }

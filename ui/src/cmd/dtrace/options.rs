@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use trapline_d::Options;
 
 use crate::d_text::Cpp;
+use crate::talk::Talk;
 
 /// What is wrong with the command line; dtrace(1)'s sentences.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +21,15 @@ pub enum Bad {
     /// A long option without its argument.
     #[error("option {0} requires an argument")]
     Alone(&'static str),
-    /// An option of dtrace(1) that is not supported yet.
-    #[error("option -{0} is not supported yet: {1}")]
+    /// An option of dtrace(1) that has no sense here, and what to do instead.
+    #[error("option -{0} does not exist here: {1}")]
     Absent(char, &'static str),
+    /// The number of a process that is none.
+    #[error("invalid pid: {0}")]
+    Pid(String),
+    /// `-c` and `-p`, or one of them twice.
+    #[error("there is one target process: give -c COMMAND or -p PID, once")]
+    Targets,
     /// An option of `-x` that cannot be set.
     #[error("failed to set -x {name}: {why}")]
     Set {
@@ -40,6 +47,15 @@ pub enum Text {
     File(PathBuf),
     /// `-n`, `-P`, `-m`, `-f`: the text of clauses.
     Given(String),
+}
+
+/// The process that the program is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// `-c COMMAND`: it is started for the program, and the run ends with it.
+    Command(String),
+    /// `-p PID`: it runs already.
+    Running(u32),
 }
 
 /// The command line.
@@ -73,6 +89,10 @@ pub struct Line {
     pub symbols: Vec<PathBuf>,
     /// `--begin-at TEXT`: BEGIN fires when the guest's console has shown it.
     pub begin_at: Option<String>,
+    /// `-H`: tell the paths of included files.
+    pub tell_included: bool,
+    /// `-c` or `-p`.
+    pub process: Option<Wish>,
     /// What `$1` and its kin stand for.
     pub operands: Vec<Vec<u8>>,
 }
@@ -119,13 +139,14 @@ impl Line {
     }
 
     /// How the texts are preprocessed.
-    pub fn cpp(&self) -> Cpp {
+    pub fn cpp(&self, talk: &Talk) -> Cpp {
         let options = self.options.defines().map(|(text, on)| (text.to_owned(), on));
         Cpp {
             always: self.options.flag("cpp"),
             stdc: self.options.text("stdc") != "s",
             defines: self.defines.iter().cloned().chain(options).collect(),
             folders: self.folders.clone(),
+            tells: self.tell_included.then_some(*talk),
         }
     }
 
@@ -157,6 +178,10 @@ impl Line {
             .map_err(|error| Bad::Set { name: name.to_owned(), why: error.to_string() })
     }
 
+    fn about(&mut self, process: Wish) -> Result<(), Bad> {
+        if self.process.replace(process).is_some() { Err(Bad::Targets) } else { Ok(()) }
+    }
+
     fn flag(&mut self, letter: char) -> Result<(), Bad> {
         match letter {
             'C' => self.set("cpp", None),
@@ -164,12 +189,15 @@ impl Line {
                 self.compile_only = true;
                 Ok(())
             }
-            'F' => Err(Bad::Absent('F', "indentation of entries and returns")),
+            'F' => self.set("flowindent", None),
             'h' => {
                 self.help = true;
                 Ok(())
             }
-            'H' => Err(Bad::Absent('H', "a list of included files")),
+            'H' => {
+                self.tell_included = true;
+                Ok(())
+            }
             'l' => {
                 self.list = true;
                 Ok(())
@@ -187,7 +215,11 @@ impl Line {
             'w' => self.set("destructive", None),
             'Z' => self.set("zdefs", None),
             '6' | '3' => Ok(()),
-            'A' | 'a' | 'G' => Err(Bad::Absent(letter, "anonymous tracing and embedded programs")),
+            'A' | 'a' => Err(Bad::Absent(
+                letter,
+                "the guest's first instruction can be probed without it; leave it out",
+            )),
+            'G' => Err(Bad::Absent('G', "a guest's programs contain their own probes; name them with -n")),
             other => Err(Bad::Unknown(other)),
         }
     }
@@ -226,9 +258,13 @@ impl Line {
                 self.set(name, value)
             }
             'X' => self.set("stdc", Some(&text)),
-            'i' => Err(Bad::Absent('i', "probes by identifier; name them with -n")),
-            'c' | 'p' => Err(Bad::Absent(letter, "a process to trace")),
-            'L' => Err(Bad::Absent('L', "libraries of D")),
+            'i' => Err(Bad::Absent('i', "identifiers differ from guest to guest; name the probe with -n")),
+            'c' => self.about(Wish::Command(text)),
+            'p' => {
+                let number = text.parse().ok().filter(|number| *number > 0);
+                self.about(Wish::Running(number.ok_or(Bad::Pid(text))?))
+            }
+            'L' => Err(Bad::Absent('L', "give the files of the folder with -s, before the program's own")),
             other => Err(Bad::Unknown(other)),
         }
     }
@@ -278,9 +314,12 @@ mod tests {
     #[test]
     fn missing_features_are_refused_with_a_sentence() {
         assert_eq!(
-            line(&["-c", "ls"]).unwrap_err().to_string(),
-            "option -c is not supported yet: a process to trace"
+            line(&["-i", "7"]).unwrap_err().to_string(),
+            "option -i does not exist here: identifiers differ from guest to guest; name the probe with -n"
         );
+        assert_eq!(line(&["-p", "x"]).unwrap_err().to_string(), "invalid pid: x");
+        let twice = line(&["-p", "1", "-c", "ls"]).unwrap_err().to_string();
+        assert_eq!(twice, "there is one target process: give -c COMMAND or -p PID, once");
         assert_eq!(line(&["-k"]).unwrap_err().to_string(), "invalid option -- 'k'");
         assert_eq!(line(&["-s"]).unwrap_err().to_string(), "option requires an argument -- 's'");
         let bad = line(&["-x", "strsize=x"]).unwrap_err();

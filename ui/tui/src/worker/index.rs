@@ -155,7 +155,14 @@ impl<'a> Collector<'a> {
         let header = &record.header;
         let Some(probe) = names.probe(header.probe) else { return Vec::new() };
         let symbols = |address| names.of_address(address);
-        let firing = Firing { name: probe.name, id: probe.id, clause: header.major, symbols: &symbols };
+        let firing = Firing {
+            name: probe.name,
+            id: probe.id,
+            clause: header.major,
+            time: header.time_ns,
+            thread: header.pid.into(),
+            symbols: &symbols,
+        };
         let new = || Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
         let printed = self.consumers.entry(id).or_insert_with(new).printed(firing, record.data);
         let words: Vec<&str> = printed.split_whitespace().collect();

@@ -1,0 +1,1 @@
+/* D declares these types itself. */
