@@ -199,7 +199,7 @@ fn what_minus_n_does_not_take_is_refused_with_one_sentence() {
         said.starts_with("fbt::do_fork:entry:1:22: error: [D_FUNC_UNDEF] undefined function name: prinf\n"),
         "{said}"
     );
-    assert!(said.ends_with("                       ^\n"), "{said}");
+    assert!(said.ends_with("                       ^\n  help: did you mean printf?\n"), "{said}");
     let said = refused(&["-n", "no::such:probe { trace(1); }"], 3);
     assert!(
         said.contains("[D_PDESC_ZERO] probe description no::such:probe does not match any probes"),

@@ -125,9 +125,9 @@ fn guest_linux_d_counts_sizes_by_stack() {
     let mut expected: BTreeMap<String, Histogram> = BTreeMap::new();
     for pair in all.windows(2).filter(|pair| pair[0]["type"] == "hit") {
         let frames = pair[1]["frames"].as_array().unwrap();
-        let frame = |frame: &Value| frame.as_str().unwrap().replace("vmlinux`", "");
+        let frame = |frame: &Value| frame.as_str().unwrap().to_owned();
         let callers: Vec<String> = frames.iter().map(frame).take(2).collect();
-        let stack = std::iter::once("__kmalloc".to_owned()).chain(callers);
+        let stack = std::iter::once("vmlinux`__kmalloc".to_owned()).chain(callers);
         let stack = serde_json::to_string(&stack.collect::<Vec<_>>()).unwrap();
         let own = expected.entry(stack).or_default();
         *own.entry(bucket(words(&pair[0], 8)[0])).or_default() += 1;
