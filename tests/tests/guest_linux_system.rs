@@ -244,7 +244,8 @@ fn opened(all: &[Value]) -> Vec<String> {
 
 #[test]
 fn guest_linux_openat_shows_program_and_path() {
-    for linux in &KERNELS {
+    let untyped = "syscall::openat:entry { printf(\"%s %s\", execname, copyinstr(arg1)); }";
+    for linux in &KERNELS[..2] {
         let (function, offset) =
             if linux.arch == "amd64" { ("__x64_sys_openat", 0x68) } else { ("__ia32_sys_openat", 4) };
         let word = if linux.arch == "amd64" { "u64" } else { "u32" };
@@ -259,12 +260,14 @@ fn guest_linux_openat_shows_program_and_path() {
         };
         let expected: Vec<String> = hits(&all).map(text).collect();
         assert!(expected.iter().any(|line| line == "sh /dev/tty"), "{expected:?}");
-        let program = "syscall::openat:entry { printf(\"%s %s\", execname, copyinstr(arg1)); }";
-        assert_eq!(opened(&d(linux, program)), expected, "{}", linux.flavour);
+        assert_eq!(opened(&d(linux, untyped)), expected, "{}", linux.flavour);
+        // The 686 kernel has no types.
+        if linux.arch == "amd64" {
+            let typed =
+                "syscall::openat:entry { printf(\"%s %s\", execname, copyinstr((uintptr_t)args[1])); }";
+            assert_eq!(opened(&d(linux, typed)), expected);
+        }
     }
-    let typed = "syscall::openat:entry { printf(\"%s %s\", execname, copyinstr((uintptr_t)args[1])); }";
-    let untyped = "syscall::openat:entry { printf(\"%s %s\", execname, copyinstr(arg1)); }";
-    assert_eq!(opened(&d(cloud(), typed)), opened(&d(cloud(), untyped)));
 }
 
 /// How often probes have fired.
@@ -299,7 +302,7 @@ fn guest_linux_processes_begin_execute_and_end() {
                    proc:::exit { printf(\"exit %d %d\", pid, args[0]); } \
                    syscall::exit_group:entry { printf(\"asked %d 1\", pid); } \
                    syscall::execve:return /errno/ { printf(\"refused %d %d\", pid, errno); }";
-    for linux in &KERNELS {
+    for linux in &KERNELS[..2] {
         let lines = opened(&d(linux, program));
         let of = |word: &str| -> Vec<&str> {
             let own = lines.iter().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
