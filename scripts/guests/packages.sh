@@ -70,44 +70,31 @@ fetch_sdt() {
     record "sdt/$3"
 }
 
-# fetch_runtime PACKAGE PATTERN NAME [PATTERN NAME ...]: files that dynamic amd64 programs need as runtime/NAME.
-fetch_runtime() {
-    local package=$1 patterns=() names=()
-    shift
+# fetch_files ARCH FOLDER MODE PACKAGE PATTERN NAME [PATTERN NAME ...]: files of a package as FOLDER/NAME.
+fetch_files() {
+    local arch=$1 folder=$2 mode=$3 package=$4 patterns=() names=()
+    shift 4
     while [ $# -gt 0 ]; do
         patterns+=(".$1")
-        names+=("runtime/$2")
+        names+=("$folder/$2")
         shift 2
     done
     have "${names[@]}" && return
-    fetch_deb amd64 "$package" "${patterns[@]}"
-    mkdir -p "$guests/runtime"
+    fetch_deb "$arch" "$package" "${patterns[@]}"
+    mkdir -p "$guests/$folder"
     local n
     for n in "${!names[@]}"; do
-        keep 0644 "$(find "$tree" -type f -path "$tree${patterns[$n]#.}")" "${names[$n]}"
+        keep "$mode" "$(find "$tree" -type f -path "$tree${patterns[$n]#.}")" "${names[$n]}"
     done
     record "${names[@]}"
 }
 
+# fetch_runtime PACKAGE PATTERN NAME [PATTERN NAME ...]: files that dynamic amd64 programs need as runtime/NAME.
+fetch_runtime() { fetch_files amd64 runtime 0644 "$@"; }
+
 # fetch_i386 PACKAGE PATTERN NAME [PATTERN NAME ...]: files of an IA32 tool as i386/NAME. makedumpfile reads only dumps of
 # the architecture that it was built for.
-fetch_i386() {
-    local package=$1 patterns=() names=()
-    shift
-    while [ $# -gt 0 ]; do
-        patterns+=(".$1")
-        names+=("i386/$2")
-        shift 2
-    done
-    have "${names[@]}" && return
-    fetch_deb i386 "$package" "${patterns[@]}"
-    mkdir -p "$guests/i386"
-    local n
-    for n in "${!names[@]}"; do
-        keep 0755 "$(find "$tree" -type f -path "$tree${patterns[$n]#.}")" "${names[$n]}"
-    done
-    record "${names[@]}"
-}
+fetch_i386() { fetch_files i386 i386 0755 "$@"; }
 
 fetch_memtest() {
     have memtest86+ia32.bin memtest86+x64.bin && return

@@ -21,7 +21,7 @@ mod outlet;
 mod output;
 mod overwrite;
 mod raw;
-mod snapshot_file;
+mod reserved_file;
 mod talk;
 mod wire;
 

@@ -13,7 +13,7 @@ use trapline_session::{
 };
 use trapline_trace::RunInfo;
 
-use super::dump::NewDump;
+use super::dump;
 use super::insert::{insert_all, names_of, probing};
 use super::only::Only;
 use super::report::{self, Ended};
@@ -23,7 +23,7 @@ use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
 use crate::output::{Outputs, Wants, choose};
-use crate::snapshot_file::SnapshotFile;
+use crate::reserved_file::ReservedFile;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
 
@@ -60,8 +60,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         extra: prepared.header_fields(args),
     })?;
     file.map_or(Ok(()), |file| file.open())?;
-    let snapshot = args.save.as_deref().map(SnapshotFile::reserve).transpose()?;
-    let dump = args.dump_on_crash.as_deref().map(NewDump::create).transpose()?;
+    let snapshot = args.save.as_deref().map(ReservedFile::reserve).transpose()?;
+    let dump = args.dump_on_crash.as_deref().map(ReservedFile::reserve).transpose()?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
     let ran = if args.interactive {
         prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
@@ -144,21 +144,21 @@ impl Prepared {
         mut self,
         args: &RunArgs,
         ran: Result<Ending, Failure>,
-        (snapshot, dump): (Option<SnapshotFile<'_>>, Option<NewDump<'_>>),
+        (snapshot, dump): (Option<ReservedFile<'_>>, Option<ReservedFile<'_>>),
         outputs: Outputs<'_>,
         talk: &Talk,
     ) -> Result<Exit, Failure> {
         let session = &mut self.session;
         let crashed = ran.as_ref().is_ok_and(|ending| Exit::from(ending) == Exit::Crashed);
         let dumped = dump.map_or(Ok(()), |file| match crashed {
-            true => file.write(&session.vmcore(), Compression::None),
+            true => dump::write(&file, &session.vmcore(), Compression::None),
             false => {
                 file.give_up();
                 Ok(())
             }
         });
         let saved = match snapshot {
-            Some(file) if ran.is_ok() => file.save(session, talk),
+            Some(file) if ran.is_ok() => save(&file, session, talk),
             Some(file) => {
                 file.give_up();
                 Ok(())
@@ -202,6 +202,15 @@ fn prepared(
     let observe_only = check_script(&script, &guest, &mut uses, talk)? && session.observe_only();
     uses.check(&args.probes)?;
     Ok(Prepared { guest, session, script, observe_only })
+}
+
+/// Writes the state of a session to a file.
+fn save(file: &ReservedFile<'_>, session: &mut Session, talk: &Talk) -> Result<(), Failure> {
+    let saved = session.snapshot();
+    let bytes = saved.to_bytes().map_err(|error| Failure::Usage(error.to_string()))?;
+    std::fs::write(file.path(), bytes).map_err(|error| Failure::writing(Some(file.path()), error))?;
+    talk.note(&format!("the state after {} instructions is in {}", saved.icount(), file.path().display()));
+    Ok(())
 }
 
 /// Restores a session from a snapshot in a file.

@@ -17,6 +17,7 @@ use super::travel;
 use crate::cli::DumpArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
+use crate::reserved_file::ReservedFile;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
 
@@ -32,7 +33,7 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     overwrite::check(inputs(args), [("the dump", to.as_path())])?;
     let signals = ctrl_c::prepare();
-    let file = NewDump::create(to)?;
+    let file = ReservedFile::reserve(to)?;
     let reached = if args.is_recording() {
         recorded(args, &Arc::clone(&signals.run()))
     } else {
@@ -50,7 +51,7 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
             return Err(failure);
         }
     };
-    file.write(&session.vmcore(), args.compress.map_or(Compression::None, Compression::from))?;
+    write(&file, &session.vmcore(), args.compress.map_or(Compression::None, Compression::from))?;
     talk.note(&format!(
         "the machine after {} is in {}",
         counted(session.icount(), "instruction"),
@@ -127,41 +128,14 @@ fn guest(args: &DumpArgs) -> GuestBuilder {
     options::with_cmdline(guest, &args.cmdline)
 }
 
-/// A file that will hold a dump. It is known to be writable before the run begins.
-pub struct NewDump<'a> {
-    path: &'a Path,
-    /// It did not exist.
-    made: bool,
-}
-
-impl<'a> NewDump<'a> {
-    /// Makes the file where it does not exist.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn create(path: &'a Path) -> Result<Self, Failure> {
-        let made = !path.exists();
-        let opened = File::options().write(true).create(true).truncate(false).open(path);
-        opened.map_err(|error| Failure::writing(Some(path), error))?;
-        Ok(Self { path, made })
-    }
-
-    /// Writes the dump, in place of what the file held.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(self, vmcore: &Vmcore<'_>, compression: Compression) -> Result<(), Failure> {
-        let written = File::create(self.path).and_then(|file| {
-            let mut file = io::BufWriter::with_capacity(1 << 20, file);
-            vmcore.write(&mut file, compression)
-        });
-        written.map_err(|error| Failure::writing(Some(self.path), error))
-    }
-
-    /// There will be no dump: removes the file if [`NewDump::create`] made it.
-    pub fn give_up(self) {
-        if self.made {
-            let _ = std::fs::remove_file(self.path);
-        }
-    }
+/// Writes a dump, in place of what the file held.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(file: &ReservedFile<'_>, vmcore: &Vmcore<'_>, compression: Compression) -> Result<(), Failure> {
+    let written = File::create(file.path()).and_then(|file| {
+        let mut file = io::BufWriter::with_capacity(1 << 20, file);
+        vmcore.write(&mut file, compression)
+    });
+    written.map_err(|error| Failure::writing(Some(file.path()), error))
 }
