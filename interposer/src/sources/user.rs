@@ -24,8 +24,9 @@ use trapline_os::OsProfile;
 struct FilePage {
     module: Arc<UserModule>,
     number: u64,
-    /// Those that are enabled, in order of insertion.
-    probes: BTreeSet<u32>,
+    /// Those that are enabled, in ascending order, which is that of insertion. A list: a sample of them is taken for each
+    /// page that the guest begins to execute.
+    probes: Vec<u32>,
     /// Physical pages that it was found on.
     frames: BTreeSet<u64>,
 }
@@ -61,7 +62,10 @@ impl Pages {
     fn add(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> usize {
         let page = self.add_page(module, offset / PAGE);
         if let Some(page) = self.list.get_mut(page) {
-            self.enabled += usize::from(page.probes.insert(probe));
+            if let Err(at) = page.probes.binary_search(&probe) {
+                page.probes.insert(at, probe);
+                self.enabled += 1;
+            }
         }
         page
     }
@@ -75,7 +79,7 @@ impl Pages {
         let pages = &mut self.list;
         *self.by_page.entry((own, number)).or_insert_with(|| {
             let module = Arc::clone(module);
-            pages.push(FilePage { module, number, probes: BTreeSet::new(), frames: BTreeSet::new() });
+            pages.push(FilePage { module, number, probes: Vec::new(), frames: BTreeSet::new() });
             pages.len() - 1
         })
     }
@@ -84,7 +88,10 @@ impl Pages {
     fn remove(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> Vec<u64> {
         let page = self.page(module, offset / PAGE);
         let Some(page) = page.and_then(|page| self.list.get_mut(page)) else { return Vec::new() };
-        self.enabled -= usize::from(page.probes.remove(&probe));
+        if let Ok(at) = page.probes.binary_search(&probe) {
+            page.probes.remove(at);
+            self.enabled -= 1;
+        }
         page.frames.iter().copied().collect()
     }
 }
@@ -221,7 +228,8 @@ impl UserProbes {
         let mut pages = Pages::default();
         for (at, StoredPage { module, number, probes, frames }) in stored.into_iter().enumerate() {
             let placed = frames.iter().all(|frame| frame.is_multiple_of(PAGE) && *frame < ram);
-            if !placed || pages.add_page(modules.get(module)?, number) != at {
+            let ascending = probes.is_sorted_by(|before, after| before < after);
+            if !placed || !ascending || pages.add_page(modules.get(module)?, number) != at {
                 return None;
             }
             let page = pages.list.get_mut(at)?;
@@ -237,6 +245,6 @@ impl UserProbes {
 pub(crate) struct StoredPage {
     module: u32,
     number: u64,
-    probes: BTreeSet<u32>,
+    probes: Vec<u32>,
     frames: BTreeSet<u64>,
 }
