@@ -1,9 +1,11 @@
 //! Frame pointers: a chain of pairs, the caller's frame pointer and the return address.
 //!
-//! A function whose frame is not set up yet, or not any more, is recognised by the instruction that is about to run.
+//! Whether a function's frame is not set up yet, or not any more, is found in its code (`setup`); where the function is
+//! unknown, by the instruction that is about to run.
 //! Where an interrupt or exception came in, Linux with frame pointers puts an encoded pointer to `struct pt_regs` into
 //! the frame pointer (ENCODE_FRAME_POINTER, arch/x86/include/asm/frame.h).
 
+use super::setup::{Frame, follows_call, frame_at};
 use super::{BP, Memory, SP, State, Step, orc};
 
 /// Words of `struct pt_regs` of Linux on IA32: BX, CX, DX, SI, DI, BP, AX, four segments, the original AX, then these.
@@ -20,6 +22,8 @@ pub(super) struct Hints {
     pub encoded: bool,
     /// CS of the kernel.
     pub cs: u64,
+    /// Where the current function begins and ends, if known.
+    pub function: Option<(u64, u64)>,
 }
 
 /// Takes the return address from the top of the stack.
@@ -31,16 +35,10 @@ pub(super) fn pop(memory: &dyn Memory, state: &mut State) -> Step {
 
 /// Goes to the caller.
 pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step {
-    let incomplete = if state.exact { incomplete(memory, state.ip) } else { None };
-    match incomplete {
-        _ if hints.at_call => return pop(memory, state),
-        Some(Incomplete::Nothing) => return pop(memory, state),
-        Some(Incomplete::Pushed) => {
-            let above = state.sp().map(|sp| memory.add(sp, memory.size()));
-            state.gpr[SP] = above;
-            return pop(memory, state);
-        }
-        None => {}
+    let depth = if hints.at_call { Some(0) } else { depth(memory, state, hints) };
+    if let Some(depth) = depth {
+        state.gpr[SP] = state.sp().map(|sp| memory.add(sp, depth));
+        return pop(memory, state);
     }
     let Some(bp) = state.bp().filter(|bp| *bp != 0) else { return Step::End };
     if let Some(regs) = hints.encoded.then(|| disguised(memory, bp)).flatten() {
@@ -53,23 +51,35 @@ pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step
     Step::Caller
 }
 
-/// The state of an incomplete frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Incomplete {
-    /// The return address is on top of the stack.
-    Nothing,
-    /// The caller's frame pointer is above it.
-    Pushed,
+/// Bytes from the stack pointer to the return address, if the frame pointer is not the function's own.
+fn depth(memory: &dyn Memory, state: &State, hints: Hints) -> Option<i64> {
+    if !state.exact {
+        return None;
+    }
+    let found = hints.function.and_then(|(from, to)| frame_at(memory, from, to, state.ip));
+    match found {
+        Some(Frame::Pointer) => None,
+        // In code that no compiler has made, a symbol may not be the beginning of a function.
+        Some(Frame::Depth(depth)) if returns_from(memory, state, depth) => Some(depth),
+        _ => depth_by_instruction(memory, state.ip),
+    }
 }
 
-/// The state of an incomplete frame, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
-fn incomplete(memory: &dyn Memory, ip: u64) -> Option<Incomplete> {
+/// Whether a return address lies `depth` bytes above the stack pointer.
+fn returns_from(memory: &dyn Memory, state: &State, depth: i64) -> bool {
+    let found = state.sp().and_then(|sp| memory.word(memory.add(sp, depth)));
+    found.is_some_and(|back| follows_call(memory, back))
+}
+
+/// The depth of an incomplete frame, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
+fn depth_by_instruction(memory: &dyn Memory, ip: u64) -> Option<i64> {
     let mut bytes = [0; 3];
     let read = memory.code(ip, &mut bytes);
     match (bytes.get(..read)?, memory.wide()) {
-        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..], _) => Some(Incomplete::Nothing),
-        ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], false) => Some(Incomplete::Pushed),
-        ([0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec], true) => Some(Incomplete::Pushed),
+        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..], _) => Some(0),
+        ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], false) | ([0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec], true) => {
+            Some(memory.size())
+        }
         _ => None,
     }
 }

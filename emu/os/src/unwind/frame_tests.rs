@@ -52,7 +52,7 @@ fn an_incomplete_frame_is_recognised() {
 
 #[test]
 fn linux_leads_through_an_interrupt() {
-    let hints = Hints { at_call: false, encoded: true, cs: 0x60 };
+    let hints = Hints { at_call: false, encoded: true, cs: 0x60, ..Hints::default() };
     let regs =
         |cs: u64| [&ORDER32.map(|n| 0x10 + n as u64)[..], &[0; 5], &[0x5_0000, cs, 2, 0x9100]].concat();
     for (cs, expected) in [(0xabcd_0060, Step::Caller), (0x73, Step::End), (0x61, Step::Lost)] {
@@ -76,7 +76,7 @@ proptest! {
     fn no_stack_is_endless_or_panics(wide: bool, encoded: bool, seed: u64, gpr: [u64; 16], ip: u64, cs: u64) {
         let memory = Noise { wide, seed };
         let mut state = State::new(gpr, ip);
-        let hints = Hints { at_call: seed & 1 != 0, encoded, cs };
+        let hints = Hints { at_call: seed & 1 != 0, encoded, cs, ..Hints::default() };
         prop_assert!(walk(&mut state, 256, |state| step(&memory, state, hints)).len() <= 256);
     }
 }

@@ -37,6 +37,13 @@ impl KernelImage {
         self.plan.vaddr_to_paddr(address).is_some()
     }
 
+    /// Where the function begins and ends that an address is in.
+    fn function(&self, address: u64) -> Option<(u64, u64)> {
+        let next = self.functions.partition_point(|function| *function <= address);
+        let begin = self.functions.get(next.checked_sub(1)?)?;
+        Some((*begin, *self.functions.get(next)?))
+    }
+
     fn is_code(&self, address: u64) -> bool {
         self.plan.is_executable(address) == Some(true)
     }
@@ -109,6 +116,14 @@ pub(super) struct KnownModule {
     orc: OrcTable,
 }
 
+impl KnownModule {
+    /// Where the function begins and ends that an address is in.
+    fn function(&self, address: u64) -> Option<(u64, u64)> {
+        let at = self.symbols.at(address)?;
+        Some((at.symbol.addr, at.symbol.addr.checked_add(at.symbol.size)?))
+    }
+}
+
 impl Unwinder {
     /// The instruction pointer in the kernel, then the return addresses above it, innermost first: `most` at most.
     /// Interrupts and exceptions are followed to the interrupted code. Empty in user mode. `at_call` says that the
@@ -128,7 +143,8 @@ impl Unwinder {
         let memory = Linear::current(core, env.long_mode());
         let mut state = State::of(core);
         let encoded = profile.is_some_and(|profile| profile.system() == LINUX);
-        let mut hints = Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into() };
+        let mut hints =
+            Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into(), ..Hints::default() };
         found.push(state.kernel_frame());
         while found.len() < most {
             let before = state.sp();
@@ -164,10 +180,12 @@ impl Unwinder {
                 return (step, true);
             }
             hints.at_call |= state.exact && image.functions.binary_search(&state.ip).is_ok();
-        } else if let Some(module) = self.module(memory.core, profile, at)
-            && let Some(entry) = module.orc.find(at)
-        {
-            return (entry.step(memory, state), true);
+            hints.function = image.function(state.ip);
+        } else if let Some(module) = self.module(memory.core, profile, at) {
+            if let Some(entry) = module.orc.find(at) {
+                return (entry.step(memory, state), true);
+            }
+            hints.function = module.function(state.ip);
         }
         (frame::step(memory, state, hints), false)
     }

@@ -1,7 +1,8 @@
 //! Stacks of the guest: return addresses, found without running anything in it and without side effects.
 //!
 //! Each way to find a caller is a module: `orc` (the tables of Linux on x86-64), `cfi` (`.eh_frame` and
-//! `.debug_frame`), `frame` (frame pointers, and `struct pt_regs` after one). `kernel` and `user` choose among them,
+//! `.debug_frame`), `frame` (frame pointers, and `struct pt_regs` after one), with `setup` (how the code of a function
+//! makes its frame). `kernel` and `user` choose among them,
 //! frame by frame. All of them read memory through [`Memory`] alone, and do not trust tables and stacks: unreadable
 //! memory and invalid addresses end the walk, and so does a stack pointer that falls more than [`MAX_SWITCHES`] times,
 //! as it does where a walk switches to another stack. A walk never has more frames than requested.
@@ -14,6 +15,7 @@ mod cfi;
 mod frame;
 mod kernel;
 mod orc;
+mod setup;
 mod user;
 
 pub use kernel::{KernelFrame, KernelImage};

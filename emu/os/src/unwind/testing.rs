@@ -36,7 +36,8 @@ impl Memory for Written {
     }
 
     fn code(&self, va: u64, to: &mut [u8]) -> usize {
-        let code = self.code.get(&va).map_or(&[][..], Vec::as_slice);
+        let before = self.code.range(..=va).next_back();
+        let code = before.and_then(|(at, code)| code.get((va - at) as usize..)).unwrap_or_default();
         let n = code.len().min(to.len());
         to[..n].copy_from_slice(&code[..n]);
         n
