@@ -5,7 +5,10 @@
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_interposer::Stats;
 use trapline_rpn::Width;
-use trapline_tests::{MACH_LIMIT, Mach, embedded, embedded_guest, probe_everywhere};
+use trapline_tests::{Mach, embedded, embedded_guest, probe_everywhere};
+
+/// The 1.6 G instructions of the boot after these measure how fast loops are, and execute little that is new.
+const MOST_OF_MACH: u64 = 600_000_000;
 
 /// The results that must be equal between runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +68,6 @@ fn the_64_bit_embedded_guest_does_not_notice() {
 
 #[test]
 fn guest_gnumach_does_not_notice() {
-    let stats = check(|| Mach::load().unwrap().machine, MACH_LIMIT, Width::W32);
+    let stats = check(|| Mach::load().unwrap().machine, MOST_OF_MACH, Width::W32);
     assert!(stats.stepped * 20 <= stats.traps, "more than 5 % are stepped: {stats:?}");
 }

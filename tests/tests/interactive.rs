@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cli::trapline;
+use crate::common::Rng;
+use crate::recordings::cases;
 use crate::terminal::Terminal;
 use tempfile::TempDir;
 use trapline_tests::root;
@@ -78,6 +80,50 @@ fn guest_linux_shell_by_hand() {
     assert!(console.contains("\n42-") && console.contains("\n54-"), "{console}");
     let info = trapline(folder.path(), &["replay", &file, "--info"]).out;
     assert!(info.contains("\\x03") && info.contains("\\x01"), "{info}");
+}
+
+/// What people type: commands, mistakes that they take back, keys that end what runs.
+const TYPED: [&str; 10] = [
+    "ls -l /proc/self\r",
+    "cat /proc/uptime /proc/interrupts\r",
+    "for i in 1 2 3; do echo $i; done | wc -l\r",
+    "ecjo wrong\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7fcho right\r",
+    "sleep 1000\r\x03",
+    "cat > /tmp/typed\rline\r\x04",
+    "wc /tmp/typed; dmesg | tail -n 3\r",
+    "\x1b[A\x1b[A\r",
+    "yes | head -n 2000 | md5sum & \r",
+    "date; ps | grep sh\r",
+];
+
+/// `TRAPLINE_TYPED=300` types for so many seconds.
+#[test]
+fn guest_linux_a_long_shell_session_replays() {
+    trapline_tests::turns::take().unwrap();
+    let folder = TempDir::new().unwrap();
+    let (mut terminal, file) = shell(folder.path());
+    let (began, lasts) = (Instant::now(), Duration::from_secs(cases("TRAPLINE_TYPED", 5)));
+    let (mut random, mut answers) = (Rng(0x0123_4567_89ab_cdef), Vec::new());
+    while began.elapsed() < lasts {
+        let typed = TYPED[random.below(TYPED.len() as u64) as usize];
+        for key in typed.chars() {
+            terminal.press(&key.to_string());
+            std::thread::sleep(Duration::from_millis(random.below(60)));
+        }
+        let number = answers.len();
+        terminal.press(&format!("echo a$(({number}+0))z\r"));
+        answers.push(format!("a{number}z"));
+        terminal.shows(&answers[number]);
+        std::thread::sleep(Duration::from_millis(random.below(1500)));
+    }
+    terminal.press("\x01x");
+    assert_eq!(ends(terminal).0, Some(0));
+    let again = trapline(folder.path(), &["replay", &file, "--verify", "--console", "later"]);
+    assert_eq!(again.code, 0, "{}", again.err);
+    let console = std::fs::read_to_string(folder.path().join("later")).unwrap();
+    for answer in answers {
+        assert!(console.contains(&format!("\n{answer}")), "{answer}: {console}");
+    }
 }
 
 #[test]

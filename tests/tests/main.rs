@@ -44,6 +44,7 @@ mod guest_linux_transparency;
 mod guest_memtest86;
 mod guest_recordings;
 mod guest_source_lines;
+mod guest_travel;
 mod handler_errors;
 mod handling;
 mod harness;
