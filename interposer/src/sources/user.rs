@@ -61,11 +61,11 @@ impl Pages {
     /// Adds an enabled probe; returns the index of its page.
     fn add(&mut self, module: &Arc<UserModule>, offset: u64, probe: u32) -> usize {
         let page = self.add_page(module, offset / PAGE);
-        if let Some(page) = self.list.get_mut(page) {
-            if let Err(at) = page.probes.binary_search(&probe) {
-                page.probes.insert(at, probe);
-                self.enabled += 1;
-            }
+        if let Some(page) = self.list.get_mut(page)
+            && let Err(at) = page.probes.binary_search(&probe)
+        {
+            page.probes.insert(at, probe);
+            self.enabled += 1;
         }
         page
     }
