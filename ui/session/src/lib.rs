@@ -98,11 +98,12 @@ pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, 
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
     DEnd, DProgram, DState, Deed, Followed, Names, NoHits, Observer, Operator, PositionUnknown, Reason,
-    RecordedCourse, SavedSession, Session, StackFrame, TooLate, Way,
+    RecordedCourse, SavedSession, Session, StackFrame, TakesStates, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{
-    Applied, Arrival, Between, Found, HISTORY_MEM, History, Met, Operation, StopPoint, Timeline, TravelError,
+    Applied, Arrival, Between, Found, HISTORY_MEM, History, Layer, Met, Operation, StopPoint, Timeline,
+    TravelError,
 };
 pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
 pub use trapline_emu::platform::PlatformKind;

@@ -68,7 +68,7 @@ pub struct TuiArgs {
     /// File of bookmarks, stop points and layout, read at the beginning if it is there, and written at the end
     #[arg(long, value_name = "FILE", help_heading = "Screen")]
     pub session: Option<PathBuf>,
-    /// Print the number of frames and the longest frame time at the end
+    /// Print at the end how long frames and answers to input took, and how large the list of hits is
     #[arg(long, help_heading = "Screen")]
     pub frame_stats: bool,
 }

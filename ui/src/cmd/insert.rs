@@ -33,7 +33,7 @@ pub fn probing(args: &ProbeArgs) -> Probing {
 }
 
 /// The channel of a run with D programs, whose records may hold whole aggregations: as `trapline dtrace` has it.
-fn d_channel() -> ChannelConfig {
+pub fn d_channel() -> ChannelConfig {
     let size = usize::try_from(Options::default().number("bufsize")).unwrap_or(1 << 22);
     ChannelConfig { sub_buffer_size: size, ..ChannelConfig::growing() }
 }

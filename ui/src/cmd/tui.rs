@@ -11,10 +11,10 @@ use trapline_session::{
     OwnPrograms, Places, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option, file_name,
     read_file, text_of,
 };
-use trapline_trace::HeaderItems;
+use trapline_trace::{ChannelConfig, HeaderItems};
 use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 
-use super::insert::{commands, d_options, insert, probing};
+use super::insert::{commands, d_channel, d_options, insert, probing};
 use super::replay::refuse_writers;
 use super::run::begin_recording;
 use super::same_run::{SameRun, ToRecord};
@@ -99,9 +99,13 @@ fn utf8() -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Records have all items here: the list shows processes.
-fn all_items(probing: Probing) -> Probing {
-    Probing { header: HeaderItems::all(), ..probing }
+/// What probes record here: all items, since the list shows processes; and as much at a time as a D program that is added may
+/// print, unless the user has chosen a ring of fixed size.
+fn for_the_screen(probing: Probing) -> Probing {
+    let ChannelConfig { sub_buffer_size: own, sub_buffers, most_sub_buffers: most } = probing.channel;
+    let size = if most > sub_buffers { own.max(d_channel().sub_buffer_size) } else { own };
+    let channel = ChannelConfig { sub_buffer_size: size, ..probing.channel };
+    Probing { header: HeaderItems::all(), channel, ..probing }
 }
 
 /// The session file, as an output.
@@ -118,7 +122,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     overwrite::check(inputs.chain(args.devices.disk.as_deref()).chain(args.keys.as_deref()), outputs)?;
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
-    let probing = all_items(probing(&args.probes));
+    let probing = for_the_screen(probing(&args.probes));
     let to_record = ToRecord { builder: builder.clone(), args: args.recording.clone() };
     let recorder = match &args.recording.record {
         None => None,
@@ -192,7 +196,7 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
     let asks = args.probes.any();
     let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
-    let probing = all_items(probing);
+    let probing = for_the_screen(probing);
     let own = if asks {
         refuse_writers(&args.probes, source, &mut guest.start(probing.clone())?, talk)?;
         recording.own_programs(&guest)

@@ -8,19 +8,22 @@
 //! actions), `hits` (the list of hits and its filter), `scene` (the visible state at a position, as plain values),
 //! `message` (the messages between threads), `worker` (the two threads), `app` (the state, and how events change it),
 //! `theme`, `view` (draws the state and changes nothing), `terminal` (the terminal's modes, which are always restored),
-//! `screen` (frames on their way to the terminal), `session` (the loop).
+//! `screen` (frames on their way to the terminal), `export` (files on their way to the disk), `stats` (times), `session` (the
+//! loop).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod action;
 mod app;
+mod export;
 mod hits;
 mod keys;
 mod message;
 mod scene;
 mod screen;
 mod session;
+mod stats;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -30,6 +33,7 @@ mod worker;
 
 pub use action::{Action, Context, Entry, TABLE};
 pub use app::SavedError;
-pub use session::{FrameStats, Left, Settings, TuiError, run};
+pub use session::{Left, Settings, TuiError, run};
+pub use stats::{FrameStats, ListStats, Times};
 pub use theme::{Colours, Look};
 pub use worker::{Again, Course, Opening};

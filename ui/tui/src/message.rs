@@ -1,7 +1,10 @@
 //! The messages between the threads.
 
+use std::path::PathBuf;
+use std::time::Instant;
+
 use crossterm::event::Event;
-use trapline_session::{Command, Ending, InputLine, Moment, Position, Selection, StopPoint};
+use trapline_session::{Command, Ending, InputLine, Layer, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
 use crate::scene::{Scene, TypedPlace};
@@ -72,12 +75,14 @@ impl Typed {
 /// A listing of the run's hits.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// Its number, from 0. News of an earlier one are old.
+    /// Its number, from 0. What an earlier one has found is no longer so.
     pub number: u32,
     /// What the run has more than at first.
     pub more: More,
     /// Where the run ends, if that is known.
     pub end: Option<(Moment, Ending)>,
+    /// What lays the states on the way into the ladder of the timeline.
+    pub layer: Layer,
 }
 
 /// The target of a move.
@@ -125,8 +130,10 @@ pub enum Move {
 /// A message to the thread of the user interface.
 #[derive(Debug)]
 pub enum Input {
-    /// An event of the terminal.
-    Terminal(Event),
+    /// An event of the terminal, and when it was read.
+    Terminal(Event, Instant),
+    /// A file is written as a whole, or why it cannot be written.
+    Exported(PathBuf, Result<(), String>),
     /// The terminal cannot be read or written any more.
     Gone,
     /// The terminal has read the last frame.
@@ -145,8 +152,8 @@ pub enum Input {
     Failed(String),
     /// The new position of the timeline; a sentence about the move if it did not simply reach its target.
     Arrived(Box<Scene>, Option<String>),
-    /// The run has this more now, and ends there, if that is known; the same position in it.
-    Changed(More, Option<(Moment, Ending)>, Box<Scene>),
+    /// The run is another one, and is to be listed anew; the timeline arrives at the same position later.
+    Changed(Box<Listing>),
     /// Names of probes that this text may become.
     Completed(String, Vec<String>),
     /// The bytes that were looked for in memory, or why they are not there; the timeline has not moved.

@@ -10,10 +10,12 @@ use crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
-use crate::app::{App, Effect, Saved, SavedError};
+use crate::app::{App, Effect, Pane, Saved, SavedError};
+use crate::export::Writer;
 use crate::keys::{Keys, KeysError};
 use crate::message::Input;
 use crate::screen::Screen;
+use crate::stats::{FRAME, FrameStats, ListStats, Turn};
 use crate::theme::Look;
 use crate::worker::{Opening, Workers};
 use crate::{terminal, view};
@@ -22,6 +24,14 @@ use crate::{terminal, view};
 const MOST_EVENTS: usize = 256;
 /// The longest wait for an event before the state is checked again.
 const IDLE: Duration = Duration::from_millis(200);
+/// How long to wait for a disk that has not written enough yet.
+const DISK: Duration = Duration::from_millis(5);
+/// The least time between two frames that only show how far the background is.
+const CALM: Duration = Duration::from_millis(33);
+/// Rows that are exported between two looks at the clock.
+const ROWS: usize = 500;
+/// Rows of a pane that are copied to the clipboard, at most.
+const MOST_COPIED: usize = 1_000;
 
 /// Why the user interface cannot continue.
 #[derive(Debug, thiserror::Error)]
@@ -43,31 +53,10 @@ pub enum TuiError {
 /// The state when the user has quit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// Times of the frames.
+    /// Times of frames and answers.
     pub stats: FrameStats,
     /// The text of a session file.
     pub session: String,
-}
-
-/// Times of the frames that were drawn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FrameStats {
-    /// Their number.
-    pub frames: u64,
-    /// The longest time from events to the finished frame. Another thread writes it to the terminal.
-    pub longest: Duration,
-    /// The number of frames that took more than 16 ms.
-    pub late: u64,
-}
-
-/// The time that a frame may take.
-const FRAME: Duration = Duration::from_millis(16);
-
-impl std::fmt::Display for FrameStats {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let longest = self.longest.as_secs_f64() * 1e3;
-        write!(f, "{} frames, the longest {longest:.1} ms, {} over 16 ms", self.frames, self.late)
-    }
 }
 
 /// What a user interface begins with.
@@ -103,8 +92,9 @@ pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
     listen_to_terminal(&told);
     let mut workers = Workers::start(opening, &told);
     let screen = Screen::new(&told);
-    drop(told);
-    let shown = screen.and_then(|screen| Shown::new(app, inputs, &mut workers, screen)).and_then(Shown::show);
+    let channel = (told, inputs);
+    let shown =
+        screen.and_then(|screen| Shown::new(app, channel, &mut workers, screen)).and_then(Shown::show);
     workers.end();
     signals.close();
     drop(guard);
@@ -118,7 +108,7 @@ fn listen_to_terminal(told: &Sender<Input>) {
     let told = told.clone();
     thread::spawn(move || {
         loop {
-            let input = event::read().map_or(Input::Gone, Input::Terminal);
+            let input = event::read().map_or(Input::Gone, |event| Input::Terminal(event, Instant::now()));
             let gone = matches!(input, Input::Gone);
             if told.send(input).is_err() || gone {
                 return;
@@ -147,53 +137,88 @@ fn listen_to_signals(told: &Sender<Input>) -> io::Result<signal_hook::iterator::
 
 struct Shown<'a> {
     app: App,
+    told: Sender<Input>,
     inputs: Receiver<Input>,
     workers: &'a mut Workers,
     screen: Screen,
     /// Whether the state has changed since the last frame.
     stale: bool,
+    /// Whether more than what the background does has changed.
+    urgent: bool,
+    /// When the last frame was drawn.
+    drawn: Instant,
     stats: FrameStats,
+    /// When the first input was read that no frame has shown yet.
+    unanswered: Option<Instant>,
     played: Instant,
+    /// The file that is being written.
+    writer: Option<Writer>,
+}
+
+/// What the loop does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It waits for an event.
+    Waits,
+    /// It goes on with an export when the disk has written more.
+    WaitsForDisk,
+    /// It goes on at once.
+    GoesOn,
 }
 
 impl<'a> Shown<'a> {
     fn new(
         mut app: App,
-        inputs: Receiver<Input>,
+        (told, inputs): (Sender<Input>, Receiver<Input>),
         workers: &'a mut Workers,
         screen: Screen,
     ) -> io::Result<Self> {
         app.size = screen.size()?;
-        let (stats, played) = (FrameStats::default(), Instant::now());
-        Ok(Self { app, inputs, workers, screen, stale: true, stats, played })
+        Ok(Self {
+            app,
+            told,
+            inputs,
+            workers,
+            screen,
+            stale: true,
+            urgent: true,
+            drawn: Instant::now(),
+            stats: FrameStats::default(),
+            unanswered: None,
+            played: Instant::now(),
+            writer: None,
+        })
     }
 
     fn show(mut self) -> io::Result<Left> {
         self.go_on()?;
+        self.writer.take().into_iter().for_each(Writer::end);
         let session = Saved::of(&self.app).to_string();
-        Ok(Left { stats: self.stats, session })
+        let (bytes, logged) = self.app.run.hits.bytes();
+        let list = ListStats { hits: self.app.run.hits.len(), bytes, logged };
+        Ok(Left { stats: FrameStats { list, ..self.stats }, session })
     }
 
     /// Runs until the user quits.
     fn go_on(&mut self) -> io::Result<()> {
-        self.draw(Instant::now())?;
-        let mut more = false;
+        self.draw(Turn::begin())?;
+        let mut next = Next::Waits;
         loop {
-            let first = match self.inputs.recv_timeout(self.patience(more)) {
+            let first = match self.inputs.recv_timeout(self.patience(next)) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            let began = Instant::now();
-            let mut effects = self.take(first, began);
+            let turn = Turn::begin();
+            let mut effects = self.take(first, turn);
             if self.app.play.on && self.played.elapsed() >= Duration::from_millis(self.app.play.pace) {
                 self.played = Instant::now();
                 effects.extend(self.app.play_on());
-                self.stale = true;
+                (self.stale, self.urgent) = (true, true);
             }
-            self.stale |= more;
-            more = self.tick();
-            self.stale |= more;
+            self.stale |= next == Next::GoesOn;
+            next = self.tick();
+            self.stale |= next == Next::GoesOn;
             for effect in effects {
                 if self.carry_out(effect)? {
                     return Ok(());
@@ -202,12 +227,12 @@ impl<'a> Shown<'a> {
             if terminal::panicked().is_some() {
                 return Ok(());
             }
-            self.draw(began)?;
+            self.draw(turn)?;
         }
     }
 
     /// Handles this event and those that wait, for a part of a frame's time.
-    fn take(&mut self, first: Option<Input>, began: Instant) -> Vec<Effect> {
+    fn take(&mut self, first: Option<Input>, turn: Turn) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut next = first;
         for _ in 0..MOST_EVENTS {
@@ -215,11 +240,15 @@ impl<'a> Shown<'a> {
                 Some(Input::Written) => self.screen.written(),
                 Some(input) => {
                     self.stale = true;
+                    self.urgent |= !matches!(input, Input::Hits(..));
+                    if let Input::Terminal(_, read) = &input {
+                        self.unanswered.get_or_insert(*read);
+                    }
                     effects.extend(self.app.update(input));
                 }
                 None => break,
             }
-            if began.elapsed() > FRAME / 4 {
+            if turn.elapsed() > FRAME / 4 {
                 break;
             }
             next = self.inputs.try_recv().ok();
@@ -227,38 +256,63 @@ impl<'a> Shown<'a> {
         effects
     }
 
-    /// Continues what is done in small steps, for a part of a frame's time; returns whether there is more to do.
-    fn tick(&mut self) -> bool {
+    /// Continues what is done in small steps, for a part of a frame's time.
+    fn tick(&mut self) -> Next {
         let began = Instant::now();
-        while self.app.tick() {
-            if began.elapsed() > FRAME / 4 {
-                return true;
-            }
+        let mut more = true;
+        while more && began.elapsed() < FRAME / 4 {
+            more = self.app.tick();
         }
-        false
+        match self.export(began) {
+            Next::Waits if more => Next::GoesOn,
+            next => next,
+        }
+    }
+
+    /// Continues the export.
+    fn export(&mut self, began: Instant) -> Next {
+        let Some(writer) = &self.writer else { return Next::Waits };
+        while let Some((pane, first)) = self.app.export_next() {
+            if began.elapsed() > FRAME / 2 {
+                return Next::GoesOn;
+            }
+            let text = view::plain(&self.app, pane, first, ROWS);
+            if !writer.write((text, self.app.exports_last(ROWS))) {
+                return Next::WaitsForDisk;
+            }
+            self.app.exported(ROWS);
+        }
+        // The thread ends by itself.
+        self.writer = None;
+        Next::Waits
     }
 
     /// How long to wait for an event.
-    fn patience(&self, more: bool) -> Duration {
-        match (more, self.app.play.on) {
-            (true, _) => Duration::ZERO,
-            (false, true) => Duration::from_millis(self.app.play.pace).saturating_sub(self.played.elapsed()),
-            (false, false) => IDLE,
-        }
+    fn patience(&self, next: Next) -> Duration {
+        let idle = match next {
+            Next::GoesOn => return Duration::ZERO,
+            Next::WaitsForDisk => DISK,
+            Next::Waits => IDLE,
+        };
+        let pace = Duration::from_millis(self.app.play.pace);
+        let played = self.app.play.on.then(|| pace.saturating_sub(self.played.elapsed()));
+        let drawn = self.stale.then(|| CALM.saturating_sub(self.drawn.elapsed()));
+        // A frame that the terminal has not read yet is reported.
+        let drawn = drawn.filter(|_| !self.screen.is_busy());
+        [played, drawn].into_iter().flatten().fold(idle, Duration::min)
     }
 
-    /// Draws a frame, if the state has changed and the terminal has read the frame before.
-    fn draw(&mut self, began: Instant) -> io::Result<()> {
-        if !self.stale || self.screen.is_busy() {
+    /// Draws a frame, if the state has changed and the terminal has read the frame before. What the background does is not shown
+    /// more often than the eye sees it.
+    fn draw(&mut self, turn: Turn) -> io::Result<()> {
+        let calm = !self.urgent && self.drawn.elapsed() < CALM;
+        if !self.stale || calm || self.screen.is_busy() {
             return Ok(());
         }
-        self.stale = false;
+        (self.stale, self.urgent, self.drawn) = (false, false, Instant::now());
         let app = &self.app;
         self.screen.draw(|frame| view::draw(app, frame))?;
-        let took = began.elapsed();
-        self.stats.frames += 1;
-        self.stats.longest = self.stats.longest.max(took);
-        self.stats.late += u64::from(took > FRAME);
+        turn.end(&mut self.stats, self.unanswered.take());
         Ok(())
     }
 
@@ -277,24 +331,38 @@ impl<'a> Shown<'a> {
             Effect::Continued => self.come_back()?,
             Effect::Redraw => self.screen.clear()?,
             Effect::Mouse(on) => terminal::mouse(on, self.screen.out())?,
-            Effect::Copy(pane) => {
-                terminal::copy(&view::plain(&self.app, pane), self.screen.out())?;
-                self.app.message = Some(format!("{} is copied", pane.name()));
-            }
+            Effect::Copy(pane) => self.copy(pane)?,
             Effect::Export(pane, path) => {
-                let text = view::plain(&self.app, pane);
-                self.app.message = Some(match std::fs::write(&path, text) {
-                    Ok(()) => format!("{} is written to {}", pane.name(), path.display()),
-                    Err(error) => format!("{} cannot be written: {error}", path.display()),
-                });
+                self.app.begin_export(pane, path.clone(), view::exported_rows(&self.app, pane));
+                self.writer = Some(Writer::begin(path, &self.told)?);
+                // What is short is written at once.
+                self.export(Instant::now());
             }
         }
         Ok(false)
     }
 
+    /// Copies a pane's text. Of a long list, that is what is on the screen and after it.
+    fn copy(&mut self, pane: Pane) -> io::Result<()> {
+        let all = view::exported_rows(&self.app, pane);
+        let first =
+            if all > MOST_COPIED { view::first_row(&self.app, pane).min(all - MOST_COPIED) } else { 0 };
+        terminal::copy(&view::plain(&self.app, pane, first, MOST_COPIED), self.screen.out())?;
+        self.app.message = Some(match all > MOST_COPIED {
+            true => format!(
+                "{MOST_COPIED} rows of {}, from row {} on, are copied; w writes all to a file",
+                pane.name(),
+                first + 1
+            ),
+            false => format!("{} is copied", pane.name()),
+        });
+        Ok(())
+    }
+
     /// The terminal may have a different size now, and shows the output of other programs.
     fn come_back(&mut self) -> io::Result<()> {
         terminal::enter(self.app.mouse)?;
+        self.unanswered = None;
         self.app.size = self.screen.size()?;
         self.screen.clear()
     }

@@ -162,7 +162,7 @@ impl Bench {
     }
 
     fn event(&mut self, event: Event) {
-        let effects = self.app.update(Input::Terminal(event));
+        let effects = self.app.update(Input::Terminal(event, Instant::now()));
         self.carry_out(effects);
     }
 

@@ -2,8 +2,8 @@
 
 use trapline_emu::{Moment, Stop};
 
-use super::Session;
 use super::run::Observer;
+use super::{Session, TakesStates};
 use crate::commands::Command;
 use crate::ending::{Condition, Ending, Limits};
 use crate::plural::counted;
@@ -259,8 +259,12 @@ impl Session {
             let Some(until) = course.next_moment().filter(|until| self.lies_ahead(*until, course)) else {
                 return Ok(self.arrived(course, goal));
             };
+            let from = self.icount();
             let stop = self.stretch(until, goal, course.way);
             self.pass_on(observer)?;
+            if stop == Stop::Limit && self.icount() < until.icount && goal == Goal::End {
+                self.offer_state(from, observer);
+            }
             if limits.cancelled() {
                 return Ok(Followed::Interrupted);
             }
@@ -357,6 +361,9 @@ impl Session {
             Event::Command(command) => {
                 let asks = matches!(command, Command::Query | Command::GetVars { .. } | Command::List { .. });
                 let applied = self.apply(command.clone());
+                if command.goes_back() {
+                    observer.states().into_iter().for_each(TakesStates::end);
+                }
                 if matches!(command, Command::End) {
                     self.pass_on(observer)?;
                 }
@@ -400,6 +407,7 @@ impl Session {
                 self.numbered.insert(*number, saved);
             }
             Event::Restored(number) => {
+                observer.states().into_iter().for_each(TakesStates::end);
                 let saved = self.numbered.get(number).cloned();
                 let restored = saved.map(|saved| self.restore(&saved));
                 if !matches!(restored, Some(Ok(()))) {

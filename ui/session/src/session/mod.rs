@@ -42,7 +42,7 @@ pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::{CodeAddress, Names};
 pub use no_hits::{NoHits, Reason};
 pub use operator::{Deed, Operator};
-pub use run::Observer;
+pub use run::{Observer, TakesStates};
 pub use saved::SavedSession;
 pub use scout::{Met, StopPoint};
 pub(crate) use scout::{Search, Witness};

@@ -13,7 +13,7 @@ use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
 use super::scout::{Scout, Search};
-use super::{Names, Operator, Session};
+use super::{Names, Operator, SavedSession, Session};
 use crate::ending::{Condition, Ending, Limits};
 use crate::recording::Event;
 use crate::replies::Reply;
@@ -86,6 +86,11 @@ pub trait Observer {
         Ok(())
     }
 
+    /// What takes states of the run on its way, if there is something: a [`Layer`](crate::Layer).
+    fn states(&mut self) -> Option<&mut dyn TakesStates> {
+        None
+    }
+
     /// A core file that `exit 3` in a handler has taken.
     ///
     /// # Errors
@@ -94,6 +99,19 @@ pub trait Observer {
         let _ = core;
         Ok(())
     }
+}
+
+/// Takes saved states of a run on its way.
+pub trait TakesStates {
+    /// Whether the state is wanted at this moment, the first one with its instruction count; `effort` is what running here
+    /// has cost.
+    fn wants(&mut self, now: Moment, effort: u64) -> bool;
+
+    /// The state at this moment. All inputs before its instruction count have arrived, and none of that count.
+    fn take(&mut self, now: Moment, state: SavedSession, effort: u64);
+
+    /// The run goes no further, or goes back: from here on it is a different one.
+    fn end(&mut self);
 }
 
 /// Keeps records and core files, and drops everything else.
@@ -192,7 +210,8 @@ impl Session {
                 (Acted::GoesOn, Some(stop)) => return Ok(self.why_ended(stop, condition)),
                 _ => {}
             }
-            let limit = limits.icount.min(script.next_stop(self.icount()));
+            let from = self.icount();
+            let limit = limits.icount.min(script.next_stop(from));
             let (stop, whole) = match &mut operator {
                 None => self.slice(limit, None),
                 Some(operator) => self.attended_slice(limit, observer, *operator)?,
@@ -216,6 +235,9 @@ impl Session {
             }
             if limits.cancelled() {
                 return Ok(Ending::Interrupted);
+            }
+            if whole && stop == Stop::Limit && operator.is_none() {
+                self.offer_state(from, observer);
             }
             due = self.due_hits();
             script.look(self.machine.console());
@@ -287,6 +309,7 @@ impl Session {
                 return Ok(Acted::Ends(Ending::Stopped));
             }
             if goes_back {
+                observer.states().into_iter().for_each(TakesStates::end);
                 moved = true;
                 due.clear();
                 script.moved(self.icount());
@@ -364,7 +387,7 @@ impl Session {
 
     /// Passes the output of the slice to the observer. Even if the observer fails, the notes about the run are
     /// complete.
-    pub(super) fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+    pub(crate) fn pass_on<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
         if observer.wants_sent() {
             observer.sent(&self.machine.take_sent());
         }

@@ -12,6 +12,9 @@ use crate::commands::{CommandError, short_name};
 use crate::ending::{Condition, Ending};
 use crate::snapshot_error::SnapshotError;
 
+/// The cost of a handler, in plain instructions.
+const HIT: u64 = 200;
+
 /// The caller of the current function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
@@ -36,6 +39,25 @@ impl Session {
     /// Whether a recorder or a verifier follows the run, which then must not jump.
     pub(crate) fn is_noted(&self) -> bool {
         self.course.is_noted()
+    }
+
+    /// The work that the session has done, as [`Core::effort`](trapline_emu::Core::effort) counts it, and that of handlers. The
+    /// difference of two values is what running from one to the other has cost, unless a saved state was restored in between.
+    pub(crate) fn effort(&self) -> u64 {
+        self.machine.core().effort() + HIT * self.stats().hits
+    }
+
+    /// Passes the state here to the observer's timeline, if that wants it. The run has come here from this instruction count,
+    /// and stops where it would stop in a timeline too.
+    pub(super) fn offer_state<O: Observer>(&mut self, from: u64, observer: &mut O) {
+        let (now, effort) = (self.machine.moment(), self.effort());
+        if now.icount > from
+            && now.delivered == 0
+            && let Some(states) = observer.states()
+            && states.wants(now, effort)
+        {
+            states.take(now, self.save(), effort);
+        }
     }
 
     /// Saves the session, with no number in a recording.

@@ -90,7 +90,7 @@ impl Timeline {
     }
 
     pub(super) fn goal(&mut self, position: Position) -> Result<Goal, TravelError> {
-        let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
+        let first = self.ladder.begins();
         let icount = match position {
             Position::At { icount, .. } => icount,
             Position::Hit(hits) | Position::InHit { hit: hits, .. } => {
@@ -124,7 +124,7 @@ impl Timeline {
             Goal::Count(count) => now.icount < count,
             Goal::Moment(moment) => now < moment,
         };
-        let rung = self.ladder.at_or_before(goal.latest_rung()).map(|(at, rung)| (at, rung.clone()));
+        let rung = self.ladder.at_or_before(goal.latest_rung());
         if let Some((_, rung)) = rung.filter(|(at, _)| !ahead || *at > now)
             && let Err(error) = self.climb_to(&rung)
         {
@@ -137,8 +137,8 @@ impl Timeline {
     pub(crate) fn climb_to(&mut self, rung: &Rung) -> Result<(), TravelError> {
         self.inside = None;
         self.session.go_to_rung(&rung.saved)?;
-        self.next = rung.next;
-        self.cost = (rung.cost, self.session.core().effort());
+        self.next = rung.next.unwrap_or_else(|| self.inputs_before(rung.saved.icount()));
+        self.cost = (rung.cost, self.session.effort());
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Timeline {
     /// The cost of running from the first rung to here.
     pub(super) fn cost(&self) -> u64 {
         let (cost, effort) = self.cost;
-        cost + self.session.core().effort().saturating_sub(effort)
+        cost + self.session.effort().saturating_sub(effort)
     }
 
     /// Lays a rung here.
@@ -216,7 +216,7 @@ impl Timeline {
 
     /// The state here, to be restored later. Not in the middle of a delivery.
     pub(crate) fn rung(&mut self) -> Rung {
-        Rung { saved: self.session.save_rung(), next: self.next, cost: self.cost() }
+        Rung { saved: self.session.save_rung(), next: Some(self.next), cost: self.cost() }
     }
 
     /// Searches from a rung to a moment, or to the end. The state is invalid afterwards.
@@ -265,10 +265,15 @@ impl Timeline {
             Goal::Count(icount) => Moment { icount, ..Moment::default() },
             Goal::Moment(moment) => moment,
         });
-        let Some(first) = self.ladder.first().map(|(_, rung)| rung.clone()) else { return Ok(()) };
+        let Some((_, first)) = self.ladder.first() else { return Ok(()) };
         let scanned = self.scan(&first, to, &mut Search::witnessed(points, witness));
         self.climb_to(&first)?;
         scanned
+    }
+
+    /// Passes on the output of the stretches so far.
+    pub(super) fn drain<O: Observer>(&mut self, observer: &mut O) -> Result<(), O::Error> {
+        if self.keeps_records { self.session.drain_to(observer) } else { self.session.pass_on(observer) }
     }
 
     /// Runs one stretch, or applies one input. Returns the arrival if the run goes no further.
@@ -287,7 +292,7 @@ impl Timeline {
             return self.come_in(now, search.as_deref(), observer);
         }
         if self.end.is_some_and(|end| now >= end) {
-            self.session.drain_to(observer)?;
+            self.drain(observer)?;
             return Ok(Ok(Some(Arrival::End(self.ending.clone()))));
         }
         let moment = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
@@ -296,7 +301,7 @@ impl Timeline {
         let count = if let Goal::Count(count) = goal { count } else { u64::MAX };
         let (stop, whole) = self.session.stretch_to(count.min(stop_at.unwrap_or(u64::MAX)), until, search);
         if whole || stop != Stop::Limit {
-            self.session.drain_to(observer)?;
+            self.drain(observer)?;
         }
         match stop {
             Stop::Limit | Stop::Text(_) => Ok(Ok(None)),
@@ -325,7 +330,7 @@ impl Timeline {
         search: Option<&Search>,
         observer: &mut O,
     ) -> Told<Option<Arrival>, O> {
-        self.session.drain_to(observer)?;
+        self.drain(observer)?;
         let Some(logged) = self.log.get(self.next) else { return Ok(Ok(None)) };
         if logged.at < now && !self.branches {
             let why = format!(

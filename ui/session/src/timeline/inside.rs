@@ -216,7 +216,7 @@ impl Timeline {
 
     /// The handlers that run at an instruction count. The timeline returns to its position.
     fn runs_around(&mut self, icount: u64) -> Result<Vec<HandlerTrace>, TravelError> {
-        let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
+        let first = self.ladder.begins();
         let here = self.leave();
         let from = icount.saturating_sub(1).max(first);
         let traced = self.go(Goal::Count(from)).and_then(|_| self.trace(icount));

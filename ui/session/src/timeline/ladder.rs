@@ -29,8 +29,8 @@ const NEAR: u64 = 10_000;
 #[derive(Clone)]
 pub struct Rung {
     pub saved: SavedSession,
-    /// The first input of the log that had not arrived.
-    pub next: usize,
+    /// The first input of the log that had not arrived; without it, the first one with its instruction count.
+    pub next: Option<usize>,
     /// The cost of running there from the first rung.
     pub cost: u64,
 }
@@ -49,9 +49,15 @@ impl Due {
     pub fn at(at: u64) -> Self {
         Self { at, dense: true }
     }
+
+    /// A rung that is laid at this count if it is expensive to run there.
+    pub fn checked(at: u64) -> Self {
+        Self { at, dense: false }
+    }
 }
 
 /// See the module.
+#[derive(Clone)]
 pub struct Ladder {
     rungs: BTreeMap<Moment, Rung>,
     budget: u64,
@@ -131,7 +137,7 @@ impl Ladder {
             let (at, until) = (to.checked_sub(*far)?, to - near);
             (at > now && !self.has_between(at, until)).then_some(Due::at(at))
         });
-        let checked = dense.chain([Due { at: check, dense: false }]);
+        let checked = dense.chain([Due::checked(check)]);
         let free = |due: &Due| due.at <= to && !self.has_between(due.at, due.at + 1);
         checked.filter(free).min_by_key(|due| (due.at, !due.dense))
     }
@@ -243,7 +249,7 @@ mod tests {
     }
 
     fn rung(session: &mut Session, cost: u64) -> Rung {
-        Rung { saved: session.save_rung(), next: 0, cost }
+        Rung { saved: session.save_rung(), next: None, cost }
     }
 
     /// A ladder for this many bytes besides its first rung, with rungs at equal distances.

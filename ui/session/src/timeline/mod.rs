@@ -14,6 +14,7 @@ mod handler;
 mod inside;
 mod ladder;
 mod place;
+mod rungs;
 mod search;
 mod states;
 mod stretches;
@@ -34,6 +35,8 @@ pub use error::TravelError;
 use inside::Inside;
 pub use inside::Operation;
 use ladder::Ladder;
+pub use rungs::Layer;
+use rungs::Rungs;
 pub use states::Between;
 
 pub(crate) use drive::Goal;
@@ -111,7 +114,9 @@ pub struct Timeline {
     end: Option<Moment>,
     /// Why the run ends there.
     ending: Option<Ending>,
-    ladder: Ladder,
+    ladder: Rungs,
+    /// Whether the records of the run stay with the session.
+    keeps_records: bool,
     /// The cost of running from the first rung to where the session was set to last, and the session's effort there.
     cost: (u64, u64),
     /// Whether the run differs from the recorded one: see [`Timeline::as_branch`].
@@ -176,9 +181,9 @@ impl Timeline {
         {
             next += 1;
         }
-        let first = Rung { saved: session.save_rung(), next, cost: 0 };
-        let cost = (0, session.core().effort());
-        let ladder = Ladder::new(session.moment(), first, history_mem);
+        let first = Rung { saved: session.save_rung(), next: Some(next), cost: 0 };
+        let cost = (0, session.effort());
+        let ladder = Rungs::new(Ladder::new(session.moment(), first, history_mem));
         let limits = Limits::none();
         Ok(Self {
             session,
@@ -187,6 +192,7 @@ impl Timeline {
             end,
             ending: None,
             ladder,
+            keeps_records: true,
             cost,
             branches: false,
             limits,
@@ -199,6 +205,13 @@ impl Timeline {
     pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
         self.limits = self.limits.cancelled_by(cancel);
         self
+    }
+
+    /// What lays the states of another session of the same run, so that the timeline need not run to where that session has
+    /// been. From now on, no records and core files stay with the timeline's session: the other one has them.
+    pub fn layer(&mut self) -> Layer {
+        self.keeps_records = false;
+        self.ladder.layer()
     }
 
     /// Sets the end of a live run, and the reason, after another session of the same run has found them.
@@ -233,8 +246,13 @@ impl Timeline {
     /// arrived here too.
     pub(crate) fn take_over(&mut self, saved: &SavedSession) -> Result<(), TravelError> {
         self.session.go_to_rung(saved)?;
-        self.next = self.log.partition_point(|logged| logged.at.icount < saved.icount());
+        self.next = self.inputs_before(saved.icount());
         Ok(())
+    }
+
+    /// The number of inputs that arrive before an instruction count.
+    fn inputs_before(&self, icount: u64) -> usize {
+        self.log.partition_point(|logged| logged.at.icount < icount)
     }
 
     /// Why it ends, if this is known.
@@ -251,7 +269,7 @@ impl Timeline {
     /// The extent and cost of the history.
     pub fn history(&self) -> History {
         History {
-            first: self.ladder.first().map_or(0, |(at, _)| at.icount),
+            first: self.ladder.begins(),
             end: self.end.map(|end| end.icount),
             rungs: self.ladder.len(),
             bytes: self.ladder.measured(),
@@ -283,7 +301,7 @@ impl Timeline {
     /// # Errors
     /// The history does not go back so far.
     pub fn back(&mut self, instructions: u64) -> Result<Arrival, TravelError> {
-        let first = self.ladder.first().map_or(0, |(at, _)| at.icount);
+        let first = self.ladder.begins();
         let here = self.session.icount();
         let to = here.checked_sub(instructions).filter(|to| *to >= first);
         self.go(drive::Goal::Count(to.ok_or(TravelError::TooFarBack { instructions, here, first })?))
@@ -313,7 +331,7 @@ impl Timeline {
         self.inside = None;
         let at = self.session.moment();
         // As when the input arrives again.
-        let Ok(()) = self.session.drain_to(&mut drive::Discard);
+        let Ok(()) = self.drain(&mut drive::Discard);
         let reply = self.session.apply(command.clone())?;
         let cut = self.next < self.log.len() || self.end.is_some();
         self.log.truncate(self.next);

@@ -96,10 +96,8 @@ impl Timeline {
         let here = self.leave();
         let without_hits = || self.ladder.last_with_hits(here.at, self.session.stats().hits);
         let ahead = search.wants_hits_alone().then(without_hits).flatten();
-        let from = match ahead.or(here.saved.as_ref()) {
-            Some(rung) => Some(rung.clone()),
-            None => self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone()),
-        };
+        let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung);
+        let from = ahead.or_else(|| here.saved.clone()).or_else(before);
         let scanned = from.map_or(Ok(()), |from| self.scan(&from, None, &mut search));
         self.return_from(&here, scanned)?;
         match search.found() {
@@ -122,7 +120,7 @@ impl Timeline {
         let here = self.leave();
         // The number of hits by the end of the search.
         let mut hits = self.session.stats().hits;
-        while let Some((at, rung)) = self.ladder.before(end).map(|(at, rung)| (at, rung.clone())) {
+        while let Some((at, rung)) = self.ladder.before(end) {
             let mut search = make(before);
             let hits_before = std::mem::replace(&mut hits, rung.saved.hits());
             if hits_before != hits || !search.wants_hits_alone() {
@@ -150,7 +148,7 @@ impl Timeline {
     /// later hits that have completed with it.
     pub(super) fn find_hit_number(&mut self, hits: u64) -> Result<(Moment, u64), TravelError> {
         let here = self.leave();
-        let first = self.ladder.first().map(|(_, rung)| rung.clone());
+        let first = self.ladder.first().map(|(_, rung)| rung);
         if let Some(first) = &first {
             self.climb_to(first)?;
         }
@@ -185,7 +183,7 @@ impl Timeline {
         found: Result<T, TravelError>,
     ) -> Result<T, TravelError> {
         if let Err(TravelError::Interrupted) = &found {
-            let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung.clone());
+            let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung);
             if let Some(rung) = here.saved.clone().or_else(before) {
                 self.climb_to(&rung)?;
             }

@@ -108,7 +108,6 @@ impl Timeline {
     fn stretch_before(&self, end: Moment, looked: u64) -> Option<(Moment, Rung)> {
         let far = Moment { icount: end.icount.saturating_sub(looked), ..Moment::default() };
         let limit = if looked == 0 { end } else { far };
-        let found = self.ladder.before(limit).or_else(|| self.ladder.first());
-        found.map(|(at, rung)| (at, rung.clone()))
+        self.ladder.before(limit).or_else(|| self.ladder.first())
     }
 }

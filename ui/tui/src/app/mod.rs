@@ -2,6 +2,7 @@
 //! of it is an [`Effect`].
 
 mod columns;
+mod exports;
 mod goes;
 mod layout;
 mod memory;
@@ -29,6 +30,7 @@ use crate::scene::{Register, Scene, Typed};
 use crate::theme::Look;
 
 pub use columns::Cell;
+pub use exports::Export;
 pub use layout::{Arrangement, PANES, Pane, Places, places};
 pub use memory::MEMORY_LINE;
 pub use palette::{Palette, matches};
@@ -199,6 +201,10 @@ pub struct App {
     pub sorted: Option<Sorted>,
     /// The columns of the list.
     pub columns: Vec<Column>,
+    /// How often other rows or columns were chosen, or another order.
+    pub orders: u64,
+    /// What is being exported.
+    pub export: Option<Export>,
     /// Playing.
     pub play: Play,
     /// How many times the timeline is halved.
@@ -245,6 +251,8 @@ impl App {
             filter: None,
             sorted: None,
             columns: SHOWN.to_vec(),
+            orders: 0,
+            export: None,
             play: Play { on: false, pace: PACE },
             zoom: 0,
             keys,

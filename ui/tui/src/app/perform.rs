@@ -115,6 +115,9 @@ impl App {
 
     fn cancel(&mut self) -> Vec<Effect> {
         self.play.on = false;
+        if self.stop_export() {
+            return Vec::new();
+        }
         if self.travel.busy.is_some() {
             self.travel.queue.clear();
             return vec![Effect::Cancel];
@@ -221,6 +224,9 @@ impl App {
             }
             Purpose::Line => self.type_line(&whole),
             Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),
+            Purpose::Export if self.export.is_some() => {
+                Err("a file is being written; Esc ends it".to_owned())
+            }
             Purpose::Export => Ok(vec![Effect::Export(self.focused(), text.into())]),
         };
         done.unwrap_or_else(|sentence| self.say(sentence))

@@ -1,14 +1,11 @@
 //! Changes of the run, and the list that follows from them: probes that are added and switched for the whole run, and lines that are
 //! typed at the console.
 
-use trapline_session::{
-    Command, Ending, Moment, PointState, ProgramState, ScriptError, Selection, SourceOptions,
-};
+use trapline_session::{Command, PointState, ProgramState, ScriptError, Selection, SourceOptions};
 
 use super::{App, Effect};
 use crate::hits::{Filter, Hits};
-use crate::message::{Listing, More, Request, Wish};
-use crate::scene::Scene;
+use crate::message::{Listing, Request, Wish};
 
 impl App {
     /// The probe points of all programs, each with its program and its number there.
@@ -49,16 +46,11 @@ impl App {
     }
 
     /// The run has other probes, or other input: its hits are listed anew.
-    pub(super) fn changed(
-        &mut self,
-        more: More,
-        end: Option<(Moment, Ending)>,
-        scene: Box<Scene>,
-    ) -> Vec<Effect> {
-        self.run.ended = end;
+    pub(super) fn changed(&mut self, listing: Listing) -> Vec<Effect> {
+        self.run.ended.clone_from(&listing.end);
         self.run.hits = Hits::default();
         self.run.listed = 0;
-        self.run.number += 1;
+        self.run.number = listing.number;
         self.cursor = None;
         let spots = self.travel.undo.iter_mut().chain(&mut self.travel.redo);
         spots.for_each(|spot| spot.hit = None);
@@ -67,10 +59,7 @@ impl App {
         self.filter = self.filter.take().and_then(|filter| Filter::parse(filter.text()).ok().flatten());
         self.sort_again();
         self.travel.quiet = true;
-        let listing = Listing { number: self.run.number, more, end: self.run.ended.clone() };
-        let mut effects = vec![Effect::List(listing)];
-        effects.extend(self.arrived(scene, None));
-        effects
+        vec![Effect::List(listing)]
     }
 
     /// Names for the line that is being typed: what they have in common is typed.

@@ -15,7 +15,7 @@ impl App {
     /// The number of one of the hits that are shown, in the order of the run.
     pub(super) fn shown_hit(&self, nth: usize) -> Option<usize> {
         match &self.filter {
-            Some(filter) => filter.rows().get(nth).map(|number| *number as usize),
+            Some(filter) => filter.rows().get(nth).map(|number| number as usize),
             None => Some(nth).filter(|nth| *nth < self.run.hits.len()),
         }
     }
@@ -23,7 +23,7 @@ impl App {
     /// How many of the hits that are shown come before this one.
     pub(super) fn shown_before(&self, hit: usize) -> usize {
         match &self.filter {
-            Some(filter) => filter.rows().partition_point(|number| (*number as usize) < hit),
+            Some(filter) => filter.rows().before(hit),
             None => hit,
         }
     }
@@ -69,14 +69,16 @@ impl App {
         more || unsorted
     }
 
-    /// Sorts anew by the same column: other hits are shown.
+    /// Other hits are shown: sorts anew by the same column.
     pub(super) fn sort_again(&mut self) {
+        self.orders += 1;
         self.sorted = self.sorted.take().map(|sorted| Sorted::new(sorted.by(), sorted.descending()));
     }
 
     /// Sorts by a column.
     pub(super) fn sort_by(&mut self, by: Column, descending: bool) -> Vec<Effect> {
         let in_order = by.is_run_order() && !descending;
+        self.orders += 1;
         self.sorted = (!in_order).then(|| Sorted::new(by, descending));
         self.selected.row = 0;
         let direction = if descending { ", the last first" } else { "" };
@@ -103,6 +105,7 @@ impl App {
     /// Reverses the list.
     pub(super) fn turn(&mut self) -> Vec<Effect> {
         self.selected.row = 0;
+        self.orders += 1;
         match &mut self.sorted {
             // In the order of the run, nothing is sorted.
             Some(sorted) if !sorted.by().is_run_order() => {
@@ -121,6 +124,7 @@ impl App {
     /// # Errors
     /// A sentence that says what is no column.
     pub(super) fn choose_columns(&mut self, text: &str) -> Result<Vec<Effect>, String> {
+        self.orders += 1;
         self.columns = match text.is_empty() {
             true => SHOWN.to_vec(),
             false => columns(text).map_err(|error| error.to_string())?,

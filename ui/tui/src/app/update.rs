@@ -19,9 +19,10 @@ impl App {
     /// Handles an event.
     pub fn update(&mut self, input: Input) -> Vec<Effect> {
         match input {
-            Input::Terminal(event) => self.terminal(event),
+            Input::Terminal(event, _) => self.terminal(event),
             Input::Gone | Input::Terminate => vec![Effect::Quit],
             Input::Written => Vec::new(),
+            Input::Exported(path, wrote) => self.file_written(&path, wrote),
             Input::Stop => vec![Effect::Suspend],
             Input::Continued => vec![Effect::Continued],
             Input::Hits(number, ..) | Input::Ended(number, ..) if number != self.run.number => Vec::new(),
@@ -34,7 +35,7 @@ impl App {
             }
             Input::Failed(why) => self.say(why),
             Input::Arrived(scene, how) => self.arrived(scene, how),
-            Input::Changed(more, end, scene) => self.changed(more, end, scene),
+            Input::Changed(listing) => self.changed(*listing),
             Input::Completed(text, names) => self.completed(&text, names),
             Input::Shown(scene, failed) => self.shown_memory(scene, failed),
             Input::Found(scene, failed) => {

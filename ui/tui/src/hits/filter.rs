@@ -1,7 +1,7 @@
 //! Filters hits by words of their probes' names, `pid=N` and `probe=TEXT`. A filter checks a limited number of hits at
 //! a time.
 
-use super::{Hit, Hits};
+use super::{Hit, Hits, Numbers};
 
 /// Why a filter is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub struct Filter {
     pids: Vec<u32>,
     /// Whether each probe's name is wanted, by its number; none if it has not been met.
     probes: Vec<Option<bool>>,
-    rows: Vec<u32>,
+    rows: Numbers,
     looked: usize,
 }
 
@@ -91,7 +91,7 @@ impl Filter {
     }
 
     /// The numbers of the matching hits.
-    pub fn rows(&self) -> &[u32] {
+    pub const fn rows(&self) -> &Numbers {
         &self.rows
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         let rows = |text: &str| {
             let mut filter = Filter::parse(text).unwrap().unwrap();
             while filter.look(&hits, 5) {}
-            filter.rows().to_vec()
+            (0..filter.rows().len()).filter_map(|nth| filter.rows().get(nth)).collect::<Vec<u32>>()
         };
         assert_eq!(rows("fork"), [0, 2, 4, 6, 8, 10]);
         assert_eq!(rows("probe=exit pid=1"), [1, 7]);

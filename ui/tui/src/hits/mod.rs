@@ -1,18 +1,24 @@
-//! The list of hits: 24 bytes each, in chunks that never move; and the names of their probes and processes. Logged data
+//! The list of hits: about 20 bytes each, in pieces that never move; and the names of their probes and processes. Logged data
 //! is kept within a budget.
 
 mod column;
 mod filter;
+mod large;
+mod numbers;
+mod piece;
+mod ranks;
 mod sorted;
 
 use std::collections::BTreeMap;
 
 pub use column::{Column, SHOWN, columns, names};
 pub use filter::Filter;
+pub use numbers::Numbers;
 pub use sorted::{Sorted, TAKEN};
 
-/// Hits of a chunk.
-const PIECE: usize = 1 << 16;
+use large::Large;
+use piece::{PIECE, Piece};
+
 /// Most bytes of logged data that are kept.
 const MOST_LOGGED: usize = 64 << 20;
 
@@ -55,106 +61,89 @@ pub struct Batch {
     pub processes: Vec<(u32, String)>,
 }
 
-/// Consecutive hits, and the probes that occur among them.
-#[derive(Debug, Default)]
-struct Piece {
-    hits: Vec<Hit>,
-    /// A bit for each probe, up to the last that occurs.
-    probes: Vec<u64>,
-}
-
-impl Piece {
-    fn add(&mut self, hit: Hit) {
-        let (word, bit) = (hit.probe as usize / 64, hit.probe % 64);
-        if self.probes.len() <= word {
-            self.probes.resize(word + 1, 0);
-        }
-        if let Some(word) = self.probes.get_mut(word) {
-            *word |= 1 << bit;
-        }
-        self.hits.push(hit);
-    }
-
-    fn has(&self, probe: u32) -> bool {
-        self.probes.get(probe as usize / 64).is_some_and(|word| word >> (probe % 64) & 1 != 0)
-    }
-}
-
 /// The list.
 #[derive(Debug, Default)]
 pub struct Hits {
-    pieces: Vec<Piece>,
+    pieces: Large<Piece>,
     probes: BTreeMap<u32, ProbeLabel>,
+    /// The numbers of the probes, as they were met.
+    met: Vec<u32>,
     processes: BTreeMap<u32, String>,
-    logged: Vec<u8>,
-    /// The end of the data of each hit, within the budget.
-    ends: Vec<u32>,
+    /// Bytes of logged data that are kept.
+    kept: usize,
+    /// Whether no more is kept.
+    full: bool,
 }
 
 impl Hits {
     /// Adds hits after the others.
     pub fn add(&mut self, batch: Batch) {
-        self.probes.extend(batch.probes.into_iter().map(|label| (label.number, label)));
-        self.processes.extend(batch.processes);
-        for hit in batch.hits {
-            if self.pieces.last().is_none_or(|piece| piece.hits.len() == PIECE) {
-                self.pieces.push(Piece { hits: Vec::with_capacity(PIECE), ..Piece::default() });
-            }
-            if let Some(piece) = self.pieces.last_mut() {
-                piece.add(hit);
-            }
+        for label in batch.probes {
+            self.met.push(label.number);
+            self.probes.insert(label.number, label);
         }
-        for data in batch.logged {
-            if self.logged.len() + data.len() <= MOST_LOGGED && self.ends.len() * 4 <= MOST_LOGGED {
-                self.logged.extend(data);
-                self.ends.push(u32::try_from(self.logged.len()).unwrap_or(u32::MAX));
+        self.processes.extend(batch.processes);
+        let mut logged = batch.logged.iter();
+        for hit in batch.hits {
+            match self.pieces.last_mut().filter(|piece| piece.len() < PIECE) {
+                Some(piece) => piece.add(hit),
+                None => self.pieces.push(Piece::new(hit)),
+            }
+            let data = logged.next().map(Vec::as_slice);
+            self.kept += data.map_or(0, <[u8]>::len);
+            self.full |= data.is_none() || self.kept > MOST_LOGGED;
+            if let (Some(data), Some(piece), false) = (data, self.pieces.last_mut(), self.full) {
+                piece.keep(data);
             }
         }
     }
 
     /// Their number.
     pub fn len(&self) -> usize {
-        self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * PIECE + last.hits.len())
+        self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * PIECE + last.len())
     }
 
     /// The hit with this number, from 0.
     pub fn get(&self, number: usize) -> Option<Hit> {
-        self.pieces.get(number / PIECE)?.hits.get(number % PIECE).copied()
+        self.pieces.get(number / PIECE)?.get(number % PIECE)
     }
 
     /// Its logged data, if it was kept.
     pub fn logged(&self, number: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(number)? as usize;
-        let start =
-            number.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |start| *start as usize);
-        self.logged.get(start..end)
+        self.pieces.get(number / PIECE)?.logged(number % PIECE)
     }
 
     /// The number of the first hit at this count or later.
     pub fn first_from(&self, at: u64) -> usize {
-        let before = |piece: &Piece| piece.hits.last().is_some_and(|hit| hit.at < at);
+        let before = |piece: &Piece| piece.before(at) == piece.len();
         let piece = self.pieces.partition_point(before);
-        let Some(found) = self.pieces.get(piece) else { return self.len() };
-        piece * PIECE + found.hits.partition_point(|hit| hit.at < at)
+        self.pieces.get(piece).map_or(self.len(), |found| piece * PIECE + found.before(at))
     }
 
     /// The next hit of a probe, from this number on.
     pub fn next_of(&self, probe: u32, from: usize) -> Option<usize> {
-        (from / PIECE..self.pieces.len()).find_map(|n| {
-            let piece = self.pieces.get(n).filter(|piece| piece.has(probe))?;
+        let pieces = self.pieces.iter().enumerate().skip(from / PIECE);
+        let mut found = pieces.map(|(n, piece)| {
             let skipped = from.saturating_sub(n * PIECE);
-            let found = piece.hits.iter().skip(skipped).position(|hit| hit.probe == probe)?;
-            Some(n * PIECE + skipped + found)
-        })
+            piece.next_of(probe, skipped).map(|at| n * PIECE + at)
+        });
+        found.find_map(|found| found)
     }
 
     /// The last hit of a probe before this number.
     pub fn previous_of(&self, probe: u32, before: usize) -> Option<usize> {
-        (0..before.div_ceil(PIECE).min(self.pieces.len())).rev().find_map(|n| {
-            let piece = self.pieces.get(n).filter(|piece| piece.has(probe))?;
-            let taken = piece.hits.get(..(before - n * PIECE).min(piece.hits.len()))?;
-            Some(n * PIECE + taken.iter().rposition(|hit| hit.probe == probe)?)
-        })
+        let pieces = self.pieces.iter().enumerate().take(before.div_ceil(PIECE)).rev();
+        let mut found = pieces.map(|(n, piece)| {
+            let at = piece.previous_of(probe, before - n * PIECE);
+            at.map(|at| n * PIECE + at)
+        });
+        found.find_map(|found| found)
+    }
+
+    /// The bytes that the list takes, and those of the logged data.
+    pub fn bytes(&self) -> (usize, usize) {
+        let bytes = self.pieces.iter().map(Piece::bytes);
+        bytes.fold((0, 0), |(list, data), (own, own_data)| (list + own, data + own_data))
     }
 
     /// The name of a probe.
@@ -180,8 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_takes_24_bytes() {
-        assert_eq!(size_of::<Hit>(), 24);
+    fn a_hit_takes_at_most_24_bytes() {
+        let count = 1_000_000;
+        let (list, _) = list(count).bytes();
+        assert!(list <= count as usize * 24, "{list} bytes");
+    }
+
+    #[test]
+    fn logged_data_are_kept_up_to_the_first_that_does_not_fit() {
+        let mut hits = Hits::default();
+        let hit = |n: u64| Hit { at: n, ip: 0, probe: 0, pid: 0 };
+        let logged = [vec![1; MOST_LOGGED - 10], vec![2; 11], vec![3; 1]];
+        hits.add(Batch { hits: (0..3).map(hit).collect(), logged: logged.to_vec(), ..Batch::default() });
+        assert_eq!(hits.logged(0).map(<[u8]>::len), Some(MOST_LOGGED - 10));
+        assert_eq!((hits.logged(1), hits.logged(2), hits.len()), (None, None, 3));
     }
 
     #[test]

@@ -3,10 +3,14 @@
 
 use std::cmp::Ordering;
 
-use super::{Column, Hits, ProbeLabel};
+use super::large::Large;
+use super::ranks::Ranks;
+use super::{Column, Hits, Numbers};
 
 /// Hits that are put in between two events.
 pub const TAKEN: usize = 4_000;
+/// Names of probes that are put in their order between two events.
+const NAMES: usize = 1_000;
 /// Rows of a piece, at most.
 const PIECE: usize = 2048;
 /// The first bytes of a record that its key has; its last byte is the number of bytes.
@@ -29,19 +33,18 @@ pub struct Sorted {
     by: Column,
     descending: bool,
     /// Ascending. None is empty.
-    pieces: Vec<Vec<Row>>,
+    pieces: Large<Vec<Row>>,
     len: usize,
-    /// For columns of names: the rank of each probe's name, by the number of the probe. Of probes that are met later, the
-    /// names come in between; the order of the others stays.
-    ranks: Vec<u32>,
-    /// How many probes have a rank.
+    /// For columns of names: the order of the names of the probes.
+    ranks: Ranks,
+    /// How many probes are in that.
     ranked: usize,
 }
 
 impl Sorted {
     /// No hit is taken yet.
-    pub const fn new(by: Column, descending: bool) -> Self {
-        Self { by, descending, pieces: Vec::new(), len: 0, ranks: Vec::new(), ranked: 0 }
+    pub fn new(by: Column, descending: bool) -> Self {
+        Self { by, descending, pieces: Large::default(), len: 0, ranks: Ranks::default(), ranked: 0 }
     }
 
     /// What it is sorted by.
@@ -65,12 +68,14 @@ impl Sorted {
     }
 
     /// Takes so many more of the hits that are shown: of those with these numbers, or of all. Whether there are more.
-    pub fn take(&mut self, hits: &Hits, shown: Option<&[u32]>, most: usize) -> bool {
-        self.rank(hits);
-        let all = shown.map_or(hits.len(), <[u32]>::len);
+    pub fn take(&mut self, hits: &Hits, shown: Option<&Numbers>, most: usize) -> bool {
+        if !self.rank(hits) {
+            return true;
+        }
+        let all = shown.map_or(hits.len(), Numbers::len);
         let end = all.min(self.len + most);
         let numbers = (self.len..end).filter_map(|n| match shown {
-            Some(shown) => shown.get(n).copied(),
+            Some(shown) => shown.get(n),
             None => u32::try_from(n).ok(),
         });
         let mut rows: Vec<Row> = numbers.map(|number| Row { key: self.key(hits, number), number }).collect();
@@ -148,9 +153,8 @@ impl Sorted {
     }
 
     fn compare(&self, hits: &Hits, a: &Row, b: &Row) -> Ordering {
-        let rank = |row: &Row| usize::try_from(row.key).ok().and_then(|probe| self.ranks.get(probe).copied());
         let values = match self.by {
-            Column::Program | Column::Probe => rank(a).cmp(&rank(b)),
+            Column::Program | Column::Probe => self.ranks.of(a.key).cmp(&self.ranks.of(b.key)),
             Column::Record if a.key == b.key && goes_on(a.key) => {
                 hits.logged(a.number as usize).cmp(&hits.logged(b.number as usize))
             }
@@ -159,26 +163,18 @@ impl Sorted {
         values.then(a.number.cmp(&b.number))
     }
 
-    /// Ranks the names of the probes, if there are more than before. Probes with the same name have the same rank.
-    fn rank(&mut self, hits: &Hits) {
-        let by_program = self.by == Column::Program;
-        if !(by_program || self.by == Column::Probe) || self.ranked == hits.probes.len() {
-            return;
+    /// Puts more of the names of the probes in their order, if that matters; returns whether all are.
+    fn rank(&mut self, hits: &Hits) -> bool {
+        if !matches!(self.by, Column::Program | Column::Probe) {
+            return true;
         }
-        self.ranked = hits.probes.len();
-        let name = |label: &ProbeLabel| if by_program { label.program.clone() } else { label.name.clone() };
-        let mut named: Vec<(String, u32)> =
-            hits.probes.values().map(|label| (name(label), label.number)).collect();
-        named.sort();
-        let last = hits.probes.keys().next_back().map_or(0, |number| *number as usize + 1);
-        self.ranks = vec![0; last];
-        for (rank, same) in (0..).zip(named.chunk_by(|a, b| a.0 == b.0)) {
-            for (_, number) in same {
-                if let Some(own) = self.ranks.get_mut(*number as usize) {
-                    *own = rank;
-                }
-            }
+        let new = hits.met.iter().skip(self.ranked).take(NAMES);
+        for label in new.filter_map(|number| hits.probes.get(number)) {
+            let name = if self.by == Column::Program { &label.program } else { &label.name };
+            self.ranks.add(name, label.number);
         }
+        self.ranked = hits.met.len().min(self.ranked + NAMES);
+        self.ranked == hits.met.len()
     }
 }
 
@@ -196,7 +192,7 @@ const fn goes_on(key: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::column::COLUMNS;
-    use super::super::{Batch, Hit};
+    use super::super::{Batch, Hit, ProbeLabel};
     use super::*;
 
     /// Hits with values that come again and again, and records of all lengths to 11.
@@ -247,11 +243,12 @@ mod tests {
     #[test]
     fn every_column_sorts_as_a_whole_sort_does_however_the_hits_come_in() {
         let hits = list(9000);
-        let shown: Vec<u32> = (0..9000).filter(|n| n % 3 != 1).collect();
+        let third = || (0..9000).filter(|n| n % 3 != 1);
+        let shown: Numbers = third().collect();
         for by in COLUMNS {
-            for (shown, most) in [(None, 100), (None, 9000), (Some(shown.as_slice()), 700)] {
+            for (shown, most) in [(None, 100), (None, 9000), (Some(&shown), 700)] {
                 let mut wanted: Vec<usize> = match shown {
-                    Some(shown) => shown.iter().map(|number| *number as usize).collect(),
+                    Some(_) => third().map(|number| number as usize).collect(),
                     None => (0..9000).collect(),
                 };
                 wanted.sort_by_key(|number| (value(&hits, by, *number), *number));

@@ -24,7 +24,7 @@ const MOVES: &[(&str, &[&str])] = &[
     ("out", &["out"]),
 ];
 /// Functions that change a timeline and are no moves.
-const OTHERS: [&str; 3] = ["ends_at", "session_mut", "apply"];
+const OTHERS: [&str; 4] = ["ends_at", "session_mut", "apply", "layer"];
 
 /// The public functions of the timeline that change it.
 fn functions() -> Vec<String> {

@@ -110,7 +110,7 @@ fn an_exported_list_has_every_row() {
     let all = bench.app.run.hits.len();
     for keys in ["", "t", "/kmalloc\n"] {
         bench.press(keys);
-        let text = view::plain(&bench.app, Pane::Hits);
+        let text = view::plain(&bench.app, Pane::Hits, 0, usize::MAX);
         assert_eq!(text.lines().count(), bench.app.rows() + 1);
     }
     assert!(bench.app.rows() < all);

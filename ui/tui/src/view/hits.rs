@@ -30,14 +30,28 @@ pub fn note(app: &App) -> String {
 /// A header, and the rows that fit.
 pub fn lines(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
     let cells = app.cells(width);
-    let head: Vec<String> = cells.iter().map(|cell| placed(*cell, cell.column.name())).collect();
     let rows = height.saturating_sub(1);
     let first = app.first_row(rows);
-    let mut lines = vec![Line::styled(format!("  {}", head.join(" ")), app.look.faint())];
-    let made =
-        (first..).zip(app.hits_of(first, rows)).filter_map(|(row, number)| line(app, row, number, &cells));
-    lines.extend(made);
+    let mut lines = vec![head(app, &cells)];
+    lines.extend(made(app, first, rows, &cells));
     lines
+}
+
+/// So many rows; above the first one, the header.
+pub fn rows(app: &App, width: usize, first: usize, count: usize) -> Vec<Line<'static>> {
+    let cells = app.cells(width);
+    let mut lines: Vec<Line<'static>> = (first == 0).then(|| head(app, &cells)).into_iter().collect();
+    lines.extend(made(app, first, count, &cells));
+    lines
+}
+
+fn head(app: &App, cells: &[Cell]) -> Line<'static> {
+    let names: Vec<String> = cells.iter().map(|cell| placed(*cell, cell.column.name())).collect();
+    Line::styled(format!("  {}", names.join(" ")), app.look.faint())
+}
+
+fn made(app: &App, first: usize, count: usize, cells: &[Cell]) -> impl Iterator<Item = Line<'static>> {
+    (first..).zip(app.hits_of(first, count)).filter_map(|(row, number)| line(app, row, number, cells))
 }
 
 fn line(app: &App, row: usize, number: usize, cells: &[Cell]) -> Option<Line<'static>> {

@@ -56,27 +56,42 @@ enum ProbeRow<'a> {
 
 /// The programs and their probe points: only the visible lines are made, since there may be many thousand.
 pub fn probes(app: &App, height: usize) -> Vec<Line<'static>> {
-    let Some(scene) = &app.scene else { return Vec::new() };
-    let total: usize = scene.programs.iter().map(|program| program.points.len() + 1).sum();
-    let total = total + app.marks.len() + app.bookmarks.len();
-    // The number of each program's first point.
-    let numbered = || {
-        scene.programs.iter().scan(0, |next, program| {
-            let first = *next;
-            *next += program.points.len();
-            Some((first, program))
-        })
-    };
+    probes_from(app, first_probe_row(app, height), height)
+}
+
+/// The first of these rows that is on the screen.
+pub fn first_probe_row(app: &App, height: usize) -> usize {
+    let programs = app.scene.as_ref().map(|scene| scene.programs.as_slice()).unwrap_or_default();
     let selected = app.selected.point;
-    let selected = selected + numbered().filter(|(first, _)| *first <= selected).count();
-    let first = selected.saturating_sub(height / 2).min(total.saturating_sub(height));
-    let rows = numbered().flat_map(|(first, program)| {
+    let selected = selected + numbered(programs).filter(|(first, _)| *first <= selected).count();
+    selected.saturating_sub(height / 2).min(probe_rows(app).saturating_sub(height))
+}
+
+/// The programs, each with the number of its first point.
+fn numbered(programs: &[ProgramState]) -> impl Iterator<Item = (usize, &ProgramState)> {
+    programs.iter().scan(0, |next, program| {
+        let first = *next;
+        *next += program.points.len();
+        Some((first, program))
+    })
+}
+
+/// The number of rows of all programs, points, marks and bookmarks.
+pub fn probe_rows(app: &App) -> usize {
+    let programs = app.scene.iter().flat_map(|scene| &scene.programs);
+    programs.map(|program| program.points.len() + 1).sum::<usize>() + app.marks.len() + app.bookmarks.len()
+}
+
+/// So many of these rows.
+pub fn probes_from(app: &App, first: usize, count: usize) -> Vec<Line<'static>> {
+    let Some(scene) = &app.scene else { return Vec::new() };
+    let rows = numbered(&scene.programs).flat_map(|(first, program)| {
         let points = (first..).zip(&program.points).map(|(number, point)| ProbeRow::Point(number, point));
         std::iter::once(ProbeRow::Program(program)).chain(points)
     });
     let marks = app.marks.iter().map(ProbeRow::Mark);
     let bookmarks = app.bookmarks.iter().map(|(name, at)| ProbeRow::Bookmark(name, *at));
-    let shown = rows.chain(marks).chain(bookmarks).skip(first).take(height);
+    let shown = rows.chain(marks).chain(bookmarks).skip(first).take(count);
     shown.map(|row| probe_row(app, &row)).collect()
 }
 

@@ -18,10 +18,8 @@ use ratatui::widgets::{Block, Paragraph};
 
 use crate::app::{App, PANES, Pane};
 
-/// Rows of the list of hits that are exported, at most.
-const MOST_EXPORTED: usize = 100_000;
-/// Lines above them: the names of the columns.
-const HEAD: usize = 1;
+/// Characters of a line that is exported.
+const EXPORTED: usize = 200;
 
 /// Lines of a pane, and the first visible one.
 pub struct Lines {
@@ -141,9 +139,34 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The text of a pane, for export.
-pub fn plain(app: &App, pane: Pane) -> String {
-    let rows = if pane == Pane::Hits { app.rows().min(MOST_EXPORTED) + HEAD } else { usize::from(u16::MAX) };
-    let Lines { lines, .. } = text(app, pane, 200, rows);
+/// The number of rows of a pane, for export. Only panes that may have many have more than one: the others are exported as a
+/// whole.
+pub fn exported_rows(app: &App, pane: Pane) -> usize {
+    match pane {
+        Pane::Hits => app.rows().max(1),
+        Pane::Probes => lists::probe_rows(app).max(1),
+        _ => 1,
+    }
+}
+
+/// The first row of a pane that is on the screen, of those that are exported one by one.
+pub fn first_row(app: &App, pane: Pane) -> usize {
+    let places = app.places();
+    let rect = places.panes.iter().find(|(own, _)| *own == pane).map(|(_, rect)| *rect);
+    let height = usize::from(rect.map_or(0, |rect| rect.height.saturating_sub(2)));
+    match pane {
+        Pane::Hits => app.first_row(height.saturating_sub(1)),
+        Pane::Probes => lists::first_probe_row(app, height),
+        _ => 0,
+    }
+}
+
+/// The text of so many rows of a pane, for export. The first row has the names of the columns above it.
+pub fn plain(app: &App, pane: Pane, first: usize, count: usize) -> String {
+    let lines = match pane {
+        Pane::Hits => hits::rows(app, EXPORTED, first, count),
+        Pane::Probes => lists::probes_from(app, first, count),
+        _ => text(app, pane, EXPORTED, usize::from(u16::MAX)).lines,
+    };
     lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect()
 }

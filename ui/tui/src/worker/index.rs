@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use trapline_interposer::{DSetup, ProgramId};
 use trapline_session::{
-    Command, Condition, Ending, Followed, Limits, Names, Observer, Position, RecordView, Script, Session,
-    SourceOptions, Symbolize, Way,
+    Command, Condition, Ending, Followed, Layer, Limits, Names, Observer, Position, RecordView, Script,
+    Session, SourceOptions, Symbolize, TakesStates, Way,
 };
 use trapline_trace::Kind;
 use trapline_trace::d::{Consumer, Firing};
@@ -38,6 +38,7 @@ pub fn run(
     let (mut session, mut order) = (Ok(session), order);
     loop {
         let listed = session.and_then(|session| list(session, course, &order, told));
+        order.listing.layer.end();
         if let Err(why) = listed {
             let _ = told.send(Input::Failed(why));
         }
@@ -52,8 +53,8 @@ pub fn run(
 /// # Errors
 /// A sentence that says why the list is not whole.
 fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Input>) -> Result<(), String> {
-    let Order { listing: Listing { number, more, end }, cancel } = order;
-    let mut collector = Collector::new(told, *number);
+    let Order { listing: Listing { number, more, end, layer }, cancel } = order;
+    let mut collector = Collector::new(told, *number, layer.clone());
     let ended = match course {
         Course::Live { condition, limits } => {
             session.apply_all(&more.commands).map_err(|error| error.to_string())?;
@@ -122,6 +123,7 @@ struct NobodyListens;
 struct Collector<'a> {
     told: &'a Sender<Input>,
     number: u32,
+    layer: Layer,
     batch: Batch,
     at: u64,
     since: Instant,
@@ -132,10 +134,11 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    fn new(told: &'a Sender<Input>, number: u32) -> Self {
+    fn new(told: &'a Sender<Input>, number: u32, layer: Layer) -> Self {
         Self {
             told,
             number,
+            layer,
             batch: Batch::default(),
             at: 0,
             since: Instant::now(),
@@ -221,6 +224,10 @@ impl Observer for Collector<'_> {
         };
         self.batch.logged.push(data);
         if self.batch.hits.len() >= MOST { self.send() } else { Ok(()) }
+    }
+
+    fn states(&mut self) -> Option<&mut dyn TakesStates> {
+        Some(&mut self.layer)
     }
 
     fn console(&mut self, _: &[u8]) -> Result<(), NobodyListens> {

@@ -110,8 +110,8 @@ impl Workers {
         let (cancel, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (orders, ordered) = mpsc::channel();
         let Opening { session, course, timeline, again, .. } = opening;
-        let timeline = timeline.cancelled_by(Arc::clone(&cancel));
-        let listing = Listing { number: 0, more: More::default(), end: None };
+        let mut timeline = timeline.cancelled_by(Arc::clone(&cancel));
+        let listing = Listing { number: 0, more: More::default(), end: None, layer: timeline.layer() };
         let first = (session, Order { listing, cancel: Arc::clone(&ends) });
         let live = matches!(course, Course::Live { .. });
         let (told, repeats) = (inputs.clone(), again.clone());

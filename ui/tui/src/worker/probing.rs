@@ -3,14 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use trapline_providers::Clause;
-use trapline_session::{Command, Ending, How, Moment, Position, Reply, Row, Timeline, Wanted};
+use trapline_session::{
+    Command, Ending, How, Layer, Moment, Position, Reply, Row, Timeline, TravelError, Wanted,
+};
 
 use super::Again;
-use crate::message::{More, Typed, Wish};
+use crate::message::{Listing, More, Typed, Wish};
 
+/// How long to sleep between two looks at what another thread has done.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Fields of a probe's name.
 const FIELDS: usize = 4;
 /// Names that are found for a text, at most.
@@ -34,12 +40,35 @@ pub struct Prober {
     pub more: More,
     /// Where a live run has ended.
     pub end: Option<(Moment, Ending)>,
+    /// How many times the run was changed.
+    changes: u32,
 }
 
 impl Prober {
     /// As the run is at first. The flag cancels what the timelines do.
     pub fn new(again: Arc<dyn Again>, live: bool, cancel: Arc<AtomicBool>) -> Self {
-        Self { again, live, cancel, more: More::default(), end: None }
+        Self { again, live, cancel, more: More::default(), end: None, changes: 0 }
+    }
+
+    /// The run has changed: the order to list it anew.
+    pub fn listing(&mut self, timeline: &mut Timeline) -> Listing {
+        self.changes += 1;
+        let (more, end) = (self.more.clone(), self.end.clone());
+        Listing { number: self.changes, more, end, layer: timeline.layer() }
+    }
+
+    /// Waits until what lists the hits has come past an instruction count.
+    ///
+    /// # Errors
+    /// It was cancelled.
+    pub fn wait_for(&self, layer: &Layer, at: u64) -> Result<(), TravelError> {
+        while layer.reached() <= at {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(TravelError::Interrupted);
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Types at the console where the timeline is: from here on the run is another one. What was typed later is gone; what was

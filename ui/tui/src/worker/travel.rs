@@ -66,14 +66,10 @@ pub fn run(
                 Ok(())
             }
             Request::Change(wish) => {
-                let changed = change(&mut timeline, &mut prober, wish);
+                let failed = change(&mut timeline, &mut prober, wish, told).err();
                 cancel.store(false, Ordering::Relaxed);
                 looker.code_at = None;
-                let scene = Box::new(looker.look(&mut timeline));
-                told.send(match changed {
-                    Ok(()) => Input::Changed(prober.more.clone(), prober.end.clone(), scene),
-                    Err(sentence) => Input::Arrived(scene, Some(sentence)),
-                })
+                told.send(Input::Arrived(Box::new(looker.look(&mut timeline)), failed))
             }
             Request::Complete(text) => {
                 let names = complete(&mut timeline, &text);
@@ -100,20 +96,43 @@ fn show(looker: &mut Looker, timeline: &Timeline, request: Request) -> Result<()
     Ok(())
 }
 
-/// Types here, or replaces the timeline by that of the same run with other probes, at the same position.
+/// Types here, or replaces the timeline by that of the same run with other probes, at the same position. The order to list its hits
+/// comes first: the states on the way there are laid by what lists them.
 ///
 /// # Errors
 /// A sentence that says why not. The timeline is as it was.
-fn change(timeline: &mut Timeline, prober: &mut Prober, wish: Wish) -> Result<(), String> {
+fn change(
+    timeline: &mut Timeline,
+    prober: &mut Prober,
+    wish: Wish,
+    told: &Sender<Input>,
+) -> Result<(), String> {
+    let order = |prober: &mut Prober, timeline: &mut Timeline| {
+        let listing = prober.listing(timeline);
+        let layer = listing.layer.clone();
+        // Who has ended needs no news.
+        let _ = told.send(Input::Changed(Box::new(listing)));
+        layer
+    };
     if let Wish::Type(bytes) = wish {
-        return prober.type_here(timeline, bytes);
+        prober.type_here(timeline, bytes)?;
+        order(prober, timeline);
+        return Ok(());
     }
     let (mut other, commands) = prober.probe(&wish, timeline)?;
     let (at, ip) = (timeline.session().icount(), timeline.session().core().linear_ip());
-    let here = Hit { at, ip, probe: 0, pid: 0 };
-    to_hit(&mut other, here).map_err(|error| error.to_string())?;
-    *timeline = other;
-    prober.more.commands = commands;
+    let before = std::mem::replace(&mut prober.more.commands, commands);
+    let layer = order(prober, &mut other);
+    let followed =
+        prober.wait_for(&layer, at).and_then(|()| to_hit(&mut other, Hit { at, ip, probe: 0, pid: 0 }));
+    match followed {
+        Ok(_) => *timeline = other,
+        Err(error) => {
+            prober.more.commands = before;
+            order(prober, timeline);
+            return Err(error.to_string());
+        }
+    }
     Ok(())
 }
 
