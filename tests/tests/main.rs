@@ -74,6 +74,7 @@ mod told;
 mod trace_file;
 mod tracing;
 mod tui;
+mod tui_millions;
 mod user_context;
 mod verify;
 mod watch;

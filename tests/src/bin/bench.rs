@@ -23,6 +23,8 @@ mod probes;
 mod providers;
 #[path = "../bench/recording.rs"]
 mod recording;
+#[path = "../bench/screen.rs"]
+mod screen;
 #[path = "../bench/snapshot.rs"]
 mod snapshot;
 #[path = "../bench/table.rs"]
@@ -122,13 +124,14 @@ fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), 
 /// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
     type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
-    let parts: [(&str, Rows); 6] = [
+    let parts: [(&str, Rows); 7] = [
         ("boot", linux::boot),
         ("stress", linux::stress),
         ("d", d::boot),
         ("recording", recording::rows),
         ("positions", positions::boot),
         ("stress-positions", positions::stress),
+        ("tui", screen::rows),
     ];
     for kernel in &KERNELS {
         for (part, rows) in parts {
