@@ -34,7 +34,7 @@ pub enum MatchError {
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// There is no such probe.
-    #[error("probe description {description} does not match any probes{}{}", suggestion(.near), reasons(.unread))]
+    #[error("probe description {description} does not match any probes{}", self.reason())]
     Nothing {
         /// The description.
         description: String,
@@ -51,6 +51,17 @@ pub enum MatchError {
         /// The description.
         description: String,
     },
+}
+
+impl MatchError {
+    /// What follows the sentence that a description matches no probe: similar names, files that could not be read. It is
+    /// empty for other errors, which say all themselves.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Nothing { near, unread, .. } => suggestion(near) + &reasons(unread),
+            _ => String::new(),
+        }
+    }
 }
 
 fn suggestion(near: &[String]) -> String {

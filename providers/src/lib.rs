@@ -35,8 +35,8 @@ mod target;
 
 pub use apply::{
     ArgumentRefused, DisassembleError, Disassembly, EnableError, Function, Line, Matched, Present, Process,
-    Resolved, Spot, disassemble, enable, find, functions, insert_error, present_functions, resolve,
-    show_parameters, user_functions,
+    Resolved, Spot, Typed, TypedLog, Untyped, disassemble, enable, find, functions, insert_error,
+    present_functions, resolve, show_parameters, user_functions,
 };
 pub use catalog::{Catalog, MatchError, user_probes};
 pub use name::{Clause, ClauseError, Description, DescriptionError, FunctionGlob, GlobError};

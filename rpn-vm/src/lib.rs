@@ -23,6 +23,7 @@ mod instructions;
 mod library;
 mod link;
 mod lint;
+mod logged;
 mod near;
 mod observed;
 mod parse;

@@ -9,10 +9,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use trapline_trace::Layout;
+
 use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Watch};
 use crate::code::Insn;
 use crate::diag::{Diagnostics, Sink};
 use crate::instructions::{Op, OperandKind};
+use crate::logged::layout;
 use crate::near::near_miss;
 use crate::source::{Sources, Span};
 use crate::verify::{Limits, UnverifiedProgram, Verified, VerifyError, Width, verify_program};
@@ -124,6 +127,8 @@ pub struct LinkedProbe {
     pub handler: Arc<Verified>,
     /// Source line of each of its instructions.
     pub lines: Lines,
+    /// What its records hold, if they can be shown as more than bytes.
+    pub layout: Option<Arc<Layout>>,
     /// File name and line of the definition.
     pub origin: (String, u32),
     /// Location of the expression in the source, for diagnostics of the caller.
@@ -205,7 +210,9 @@ impl Program {
         lines: Lines,
     ) -> LinkedProbe {
         let (file, line) = self.sources.presumed(point.span);
+        let layout = layout(&handler.code()).map(Arc::new);
         LinkedProbe {
+            layout,
             location,
             watch: point.watch,
             opcode: point.opcode,

@@ -205,6 +205,13 @@ fn what_minus_n_does_not_take_is_refused_with_one_sentence() {
         said.contains("[D_PDESC_ZERO] probe description no::such:probe does not match any probes"),
         "{said}"
     );
+    // The reason is that of a clause in RPN.
+    let said = refused(&["-n", "fbt::do_frok:entry { trace(1); }"], 3);
+    let reason =
+        "probe description fbt::do_frok:entry does not match any probes; did you mean fbt::do_fork:entry?";
+    assert!(said.contains(reason), "{said}");
+    let said = refused(&["-n", "tick-0s { trace(1); }"], 3);
+    assert!(said.contains("[D_PDESC_ZERO] 'tick-0s' is an invalid probe name"), "{said}");
     assert!(refused(&["-x", "nothing", "-n", "BEGIN { exit(0); }"], 2).contains("failed to set -x nothing"));
     assert!(
         refused(&["-x", "quiet", "-n", "fbt::do_fork:entry"], 2)

@@ -184,3 +184,56 @@ fn guest_linux_a_recording_made_with_d_programs_verifies() {
     // The same asked of the past: another program, and this one.
     assert!(run(&["replay", &file, "--verify", "-q", "-n", &program]) == live);
 }
+
+/// Records of probes without a handler: text of the file that a run with these descriptions has left, and its JSON.
+fn without_a_handler(
+    folder: &std::path::Path,
+    descriptions: &str,
+) -> (String, Vec<serde_json::Value>, String) {
+    let file = folder.join("t.trace");
+    let file = file.to_str().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(crate::cli::binary());
+        command.current_dir(root()).args(["run", KERNEL, "--initrd", INITRD, "--until", "/ # ", "--digest"]);
+        let output = command.args(args).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{error}");
+        error.lines().find(|line| line.contains("digest")).unwrap().to_owned()
+    };
+    let digest = run(&["-n", descriptions, "--header", "name", "-f", "raw", "-o", file]);
+    assert_eq!(digest, run(&["--console", "none"]), "the guest noticed its probes");
+    let cat = |format: &str| {
+        let output =
+            Command::new(crate::cli::binary()).args(["trace", "cat", file, "-f", format]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let objects = cat("json").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (cat("text"), objects, digest)
+}
+
+#[test]
+fn guest_linux_probes_without_a_handler_show_typed_arguments() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let probes = "syscall::openat:,syscall::write:entry,fbt::kernel_clone:,fbt::wake_up_new_task:entry,\
+                  fbt::do_filp_open:entry,proc:::create,fbt::schedule:return";
+    let (text, objects, _) = without_a_handler(folder.path(), probes);
+    for shown in [
+        "name=init probe=syscall:vmlinux:openat:entry openat(dfd=-100, filename=\"/init\", flags=O_RDONLY",
+        "name=init probe=syscall:vmlinux:openat:return openat() = 3\n",
+        "name=sh probe=syscall:vmlinux:write:entry write(fd=1, buf=\"/ # \\033[6n\", count=8)\n",
+        " {flags=CLONE_VM|CLONE_FS|CLONE_UNTRACED, pidfd=NULL, ",
+        "probe=fbt:vmlinux:kernel_clone:return kernel_clone() = 1\n",
+        " {pid=1, comm=\"swapper/0\", ..})\n",
+        "probe=proc:vmlinux:wake_up_new_task:create create(arg0=0x",
+        " {name=\"/init\", ..}, op=0x",
+        "probe=fbt:vmlinux:schedule:return schedule() returns\n",
+    ] {
+        assert!(text.contains(shown), "{shown} is not in\n{}", text.get(..4000).unwrap_or(&text));
+    }
+    let opened = objects.iter().find(|object| object["probe"] == "syscall:vmlinux:openat:entry").unwrap();
+    assert_eq!(opened["args"][0], serde_json::json!({"name": "dfd", "type": "int", "value": -100}));
+    assert_eq!(opened["args"][1]["value"]["text"], "/init");
+    let returned =
+        objects.iter().find(|object| object["probe"] == "fbt:vmlinux:kernel_clone:return").unwrap();
+    assert_eq!(returned["returns"], serde_json::json!({"type": "pid_t", "value": 1}));
+}

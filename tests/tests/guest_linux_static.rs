@@ -116,12 +116,6 @@ fn stat(ran: &Ran, name: &str) -> u64 {
     line.trim().parse().unwrap()
 }
 
-/// A string as `log str` logs it.
-fn logged(text: &str) -> String {
-    let bytes: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!("01{:02x}00{bytes}", text.len())
-}
-
 /// Without any probe.
 const DORMANT: [&str; 8] = [
     "first: 0 answers",
@@ -346,9 +340,9 @@ fn guest_python_enters_functions_and_libstdcxx_throws() {
     let (ran, seen) = guest.run(&["--rpn", &entry, "-n", "libstdcxx:::throw"]);
     assert!(seen.contains(&"sum 44".to_owned()), "{seen:?}");
     let entered = records(&ran, "function-entry");
-    let file = logged("/visit.py");
-    let own: Vec<&str> = entered.iter().copied().filter(|data| data.ends_with(&file)).collect();
-    let counter = |line: u64| format!("{line:02x}00000000000000{}{file}", logged("counter"));
+    let file = "\"/visit.py\"";
+    let own: Vec<&str> = entered.iter().copied().filter(|data| data.ends_with(file)).collect();
+    let counter = |line: u64| format!("{line:02x}00000000000000 \"counter\" {file}");
     // Thrown into, and closed at the end, which throws too.
     assert_eq!(own, [counter(4), counter(6), counter(4), counter(6)], "{entered:?}");
     assert_eq!(stat(&ran, "words_raised"), 1, "libstdc++'s probes have no semaphores");

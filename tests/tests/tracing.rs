@@ -350,7 +350,7 @@ fn log_str_as_the_man_page_shows_it_logs_the_string_or_the_fault() {
         );
         lines("", &handler)
     };
-    assert_eq!(at_ecx("push task\npush 12\nadd"), ["DProbes(1,2) 0105006170706c6e"; 6]);
+    assert_eq!(at_ecx("push task\npush 12\nadd"), ["DProbes(1,2) \"appln\""; 6]);
     // Token -1, length 4, the faulting address; then INVALID_ADDR, which ends the handler.
     let faults = lines("", "push 5\nlog 1\npush w, 256\npush 0x10\nlog str\npush 6\nlog 1\nexit\n");
     assert_eq!(faults, ["DProbes(1,2) 05000000ff040010000000"; 6]);

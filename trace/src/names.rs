@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::layout::Layout;
 use crate::record::Kind;
 
 /// Gives the names of addresses and probes; each method returns `None` if there is no name.
@@ -24,6 +25,12 @@ pub trait Symbolize {
     /// program gives by offset or address have no name.
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
         let _ = number;
+        None
+    }
+
+    /// What the records of the probe with this number hold, if that is known.
+    fn layout(&self, probe: u32) -> Option<&Arc<Layout>> {
+        let _ = probe;
         None
     }
 }

@@ -118,6 +118,10 @@ pub trait TypeInfo: Debug + Send + Sync {
     /// All names with their numbers, in the order of the types; without structs, unions and enums that are only declared.
     fn names(&self) -> Vec<(CName, String, u32)>;
 
+    /// The names of the parameters of a [`CType::Function`], as many as are known, in order; a parameter without a name
+    /// has an empty one.
+    fn parameter_names(&self, id: u32) -> Vec<String>;
+
     /// The numbers of all enumerations.
     fn enumerations(&self) -> Vec<u32>;
 }

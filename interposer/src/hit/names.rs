@@ -4,6 +4,7 @@ use crate::d::DSetup;
 use crate::model::{Place, Probe, Program, ProgramId, Provided};
 use std::sync::Arc;
 use trapline_os::Unwinder;
+use trapline_trace::Layout;
 
 /// Names of probes by their number, which their records carry, and of kernel modules' functions on stacks.
 #[derive(Clone, Copy)]
@@ -17,6 +18,11 @@ impl<'a> ProbeNames<'a> {
     /// The provider's description of a probe; `None` for a probe without a provider.
     pub fn get(&self, number: u32) -> Option<&'a Provided> {
         self.probes.get(number as usize)?.rest.provided.as_ref()
+    }
+
+    /// What the records of a probe hold, if that is known.
+    pub fn layout(&self, number: u32) -> Option<&'a Arc<Layout>> {
+        self.probes.get(number as usize)?.rest.layout.as_ref()
     }
 
     /// The number of the D program that a probe point belongs to, and how its data are shown.

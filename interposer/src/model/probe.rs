@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 use trapline_rpn::{Lines, LinkedProbe, LinkedProgram, Verified};
+use trapline_trace::Layout;
 
 /// A program that was inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,6 +151,8 @@ pub(crate) struct Rest {
     pub provided: Option<Provided>,
     /// Source line of each instruction of the handler.
     pub lines: Lines,
+    /// What its records hold, if they can be shown as more than bytes.
+    pub layout: Option<Arc<Layout>>,
 }
 
 impl Probe {
@@ -175,6 +178,7 @@ impl Probe {
                 kind: linked.kind.clone(),
                 provided: point.provided,
                 lines: linked.lines.clone(),
+                layout: linked.layout.clone(),
             }),
             logonfault: linked.logonfault,
             filter: None,

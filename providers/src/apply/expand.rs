@@ -39,19 +39,19 @@ pub fn find(target: &Target, description: &str) -> Result<Vec<Probe>, MatchError
     target.catalog().find(target, &Description::parse(description)?)
 }
 
-/// Adds a copy of the linked probe point from `handler` for each site of a probe. Returns the convention by
+/// Adds a copy of the linked probe point that `handler` gives for each site of a probe, by the site's index. Returns the convention by
 /// which arguments are found, if it was derived from the guest's code.
 pub(crate) fn expand<'a>(
     target: &Target,
-    handler: &dyn Fn(&Site) -> Option<&'a LinkedProbe>,
+    handler: &dyn Fn(usize) -> Option<&'a LinkedProbe>,
     probe: &Probe,
     probes: &mut Vec<LinkedProbe>,
     points: &mut Vec<Point>,
 ) -> Result<Option<Abi>, ArgumentRefused> {
     let base = target.text_base().unwrap_or_default();
     let mut convention = None;
-    for site in &probe.sites {
-        let Some(template) = handler(site) else { continue };
+    for (n, site) in probe.sites.iter().enumerate() {
+        let Some(template) = handler(n) else { continue };
         if pushes_arguments(template) && convention.is_none() {
             convention = target.catalog().convention(probe);
         }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{BootFiles, CpuModel, Machine, MachineConfig};
-use trapline_providers::{Clause, Target, enable, find};
+use trapline_providers::{Clause, Target, Untyped, enable, find};
 use trapline_tests::interposer;
 
 const FUNCTIONS: u32 = 45_000;
@@ -62,7 +62,7 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
         machine.load(&image, &BootFiles::default())?;
         let mut probes = interposer();
         let start = cpu_seconds();
-        let (resolved, _) = enable(&target, &Clause::parse("fbt:::entry")?)?;
+        let (resolved, _) = enable(&target, &Clause::parse("fbt:::entry")?, &Untyped)?;
         probes.insert(machine.core_mut(), "bench", resolved.program, resolved.points)?;
         armed.push((cpu_seconds() - start) * 1e3);
         if probes.stats().sites != u64::from(FUNCTIONS) {

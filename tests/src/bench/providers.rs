@@ -8,7 +8,7 @@ use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{BootFiles, BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, Place};
-use trapline_providers::{Clause, Target, enable, find};
+use trapline_providers::{Clause, Target, Untyped, enable, find};
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::boot::MEM;
 use trapline_tests::linux::Linux;
@@ -49,7 +49,7 @@ pub fn linux(linux: &Linux, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
         }
         let mut machine = Machine::new(&MachineConfig { mem_size: MEM, model: CpuModel::X86_64 })?;
         machine.load(&image, &BootFiles::default())?;
-        let (resolved, _) = enable(&target, &Clause::parse(SPEC)?)?;
+        let (resolved, _) = enable(&target, &Clause::parse(SPEC)?, &Untyped)?;
         let mut probes = interposer();
         let start = cpu_seconds();
         probes.insert(machine.core_mut(), "bench", resolved.program, resolved.points)?;

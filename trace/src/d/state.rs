@@ -7,7 +7,7 @@ use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::sort;
 use super::tables::Aggregation;
 use super::values::{Firing, ShowSymbols, shown_value, symbol};
-use crate::sink::{HexStyle, hex};
+use crate::hex::{HexStyle, hex};
 
 /// An aggregation, sorted as dtrace(1) shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Control records: everything in a trace file besides the records of the run, to bytes and back.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +33,8 @@ pub(super) enum Control {
     /// A piece of a D program's output: the instruction count (8 bytes), or all ones at the end of the run, the length
     /// of the text (4), the text, a JSON array of objects.
     D = 7,
+    /// What the records of a probe hold: its number (4 bytes), a JSON object.
+    Layout = 8,
 }
 
 /// A decoded control record.
@@ -62,6 +66,10 @@ pub(super) fn name(name: &Name) -> Vec<u8> {
         Name::Probe { number, id, name } => {
             let parts = json!([&*name.provider, &*name.module, &*name.function, &*name.name]).to_string();
             with(Control::Probe, &[&number.to_le_bytes(), &id.to_le_bytes(), parts.as_bytes()])
+        }
+        Name::Layout { number, layout } => {
+            let layout = json!(**layout).to_string();
+            with(Control::Layout, &[&number.to_le_bytes(), layout.as_bytes()])
         }
     }
 }
@@ -116,7 +124,8 @@ pub(super) fn decode(data: &[u8], head: FileHead) -> Result<Said, String> {
             Said::Name(probe(rest).ok_or("it does not hold a probe with its four names")?)
         }
         7 if head.version > 3 => Said::D(decode_d(rest)?),
-        first => return Err(format!("its first byte is {first:#04x}; it must be 1 to 7")),
+        8 if head.version > 4 => Said::Name(layout(rest)?),
+        first => return Err(format!("its first byte is {first:#04x}; it must be 1 to 8")),
     })
 }
 
@@ -157,6 +166,12 @@ fn probe(bytes: &[u8]) -> Option<Name> {
     let (id, rest) = rest.split_first_chunk()?;
     let parts: [String; 4] = serde_json::from_slice(rest).ok()?;
     Some(Name::probe(u32::from_le_bytes(*number), u32::from_le_bytes(*id), &parts))
+}
+
+fn layout(bytes: &[u8]) -> Result<Name, String> {
+    let (number, rest) = bytes.split_first_chunk().ok_or("it does not hold the number of a probe")?;
+    let layout = Arc::new(serde_json::from_slice(rest).map_err(json_error)?);
+    Ok(Name::Layout { number: u32::from_le_bytes(*number), layout })
 }
 
 fn decode_d(bytes: &[u8]) -> Result<Shown, String> {

@@ -24,8 +24,9 @@ use crate::record::HeaderItems;
 
 /// The first bytes of a trace file. The first one is not ASCII, and a transfer that converts line ends damages the others.
 const MAGIC: [u8; 8] = *b"\x89TRC\r\n\x1a\n";
-/// Version of the layout that is written: it may hold the output of D programs.
-const VERSION: u16 = 4;
+/// Version of the layout that is written: it may hold what the records of probes contain. Version 4 may hold the output
+/// of D programs.
+const VERSION: u16 = 5;
 /// The first version whose records are each followed by a checksum. Version 2 already has the numbers of probe and process, and the names of probes.
 const CHECKED: u16 = 3;
 /// The oldest version that can be read. In it, records do not name their probe.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::layout::Layout;
 use crate::names::{NamedProbe, ProbeName, Symbolize};
 use crate::record::Kind;
 
@@ -38,6 +39,13 @@ pub enum Name {
         /// The name.
         name: ProbeName,
     },
+    /// What the records of a probe hold.
+    Layout {
+        /// The number in [`Header::probe`](crate::Header::probe).
+        number: u32,
+        /// What they hold.
+        layout: Arc<Layout>,
+    },
 }
 
 impl Name {
@@ -54,6 +62,7 @@ pub struct FileNames {
     symbols: BTreeMap<u64, String>,
     frames: BTreeMap<(Kind, String, u64), (String, u64)>,
     probes: BTreeMap<u32, (u32, ProbeName)>,
+    layouts: BTreeMap<u32, Arc<Layout>>,
 }
 
 impl FileNames {
@@ -74,6 +83,9 @@ impl FileNames {
             Name::Probe { number, id, name } => {
                 self.probes.insert(number, (id, name));
             }
+            Name::Layout { number, layout } => {
+                self.layouts.insert(number, layout);
+            }
         }
     }
 }
@@ -89,5 +101,9 @@ impl Symbolize for FileNames {
 
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
         self.probes.get(&number).map(|(id, name)| NamedProbe { id: *id, name })
+    }
+
+    fn layout(&self, probe: u32) -> Option<&Arc<Layout>> {
+        self.layouts.get(&probe)
     }
 }

@@ -81,7 +81,7 @@ impl<R: Read> TraceReader<R> {
         let wrong = |field, at, value, right| TraceFileError::Head { field, at, value, right };
         let version = u16::from_le_bytes([v0, v1]);
         if !(OLDEST..=VERSION).contains(&version) {
-            return Err(wrong("version", 8, version.into(), "1 to 4"));
+            return Err(wrong("version", 8, version.into(), "1 to 5"));
         }
         if !matches!(width, 32 | 64) {
             return Err(wrong("width", 10, width.into(), "32 or 64"));

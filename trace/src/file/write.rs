@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::names::Name;
 use super::{FileHead, HASH, MAX_RECORD, VERSION, checksum, control};
 use crate::guest_stack::GuestStack;
+use crate::layout::Layout;
 use crate::names::{ProbeName, Symbolize};
 use crate::record::{Header, HeaderItems, Kind, RecordView};
 use crate::sink::Shown;
@@ -23,6 +25,8 @@ pub struct RawSink<W> {
     frames: BTreeMap<(Kind, String, u64), Option<(String, u64)>>,
     /// Probes as the file has them, by number.
     probes: BTreeMap<u32, (u32, ProbeName)>,
+    /// Layouts as the file has them, by the number of the probe.
+    layouts: BTreeMap<u32, Arc<Layout>>,
     /// Records written; control records do not count.
     records: u64,
     buffer: Vec<u8>,
@@ -41,6 +45,7 @@ impl<W: Write> RawSink<W> {
             symbols: BTreeMap::new(),
             frames: BTreeMap::new(),
             probes: BTreeMap::new(),
+            layouts: BTreeMap::new(),
             records: 0,
             buffer: Vec::new(),
             hash: Xxh3::new(),
@@ -81,6 +86,13 @@ impl<W: Write> RawSink<W> {
             let (id, name) = (probe.id, probe.name.clone());
             self.control(&control::name(&Name::Probe { number, id, name: name.clone() }))?;
             self.probes.insert(number, (id, name));
+        }
+        let same = |own: &Arc<Layout>, other: &Arc<Layout>| Arc::ptr_eq(own, other) || own == other;
+        if let Some(layout) = symbols.layout(number).filter(|_| record.header.kind == Kind::Data)
+            && !self.layouts.get(&number).is_some_and(|known| same(known, layout))
+        {
+            self.control(&control::name(&Name::Layout { number, layout: Arc::clone(layout) }))?;
+            self.layouts.insert(number, Arc::clone(layout));
         }
         if record.header.kind.is_guest_stack() { self.name_frames(record, symbols) } else { Ok(()) }
     }

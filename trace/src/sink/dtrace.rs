@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::{End, Reply, RunInfo, Shown, Sink, guest_stack, stack_trace};
+use super::{End, Reply, RunInfo, Shown, Sink, by_layout, guest_stack, stack_trace};
 use crate::names::Symbolize;
 use crate::printable::harmless;
 use crate::record::RecordView;
@@ -44,7 +44,13 @@ impl<W: Write> Sink for DtraceSink<W> {
             None => (0, symbols.symbol(h.ip, h.probe).unwrap_or_else(|| format!("{:#x}", h.ip))),
         };
         let mut line = format!("{:>3} {id:>6} {:>32}", h.cpu, harmless(&name));
-        push_words(record, &mut line);
+        match by_layout(record, symbols) {
+            Some(shown) => {
+                line.push(' ');
+                line.push_str(&harmless(&shown));
+            }
+            None => push_words(record, &mut line),
+        }
         writeln!(self.out, "{line}")
     }
 

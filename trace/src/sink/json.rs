@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{End, HexStyle, Reply, RunInfo, Shown, Sink, guest_stack, has, hex, stack_trace};
+use super::{End, Reply, RunInfo, Shown, Sink, guest_stack, has, stack_trace};
+use crate::hex::{HexStyle, hex};
 use crate::names::Symbolize;
 use crate::printable::Printable;
 use crate::record::{HeaderItems, Kind, RecordView};
@@ -176,6 +177,11 @@ impl<W: Write> Sink for JsonSink<W> {
         }
         if let Some(frames) = guest_stack(record, symbols) {
             line.add("frames", frames);
+        }
+        if let Some(layout) = symbols.layout(h.probe).filter(|_| h.kind == Kind::Data)
+            && let Some((name, value)) = layout.json(record.data, h.width)
+        {
+            line.add(name, value);
         }
         line.add("data", hex(record.data, HexStyle::Pairs));
         if let Some(templates) = self.templates.as_ref().filter(|_| h.kind == Kind::Data) {

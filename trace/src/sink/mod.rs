@@ -103,35 +103,6 @@ pub trait Sink {
     fn end(&mut self, end: &End) -> io::Result<()>;
 }
 
-/// Letters of hexadecimal output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HexStyle {
-    /// Pairs of lower-case digits, nothing between them.
-    Pairs,
-    /// Pairs with a space between them.
-    Spaced,
-}
-
-/// Bytes as pairs of hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8], style: HexStyle) -> String {
-    let mut out = String::with_capacity(bytes.len() * 3);
-    push_hex(bytes, style, &mut out);
-    out
-}
-
-/// Appends bytes as pairs of hexadecimal digits.
-fn push_hex(bytes: &[u8], style: HexStyle, out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (n, byte) in bytes.iter().enumerate() {
-        if n > 0 && style == HexStyle::Spaced {
-            out.push(' ');
-        }
-        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        out.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-}
-
 /// The lines of a record that is a stack of the guest, innermost frame first.
 fn guest_stack(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Vec<String>> {
     let (kind, width) = (record.header.kind, record.header.width);
@@ -148,6 +119,12 @@ fn stack_trace(record: &RecordView<'_>) -> Option<StackTrace> {
         return None;
     }
     StackTrace::decode(record.data, record.header.width).ok()
+}
+
+/// The data of a record by its layout; `None` if there is none, or the data has another form.
+fn by_layout(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<String> {
+    let layout = symbols.layout(record.header.probe).filter(|_| record.header.kind == Kind::Data)?;
+    layout.text(record.data, record.header.width).filter(|text| !text.is_empty())
 }
 
 /// Whether an item was chosen.

@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use super::{End, HexStyle, Reply, RunInfo, Shown, Sink, guest_stack, has, push_hex, stack_trace};
+use super::{End, Reply, RunInfo, Shown, Sink, by_layout, guest_stack, has, stack_trace};
+use crate::hex::{HexStyle, push_hex};
 use crate::names::Symbolize;
 use crate::printable::{Printable, harmless};
 use crate::record::{HeaderItems, Kind, RecordView};
@@ -96,11 +97,7 @@ impl<W: Write> Sink for TextSink<W> {
                 }
             }
             (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),
-            _ if record.data.is_empty() => {}
-            _ => {
-                text.push(' ');
-                push_hex(record.data, HexStyle::Pairs, &mut text);
-            }
+            _ => data(record, symbols, &mut text),
         }
         text.push('\n');
         let written = self.out.write_all(text.as_bytes());
@@ -118,6 +115,21 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// The data: by its layout, else as pairs of hex digits.
+fn data(record: &RecordView<'_>, symbols: &dyn Symbolize, text: &mut String) {
+    match by_layout(record, symbols) {
+        Some(shown) => {
+            text.push(' ');
+            text.push_str(&harmless(&shown));
+        }
+        None if record.data.is_empty() => {}
+        None => {
+            text.push(' ');
+            push_hex(record.data, HexStyle::Pairs, text);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub struct ProbeArgs {
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], value_name = "FILE.rpn", help_heading = "Probes")]
     pub probe: Vec<PathBuf>,
     /// Clauses of D: 'SPEC[,SPEC..] [/ predicate /] { actions } ..', where SPEC is provider:module:function:name
-    /// (docs/d.md). A description alone leaves a record of its arguments per hit. May be repeated
+    /// (docs/d.md). A description alone shows the arguments of each hit. May be repeated
     #[arg(short = 'n', long = "name", value_name = "CLAUSE", help_heading = "Probes")]
     pub clauses: Vec<String>,
     /// D program; may be repeated. All -s and -n of a command line are one program

@@ -58,6 +58,14 @@ impl TypeInfo for Btf {
         self.numbered().filter_map(named).collect()
     }
 
+    fn parameter_names(&self, id: u32) -> Vec<String> {
+        let Some(found) = self.get(id).filter(|found| found.kind == Kind::Prototype) else {
+            return Vec::new();
+        };
+        let names = found.extra.chunks_exact(8).take(super::MAX_PARAMETERS);
+        names.map(|entry| read_u32(entry, 0).and_then(|name| self.name(name)).unwrap_or_default()).collect()
+    }
+
     fn enumerations(&self) -> Vec<u32> {
         let is_enum = |found: &Type<'_>| matches!(found.kind, Kind::Enum | Kind::Enum64);
         self.numbered().filter(|(_, found)| is_enum(found)).map(|(own, _)| own).collect()

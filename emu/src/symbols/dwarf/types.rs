@@ -16,6 +16,8 @@ const MOST: usize = 1 << 24;
 pub struct DwarfTypes {
     types: Vec<CType>,
     names: Vec<(CName, String, u32)>,
+    /// The names of parameters, by the number of the function.
+    parameters: BTreeMap<u32, Vec<String>>,
 }
 
 /// An entry as it was read; types are the offsets of their entries in the file.
@@ -195,6 +197,10 @@ impl DwarfTypes {
             };
             let usable = !raw.name.is_empty() && (!raw.declared || raw.tag == dw::DW_TAG_variable);
             found.names.extend(kind.filter(|_| usable).map(|(kind, id)| (kind, raw.name.clone(), id)));
+            if raw.tag == dw::DW_TAG_subprogram && !raw.parts.is_empty() {
+                let names = raw.parts.iter().map(|(name, ..)| name.clone()).collect();
+                found.parameters.insert(own, names);
+            }
             found.types.push(ty);
         }
         found.types.extend(inner);
@@ -260,6 +266,10 @@ impl TypeInfo for DwarfTypes {
 
     fn names(&self) -> Vec<(CName, String, u32)> {
         self.names.clone()
+    }
+
+    fn parameter_names(&self, id: u32) -> Vec<String> {
+        self.parameters.get(&id).cloned().unwrap_or_default()
     }
 
     fn enumerations(&self) -> Vec<u32> {

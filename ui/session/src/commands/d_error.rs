@@ -27,7 +27,7 @@ pub enum DError {
         why: String,
     },
     /// A description names no probe.
-    #[error("line {line}: probe description {description} does not match any probes")]
+    #[error("line {line}: probe description {description} does not match any probes{why}")]
     Nothing {
         /// The name of the text.
         name: String,
@@ -35,6 +35,20 @@ pub enum DError {
         line: u32,
         /// The description, with all its colons.
         description: String,
+        /// The rest of the sentence, such as names that are similar; it may be empty.
+        why: String,
+        /// That line.
+        text_line: String,
+    },
+    /// The provider of a description refuses it.
+    #[error("line {line}: {sentence}")]
+    Refused {
+        /// The name of the text.
+        name: String,
+        /// Line of the clause.
+        line: u32,
+        /// The provider's sentence.
+        sentence: String,
         /// That line.
         text_line: String,
     },
@@ -62,7 +76,7 @@ impl DError {
         match self {
             Self::Text { error, .. } => error.tag,
             Self::Option { .. } => "D_PRAG_OPTSET",
-            Self::Nothing { .. } => "D_PDESC_ZERO",
+            Self::Nothing { .. } | Self::Refused { .. } => "D_PDESC_ZERO",
             Self::NotArmed(_) => "D_UNKNOWN",
         }
     }
@@ -78,9 +92,12 @@ impl DError {
             Self::Text { name, error, text_line, .. } => {
                 (name, error.line, error.column, error.message.clone(), text_line.clone())
             }
-            Self::Nothing { name, line, description, text_line } => {
-                let message = format!("probe description {description} does not match any probes");
+            Self::Nothing { name, line, description, why, text_line } => {
+                let message = format!("probe description {description} does not match any probes{why}");
                 (name, *line, 0, message, text_line.clone())
+            }
+            Self::Refused { name, line, sentence, text_line } => {
+                (name, *line, 0, sentence.clone(), text_line.clone())
             }
             Self::Option { .. } | Self::NotArmed(_) => return None,
         };

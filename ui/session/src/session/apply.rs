@@ -15,6 +15,7 @@ use crate::listing::{How, Listing, Wanted};
 use crate::plural::counted;
 use crate::recording::Event;
 use crate::replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
+use crate::types::GuestTypes;
 
 type Answer = Result<Reply, CommandError>;
 
@@ -148,7 +149,8 @@ impl Session {
 
     fn insert_clause(&mut self, text: &str, only: &Selection) -> Answer {
         let clause = Clause::parse(text)?;
-        let (resolved, matched) = enable(&self.target, &clause)?;
+        let types = GuestTypes::new(Arc::clone(&self.target));
+        let (resolved, matched) = enable(&self.target, &clause, &types)?;
         let name = format!("{} {}", clause_option(text), clause.descriptions.join(","));
         let name = self.free_name(&name);
         self.arm(&name, &resolved, only, || Origin::clause(&name, text))?;

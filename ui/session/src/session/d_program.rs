@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
 use trapline_interposer::{DClause, DLimits, DSetup, Definition, Event, Place, Point, Provided};
-use trapline_providers::{Description, NoArguments, Target, find};
+use trapline_providers::{Description, MatchError, NoArguments, Target, find};
 use trapline_rpn::{
     FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, Sources, Span, Width,
 };
@@ -74,6 +74,7 @@ fn linked(clause: &CompiledClause, number: usize, opcode: u8) -> LinkedProbe {
         kind: None,
         handler: Arc::clone(&clause.handler),
         lines: Lines::of_handler(&clause.lines, &clause.handler),
+        layout: None,
         origin: (String::new(), clause.line),
         span: Span::default(),
     }
@@ -217,7 +218,8 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
     for (number, (clause, description)) in described.enumerate() {
         let mut found: Vec<(u8, Point)> = events(description).into_iter().map(|point| (0, point)).collect();
         let mut count = found.len();
-        if let Ok(probes) = find(target, description) {
+        let there = find(target, description);
+        if let Ok(probes) = &there {
             count += probes.len();
             found.extend(probes.iter().flat_map(|probe| {
                 probe.sites.iter().map(|site| {
@@ -234,7 +236,7 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
             }));
         }
         if found.is_empty() && !compiled.options.flag("zdefs") {
-            return Err(nothing(source, clause, description));
+            return Err(nothing(source, clause, description, there.err()));
         }
         matched.push(count);
         for (opcode, point) in found {
@@ -267,14 +269,25 @@ fn clauses(source: &DSource, compiled: &Compiled) -> Vec<DClause> {
     compiled.clauses.iter().flat_map(each).collect()
 }
 
-fn nothing(source: &DSource, clause: &CompiledClause, description: &str) -> DError {
+/// Why a clause has no probe.
+fn nothing(
+    source: &DSource,
+    clause: &CompiledClause,
+    description: &str,
+    error: Option<MatchError>,
+) -> DError {
     let text = source.texts.get(clause.text);
-    DError::Nothing {
-        name: text.map(|text| text.name.clone()).unwrap_or_default(),
-        line: clause.line,
-        description: full(description),
-        text_line: text.map(|text| line_of(&text.text, clause.line)).unwrap_or_default(),
-    }
+    let name = text.map(|text| text.name.clone()).unwrap_or_default();
+    let text_line = text.map(|text| line_of(&text.text, clause.line)).unwrap_or_default();
+    let line = clause.line;
+    let why = match error {
+        Some(error @ (MatchError::Provider(_) | MatchError::Description(_) | MatchError::TooMany { .. })) => {
+            return DError::Refused { name, line, sentence: error.to_string(), text_line };
+        }
+        Some(error @ MatchError::Nothing { .. }) => error.reason(),
+        None => String::new(),
+    };
+    DError::Nothing { name, line, description: full(description), why, text_line }
 }
 
 /// A program as it was inserted under this name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_interposer::{DSetup, ProbeNames, ProgramId};
 use trapline_providers::Target;
-use trapline_trace::{Kind, NamedProbe, Symbolize};
+use trapline_trace::{Kind, Layout, NamedProbe, Symbolize};
 
 /// CR0.PE.
 const PE: u64 = 1;
@@ -80,5 +80,9 @@ impl Symbolize for Names<'_> {
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
         let provided = self.probes.as_ref()?.get(number)?;
         Some(NamedProbe { id: provided.id, name: &provided.name })
+    }
+
+    fn layout(&self, probe: u32) -> Option<&Arc<Layout>> {
+        self.probes.as_ref()?.layout(probe)
     }
 }

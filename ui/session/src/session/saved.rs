@@ -21,6 +21,7 @@ use super::{Session, new_interposer};
 use crate::commands::DSource;
 use crate::recording::Event;
 use crate::snapshot_error::SnapshotError;
+use crate::types::GuestTypes;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
@@ -60,7 +61,8 @@ impl Origin {
             }
             OriginText::Clause(text) => {
                 let clause = Clause::parse(text).map_err(|error| error.to_string())?;
-                let found = enable(target, &clause).map_err(crate::CommandError::from);
+                let found = enable(target, &clause, &GuestTypes::new(Arc::clone(target)))
+                    .map_err(crate::CommandError::from);
                 found.map(|(resolved, _)| resolved).map_err(|error| error.to_string())?
             }
             OriginText::D(source) => {

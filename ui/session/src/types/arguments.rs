@@ -13,7 +13,7 @@ use trapline_rpn::Width;
 use super::{GuestTypes, linux, model_of};
 
 /// Most typedefs and qualifiers that are followed to a type.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 /// Registers of the convention that IA32 kernels of Linux are compiled with.
 const IN_REGISTERS: u8 = 3;
 /// Most arguments that D has names for.
@@ -54,7 +54,7 @@ impl GuestTypes {
         found.map_or(GuestArguments::Unknown, GuestArguments::Known)
     }
 
-    fn arguments_of(&self, probe: &Probe) -> Option<Vec<GuestArgument>> {
+    pub(super) fn arguments_of(&self, probe: &Probe) -> Option<Vec<GuestArgument>> {
         let name = &probe.name;
         match (&*name.provider, &*name.name) {
             ("fbt", "entry") => {
@@ -91,11 +91,16 @@ impl GuestTypes {
 
     /// The return type of a function, its parameters, and whether it is variadic.
     fn function(&self, module: &str, name: &str) -> Option<(GuestTypeId, Vec<GuestTypeId>, bool)> {
-        let id = self.find(CName::Function, Some(module), name)?;
+        let id = self.function_id(module, name)?;
         match self.describe(id) {
             GuestType::Function { returns, parameters, variadic } => Some((returns, parameters, variadic)),
             _ => None,
         }
+    }
+
+    /// The signature of a function.
+    pub(super) fn function_id(&self, module: &str, name: &str) -> Option<GuestTypeId> {
+        self.find(CName::Function, Some(module), name)
     }
 
     /// The locations of the parameters, up to the first one whose location is unknown.

@@ -2,15 +2,19 @@
 //! from the kernel's debugging information (DWARF). They are read when a program first asks.
 
 mod arguments;
+mod flags;
 mod linux;
+mod logged;
+mod shapes;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, Model, TypeTag, Types};
 use trapline_emu::symbols::{Btf, CName, CType, TypeInfo};
 use trapline_providers::Target;
 use trapline_rpn::Width;
+use trapline_trace::Pointee;
 
 /// The number of the kernel among the files.
 const KERNEL: u32 = 0;
@@ -27,6 +31,8 @@ pub struct GuestTypes {
     kernel: OnceLock<Option<File>>,
     /// The types of each kernel module, in the order of the target.
     modules: Vec<OnceLock<Option<File>>>,
+    /// How pointers to a type are shown, for the types that were asked about.
+    pointees: Mutex<BTreeMap<GuestTypeId, Pointee>>,
 }
 
 /// The types of one file.
@@ -78,7 +84,7 @@ impl GuestTypes {
     #[must_use]
     pub fn new(target: Arc<Target>) -> Self {
         let modules = target.kernel_modules().iter().map(|_| OnceLock::new()).collect();
-        Self { target, kernel: OnceLock::new(), modules }
+        Self { target, kernel: OnceLock::new(), modules, pointees: Mutex::default() }
     }
 
     fn kernel(&self) -> Option<&File> {

@@ -1,0 +1,170 @@
+//! What a probe without a handler logs: its arguments by their types, with the texts and the structs that they point to.
+//!
+//! A handler logs the words of the arguments first, then for each pointer what can be read there. The kernel's types
+//! decide what is read, so the handler is known before the run.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use trapline_d::{GuestArgument, GuestTypeId};
+use trapline_providers::{Probe, Site, Typed, TypedLog};
+use trapline_rpn::Argument;
+use trapline_trace::{Call, CallArgument, CallForm, Field, Layout, Members, Pointee, Shape};
+
+use super::GuestTypes;
+use super::shapes::Reader;
+
+/// System calls whose `buf` has `count` bytes.
+const WRITES: [&str; 2] = ["write", "pwrite64"];
+/// Bytes of the prefix of a piece of data.
+const PREFIX: u32 = 3;
+
+impl Typed for GuestTypes {
+    fn log(&self, probe: &Probe, site: &Site) -> Option<TypedLog> {
+        let form = match (&*probe.name.name, site.tail_call) {
+            (_, true) => CallForm::TailCall,
+            ("return", _) => CallForm::Return,
+            _ => CallForm::Entry,
+        };
+        let mut arguments = self.arguments_of(probe)?;
+        let is_syscall = &*probe.name.provider == "syscall";
+        let names = self.parameter_names(probe);
+        let first = match form {
+            CallForm::Entry => 0,
+            // Argument 0 is the offset of the return; that of a system call is the value itself.
+            CallForm::Return | CallForm::TailCall => 1,
+        };
+        if form == CallForm::TailCall {
+            arguments.truncate(1);
+        }
+        let last = |argument: &GuestArgument| argument.number + u8::from(argument.pair);
+        let words = arguments.iter().map(last).max().map_or(0, |last| last + 1);
+        let there = |n| site.arguments.has(Argument::Number(n));
+        if !(0..words).all(there) {
+            return None;
+        }
+        let reader = Reader { types: self, is_syscall };
+        let shown = arguments.iter().enumerate().skip(first);
+        let mut arguments: Vec<CallArgument> = shown
+            .map(|(n, argument)| {
+                let (shape, type_name) = reader.shape(probe, &names, n, &argument.ty);
+                let name = match form {
+                    CallForm::Entry => name_of(&names, n),
+                    CallForm::Return | CallForm::TailCall => String::new(),
+                };
+                let length = None;
+                CallArgument { name, type_name, word: argument.number, pair: argument.pair, length, shape }
+            })
+            .collect();
+        if is_syscall && WRITES.contains(&&*probe.name.function) {
+            bounded(&mut arguments);
+        }
+        let word = u32::from(self.target.width().bits() / 8);
+        let mut code = Code { text: String::new(), most: u32::from(words) * word, labels: 0, word };
+        code.words(words);
+        arguments.iter().for_each(|argument| code.argument(argument));
+        // A view, such as `proc:::create`, is not the function that it looks at.
+        let name = &probe.name;
+        let is_function = matches!(&*name.provider, "fbt" | "syscall") || name.provider.starts_with("pid");
+        let function = if is_function { name.function.to_string() } else { name.name.to_string() };
+        let layout = Arc::new(Layout::Call(Call { function, form, words, arguments }));
+        Some(TypedLog { code: code.text, most: code.most.max(1), layout })
+    }
+}
+
+/// Says which argument holds the length of the text that a system call writes.
+fn bounded(arguments: &mut [CallArgument]) {
+    let count = arguments.iter().find(|argument| argument.name == "count").map(|count| count.word);
+    for argument in arguments.iter_mut().filter(|argument| argument.name == "buf") {
+        argument.length = count;
+    }
+}
+
+/// The name of an argument, or its number.
+fn name_of(names: &[String], n: usize) -> String {
+    names.get(n).filter(|name| !name.is_empty()).cloned().unwrap_or_else(|| format!("arg{n}"))
+}
+
+/// The instructions of a handler.
+struct Code {
+    text: String,
+    /// The most bytes that they log.
+    most: u32,
+    labels: usize,
+    /// Bytes of the guest's word.
+    word: u32,
+}
+
+impl Code {
+    /// Logs the first arguments as words.
+    fn words(&mut self, words: u8) {
+        for n in (0..words).rev() {
+            self.line(format_args!("push arg, {n}"));
+        }
+        if words > 0 {
+            self.line(format_args!("log {words}"));
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// Logs what an argument points to.
+    fn argument(&mut self, argument: &CallArgument) {
+        let base = format!("push arg, {}", argument.word);
+        match &argument.shape {
+            Shape::Pointer(Pointee::Text(most)) => self.read("log str", &base, (*most).into()),
+            Shape::Pointer(Pointee::Struct(Members { reads, fields, .. })) => {
+                for (offset, length) in reads {
+                    self.read("log mrf", &at(&base, *offset), *length);
+                }
+                fields.iter().for_each(|field| self.pointed_to(&base, field));
+            }
+            _ => {}
+        }
+    }
+
+    /// Logs the text that a member points to.
+    fn pointed_to(&mut self, base: &str, Field { bit_offset, shape, .. }: &Field) {
+        if let Shape::Pointer(Pointee::Text(most)) = shape {
+            let load = format!("{}\npush mem, u{}", at(base, bit_offset / 8), self.word * 8);
+            self.read("log str", &load, (*most).into());
+        }
+    }
+
+    /// Logs `most` bytes at an address. What cannot be read is logged as such, and the handler goes on.
+    fn read(&mut self, instruction: &str, address: &str, most: u64) {
+        let label = self.labels;
+        self.labels += 1;
+        self.line(format_args!("sx caught{label}\npush {most}\n{address}\n{instruction}\ncaught{label}:"));
+        let logged = u32::try_from(most).unwrap_or(u32::MAX).max(self.word);
+        self.most = self.most.saturating_add(PREFIX + logged);
+    }
+}
+
+/// The instructions that push an address some bytes behind another.
+fn at(base: &str, offset: u64) -> String {
+    if offset == 0 { base.to_owned() } else { format!("{base}\npush {offset}\nadd") }
+}
+
+impl GuestTypes {
+    /// The names of a probe's arguments, as far as they are known.
+    fn parameter_names(&self, probe: &Probe) -> Vec<String> {
+        let name = &probe.name;
+        if !probe.types.is_empty() {
+            return probe.types.iter().map(|ty| ty.name.clone()).collect();
+        }
+        let (function, skipped) = match &*name.provider {
+            "tracepoint" => (format!("__traceiter_{}", name.name), 1),
+            _ => (name.function.to_string(), 0),
+        };
+        let names = self.function_id(&name.module, &function).map(|id| self.names_of(id));
+        names.unwrap_or_default().into_iter().skip(skipped).collect()
+    }
+
+    fn names_of(&self, id: GuestTypeId) -> Vec<String> {
+        self.file(id.file).map(|file| file.info.parameter_names(id.id)).unwrap_or_default()
+    }
+}
