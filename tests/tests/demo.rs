@@ -50,6 +50,20 @@ fn prints_the_same_bytes_twice() {
 }
 
 #[test]
+fn ends_with_questions_in_d_that_can_be_asked() {
+    let ran = demo();
+    let commands: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("trapline run ")).collect();
+    assert_eq!(commands.len(), 3, "{}", ran.err);
+    for command in commands {
+        let (options, question) = command.trim_end_matches('\'').split_once(" '").unwrap();
+        let options: Vec<&str> = options.split(' ').skip(1).collect();
+        let asked = trapline(&root(), &[&options[..], &[question]].concat());
+        assert_eq!(asked.code, 0, "{}", asked.err);
+        assert!(asked.out.lines().count() > 1, "{}", asked.out);
+    }
+}
+
+#[test]
 fn runs_the_same_examples_on_the_x86_64_guest() {
     let (narrow, wide) = (demo(), trapline(&root(), &["demo", "x86_64"]));
     assert_eq!(wide.code, 0, "{}{}", wide.out, wide.err);

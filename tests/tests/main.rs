@@ -23,6 +23,7 @@ mod fbt;
 mod fbt_functions;
 #[path = "displacement/forms.rs"]
 mod forms;
+mod guest_d_transparency;
 mod guest_embedded;
 mod guest_gnumach;
 mod guest_gnumach_stacks;
@@ -58,6 +59,7 @@ mod language;
 mod linux_images;
 mod listing;
 mod lock_nop;
+mod one_liners;
 mod other_hosts;
 mod ppdf;
 mod processor_registers;

@@ -33,6 +33,13 @@ const EXAMPLES: [(&str, &str, &str); 7] = [
     ("6-groups.rpn", include_str!("../../../examples/man/6-groups.rpn"), "entries and exits, in groups"),
 ];
 
+/// What a reader may ask next: who forks, what is allocated from where, how long a fork takes.
+const QUESTIONS: [&str; 3] = [
+    "fbt::do_fork:entry { @[execname, pid] = count(); }",
+    "fbt::kmalloc:entry { @[stack(3)] = quantize(arg0); }",
+    "fbt::do_fork:entry { self->t = icount; } fbt::do_fork:return /self->t/ { @ = quantize(icount - self->t); }",
+];
+
 /// The one file that an example includes.
 struct Included;
 
@@ -97,6 +104,12 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     if ending.is_crash() {
         talk.line(session.core().dump_registers().trim_end());
     }
+    talk.heading("questions in D");
+    for question in QUESTIONS {
+        let line = format!("trapline run embedded:{} -x quiet -q -n '{question}'\n", args.guest);
+        talk.remark_bytes(line.as_bytes());
+    }
+    talk.remark_bytes(b"docs/oneliners.md has more\n");
     Ok(Exit::from(&ending))
 }
 
