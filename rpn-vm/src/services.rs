@@ -56,6 +56,8 @@ pub mod d {
     pub const LESS: u64 = 0x10a;
     /// Number of `d_below`.
     pub const BELOW: u64 = 0x10b;
+    /// Number of `d_aggregate_fixed`.
+    pub const AGGREGATE_FIXED: u64 = 0x10c;
     /// First address of the constants of a D program, in a part of the address space that no guest has.
     pub const CONSTANTS: u64 = 0x00d7_0100_0000_0000;
     /// First address of its variables that have an address.
@@ -137,6 +139,20 @@ pub mod d {
             Probefunc = "probefunc", Probemod = "probemod", Probename = "probename", Probeprov = "probeprov",
             Stackdepth = "stackdepth", Tid = "tid", Timestamp = "timestamp", Uid = "uid",
             Ustackdepth = "ustackdepth", Vtimestamp = "vtimestamp", Walltimestamp = "walltimestamp",
+        }
+    }
+
+    impl Builtin {
+        /// Whether it is a part of the probe's name.
+        #[must_use]
+        pub const fn names_probe(self) -> bool {
+            matches!(self, Self::Probefunc | Self::Probemod | Self::Probename | Self::Probeprov)
+        }
+
+        /// The number of the argument that it is.
+        #[must_use]
+        pub const fn argument(self) -> Option<u64> {
+            if (self as u16) <= Self::Arg9 as u16 { Some(self.number()) } else { None }
         }
     }
 
@@ -275,6 +291,13 @@ pub const SERVICES: &[Service] = &[
         name: "d_below",
         stack: "a b -- flag",
         does: "whether a is less than b, both without a sign",
+        observes: true,
+    },
+    Service {
+        number: d::AGGREGATE_FIXED,
+        name: "d_aggregate_fixed",
+        stack: "value weight place --",
+        does: "adds a value to an aggregation whose keys at this place are the same at each hit of a probe",
         observes: true,
     },
 ];

@@ -124,6 +124,8 @@ pub(crate) enum Quick {
     General,
     Nop,
     Push,
+    /// `push` of the number of a service, which `callk` follows.
+    PushCallk,
     PushRegister,
     PushRegisterLow,
     LogN,
@@ -408,6 +410,7 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
     if !errors.is_empty() {
         return Err(errors);
     }
+    join_services(&mut fast);
     let (fast, routines): (Arc<[Fast]>, _) = (fast.into(), Arc::new(Routines::new(&code, &routines)));
     routines.spread(&mut traits);
     let handler = |(routine, excpt_mask): (usize, u32)| {
@@ -431,6 +434,18 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
         })
     };
     Ok(handlers.into_iter().filter_map(handler).collect())
+}
+
+/// Lets the loop run the `push` of a service's number and the `callk` after it in one go.
+fn join_services(fast: &mut [Fast]) {
+    for n in 1..fast.len() {
+        if let Some([push, callk]) = fast.get_mut(n - 1..=n)
+            && push.quick == Quick::Push
+            && callk.op == Op::Callk
+        {
+            push.quick = Quick::PushCallk;
+        }
+    }
 }
 
 /// Which instructions a jump leads to.

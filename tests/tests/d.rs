@@ -57,6 +57,51 @@ fn a_fault_runs_error_and_the_program_goes_on() {
 }
 
 #[test]
+fn operands_keys_and_arguments_are_evaluated_from_left_to_right() {
+    let program = "int v; int a[int, int]; \
+        BEGIN { v = 5; printf(\"%d \", v > (v = 3)); v = 5; printf(\"%d \", v <= (v = 3)); \
+                v = 2147483647; printf(\"%d \", (v = 2147483647) > (v *= 7)); } \
+        BEGIN { v = 5; printf(\"%d \", v + v++); printf(\"%d \", v - (v = 2)); printf(\"%d\\n\", v); } \
+        BEGIN { v = 0; a[v++, v++] = 7; printf(\"%d %d \", a[0, 1], a[1, 0]); \
+                printf(\"%s \", strjoin(lltostr(v++), lltostr(v++))); printf(\"%d %d\\n\", v++, v++); } \
+        BEGIN { p = (char *)alloca(8); v = 0; printf(\"%d \", (v = 2) + (p + v) - p); \
+                v = 1; a[v, v] = v++; printf(\"%d %d\\n\", a[1, 1], a[2, 2]); } \
+        BEGIN { v = 1; @[v++, v++] = sum(v++); printa(\"%d %d %@d\\n\", @); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "1 0 1 10 4 2\n7 0 23 4 5\n4 0 1\n1 2 3\n\n");
+}
+
+#[test]
+fn an_element_can_be_changed_while_it_is_assigned_to() {
+    let program = "BEGIN { a[1] = 40; a[1] += (a[1] = 0) + 2; printf(\"%d \", a[1]); \
+        self->x = 3; printf(\"%d %d \", self->x++, --self->x); s[\"k\", 2] -= 5; printf(\"%d\", s[\"k\", 2]++); \
+        printf(\" %d\\n\", s[\"k\", 2]); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "42 3 3 -5 -4\n\n");
+}
+
+#[test]
+fn a_value_is_cut_to_its_type_by_an_assignment_a_cast_and_as_a_key() {
+    let program = "int v; BEGIN { v = 127 + 2147483647; printf(\"%d %d \", v, v < 0); v = 2147483647; \
+        printf(\"%d \", (int)(v * 2) < 0); printf(\"%d\\n\", (long long)(int)(127 + 2147483647)); \
+        @[v * 2] = count(); @[-2] = count(); printa(\"%d %@d\\n\", @); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "-2147483522 1 1 -2147483522\n-2 2\n\n");
+}
+
+#[test]
+fn a_fault_leaves_the_variables_of_its_firing() {
+    let program = "BEGIN { this->x = 7; this->s = \"text\"; } BEGIN { trace(1 / (this->x - 7)); } \
+        ERROR { this->x = 1; this->s = \"other\"; } BEGIN { printf(\"%d %s\\n\", this->x, this->s); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "7 text\n\n");
+}
+
+#[test]
+fn entries_with_fixed_keys_are_found_again_after_trunc() {
+    let program = "int n; tick-1ms { @a[probename, 4, \"k\"] = count(); n++; } \
+        tick-1ms /n == 3/ { printa(\"%s %d %s %@d\\n\", @a); trunc(@a); } \
+        tick-1ms /n == 5/ { printa(\"%s %d %s %@d\\n\", @a); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "tick-1ms 4 k 3\ntick-1ms 4 k 2\n\n");
+}
+
+#[test]
 fn aggregations_count_what_the_guest_does() {
     let program = "fbt::do_fork:entry { @forks = count(); } fbt::kmalloc:entry { @sizes = quantize(arg0); n++; } \
                    END { printf(\"%d\", n); }";

@@ -24,6 +24,9 @@ pub(super) struct Dynamics {
     free: Vec<u32>,
     used: usize,
     most: usize,
+    /// By the number of a variable: the thread that has used it last, and the element.
+    #[serde(skip)]
+    recent: Vec<Option<(u64, u32)>>,
 }
 
 /// The element and the offset in it of an address.
@@ -79,6 +82,28 @@ impl Dynamics {
         self.index.find(key, |slot| key_of(&self.elements, slot))
     }
 
+    /// The value of a scalar without keys, if this thread is the one that has used it last.
+    #[inline]
+    pub fn recent(&mut self, variable: u32, thread: u64) -> Option<&mut [u8; 8]> {
+        let (last, slot) = (*self.recent.get(variable as usize)?)?;
+        if last != thread {
+            return None;
+        }
+        self.elements.get_mut(slot as usize)?.as_mut()?.value.first_chunk_mut()
+    }
+
+    /// Notes which thread has used a scalar without keys last, by its key.
+    pub fn note_recent(&mut self, variable: u32, thread: u64, key: &[u8]) {
+        let found = self.find(key);
+        let at = variable as usize;
+        if self.recent.len() <= at {
+            self.recent.resize(at + 1, None);
+        }
+        if let Some(recent) = self.recent.get_mut(at) {
+            *recent = found.map(|slot| (thread, slot));
+        }
+    }
+
     pub fn value(&self, slot: u32) -> Option<&[u8]> {
         self.elements.get(slot as usize)?.as_ref().map(|element| element.value.as_slice())
     }
@@ -124,6 +149,10 @@ impl Dynamics {
         if let Some(element) = self.elements.get_mut(slot as usize).and_then(Option::take) {
             self.used -= element.counted;
             self.free.push(slot);
+            self.recent
+                .iter_mut()
+                .filter(|recent| recent.is_some_and(|(_, at)| at == slot))
+                .for_each(|recent| *recent = None);
         }
     }
 

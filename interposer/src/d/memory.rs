@@ -53,6 +53,17 @@ impl Memory {
         self.clause.fill(0);
     }
 
+    /// The variables of the firing in progress.
+    pub fn of_firing(&self) -> &[u8] {
+        &self.clause
+    }
+
+    pub fn set_of_firing(&mut self, bytes: &[u8]) {
+        if self.clause.len() == bytes.len() {
+            self.clause.copy_from_slice(bytes);
+        }
+    }
+
     pub fn bytes<'m>(&'m self, address: u64, length: usize, tables: &'m Tables) -> Option<&'m [u8]> {
         self.bytes_from(address, tables).find_map(|part| part.get(..length))
     }

@@ -7,6 +7,7 @@
 
 mod aggregations;
 mod dynamics;
+mod fixed;
 mod functions;
 mod index;
 mod memory;
@@ -18,13 +19,14 @@ mod variables;
 
 use aggregations::Aggregations;
 use dynamics::Dynamics;
+use fixed::Fixed;
 use memory::Memory;
 use serde::{Deserialize, Serialize};
 use speculations::Speculations;
 use std::ffi::CStr;
 use std::sync::Arc;
-use trapline_rpn::CallkError;
 use trapline_rpn::services::d::{Builtin, fault};
+use trapline_rpn::{Argument, CallkError};
 use trapline_trace::d::{ConsumerOptions, Snapshot, Tables, Writer};
 pub use variables::DVariable;
 
@@ -149,6 +151,8 @@ pub(crate) trait World {
     fn is_in_memory(&mut self, task: u64) -> bool;
     /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
+    /// The number of the probe point.
+    fn probe(&self) -> u32;
 }
 
 /// What every clause needs when it begins and ends, in one place: a clause that does nothing else touches no other
@@ -173,6 +177,14 @@ struct Hot {
     left: bool,
 }
 
+/// The variables of one firing of a probe.
+#[derive(Debug)]
+pub(crate) struct OfFiring {
+    firing: Option<(u64, u64)>,
+    slots: Vec<u64>,
+    memory: Vec<u8>,
+}
+
 /// The state of a D program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Runtime {
@@ -183,6 +195,8 @@ pub(crate) struct Runtime {
     memory: Memory,
     dynamics: Dynamics,
     aggregations: Aggregations,
+    #[serde(skip)]
+    fixed: Fixed,
     speculations: Speculations,
     record: Writer,
     /// The records that a `commit()` of this clause has released.
@@ -225,6 +239,7 @@ impl Runtime {
             memory: Memory::new(tables),
             dynamics: Dynamics::new(limits.dynvarsize),
             aggregations: Aggregations::new(tables, limits.aggsize),
+            fixed: Fixed::default(),
             speculations: Speculations::new(limits.nspec, limits.specsize),
             setup: Arc::clone(setup),
             record: Writer::default(),
@@ -247,7 +262,7 @@ impl Runtime {
         let sound = indexed
             && self.memory.is_sound(tables, limits.scratchsize)
             && self.dynamics.is_sound(limits.dynvarsize)
-            && self.aggregations.is_sound(tables, limits.aggsize)
+            && self.aggregations.complete(tables, limits.aggsize)
             && self.speculations.is_sound(limits.nspec, limits.specsize, probes)
             && self.committed.iter().all(|(probe, _)| (*probe as usize) < probes);
         sound.then(|| Self { setup: Arc::clone(setup), hot: self.hot.of(tables), ..self })
@@ -258,25 +273,60 @@ impl Runtime {
         std::mem::replace(&mut self.ended, true)
     }
 
-    /// Begins a clause. The variables are zeroed for the first clause of a firing.
+    /// Begins a clause. The variables, if there are any, are zeroed for the first clause of a firing.
     #[inline]
-    pub fn begin(&mut self, firing: (u64, u64), lv: &mut [u64]) {
+    pub fn begin(&mut self, firing: impl FnOnce() -> (u64, u64), lv: &mut [u64]) {
         if self.hot.used {
             self.memory.begin_clause();
             self.record.truncate(0);
             self.committed.clear();
             (self.hot.speculating, self.hot.used, self.hot.left) = (None, false, false);
         }
+        let (first, count) = self.hot.slots;
+        if count == 0 && !self.hot.has_memory {
+            return;
+        }
+        let firing = firing();
         if self.hot.firing != Some(firing) {
             self.hot.firing = Some(firing);
             if self.hot.has_memory {
                 self.memory.begin_firing();
             }
-            let (first, count) = self.hot.slots;
-            if count > 0 {
-                let slots = lv.get_mut(first as usize..(first + count) as usize);
-                slots.into_iter().flatten().for_each(|slot| *slot = 0);
-            }
+            let slots = lv.get_mut(first as usize..(first + count) as usize);
+            slots.into_iter().flatten().for_each(|slot| *slot = 0);
+        }
+    }
+
+    /// The variables of the firing in progress, which the clauses of ERROR do not change.
+    pub fn of_firing(&self, lv: &[u64]) -> OfFiring {
+        let (first, count) = self.hot.slots;
+        let slots = lv.get(first as usize..(first + count) as usize).unwrap_or_default();
+        OfFiring { firing: self.hot.firing, slots: slots.to_vec(), memory: self.memory.of_firing().to_vec() }
+    }
+
+    /// The clauses of ERROR have run: the firing goes on.
+    pub fn recovered(&mut self, before: &OfFiring, lv: &mut [u64]) {
+        self.fault = None;
+        self.hot.firing = before.firing;
+        let first = self.hot.slots.0 as usize;
+        if let Some(slots) = lv.get_mut(first..first + before.slots.len()) {
+            slots.copy_from_slice(&before.slots);
+        }
+        self.memory.set_of_firing(&before.memory);
+    }
+
+    /// An argument of a probe, with the value that its provider gives it: those of ERROR are the fault's.
+    #[inline]
+    pub fn argument_or(&self, which: Argument, value: u64) -> u64 {
+        let Some(fault) = self.fault else { return value };
+        match which {
+            Argument::Number(0) => 0,
+            Argument::Number(1) => fault.probe,
+            Argument::Number(2) => fault.clause,
+            Argument::Number(3) => fault.at,
+            Argument::Number(4) => fault.kind,
+            Argument::Number(5) => fault.address,
+            _ => value,
         }
     }
 
@@ -310,11 +360,6 @@ impl Runtime {
         self.record.truncate(0);
         self.committed.clear();
         self.fault = Some(fault);
-    }
-
-    /// The clauses of ERROR have run.
-    pub fn recovered(&mut self) {
-        self.fault = None;
     }
 
     /// The status given to `exit()`.

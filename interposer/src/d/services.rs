@@ -3,7 +3,7 @@
 use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
 use trapline_rpn::services::d::{self, Builtin, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
-use trapline_trace::d::{Action, Field, Writer};
+use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, Writer};
 
 /// Longest string that is read, whatever `strsize` says.
 const LONGEST: usize = 1 << 20;
@@ -29,11 +29,17 @@ impl Runtime {
         stack: &mut dyn CallkStack,
         world: &mut dyn World,
     ) -> Result<(), CallkError> {
+        match number {
+            d::AGGREGATE_FIXED => return self.aggregate_fixed(stack, world),
+            d::AGGREGATE => return self.aggregate(stack, world),
+            d::GET | d::PUT | d::REFERENCE => return self.dynamic(number, stack, world),
+            d::BUILTIN => return self.builtin(stack, world),
+            _ => {}
+        }
+        // Those above leave nothing that the next clause must not find.
         self.hot.used = true;
         match number {
             d::RECORD => self.add_part(stack, world),
-            d::AGGREGATE => self.aggregate(stack, world),
-            d::GET | d::PUT | d::REFERENCE => self.dynamic(number, stack, world),
             d::STORE => {
                 let (size, value, address) = (stack.pop(), stack.pop(), stack.pop());
                 let bytes = value.to_le_bytes();
@@ -41,7 +47,6 @@ impl Runtime {
             }
             d::COPY => self.copy(stack, world),
             d::ASSIGN => self.assign(stack, world),
-            d::BUILTIN => self.builtin(stack, world),
             d::CALL => self.call(stack, world),
             d::LESS => {
                 let (b, a) = (stack.pop() as i64, stack.pop() as i64);
@@ -173,13 +178,68 @@ impl Runtime {
 
     fn aggregate(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         let (number, weight, value) = (stack.pop() as usize, stack.pop(), stack.pop());
+        let Some(table) = self.setup.tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
         let mut key = std::mem::take(&mut self.buffers.0);
         key.truncate(0);
-        let Some(table) = self.setup.tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
-        self.fields(&table.keys, stack, world, &mut key)?;
-        let added = self.aggregations.add(table, number, key.written(), value, weight);
-        self.drops.aggregation += u64::from(!added);
+        if !table.keys.is_empty() {
+            self.fields(&table.keys, stack, world, &mut key)?;
+        }
+        match self.aggregations.entry(table, number, key.written()) {
+            Some(entry) => self.aggregations.add(table, number, entry, (value, weight)),
+            None => self.drops.aggregation += 1,
+        }
         self.buffers.0 = key;
+        Ok(())
+    }
+
+    /// Adds a value where the keys are the same at each hit of a probe: the entry is looked up at the first one.
+    fn aggregate_fixed(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let (place, weight, value) = (stack.pop() as usize, stack.pop(), stack.pop());
+        let tables = &self.setup.tables;
+        let Some(fixed) = tables.fixed.get(place) else { return Err(CallkError::Unknown) };
+        let number = fixed.aggregation as usize;
+        let Some(table) = tables.aggregations.get(number) else { return Err(CallkError::Unknown) };
+        let probe = world.probe();
+        let entry = match self.fixed.get(place, probe) {
+            Some(entry) => Some(entry),
+            None => {
+                let mut key = Writer::default();
+                self.fixed_key(fixed, &table.keys, world, &mut key)?;
+                let entry = self.aggregations.entry(table, number, key.written());
+                self.fixed.set(place, probe, entry);
+                entry
+            }
+        };
+        match entry {
+            Some(entry) => self.aggregations.add(table, number, entry, (value, weight)),
+            None => self.drops.aggregation += 1,
+        }
+        Ok(())
+    }
+
+    /// Writes the fields of a key that is the same at each hit of a probe.
+    fn fixed_key(
+        &self,
+        fixed: &FixedKeys,
+        fields: &[Field],
+        world: &mut dyn World,
+        to: &mut Writer,
+    ) -> Result<(), Failure> {
+        for (key, field) in fixed.keys.iter().zip(fields) {
+            match (*key, field) {
+                (FixedKey::Probe(builtin), _) => {
+                    let mut text = Vec::new();
+                    let builtin = Builtin::from_number(builtin).ok_or(CallkError::Unknown)?;
+                    world.builtin(builtin, &mut text);
+                    to.bytes(text.get(..self.setup.limits.strsize).unwrap_or(&text));
+                }
+                (FixedKey::Value(address), Field::Str) if address > 0 => {
+                    to.bytes(&self.text(address, world)?)
+                }
+                (FixedKey::Value(_), Field::Str) => to.bytes(&[]),
+                (FixedKey::Value(value), _) => to.int(value),
+            }
+        }
         Ok(())
     }
 
@@ -191,13 +251,28 @@ impl Runtime {
         world: &mut dyn World,
     ) -> Result<(), Failure> {
         let number = stack.pop();
-        let mut key = std::mem::take(&mut self.buffers.0);
-        key.truncate(0);
         let Some(table) = self.setup.tables.dynamics.get(number as usize) else {
             return Err(CallkError::Unknown);
         };
+        let thread = if table.thread { world.thread() } else { 0 };
+        // A scalar of the thread that used it last is found at once.
+        let plain = table.keys.is_empty() && !table.reference && service != d::REFERENCE;
+        if plain && let Some(to) = self.dynamics.recent(number as u32, thread) {
+            if service == d::GET {
+                stack.push(u64::from_le_bytes(*to));
+                return Ok(());
+            }
+            let value = stack.pop();
+            if value != 0 {
+                *to = value.to_le_bytes();
+                return Ok(());
+            }
+            stack.push(value);
+        }
+        let mut key = std::mem::take(&mut self.buffers.0);
+        key.truncate(0);
         key.part(number as u32);
-        key.int(if table.thread { world.thread() } else { 0 });
+        key.int(thread);
         self.fields(&table.keys, stack, world, &mut key)?;
         let shape = Shape {
             size: table.size as usize,
@@ -206,6 +281,9 @@ impl Runtime {
             string: table.string,
         };
         let done = self.access(service, (key.written(), shape), stack, world);
+        if plain {
+            self.dynamics.note_recent(number as u32, thread, key.written());
+        }
         self.buffers.0 = key;
         done
     }
@@ -311,25 +389,17 @@ impl Runtime {
 
     fn builtin(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         let which = Builtin::from_number(stack.pop()).ok_or(CallkError::Unknown)?;
-        let value = match (which, self.fault) {
-            (Builtin::Arg0, Some(_)) => 0,
-            (Builtin::Arg1, Some(fault)) => fault.probe,
-            (Builtin::Arg2, Some(fault)) => fault.clause,
-            (Builtin::Arg3, Some(fault)) => fault.at,
-            (Builtin::Arg4, Some(fault)) => fault.kind,
-            (Builtin::Arg5, Some(fault)) => fault.address,
-            _ => {
-                let mut text = std::mem::take(&mut self.buffers.1);
-                text.clear();
-                let value = match world.builtin(which, &mut text) {
-                    Reading::Int(value) => Ok(value),
-                    Reading::Text => self.keep(&text),
-                };
-                self.buffers.1 = text;
-                value?
+        let mut text = std::mem::take(&mut self.buffers.1);
+        text.clear();
+        let value = match world.builtin(which, &mut text) {
+            Reading::Int(value) => Ok(value),
+            Reading::Text => {
+                self.hot.used = true;
+                self.keep(&text)
             }
         };
-        stack.push(value);
+        self.buffers.1 = text;
+        stack.push(value?);
         Ok(())
     }
 
@@ -345,7 +415,11 @@ impl Runtime {
     pub(super) fn control(&mut self, function: Function, first: u64, second: u64) -> Result<u64, Failure> {
         match function {
             Function::Clear => self.aggregations.clear(&self.setup.tables, first as usize),
-            Function::Trunc => self.aggregations.trunc(&self.setup.tables, first as usize, second as i64),
+            Function::Trunc => {
+                self.aggregations.trunc(&self.setup.tables, first as usize, second as i64);
+                // Its entries have other numbers now.
+                self.fixed.forget();
+            }
             Function::Normalize if second == 0 => return Err(thrown(fault::DIVISION, 0)),
             Function::Normalize => self.aggregations.normalize(first as usize, second),
             Function::Denormalize => self.aggregations.normalize(first as usize, 1),

@@ -21,11 +21,13 @@ impl Guest<'_> {
     #[inline]
     pub fn begin_clause(&mut self, lv: &mut [u64]) -> bool {
         let Some(d) = &mut self.d else { return true };
-        let id = self.probe.rest.provided.as_ref().map_or(0, |provided| provided.id);
-        if d.exit().is_some() && !(END..=LAST_EVENT).contains(&id) {
+        let probe = self.probe;
+        let id = || probe.rest.provided.as_ref().map_or(0, |provided| provided.id);
+        if d.exit().is_some() && !(END..=LAST_EVENT).contains(&id()) {
             return false;
         }
-        d.begin((self.core.icount(), self.stats.traps ^ u64::from(id) << 40), lv);
+        let (icount, traps) = (self.core.icount(), self.stats.traps);
+        d.begin(|| (icount, traps ^ u64::from(id()) << 40), lv);
         true
     }
 }
@@ -109,6 +111,10 @@ impl World for Guest<'_> {
     fn thread(&mut self) -> u64 {
         self.profile.as_deref().map_or(0, |profile| profile.current_task(self.core))
     }
+
+    fn probe(&self) -> u32 {
+        self.firing.0
+    }
 }
 
 /// DTrace's fault for the exception that has ended a clause.
@@ -185,12 +191,14 @@ impl Interposer {
         let (clause, id) = (probe.major, probe.rest.provided.as_ref().map_or(0, |provided| provided.id));
         self.note_hit(core, index, ProgramId(number));
         let thrown = self.runner.vm.unhandled();
-        let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) else { return };
+        let Some(program) = self.inserted.programs.get_mut(number) else { return };
+        let Some(d) = program.d.as_deref_mut() else { return };
         if outcome.termination == Termination::Exception {
             let (kind, address) = fault_of(thrown.code, thrown.parm1);
             let fault =
                 DFault { probe: id.into(), clause: clause.into(), at: thrown.at.into(), kind, address };
             d.fail(fault);
+            let before = d.of_firing(&program.lv);
             let mut error = Writer::default();
             error.part(ERROR_PART);
             [fault.kind, fault.address, fault.clause, fault.probe]
@@ -200,8 +208,10 @@ impl Interposer {
             if !in_error {
                 self.fire(core, Event::Error, ProgramId(number));
             }
-            if let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut()) {
-                d.recovered();
+            if let Some(program) = self.inserted.programs.get_mut(number)
+                && let Some(d) = program.d.as_deref_mut()
+            {
+                d.recovered(&before, &mut program.lv);
             }
             self.count_clause(core, index, at.1, outcome);
         } else if outcome.recorded() {

@@ -107,7 +107,7 @@ impl Interposer {
     /// A probe whose hit is checked before its handler runs, or whose handler is a clause of D.
     #[inline(never)]
     fn run_guarded(&mut self, core: &mut Core, index: u32, trap: &Trap, before: Option<Part>) {
-        if !self.admits(core, index, trap) {
+        if self.inserted.probes[index as usize].checked && !self.admits(core, index, trap) {
             return;
         }
         if self.inserted.probes[index as usize].is_clause {

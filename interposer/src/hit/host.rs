@@ -240,7 +240,15 @@ impl Host for Guest<'_> {
 
     #[inline]
     fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
-        self.probe.arguments.as_deref().ok_or(ArgumentError::None)?.argument(self.core, which)
+        let found = match self.probe.arguments.as_deref() {
+            Some(arguments) => arguments.argument(self.core, which),
+            None => Err(ArgumentError::None),
+        };
+        match &self.d {
+            None => found,
+            // A clause of D sees 0 for what is not there.
+            Some(d) => Ok(d.argument_or(which, found.unwrap_or(0))),
+        }
     }
 
     fn io_read(&mut self, port: u16, size: u8) -> u32 {

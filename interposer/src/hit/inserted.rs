@@ -101,7 +101,7 @@ impl Inserted {
             let processes = provided.and_then(|provided| provided.processes.as_ref());
             probe.filter = processes.map(|processes| filters.add(processes));
             probe.program = id as u32;
-            probe.guarded = probe.is_guarded();
+            probe.set_guards();
             if awaited {
                 probe.limit = 0;
             }

@@ -67,7 +67,7 @@ impl Definition {
     pub fn with_d(mut self, setup: Arc<DSetup>) -> Self {
         for probe in &mut self.probes {
             probe.is_clause = true;
-            probe.guarded = probe.is_guarded();
+            probe.set_guards();
         }
         self.d = Some(setup);
         self
@@ -125,8 +125,10 @@ pub(crate) struct Probe {
     pub at_call: bool,
     /// Whether a hit only sets AX to 1.
     pub answers: bool,
-    /// Whether a hit needs more than to run a handler of RPN at once ([`Probe::is_guarded`]).
+    /// Whether a hit needs more than to run a handler of RPN at once: it is checked, or the handler is a clause of D.
     pub guarded: bool,
+    /// Whether a hit is checked before its handler runs ([`Probe::set_guards`]).
+    pub checked: bool,
     /// Whether the handler is a clause of a D program.
     pub is_clause: bool,
     /// Whether it has had its last hit, whose instruction has not completed: it takes part in no other.
@@ -183,6 +185,7 @@ impl Probe {
             logonfault: linked.logonfault,
             filter: None,
             guarded: false,
+            checked: false,
             is_clause: false,
             spent: false,
             enabled: false,
@@ -193,14 +196,14 @@ impl Probe {
         }
     }
 
-    /// Whether a hit is checked before its handler runs, or the handler is a clause of D.
-    pub fn is_guarded(&self) -> bool {
-        self.filter.is_some()
+    /// Notes what a hit needs before its handler runs.
+    pub fn set_guards(&mut self) {
+        self.checked = self.filter.is_some()
             || self.condition().is_some()
             || self.place.runs_after()
             || self.spent
-            || self.answers
-            || self.is_clause
+            || self.answers;
+        self.guarded = self.checked || self.is_clause;
     }
 
     /// When it fires at its place.
@@ -211,6 +214,6 @@ impl Probe {
     /// Notes whether it has had its last hit, whose instruction has not completed.
     pub fn set_spent(&mut self, spent: bool) {
         self.spent = spent;
-        self.guarded = self.is_guarded();
+        self.set_guards();
     }
 }

@@ -1,14 +1,19 @@
 //! From typed expressions to instructions of the virtual machine.
 //!
+//! Operands, keys and arguments are evaluated from left to right, each value taken when it is its turn. As in DTrace, the
+//! value that `=` assigns comes before the keys or the address on its left.
+//!
 //! The words of a D program are 64 bits on every guest. A value on the stack is extended to 64 bits as its type asks, so
 //! only a conversion that drops bits costs anything. What the machine has no instruction for is a service.
 
+mod assign;
 mod shifts;
 
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place, Service, Step};
 use crate::types::{TypeId, TypeTable};
-use trapline_rpn::services::d;
+use assign::Leaves;
+use trapline_rpn::services::d::{self, Builtin};
 use trapline_rpn::{Insn, Op};
 
 /// Instructions that a clause may have: a run may take no more.
@@ -114,6 +119,9 @@ impl<'t> Code<'t> {
         self.line = node.pos.line;
         match &node.kind {
             NodeKind::Assign { place, value } => self.assign(place, value, node.ty, false),
+            NodeKind::Update { place, op, value, .. } => {
+                self.update(place, op, value, (node.ty, Leaves::Nothing))
+            }
             NodeKind::Service { service, arguments } => {
                 self.service(*service, arguments);
                 if service.gives {
@@ -133,6 +141,12 @@ impl<'t> Code<'t> {
     }
 
     fn service(&mut self, service: Service, arguments: &[Node]) {
+        let builtin = service.operand.filter(|_| service.number == d::BUILTIN).and_then(Builtin::from_number);
+        if let Some(argument) = builtin.and_then(Builtin::argument) {
+            // A clause of D sees 0 where the probe has no such argument.
+            self.emit(Op::PushArg, argument);
+            return;
+        }
         for argument in arguments {
             self.value(argument);
         }
@@ -148,7 +162,10 @@ impl<'t> Code<'t> {
             NodeKind::Const(value) | NodeKind::Text(value) => self.push(*value),
             NodeKind::Load(place) => self.load(place, node.ty),
             NodeKind::Assign { place, value } => self.assign(place, value, node.ty, true),
-            NodeKind::Update { place, op, value, after } => self.update(place, (op, *after), value, node.ty),
+            NodeKind::Update { place, op, value, after } => {
+                let leaves = if *after { Leaves::Old } else { Leaves::New };
+                self.update(place, op, value, (node.ty, leaves));
+            }
             NodeKind::Unary(op, operand) => {
                 self.value(operand);
                 self.emit(Op::Neg, 0);
@@ -317,9 +334,15 @@ impl<'t> Code<'t> {
             });
             return;
         }
-        let (first, second) = if matches!(op, "<" | ">=") { (left, right) } else { (right, left) };
+        // The service asks whether the first is less. Of two operands the left one is evaluated first.
+        let turned = matches!(op, ">" | "<=");
+        let constant = left.constant().or(right.constant()).is_some();
+        let (first, second) = if turned && constant { (right, left) } else { (left, right) };
         self.value(first);
         self.value(second);
+        if turned && !constant {
+            self.emit(Op::Xchg, 0);
+        }
         self.call(if signed { d::LESS } else { d::BELOW });
         if matches!(op, "<=" | ">=") {
             self.push(1);
@@ -350,8 +373,9 @@ impl<'t> Code<'t> {
                 self.target(address)
             }
             NodeKind::Binary("+", left, right) => {
+                // The offset may come first, as in `1 + p`.
                 self.target(left);
-                self.value(right);
+                self.target(right);
                 self.emit(Op::Add, 0);
             }
             _ => self.value(node),
@@ -450,135 +474,5 @@ impl<'t> Code<'t> {
         self.emit(Op::And, 0);
         self.emit(Op::Or, 0);
         self.store(ty);
-    }
-
-    fn assign(&mut self, place: &Place, value: &Node, ty: TypeId, wanted: bool) {
-        match place {
-            Place::Slot(slot) => {
-                self.value(value);
-                if wanted {
-                    self.emit(Op::DupN, 1);
-                }
-                self.emit(Op::PopLvN, self.slot(*slot));
-            }
-            Place::Text { slot, buffer } => {
-                self.push(*buffer);
-                self.value(value);
-                self.call(d::ASSIGN);
-                if wanted {
-                    self.emit(Op::DupN, 1);
-                }
-                self.emit(Op::PopLvN, self.slot(*slot));
-            }
-            Place::Dynamic { number, keys } => {
-                self.value(value);
-                if wanted {
-                    self.emit(Op::DupN, 1);
-                }
-                self.keys(keys);
-                self.push(u64::from(*number));
-                self.call(d::PUT);
-            }
-            Place::Memory { address, .. } if self.types.by_reference(ty) => {
-                self.target(address);
-                self.value(value);
-                if wanted {
-                    self.emit(Op::PushTspN, (-1i64) as u64);
-                    self.emit(Op::PushTspN, (-1i64) as u64);
-                }
-                self.push(self.types.size(ty));
-                let text = self.types.is_char_array(ty) && !self.types.is_char_array(value.ty);
-                self.push(u64::from(text));
-                self.call(d::COPY);
-                if wanted {
-                    self.drop();
-                }
-            }
-            Place::Memory { address, bits } => {
-                if wanted {
-                    self.value(value);
-                    self.target(address);
-                    self.emit(Op::PushTspN, (-1i64) as u64);
-                } else {
-                    self.target(address);
-                    self.value(value);
-                }
-                match bits {
-                    None => self.store(ty),
-                    Some(bits) => self.store_bits(*bits, ty),
-                }
-            }
-        }
-    }
-
-    /// `+=` and the like. The value of the place before or after the assignment is left on the stack.
-    fn update(&mut self, place: &Place, (op, after): (&'static str, bool), value: &Node, ty: TypeId) {
-        let compute = if self.types.is_pointer(ty) { ty } else { value.ty };
-        match place {
-            Place::Slot(slot) | Place::Text { slot, .. } => {
-                self.emit(Op::PushLvN, self.slot(*slot));
-                if after {
-                    self.emit(Op::DupN, 1);
-                }
-                self.combine(op, value, (compute, ty));
-                if !after {
-                    self.emit(Op::DupN, 1);
-                }
-                self.emit(Op::PopLvN, self.slot(*slot));
-            }
-            Place::Dynamic { .. } | Place::Memory { .. } => {
-                let wide = matches!(place, Place::Dynamic { .. });
-                let bits = match place {
-                    Place::Memory { bits, .. } => *bits,
-                    _ => None,
-                };
-                self.address(place);
-                self.emit(Op::DupN, 1);
-                match bits {
-                    Some(bits) => self.fetch_bits(bits, ty),
-                    None if wide => self.emit(Op::PushMem64, 0),
-                    None => self.fetch(ty),
-                }
-                if after {
-                    // The old value ends up under the address.
-                    self.emit(Op::DupN, 1);
-                    self.emit(Op::PushTspN, (-2i64) as u64);
-                    self.emit(Op::Xchg, 0);
-                    self.combine(op, value, (compute, ty));
-                } else {
-                    self.combine(op, value, (compute, ty));
-                    self.emit(Op::DupN, 1);
-                    self.emit(Op::PushTspN, (-2i64) as u64);
-                    self.emit(Op::Xchg, 0);
-                }
-                match bits {
-                    Some(bits) => self.store_bits(bits, ty),
-                    None if wide => {
-                        self.push(8);
-                        self.call(d::STORE);
-                    }
-                    None => self.store(ty),
-                }
-                // The address that was kept lies under the value.
-                self.emit(Op::Xchg, 0);
-                self.drop();
-            }
-        }
-    }
-
-    /// Applies an operator to the top and a value.
-    fn combine(&mut self, op: &str, value: &Node, (compute, ty): (TypeId, TypeId)) {
-        self.cut_to(compute, ty);
-        self.value(value);
-        self.arithmetic(op, compute);
-        self.cut(ty);
-    }
-
-    /// Converts a value of the place's type to the type of the computation.
-    fn cut_to(&mut self, compute: TypeId, ty: TypeId) {
-        let (from, to) = (self.types.int(ty), self.types.int(compute));
-        if to.0 < 8 && (from.0 > to.0 || from.1 != to.1) {
-            self.cut(compute);
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! The loop in `hot` handles the common case of common instructions; all others come here.
 
 use super::run::{Run, Step, Stop};
+use super::stack::Stack;
 use super::{Frame, MAX_CALLS, exception};
 use crate::host::{CallkError, CallkStack, Host};
 use crate::instructions::{Group, Op};
@@ -87,27 +88,46 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     }
 
     fn callk(&mut self) -> Step {
-        struct Elements<'s> {
-            stack: &'s mut super::stack::Stack,
-            mask: u64,
-        }
-        impl CallkStack for Elements<'_> {
-            fn pop(&mut self) -> u64 {
-                self.stack.pop()
-            }
-            fn push(&mut self, value: u64) {
-                self.stack.push(value & self.mask);
-            }
-        }
         let number = self.pop();
-        let mut stack = Elements { stack: &mut self.vm.stack, mask: Self::cut(u64::MAX) };
-        match self.host.callk(number, &mut stack) {
+        match self.host.callk(number, &mut Self::elements(&mut self.vm.stack)) {
             Ok(()) => Ok(()),
-            Err(CallkError::Unknown) => Err(self.fault(exception::INVALID_OPERAND, 6, number)),
-            Err(CallkError::Throw { user, parm1, parm2 }) => {
+            Err(error) => self.service_failed(number, error),
+        }
+    }
+
+    /// The stack as a service has it.
+    #[inline(always)]
+    pub fn elements(stack: &mut Stack) -> Elements<'_> {
+        Elements { stack, mask: Self::cut(u64::MAX) }
+    }
+
+    /// Raises the exception of a service that has failed.
+    #[cold]
+    pub fn service_failed(&mut self, number: u64, error: CallkError) -> Step {
+        match error {
+            CallkError::Unknown => Err(self.fault(exception::INVALID_OPERAND, 6, number)),
+            CallkError::Throw { user, parm1, parm2 } => {
                 let code = u64::from(user) << 16 | u64::from(exception::USER_EX);
                 self.user_exception(code, Self::cut(parm1), Self::cut(parm2))
             }
         }
+    }
+}
+
+/// The stack of a run, for a service.
+pub(super) struct Elements<'s> {
+    stack: &'s mut Stack,
+    mask: u64,
+}
+
+impl CallkStack for Elements<'_> {
+    #[inline]
+    fn pop(&mut self) -> u64 {
+        self.stack.pop()
+    }
+
+    #[inline]
+    fn push(&mut self, value: u64) {
+        self.stack.push(value & self.mask);
     }
 }

@@ -9,7 +9,7 @@
 use super::logging::read_wrapping;
 use super::run::{Run, Stop};
 use super::{Outcome, Termination, Thrown, Vm, exception};
-use crate::host::{Argument, Context, Host, OpState};
+use crate::host::{Argument, CallkError, Context, Host, OpState};
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
@@ -79,6 +79,8 @@ enum Next {
     General,
     Call,
     Ret,
+    /// Calls a service with the instruction after it.
+    Service,
     End(Termination),
 }
 
@@ -101,6 +103,8 @@ enum Event<'c> {
     /// This procedure is called.
     Call(u64),
     Ret,
+    /// The service of this number has failed.
+    Failed(u64, CallkError),
     End(Termination),
     /// A jump more than `jmpmax`.
     Jumps,
@@ -142,6 +146,10 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 },
                 Event::Call(target) => self.call(target, flow.next() as u32),
                 Event::Ret => self.ret(),
+                Event::Failed(number, error) => match self.service_failed(number, error) {
+                    Ok(()) => continue,
+                    Err(stop) => Err(stop),
+                },
                 Event::Jumps => Err(self.too_many_jumps()),
                 Event::Steps => break self.out_of_steps(flow.next()),
             };
@@ -176,6 +184,14 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 Next::End(termination) => break Event::End(termination),
                 Next::Call => break Event::Call(insn.arg),
                 Next::Ret => break Event::Ret,
+                // The number is pushed, and `callk`, which comes next, pops it again.
+                Next::Service if !H::observes() && flow.ahead.next().is_some() => {
+                    if let Err(error) = hot.service(insn.arg) {
+                        break Event::Failed(insn.arg, error);
+                    }
+                }
+                Next::Service if hot.hot_push(insn.arg) => {}
+                Next::Service => break Event::General(insn),
                 Next::General => break Event::General(insn),
             }
             if H::observes() {
@@ -281,6 +297,9 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
             Quick::Ret => return Next::Ret,
             Quick::Nop => true,
             Quick::Push => self.hot_push(arg),
+            Quick::PushCallk => {
+                return if self.vm.stack.can_push(self.at) { Next::Service } else { Next::General };
+            }
             Quick::PushRegister => self.hot_register(insn, Run::<H, W64>::cut(u64::MAX)),
             Quick::PushRegisterLow => self.hot_register(insn, 0xffff_ffff),
             Quick::PushArg => self.hot_argument(arg as u8),
@@ -376,6 +395,16 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
         }
         let value = self.host.read_reg(Context::Current, insn.reg);
         self.hot_push(value & mask)
+    }
+
+    /// Calls the service whose number would be on top; the element keeps it.
+    #[inline(always)]
+    fn service(&mut self, number: u64) -> Result<(), CallkError> {
+        self.vm.stack.put(self.at + 1, number);
+        self.vm.stack.move_top(self.at);
+        let done = self.host.callk(number, &mut Run::<H, W64>::elements(&mut self.vm.stack));
+        self.at = self.vm.stack.tsp();
+        done
     }
 
     #[inline(always)]

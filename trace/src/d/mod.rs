@@ -23,6 +23,7 @@ pub use format::{Conversion, Format, FormatError, Piece, Size};
 pub use record::{ERROR_PART, Snapshot, SnapshotEntry, Writer};
 pub use state::{AggregatedValue, AggregationState, EntryState, written_values};
 pub use tables::{
-    Action, AggKind, Aggregation, Dynamic, Home, PrintMember, PrintType, Record, Tables, Variable,
+    Action, AggKind, Aggregation, Dynamic, FixedKey, FixedKeys, Home, PrintMember, PrintType, Record, Tables,
+    Variable,
 };
 pub use values::{Firing, ShowSymbols};

@@ -229,6 +229,24 @@ pub enum Home {
     Memory(u64),
 }
 
+/// A key that is the same at each hit of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FixedKey {
+    /// A built-in text of the probe, by its number among the built-in variables.
+    Probe(u64),
+    /// A value; of a string, its address among the constants.
+    Value(u64),
+}
+
+/// A place where a value is added to an aggregation, with keys that are the same at each hit of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedKeys {
+    /// The number of the aggregation.
+    pub aggregation: u32,
+    /// Its keys.
+    pub keys: Vec<FixedKey>,
+}
+
 /// The data that a D program needs to run and to be shown.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
@@ -244,6 +262,8 @@ pub struct Tables {
     pub records: Vec<Record>,
     /// Aggregations.
     pub aggregations: Vec<Aggregation>,
+    /// The places with fixed keys.
+    pub fixed: Vec<FixedKeys>,
     /// Thread-local variables and associative arrays.
     pub dynamics: Vec<Dynamic>,
     /// The other variables, by name: the program's, then those of its clauses.

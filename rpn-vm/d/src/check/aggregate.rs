@@ -4,11 +4,11 @@ use super::Checker;
 use super::call::wrong_count;
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
-use crate::node::{Node, Service};
+use crate::node::{Node, NodeKind, Service};
 use crate::scope::field;
 use crate::types::{Kind, TypeId};
-use trapline_rpn::services::d;
-use trapline_trace::d::AggKind;
+use trapline_rpn::services::d::{self, Builtin};
+use trapline_trace::d::{AggKind, FixedKey, FixedKeys};
 
 /// Aggregating functions: name, least and most arguments.
 const FUNCTIONS: &[(&str, usize, usize)] = &[
@@ -73,14 +73,45 @@ impl Checker<'_> {
         let signed = self.types.int(value.ty).1;
         let types: Vec<TypeId> = nodes.iter().map(|node| node.ty).collect();
         let mut nodes = self.checked_keys(name, nodes, pos)?;
+        // What was computed with 64 bits is cut to the type that the key has.
+        nodes.iter_mut().for_each(|node| self.hold_key(node));
         let types = if nodes.is_empty() { Vec::new() } else { types };
         let fields = nodes.iter().map(|node| field(self.types, node.ty)).collect();
         let made = self.scope.aggregation(name, kind, (&types, fields), signed);
         self.same_function(made.number, kind, name, pos)?;
+        let (service, operand) = match self.fixed(&nodes) {
+            Some(keys) => {
+                nodes.clear();
+                self.scope.tables.fixed.push(FixedKeys { aggregation: made.number, keys });
+                (d::AGGREGATE_FIXED, self.scope.tables.fixed.len() as u64 - 1)
+            }
+            None => (d::AGGREGATE, made.number.into()),
+        };
         nodes.push(value);
         nodes.push(weight);
-        let service = Service { number: d::AGGREGATE, operand: Some(made.number.into()), gives: false };
+        let service = Service { number: service, operand: Some(operand), gives: false };
         Ok(Self::service(pos, self.types.builtin("<action>"), service, nodes))
+    }
+
+    /// The keys, if there are some and all are the same at each hit of a probe.
+    fn fixed(&self, keys: &[Node]) -> Option<Vec<FixedKey>> {
+        let key = |node: &Node| match &node.kind {
+            NodeKind::Const(value) if self.types.is_scalar(node.ty) => Some(FixedKey::Value(*value)),
+            NodeKind::Text(address) if self.types.is_string(node.ty) => Some(FixedKey::Value(*address)),
+            NodeKind::Service { service, .. } if service.number == d::BUILTIN => {
+                let builtin = service.operand.and_then(Builtin::from_number)?;
+                builtin.names_probe().then(|| FixedKey::Probe(builtin.number()))
+            }
+            _ => None,
+        };
+        keys.iter().map(key).collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty())
+    }
+
+    fn hold_key(&self, node: &mut Node) {
+        if self.types.is_scalar(node.ty) {
+            let ty = node.ty;
+            *node = self.held(node.clone(), ty);
+        }
     }
 
     /// Keys as the aggregation has them, if it is there already.

@@ -214,16 +214,16 @@ impl Checker<'_> {
         };
         match (op, pointer(&a), pointer(&b)) {
             ("+", Some(to), None) => return self.pointer_step("+", a, b, to, pos),
-            ("+", None, Some(to)) => return self.pointer_step("+", b, a, to, pos),
+            ("+", None, Some(to)) => return Ok(Self::turned(self.pointer_step("+", b, a, to, pos)?)),
             ("-", Some(to), None) => return self.pointer_step("-", a, b, to, pos),
             ("-", Some(to), Some(_)) => return self.difference(a, b, to, pos),
             _ => {}
         }
         let strings = (self.types.is_string(a.ty), self.types.is_string(b.ty));
         if op == "+" && strings.0 != strings.1 {
-            let (text, by) = if strings.0 { (a, b) } else { (b, a) };
-            self.integer(&by, op)?;
-            return Ok(Node::new(pos, text.ty, NodeKind::Binary(op, text.into(), by.into())));
+            let (ty, by) = if strings.0 { (a.ty, &b) } else { (b.ty, &a) };
+            self.integer(by, op)?;
+            return Ok(Node::new(pos, ty, NodeKind::Binary(op, a.into(), b.into())));
         }
         self.integer(&a, op)?;
         self.integer(&b, op)?;
@@ -275,6 +275,14 @@ impl Checker<'_> {
             _ => NodeKind::Binary(op, base.into(), scaled.into()),
         };
         Ok(Node { pos, ty, kind, alloca })
+    }
+
+    /// The same sum with its operands in the other order, in which they are evaluated.
+    fn turned(sum: Node) -> Node {
+        match sum.kind {
+            NodeKind::Binary(op, base, by) => Node { kind: NodeKind::Binary(op, by, base), ..sum },
+            kind => Node { kind, ..sum },
+        }
     }
 
     fn difference(&mut self, a: Node, b: Node, to: TypeId, pos: Pos) -> Result<Node> {
@@ -359,7 +367,7 @@ impl Checker<'_> {
         if self.types.is_pointer(ty) && self.types.is_pointer(node.ty) {
             return Ok(Node { ty, pos, ..node });
         }
-        Ok(self.convert(node, ty))
+        Ok(self.held(node, ty))
     }
 
     /// A value that is handled by its address, as that address.

@@ -1,6 +1,7 @@
 //! Assignments, which also make variables.
 
 use super::Checker;
+use super::arithmetic::extend;
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place};
@@ -42,9 +43,12 @@ impl Checker<'_> {
         if same || arrays || symbols { Ok(node) } else { incompatible(self.types) }
     }
 
-    /// A scalar as a variable of a type holds it: what was computed with 64 bits is cut to it.
-    fn held(&self, node: Node, ty: TypeId) -> Node {
+    /// A scalar as a variable of a type holds it, and as a cast makes it: what was computed with 64 bits is cut to it.
+    pub(super) fn held(&self, node: Node, ty: TypeId) -> Node {
         let node = self.convert(node, ty);
+        if let NodeKind::Const(value) = node.kind {
+            return Node { kind: NodeKind::Const(extend(value, self.types.int(ty))), ..node };
+        }
         let computed = matches!(
             node.kind,
             NodeKind::Unary(..) | NodeKind::Binary(..) | NodeKind::Conditional(..) | NodeKind::Comma(..)
