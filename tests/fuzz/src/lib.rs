@@ -9,6 +9,7 @@
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
 mod d;
+mod d_programs;
 mod dumps;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
@@ -174,6 +175,13 @@ pub const D: Target = Target {
     run: d::d,
 };
 
+/// Programs of D, made from choices.
+pub const D_PROGRAMS: Target = Target {
+    name: "d_programs",
+    promise: "a program of D made from the bytes does the same compiled as its tree, interpreted naively",
+    run: d_programs::d_programs,
+};
+
 /// All targets.
 pub const TARGETS: &[Target] = &[
     SOURCE,
@@ -190,4 +198,5 @@ pub const TARGETS: &[Target] = &[
     RECORDING,
     DUMP,
     D,
+    D_PROGRAMS,
 ];

@@ -25,17 +25,23 @@ fn every_kept_input_keeps_its_targets_promise() {
     }
 }
 
-/// Random changes of a session's file, not guided by coverage.
-#[test]
-fn random_changes_of_a_session_keep_its_promise() {
-    let count = std::env::var("TRAPLINE_INPUTS").map_or(150, |count| count.parse().unwrap());
+/// How many random inputs, and a generator of random numbers (`TRAPLINE_INPUTS`, `TRAPLINE_SEED`).
+fn random(default: u32) -> (u32, impl FnMut() -> u64) {
+    let count = std::env::var("TRAPLINE_INPUTS").map_or(default, |count| count.parse().unwrap());
     let mut seed = std::env::var("TRAPLINE_SEED").map_or(1u64, |seed| seed.parse().unwrap());
-    let mut random = move || {
+    let next = move || {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
         seed
     };
+    (count, next)
+}
+
+/// Random changes of a session's file, not guided by coverage.
+#[test]
+fn random_changes_of_a_session_keep_its_promise() {
+    let (count, mut random) = random(150);
     for _ in 0..count {
         let mut input = vec![1];
         for _ in 0..1 + random() % 4 {
@@ -44,6 +50,18 @@ fn random_changes_of_a_session_keep_its_promise() {
             input.extend([low, high, add]);
         }
         let run = std::panic::catch_unwind(|| (trapline_fuzz::SESSION.run)(&input, Checks::ALL));
+        assert!(run.is_ok(), "{input:?}");
+    }
+}
+
+/// Random programs of D, not guided by coverage.
+#[test]
+fn random_programs_of_d_keep_their_promise() {
+    let (count, mut random) = random(2_000);
+    for _ in 0..count {
+        let length = random() % 400;
+        let input: Vec<u8> = (0..length).map(|_| (random() >> 32) as u8).collect();
+        let run = std::panic::catch_unwind(|| (trapline_fuzz::D_PROGRAMS.run)(&input, Checks::ALL));
         assert!(run.is_ok(), "{input:?}");
     }
 }

@@ -85,6 +85,8 @@ fn dependencies_point_one_way() {
             &[
                 "trapline-d",
                 "trapline-emu",
+                "trapline-interposer",
+                "trapline-os",
                 "trapline-providers",
                 "trapline-rpn",
                 "trapline-session",

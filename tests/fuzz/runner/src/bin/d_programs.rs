@@ -1,0 +1,8 @@
+//! Fuzzes the target `d_programs`.
+
+#![no_main]
+
+use trapline_fuzz::{Checks, D_PROGRAMS};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (D_PROGRAMS.run)(input, Checks::sampled(input)));
