@@ -6,7 +6,8 @@ use std::sync::Arc;
 use trapline_d::{
     ArgumentType, Compiler, GuestArgument, GuestArguments, GuestType, GuestTypeId, Options, Types,
 };
-use trapline_emu::symbols::CName;
+use trapline_emu::symbols::{CName, UserModule};
+use trapline_interposer::Place;
 use trapline_providers::{Probe, find};
 use trapline_rpn::Width;
 
@@ -21,6 +22,15 @@ const MOST: u8 = 10;
 
 fn guest(ty: GuestTypeId, number: u8, pair: bool) -> GuestArgument {
     GuestArgument { ty: ArgumentType::Guest(ty), number, pair }
+}
+
+/// The program or library of a function's probe, of the provider `pid`.
+fn in_program(probe: &Probe) -> Option<&Arc<UserModule>> {
+    let place = &probe.sites.first().filter(|_| probe.name.provider.starts_with("pid"))?.place;
+    match place {
+        Place::User { module, .. } | Place::UserExit { module, .. } => Some(module),
+        _ => None,
+    }
 }
 
 impl GuestTypes {
@@ -56,13 +66,14 @@ impl GuestTypes {
 
     pub(super) fn arguments_of(&self, probe: &Probe) -> Option<Vec<GuestArgument>> {
         let name = &probe.name;
+        let in_program = in_program(probe).is_some();
         match (&*name.provider, &*name.name) {
-            ("fbt", "entry") => {
-                let (_, parameters, variadic) = self.function(&name.module, &name.function)?;
-                Some(self.passed(&parameters, variadic))
+            (provider, "entry") if provider == "fbt" || in_program => {
+                let (_, parameters, variadic) = self.signature(self.function_of(probe)?)?;
+                Some(self.passed(&parameters, variadic || in_program))
             }
-            ("fbt", "return") => {
-                let (returns, ..) = self.function(&name.module, &name.function)?;
+            (provider, "return") if provider == "fbt" || in_program => {
+                let (returns, ..) = self.signature(self.function_of(probe)?)?;
                 let one = |ty, number| guest(ty, number, false);
                 let mut list = vec![one(linux::INT, 0)];
                 // For a value in two registers, the probe has only the lower half.
@@ -71,9 +82,8 @@ impl GuestTypes {
                 }
                 Some(list)
             }
-            ("tracepoint", tracepoint) => {
-                let iterator = format!("__traceiter_{tracepoint}");
-                let (_, parameters, _) = self.function(&name.module, &iterator)?;
+            ("tracepoint", _) => {
+                let (_, parameters, _) = self.signature(self.function_of(probe)?)?;
                 let own = parameters.into_iter().skip(1).zip(0..MOST);
                 Some(own.map(|(ty, number)| guest(ty, number, false)).collect())
             }
@@ -89,22 +99,30 @@ impl GuestTypes {
         }
     }
 
+    /// The function whose signature gives the arguments of a probe: its own, or the one that calls the listeners of a
+    /// tracepoint.
+    pub(super) fn function_of(&self, probe: &Probe) -> Option<GuestTypeId> {
+        let name = &probe.name;
+        let in_kernel = |function: &str| self.find(CName::Function, Some(&name.module), function);
+        match (&*name.provider, in_program(probe)) {
+            (_, Some(program)) => self.program_function(program, &name.function),
+            ("fbt", _) => in_kernel(&name.function),
+            ("tracepoint", _) => in_kernel(&format!("__traceiter_{}", name.name)),
+            _ => None,
+        }
+    }
+
     /// The return type of a function, its parameters, and whether it is variadic.
-    fn function(&self, module: &str, name: &str) -> Option<(GuestTypeId, Vec<GuestTypeId>, bool)> {
-        let id = self.function_id(module, name)?;
-        match self.describe(id) {
+    fn signature(&self, function: GuestTypeId) -> Option<(GuestTypeId, Vec<GuestTypeId>, bool)> {
+        match self.describe(function) {
             GuestType::Function { returns, parameters, variadic } => Some((returns, parameters, variadic)),
             _ => None,
         }
     }
 
-    /// The signature of a function.
-    pub(super) fn function_id(&self, module: &str, name: &str) -> Option<GuestTypeId> {
-        self.find(CName::Function, Some(module), name)
-    }
-
-    /// The locations of the parameters, up to the first one whose location is unknown.
-    fn passed(&self, parameters: &[GuestTypeId], variadic: bool) -> Vec<GuestArgument> {
+    /// The locations of the parameters, up to the first one whose location is unknown. `on_stack`: IA32 code of a program, or
+    /// a variadic function of the kernel, gets no arguments in registers.
+    fn passed(&self, parameters: &[GuestTypeId], on_stack: bool) -> Vec<GuestArgument> {
         let is_linux = self.target.image().plan().linux.is_some();
         let narrow = self.target.width() == Width::W32;
         let mut next = 0;
@@ -112,7 +130,7 @@ impl GuestTypes {
         for ty in parameters {
             let Some(words) = self.words(*ty).filter(|words| (1..=2).contains(words)) else { break };
             // A parameter that does not fit into the last register is on the stack, and so are all after it.
-            if narrow && is_linux && !variadic && next < IN_REGISTERS && next + words > IN_REGISTERS {
+            if narrow && is_linux && !on_stack && next < IN_REGISTERS && next + words > IN_REGISTERS {
                 next = IN_REGISTERS;
             }
             if next + words > MOST {

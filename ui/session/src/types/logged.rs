@@ -156,11 +156,8 @@ impl GuestTypes {
         if !probe.types.is_empty() {
             return probe.types.iter().map(|ty| ty.name.clone()).collect();
         }
-        let (function, skipped) = match &*name.provider {
-            "tracepoint" => (format!("__traceiter_{}", name.name), 1),
-            _ => (name.function.to_string(), 0),
-        };
-        let names = self.function_id(&name.module, &function).map(|id| self.names_of(id));
+        let skipped = usize::from(&*name.provider == "tracepoint");
+        let names = self.function_of(probe).map(|id| self.names_of(id));
         names.unwrap_or_default().into_iter().skip(skipped).collect()
     }
 

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, Model, TypeTag, Types};
-use trapline_emu::symbols::{Btf, CName, CType, TypeInfo};
+use trapline_emu::load as elf;
+use trapline_emu::symbols::{Btf, CName, CType, Dwarf, TypeInfo, UserModule};
 use trapline_providers::Target;
 use trapline_rpn::Width;
 use trapline_trace::Pointee;
@@ -31,6 +32,8 @@ pub struct GuestTypes {
     kernel: OnceLock<Option<File>>,
     /// The types of each kernel module, in the order of the target.
     modules: Vec<OnceLock<Option<File>>>,
+    /// The types of each program and library, in the order of the target; their numbers follow those of the modules.
+    programs: Vec<OnceLock<Option<File>>>,
     /// How pointers to a type are shown, for the types that were asked about.
     pointees: Mutex<BTreeMap<GuestTypeId, Pointee>>,
 }
@@ -84,7 +87,8 @@ impl GuestTypes {
     #[must_use]
     pub fn new(target: Arc<Target>) -> Self {
         let modules = target.kernel_modules().iter().map(|_| OnceLock::new()).collect();
-        Self { target, kernel: OnceLock::new(), modules, pointees: Mutex::default() }
+        let programs = target.modules().iter().map(|_| OnceLock::new()).collect();
+        Self { target, kernel: OnceLock::new(), modules, programs, pointees: Mutex::default() }
     }
 
     fn kernel(&self) -> Option<&File> {
@@ -100,6 +104,9 @@ impl GuestTypes {
 
     /// A file by its number.
     fn file(&self, number: u32) -> Option<&File> {
+        if let Some(program) = (number as usize).checked_sub(1 + self.modules.len()) {
+            return self.program(program);
+        }
         let kernel = self.kernel()?;
         let Some(index) = number.checked_sub(1) else { return Some(kernel) };
         let read = || {
@@ -109,6 +116,25 @@ impl GuestTypes {
             Some(File::new(Arc::new(btf), None))
         };
         self.modules.get(index as usize)?.get_or_init(read).as_ref()
+    }
+
+    /// A program or library by its index.
+    fn program(&self, index: usize) -> Option<&File> {
+        let read = || {
+            let dwarf = Dwarf::from_elf(self.target.modules().get(index)?.bytes()).ok()??;
+            Some(File::new(Arc::new(dwarf.types()), None))
+        };
+        self.programs.get(index)?.get_or_init(read).as_ref()
+    }
+
+    /// The signature of a function of a program with debugging information, whose words are as wide as the kernel's.
+    fn program_function(&self, program: &Arc<UserModule>, name: &str) -> Option<GuestTypeId> {
+        if (program.width() == elf::Width::Bits64) != (self.target.width() == Width::W64) {
+            return None;
+        }
+        let index = self.target.modules().iter().position(|known| Arc::ptr_eq(known, program))?;
+        let id = self.program(index)?.named(CName::Function, name)?;
+        Some(self.typed(u32::try_from(1 + self.modules.len() + index).ok()?, id))
     }
 
     /// The numbers of the files that a module's name selects.
