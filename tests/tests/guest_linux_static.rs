@@ -395,7 +395,8 @@ fn guest_functions_of_a_program_with_debugging_information_have_typed_arguments(
     let guest = Guest::new(folder, &[typed], "/typed\n");
     let clause = "pid*:typed:area:entry { printf(\"%d %s %d\", args[0]->x, stringof(args[0]->name), args[1]); } \
                   pid*:typed:area:return { printf(\"%d\", args[1]); }";
-    let (ran, seen) = guest.run(&["-x", "quiet", "-n", "pid*:typed:area:entry,pid*:typed:area:return", "-n", clause]);
+    let (ran, seen) =
+        guest.run(&["-x", "quiet", "-n", "pid*:typed:area:entry,pid*:typed:area:return", "-n", clause]);
     assert!(seen.contains(&"area -12".to_owned()), "{seen:?}");
     assert!(ran.out.contains(" area(p=0x"), "{}", ran.out);
     assert!(ran.out.contains(" {x=-3, name=\"here\", flags=5}, scale=4)\n"), "{}", ran.out);

@@ -297,7 +297,7 @@ fn the_bytes_are_those_of_the_document() {
     let text = |text: &str| trapline_trace::hex(text.as_bytes(), trapline_trace::HexStyle::Pairs);
     let parts = [
         // magic, version, width, zero, items
-        "895452430d0a1a0a".to_owned() + "0400" + "20" + "00" + "03000000",
+        "895452430d0a1a0a".to_owned() + "0500" + "20" + "00" + "03000000",
         control("26000000", &("01".to_owned() + &text("{\"image\":\"g\"}"))),
         control("22000000", &("02".to_owned() + "999910c000000000" + &text("f"))),
         // number and identifier of the probe
@@ -425,7 +425,7 @@ fn errors_are_reported_with_offset_and_value() {
     let cases = [
         ("empty", Vec::new()),
         ("text", b"DProbes(1,2)".to_vec()),
-        ("version", change(8, &[5, 0])),
+        ("version", change(8, &[6, 0])),
         ("version 0", change(8, &[0, 0])),
         ("width of the head", change(10, &[16])),
         ("zero", change(11, &[1])),

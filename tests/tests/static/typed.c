@@ -16,6 +16,8 @@ int main(void)
 {
 	struct point p = { -3, "here", 5 };
 
+	/* A page that was never read cannot be read by probes. */
+	printf("%s\n", p.name);
 	printf("area %ld\n", area(&p, 4));
 	return 0;
 }
