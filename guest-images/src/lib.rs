@@ -40,15 +40,23 @@ pub static X86_64: Guest = Guest {
 pub static IDLE: Guest =
     Guest { name: "idle", image: include_bytes!("../prebuilt/idle-x86_64"), modules: &[], cmdline: "idle" };
 
+/// The x86-64 guest with drivers that trace: its channels are read by `trapline dti`.
+pub static DTI: Guest =
+    Guest { name: "dti", image: include_bytes!("../prebuilt/vmlinux-dti-x86_64"), ..X86_64 };
+
+/// The IA32 guest with drivers that trace.
+pub static DTI_IA32: Guest =
+    Guest { name: "dti-ia32", image: include_bytes!("../prebuilt/vmlinux-dti-ia32"), ..IA32 };
+
 /// The guests with a program, in the order they are listed to the user.
 pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 
 /// The guest with that name.
 ///
 /// ```
-/// assert!(trapline_guests::find("ia32").is_some() && trapline_guests::find("idle").is_some());
+/// assert!(trapline_guests::find("ia32").is_some() && trapline_guests::find("dti").is_some());
 /// assert!(trapline_guests::find("pdp11").is_none());
 /// ```
 pub fn find(name: &str) -> Option<&'static Guest> {
-    ALL.iter().copied().chain([&IDLE]).find(|guest| guest.name == name)
+    ALL.iter().copied().chain([&IDLE, &DTI, &DTI_IA32]).find(|guest| guest.name == name)
 }

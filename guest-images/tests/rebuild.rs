@@ -65,6 +65,8 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
         "appln-x86_64",
         "stress-x86_64",
         "idle-x86_64",
+        "vmlinux-dti-ia32",
+        "vmlinux-dti-x86_64",
     ];
     for name in names {
         let built = fs::read(out.join(name)).unwrap();
@@ -80,6 +82,12 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
 fn the_embedded_bytes_are_the_prebuilt_files() {
     assert_eq!(trapline_guests::ALL.len(), 2);
     assert_eq!(trapline_guests::IDLE.image, fs::read(here().join("prebuilt/idle-x86_64")).unwrap());
+    let traced = [(&trapline_guests::DTI, "x86_64"), (&trapline_guests::DTI_IA32, "ia32")];
+    for (guest, arch) in traced {
+        let prebuilt = |what: &str| fs::read(here().join(format!("prebuilt/{what}-{arch}"))).unwrap();
+        assert_eq!(guest.image, prebuilt("vmlinux-dti"));
+        assert_eq!(guest.modules[0].1, prebuilt("appln"));
+    }
     for guest in trapline_guests::ALL {
         let prebuilt = |what: &str| fs::read(here().join(format!("prebuilt/{what}-{}", guest.name))).unwrap();
         assert_eq!(guest.image, prebuilt("vmlinux"));

@@ -10,6 +10,7 @@ use trapline_emu::load::Files;
 use trapline_emu::symbols::UserModule;
 use trapline_trace::ProbeName;
 
+use crate::dti::Dti;
 use crate::fbt::Fbt;
 use crate::name::{Description, DescriptionError};
 use crate::pid::{self, Pid};
@@ -119,7 +120,7 @@ impl Catalog {
     /// The providers that a target has.
     pub fn new(target: &Target) -> Self {
         let mut providers: Vec<Box<dyn Provider>> =
-            vec![Box::new(Fbt::new(target)), Box::new(Pid), Box::new(Profile)];
+            vec![Box::new(Dti), Box::new(Fbt::new(target)), Box::new(Pid), Box::new(Profile)];
         providers.extend(System::all().map(|provider| Box::new(provider) as Box<dyn Provider>));
         let statics = Static::all(target).into_iter();
         providers.extend(statics.map(|provider| Box::new(provider) as Box<dyn Provider>));

@@ -9,7 +9,7 @@
 //! | `target` | [`Target`], the files to probe; [`ProbeOptions`], the user's choices; where a probe point can be |
 //! | `name` | [`Description`]s, globs, and [`Clause`]s of the command line |
 //! | `provider` | [`Provider`], [`Probe`] and [`Site`]; the location of arguments and return values |
-//! | `fbt`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and the providers that programs define |
+//! | `fbt`, `dti`, `pid`, `profile`, [`sdt`] | one provider each; `sdt` also has `tracepoint` and the providers that programs define |
 //! | `system` | `syscall`, `proc`, `sched`, `io`: views of a kernel's functions |
 //! | `catalog` | [`Catalog`]: all providers of a target, and one numbering |
 //! | `apply` | [`resolve`] and [`enable()`] make probe points; [`functions`], [`disassemble`] and [`Present`] are for listings |
@@ -23,6 +23,7 @@
 
 mod apply;
 mod catalog;
+mod dti;
 mod fbt;
 mod name;
 mod object;

@@ -253,7 +253,7 @@ fn positions_and_files_that_do_not_fit_are_refused() {
         (
             &["dump", "embedded:ia32", "--at", "2G", "-o", "new"],
             2,
-            "before the position 2000000000; without --at the machine is dumped there",
+            "before the position 2000000000; without --at the machine is taken there",
         ),
         (&["dump", "embedded:ia32", "-o", "no/where"], 7, "cannot write no/where: No such file or directory"),
         (&["dump", "text", "-o", "text"], 2, "the dump would overwrite an input of this command, text"),

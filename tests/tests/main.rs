@@ -15,6 +15,7 @@ mod demo;
 mod dis;
 mod displacement;
 mod docs;
+mod dti;
 mod dumps;
 mod embedding;
 mod every_instruction;

@@ -1,7 +1,9 @@
 //! The command line. DProbes' own option names are accepted, unlisted, where they mean the same.
 
 mod diff;
+mod dti;
 mod dump;
+mod machine;
 mod output;
 mod probes;
 mod recording;
@@ -9,7 +11,11 @@ mod tui;
 mod verify;
 
 pub use diff::DiffArgs;
+pub use dti::{
+    DtiArgs, DtiCommand, DtiFollowArgs, DtiListArgs, DtiRecordArgs, DtiShowArgs, DtiSource, DtiView,
+};
 pub use dump::DumpArgs;
+pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
@@ -162,6 +168,13 @@ Examples:
   A position         trapline dump boot.tlr --at 300M -o vmcore --compress zstd
   What it holds      trapline dump vmcore --info";
 
+const DTI_EXAMPLES: &str = "\
+Examples:
+  A guest            trapline dti list embedded:dti
+  A position         trapline dti show boot.tlr 3c59x --at 300M
+  A crash dump       trapline dti show vmcore
+  A running guest    trapline dti follow embedded:dti 3c59x --view hex";
+
 const DEMO_EXAMPLES: &str = "\
 Example:
   trapline demo x86_64";
@@ -197,6 +210,9 @@ pub enum Command {
     /// Write a crash dump of a machine, for crash, makedumpfile and gdb; or print what a dump contains (docs/dumps.md)
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(Box<DumpArgs>),
+    /// Read the channels that drivers trace to: of a guest, a recording, a snapshot or a crash dump (docs/dti.md)
+    #[command(after_help = DTI_EXAMPLES)]
+    Dti(DtiArgs),
     /// List functions, or the probes that match a SPEC
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),

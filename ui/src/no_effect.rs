@@ -6,8 +6,8 @@ use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
 use trapline_session::Session;
 
 use crate::cli::{
-    CheckArgs, DisArgs, DumpArgs, Format, GuestArgs, ListArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs,
-    SourceArgs, TuiArgs,
+    CheckArgs, DisArgs, DtiRecordArgs, DtiSource, DumpArgs, Format, GuestArgs, ListArgs, MachineArgs,
+    ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs, is_recording,
 };
 use crate::d_text::is_d;
 use crate::failure::Failure;
@@ -336,20 +336,57 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_dump(args: &DumpArgs) -> Result<(), Failure> {
+    let machine = &args.machine;
     if args.info {
-        let of_run = args.of_guest().or(first(&[(!args.image_dir.is_empty(), "--image-dir")]));
+        let of_run = machine.of_guest().or(first(&[(!machine.image_dir.is_empty(), "--image-dir")]));
         return of_run.map_or(Ok(()), |option| Err(refused(option, "with --info, which runs nothing")));
     }
     if args.form.format == Format::Json {
         return Err(refused("--format", "without --info: the dump itself is not text"));
     }
-    if args.is_recording() {
-        let option = args.of_guest();
+    of_machine(&args.image, machine)
+}
+
+/// Checks the options about a machine.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_machine(image: &Path, machine: &MachineArgs) -> Result<(), Failure> {
+    if is_recording(image) {
+        let option = machine.of_guest();
         return option
             .map_or(Ok(()), |option| Err(refused(option, "on a recording, which has its own guest")));
     }
-    match first(&[(!args.image_dir.is_empty(), "--image-dir")]) {
+    match first(&[(!machine.image_dir.is_empty(), "--image-dir")]) {
         Some(option) => Err(refused(option, "without a recording")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the options of `dti` about the machine: a dump and a snapshot are not run.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_dti(source: &DtiSource, is_dump: bool) -> Result<(), Failure> {
+    if is_dump {
+        let restore = first(&[(source.restore.is_some(), "--restore")]);
+        let option = source.machine.of_run().or(restore);
+        return option.map_or(Ok(()), |option| Err(refused(option, "on a dump, which does not run")));
+    }
+    if is_recording(&source.image) && source.restore.is_some() {
+        return Err(refused("--restore", "on a recording, which has its own beginning"));
+    }
+    of_machine(&source.image, &source.machine)
+}
+
+/// Checks the options of `dti` about records.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_records(records: &DtiRecordArgs, format: Format) -> Result<(), Failure> {
+    let given = [(records.view.is_some(), "--view"), (records.template.is_some(), "--template")];
+    match first(&given).filter(|_| format == Format::Json) {
+        Some(option) => Err(refused(option, "with -f json, which has the bytes")),
         None => Ok(()),
     }
 }

@@ -1,5 +1,7 @@
 //! Ranges of physical memory.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 /// A range of physical memory, and where the kernel maps it.
@@ -17,5 +19,19 @@ impl Mapped {
     /// First physical address after it.
     pub fn end(&self) -> u64 {
         self.paddr.saturating_add(self.size)
+    }
+
+    /// The memory of these ranges, ascending and without overlaps.
+    pub fn merged(all: &[Self]) -> Vec<Range<u64>> {
+        let mut sorted: Vec<Range<u64>> = all.iter().map(|range| range.paddr..range.end()).collect();
+        sorted.sort_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in sorted {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        merged
     }
 }

@@ -2,9 +2,12 @@
  * The driver of a network card that is not there, in the shape of a loadable module: it lies in one
  * piece, the kernel enters it through what it registers, and it is listed among the modules. Frames
  * go to a ring from which the "card" takes them when the ring is full or the device is closed. */
+#include "driver_trace.h"
 #include "net.h"
 
 #define TX_RING_SIZE 4
+
+TRACE_HANDLE(vortex_trace, "3c59x", 8192, DTI_LEVEL_DEBUG, 0);
 
 struct vortex_private {
 	struct sk_buff *tx_ring[TX_RING_SIZE];
@@ -34,6 +37,7 @@ PROBE_POINT int vortex_open(struct net_device *dev)
 	memset(vp, 0, sizeof(*vp));
 	vp->sum = FNV1A_START;
 	dev->priv = vp;
+	TRACE(vortex_trace, DTI_LEVEL_NOTICE, "%s: open", dev->name);
 	return 0;
 }
 
@@ -43,6 +47,8 @@ PROBE_POINT int vortex_start_xmit(struct sk_buff *skb, struct net_device *dev)
 
 	counters.vortex_xmits++;
 	SDT_SITE(sdt_site_3, SDT_CALL, counters.sdt[3]);
+	TRACE_DATA(vortex_trace, DTI_LEVEL_DEBUG, skb, sizeof(*skb) + (skb->len < 28 ? skb->len : 28));
+	TRACE_CRASH(vortex_trace, vp->cur_tx);
 	if (vp->cur_tx - vp->dirty_tx == TX_RING_SIZE)
 		vortex_tx_done(vp);
 	vp->tx_ring[vp->cur_tx++ % TX_RING_SIZE] = skb;
@@ -55,6 +61,7 @@ PROBE_POINT int vortex_close(struct net_device *dev)
 
 	counters.vortex_closes++;
 	vortex_tx_done(vp);
+	TRACE(vortex_trace, DTI_LEVEL_NOTICE, "%s: close after %u frames", dev->name, vp->packets);
 	printk("%s: %u frames, %u bytes, sum %x\n", dev->name, vp->packets, vp->bytes,
 	       (word)vp->sum);
 	kfree(vp);

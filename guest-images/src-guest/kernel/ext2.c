@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * As much of a file system as one growing file needs: blocks on a disk that is memory, twelve of them
  * named by the inode, the others by an indirect block. */
+#include "driver_trace.h"
 #include "kernel.h"
 
 #define BLOCK_SIZE 1024
@@ -16,6 +17,8 @@ struct file {
 	struct ext2_inode *inode;
 	u32 position;
 };
+
+TRACE_HANDLE(ext2_trace, "ext2", 16384, DTI_LEVEL_DEFAULT, 0);
 
 static u8 disk[BLOCKS][BLOCK_SIZE] __attribute__((aligned(16)));
 static u8 block_used[BLOCKS] = { 1 };
@@ -61,6 +64,7 @@ PROBE_POINT long ext2_file_write(struct file *file, const char *buffer, u32 coun
 
 	counters.file_writes++;
 	SDT_SITE(sdt_site_2, SDT_CALL, counters.sdt[2]);
+	TRACE(ext2_trace, DTI_LEVEL_INFO, "write %u bytes at %u", count, file->position);
 	while (done < count) {
 		u32 offset = file->position % BLOCK_SIZE, n = BLOCK_SIZE - offset;
 		u32 block = ext2_get_block(file->inode, file->position / BLOCK_SIZE);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * From the loader to the first program, and the end. */
+#include "driver_trace.h"
 #include "net.h"
 
 #define MULTIBOOT_MAGIC 0x2BADB002
 #define MULTIBOOT_MEMORY 1
+#define MULTIBOOT_CMDLINE 4
 #define MULTIBOOT_MODULES 8
 #define MODULE_SLOTS 8
 
@@ -102,6 +104,7 @@ static void insmod(const struct module_code *module)
 	slot->base = (word)module->start;
 	slot->size = module->end - module->start;
 	slot->kind = 1;
+	TRACE(kernel_trace, DTI_LEVEL_NOTICE, "module %s", module->name);
 	printk("vmlinux: module %s at %x\n", module->name, slot->base);
 	module->init();
 }
@@ -143,6 +146,7 @@ void kernel_main(u32 magic, word info_address)
 	u32 text = fnv1a(_stext, _etext);
 
 	arch_init();
+	TRACE(kernel_trace, DTI_LEVEL_INFO, "text %x", (word)text);
 	printk("vmlinux: Trapline's guest, text %x\n", (word)text);
 	if (magic != MULTIBOOT_MAGIC)
 		panic("not started by a Multiboot loader");
@@ -155,7 +159,10 @@ void kernel_main(u32 magic, word info_address)
 	modules[1].base = base;
 	modules[1].size = end - base;
 	modules[1].kind = 2;
+	TRACE(kernel_trace, DTI_LEVEL_INFO, "appln at %x to %x", base, end);
+	TRACE_OPTIONS(info->flags & MULTIBOOT_CMDLINE ? virt(info->cmdline) : "");
 	memory_init(first_free, memory_end(info));
+	TRACE_MEMORY_READY();
 	pages = nr_free_pages;
 	arch_self_test();
 	insmod(&vortex_module);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * The console: the first serial port, polled. */
+#include "driver_trace.h"
 #include "kernel.h"
 
 #define COM1 0x3f8
@@ -38,6 +39,7 @@ void halt(void)
 
 void panic(const char *why)
 {
+	TRACE(kernel_trace, DTI_LEVEL_EMERG, "panic: %s", why);
 	printk("vmlinux: panic: %s\n", why);
 	halt();
 }

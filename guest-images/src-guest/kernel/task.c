@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * Tasks: made by fork, switched by the timer or when they wait, reaped by their parent. */
+#include "driver_trace.h"
 #include "kernel.h"
 
 /* The boot's own thread of control, which idles while no other task can run. */
@@ -187,10 +188,13 @@ PROBE_POINT static void wake_sleepers(u32 now)
 			task->state = TASK_RUNNING;
 }
 
+TRACE_HANDLE(timer_trace, "timer", 512, DTI_LEVEL_INFO, 0);
+
 PROBE_POINT void do_timer(void)
 {
 	need_resched = 1;
 	wake_sleepers(++jiffies);
+	TRACE_DATA(timer_trace, DTI_LEVEL_INFO, ((u32[]){ jiffies, current_task->pid }), 8);
 }
 
 /* To the end of the round: the next task runs, if there is one. */

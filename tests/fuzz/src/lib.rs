@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
 
+mod channels;
 #[path = "../../../rpn-vm/tests/common/compare.rs"]
 mod compare;
 mod d;
@@ -168,6 +169,13 @@ pub const DUMP: Target = Target {
     run: dumps::dump,
 };
 
+/// Memory with channels.
+pub const CHANNELS: Target = Target {
+    name: "channels",
+    promise: "in any memory channels are found and read, within bounds, or refused in a sentence",
+    run: channels::channels,
+};
+
 /// Texts of D.
 pub const D: Target = Target {
     name: "d",
@@ -197,6 +205,7 @@ pub const TARGETS: &[Target] = &[
     SESSION,
     RECORDING,
     DUMP,
+    CHANNELS,
     D,
     D_PROGRAMS,
 ];

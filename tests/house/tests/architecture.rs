@@ -46,6 +46,7 @@ fn dependencies_point_one_way() {
         ("trapline-emu", &[]),
         ("trapline-dump", &["trapline-emu"]),
         ("trapline-os", &["trapline-emu"]),
+        ("trapline-dti", &["trapline-emu", "trapline-trace"]),
         (
             "trapline-interposer",
             &["trapline-dump", "trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace"],
@@ -60,6 +61,7 @@ fn dependencies_point_one_way() {
             "trapline-session",
             &[
                 "trapline-d",
+                "trapline-dti",
                 "trapline-dump",
                 "trapline-emu",
                 "trapline-guests",

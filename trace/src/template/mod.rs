@@ -87,6 +87,31 @@ impl Formatter {
         errors.into_result(Self { directory: directory.to_owned(), majors })
     }
 
+    /// One template for all data, given as the text of a `fmt` statement.
+    ///
+    /// # Errors
+    /// All errors in the text, with their places.
+    pub fn of_text(fmt: &str) -> Result<Self, TemplateErrors> {
+        let mut errors = Errors::default();
+        let text = format!("major=0 minor=0 desc=\"\" fmt=\n\"{}\"", fmt.replace('"', "\\\""));
+        let templates = parse::templates(&mut Scanner::new("the template", &text), 0, &mut errors);
+        errors.into_result(Self { directory: PathBuf::new(), majors: BTreeMap::from([(0, templates)]) })
+    }
+
+    /// Formats data that are not of a record, by the template of the codes 0; `word` is the guest's, in bytes.
+    #[must_use]
+    pub fn format_data(&self, data: &[u8], word: usize) -> String {
+        let template = self.majors.get(&0).and_then(|minors| minors.get(&0));
+        match template.and_then(|template| template.nodes.as_ref()) {
+            Some(nodes) => apply::apply(nodes, data, word),
+            None => {
+                let mut text = String::new();
+                dump(data, 0, &mut text);
+                text
+            }
+        }
+    }
+
     /// Drops the templates. Until they are read again, every record is shown as a dump.
     pub fn terminate(&mut self) {
         self.majors.clear();

@@ -100,6 +100,13 @@ pub enum Command {
     End,
     /// Takes a crash dump.
     Dump,
+    /// Sets the level of a channel of the Driver Tracing Interface, in the guest's memory.
+    DtiLevel {
+        /// The channel's name.
+        name: String,
+        /// The level, from -1 (off) to 7.
+        level: i32,
+    },
 }
 
 impl Command {
@@ -154,6 +161,7 @@ impl Command {
             Self::D(source) => source.name(),
             Self::End => "end".to_owned(),
             Self::Dump => "dump".to_owned(),
+            Self::DtiLevel { name, level } => format!("dti level {name} {level}"),
         }
         .trim_end()
         .to_owned()
@@ -298,6 +306,17 @@ pub enum CommandError {
     /// There is no virtio console to type into.
     #[error("the machine has no virtio console; --virtio-console adds one")]
     NoVirtioConsole,
+    /// The guest has no such channel.
+    #[error("there is no channel {name}; {known}")]
+    UnknownChannel {
+        /// Its name.
+        name: String,
+        /// Those that exist, as the end of a sentence.
+        known: String,
+    },
+    /// A channel cannot have the level.
+    #[error("a channel cannot have the level {0}; use a number from -1 to 7")]
+    Level(i32),
     /// Nothing can be listed.
     #[error(transparent)]
     List(ListError),

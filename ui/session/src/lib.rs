@@ -119,6 +119,6 @@ pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
 pub use types::GuestTypes;
 pub use versioned::{VERSION, Versioned};
 pub use {
-    serde_json, trapline_d, trapline_dump, trapline_emu, trapline_interposer, trapline_os,
+    serde_json, trapline_d, trapline_dti, trapline_dump, trapline_emu, trapline_interposer, trapline_os,
     trapline_providers, trapline_rpn, trapline_trace,
 };

@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
     CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, Ending, Guest, GuestBuilder, InputLine,
-    Limits, Recorder, Script, Session, SourceOptions, counted, file_name, read_file,
+    Limits, Recorder, Script, Session, SourceOptions, counted, file_name,
 };
 use trapline_trace::RunInfo;
 
-use super::dump;
 use super::insert::{insert_all, names_of, probing};
 use super::only::Only;
 use super::report::{self, Ended};
+use super::{dump, reach};
 use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::interactive::{self, Person};
@@ -189,7 +189,7 @@ fn prepared(
     let guest = options::open(builder, talk)?;
     let mut session = guest.start(probing(&args.probes))?;
     if let Some(path) = &args.restore {
-        restore(&mut session, path)?;
+        reach::restore(&mut session, path)?;
         reaches_beyond(args, path, session.icount())?;
     }
     if let Some(recorder) = recorder {
@@ -211,13 +211,6 @@ fn save(file: &ReservedFile<'_>, session: &mut Session, talk: &Talk) -> Result<(
     std::fs::write(file.path(), bytes).map_err(|error| Failure::writing(Some(file.path()), error))?;
     talk.note(&format!("the state after {} instructions is in {}", saved.icount(), file.path().display()));
     Ok(())
-}
-
-/// Restores a session from a snapshot in a file.
-fn restore(session: &mut Session, path: &Path) -> Result<(), Failure> {
-    let file = read_file(path)?;
-    let restored = session.read_snapshot(&file).and_then(|saved| session.restore(&saved));
-    restored.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
 }
 
 /// Refuses a limit that the snapshot from which the run begins has passed.

@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
 
+use std::path::Path;
+
 use clap::{CommandFactory, Parser};
 use trapline_trace::HeaderItems;
 
-use crate::cli::{Cli, Command, TraceCommand};
+use crate::cli::{Cli, Command, DtiCommand, TraceCommand};
 use crate::output::Form;
 
 /// Command, option, and a command line in which it has no effect; `-` for an option that always has one. `record` has
@@ -250,11 +252,65 @@ build | --width | build --new-key a --width 32
 build | --sign | build --new-key a --sign a
 build | --new-key | build a --new-key a
 demo | --limit-insns | -
-cat | --format | -
-cat | --symbols | trace cat a -f json --symbols
-cat | --templates | trace cat a -f raw --templates a
-cat | --stats | -
-cat | --output-file | -
+trace cat | --format | -
+trace cat | --symbols | trace cat a -f json --symbols
+trace cat | --templates | trace cat a -f raw --templates a
+trace cat | --stats | -
+trace cat | --output-file | -
+dti list | --restore | dti list a.tlr --restore b
+dti list | --at | dti list v --at 5
+dti list | --until | dti list a.tlr --until b
+dti list | --limit-insns | dti list a.tlr --limit-insns 5
+dti list | --module | dti list a.tlr --module b
+dti list | --initrd | dti list a.tlr --initrd b
+dti list | --sym | dti list a.tlr --sym b
+dti list | --mem | dti list a.tlr --mem 64M
+dti list | --cmdline | dti list a.tlr --cmdline b
+dti list | --append | dti list a.tlr --append b
+dti list | --platform | dti list a.tlr --platform pc
+dti list | --disk | dti list a.tlr --disk b
+dti list | --virtio-console | dti list a.tlr --virtio-console
+dti list | --image-dir | dti list k --image-dir b
+dti list | --format | -
+dti show | --restore | dti show a.tlr --restore b
+dti show | --at | dti show v --at 5
+dti show | --until | dti show a.tlr --until b
+dti show | --limit-insns | dti show a.tlr --limit-insns 5
+dti show | --module | dti show a.tlr --module b
+dti show | --initrd | dti show a.tlr --initrd b
+dti show | --sym | dti show a.tlr --sym b
+dti show | --mem | dti show a.tlr --mem 64M
+dti show | --cmdline | dti show a.tlr --cmdline b
+dti show | --append | dti show a.tlr --append b
+dti show | --platform | dti show a.tlr --platform pc
+dti show | --disk | dti show a.tlr --disk b
+dti show | --virtio-console | dti show a.tlr --virtio-console
+dti show | --image-dir | dti show k --image-dir b
+dti show | --format | -
+dti show | --view | dti show k -f json --view hex
+dti show | --template | dti show k -f json --template a
+dti show | --cpu | -
+dti show | --unread | -
+dti follow | --restore | dti follow a.tlr --restore b
+dti follow | --at | dti follow v --at 5
+dti follow | --until | dti follow a.tlr --until b
+dti follow | --limit-insns | dti follow a.tlr --limit-insns 5
+dti follow | --module | dti follow a.tlr --module b
+dti follow | --initrd | dti follow a.tlr --initrd b
+dti follow | --sym | dti follow a.tlr --sym b
+dti follow | --mem | dti follow a.tlr --mem 64M
+dti follow | --cmdline | dti follow a.tlr --cmdline b
+dti follow | --append | dti follow a.tlr --append b
+dti follow | --platform | dti follow a.tlr --platform pc
+dti follow | --disk | dti follow a.tlr --disk b
+dti follow | --virtio-console | dti follow a.tlr --virtio-console
+dti follow | --image-dir | dti follow k --image-dir b
+dti follow | --format | -
+dti follow | --view | dti follow k -f json --view hex
+dti follow | --template | dti follow k -f json --template a
+dti follow | --cpu | -
+dti follow | --unread | -
+dti follow | --every | -
 ";
 
 /// How an option is written.
@@ -267,13 +323,13 @@ fn name(arg: &clap::Arg) -> String {
 }
 
 /// The options of a command and of those below it.
-fn options(command: &clap::Command, found: &mut Vec<(String, String)>) {
-    let of = if command.get_name() == "trapline" { "-" } else { command.get_name() };
+fn options(command: &clap::Command, above: &str, found: &mut Vec<(String, String)>) {
+    let of = if above.is_empty() { "-" } else { above };
     let listed = command.get_arguments().filter(|arg| !arg.is_positional());
     let own = listed.filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"));
     found.extend(own.map(|arg| (of.to_owned(), name(arg))));
     for below in command.get_subcommands() {
-        options(below, found);
+        options(below, format!("{above} {}", below.get_name()).trim_start(), found);
     }
 }
 
@@ -293,6 +349,16 @@ fn refusal(line: &str) -> Option<String> {
             super::of_replay(args).and_then(|()| form().map(drop))
         }
         Command::Dump(args) => super::of_dump(args),
+        Command::Dti(args) => {
+            let (source, records) = match &args.command {
+                DtiCommand::List(args) => (&args.source, None),
+                DtiCommand::Show(args) => (&args.source, Some(&args.records)),
+                DtiCommand::Follow(args) => (&args.source, Some(&args.records)),
+            };
+            let records = records.map_or(Ok(()), |args| super::of_records(args, source.form.format));
+            // The table calls a dump v.
+            records.and_then(|()| super::of_dti(source, source.image == Path::new("v")))
+        }
         Command::List(args) => super::of_list(args),
         Command::Tui(args) => super::of_tui(args),
         Command::Dis(args) => super::of_dis(args),
@@ -313,7 +379,7 @@ fn every_option_always_has_an_effect_or_is_refused_where_it_has_none() {
     let rows: Vec<Vec<&str>> =
         TABLE.lines().filter(|line| !line.is_empty()).map(|line| line.split(" | ").collect()).collect();
     let mut found = Vec::new();
-    options(&Cli::command(), &mut found);
+    options(&Cli::command(), "", &mut found);
     let is_row =
         |command: &str, option: &str| rows.iter().filter(|row| row[0] == command && row[1] == option).count();
     for (command, option) in &found {

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use goblin::elf::header::ET_CORE;
 use trapline_emu::PhysMem;
 
 use crate::error::DumpError;
@@ -73,6 +74,13 @@ impl DumpFile {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         Self::read(Source { bytes: Bytes::File(file), len })
+    }
+
+    /// Whether a file that begins with these bytes, at least 18, is meant to be a dump: other ELF files are not.
+    pub fn begins(first: &[u8]) -> bool {
+        let is_core = first.starts_with(b"\x7fELF") && first.get(16..18) == Some(&ET_CORE.to_le_bytes());
+        let is_flattened = first.get(..16).is_some_and(Flattened::is);
+        is_core || is_flattened || first.starts_with(&crate::kdump::SIGNATURE)
     }
 
     /// The dump that a file with these bytes is.

@@ -28,7 +28,7 @@ pub enum ScriptError {
 /// The beginnings of a line.
 const STARTS: &str = "`at insns=N`, `every insns=N`, `on hit N of NAME` or `on console TEXT`";
 /// The actions of a line.
-const ACTIONS: &str = "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, dump, type, nmi and stop";
+const ACTIONS: &str = "the actions are insert, remove, enable, disable, query, getvars, list, snapshot, restore, dump, dti level, type, nmi and stop";
 
 /// A word and its place in the line.
 #[derive(Debug, Clone, Copy)]
@@ -391,10 +391,23 @@ fn action(line: &mut Line<'_>, when: &When, source: &SourceOptions) -> Result<Co
         }
         "type" => typed(line)?,
         "dump" => Command::Dump,
+        "dti" => dti_level(line)?,
         "nmi" => Command::Nmi,
         "stop" => Command::Stop,
         other => return Err(wrong(word, format!("there is no action `{other}`"), ACTIONS).into()),
     })
+}
+
+/// The words after `dti`.
+fn dti_level(line: &mut Line<'_>) -> Parsed<Command> {
+    const FORM: &str = "dti level NAME N, with N from -1 to 7";
+    keyword(line, "level", FORM)?;
+    let name = line.next("the channel's name", FORM)?.text.to_owned();
+    let word = line.next("the level", FORM)?;
+    let level = word.text.parse().ok().filter(|level| (-1..=7).contains(level));
+    let level =
+        level.ok_or_else(|| wrong(word, format!("`{}` is no level", word.text), &format!("write {FORM}")))?;
+    Ok(Command::DtiLevel { name, level })
 }
 
 /// The words after `list`: those of `trapline list` that apply to a running guest.

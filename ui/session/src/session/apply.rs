@@ -17,7 +17,7 @@ use crate::recording::Event;
 use crate::replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 use crate::types::GuestTypes;
 
-type Answer = Result<Reply, CommandError>;
+pub(super) type Answer = Result<Reply, CommandError>;
 
 impl Session {
     /// Carries out a command between two instructions. This is the only way to change a run from outside.
@@ -83,11 +83,12 @@ impl Session {
                 let dump = CrashDump::copy(self.vmcore(), self.icount());
                 Ok(Reply::Dump { icount: self.icount(), dump: Some(Arc::new(dump)) })
             }
+            Command::DtiLevel { name, level } => self.set_dti_level(&name, level),
         }
     }
 
     /// The reply to an action: a row for JSON, and a sentence for a person.
-    fn done(&self, action: &str, name: &str, sentence: String) -> Reply {
+    pub(super) fn done(&self, action: &str, name: &str, sentence: String) -> Reply {
         let icount = self.icount();
         let note = if sentence.is_empty() {
             sentence

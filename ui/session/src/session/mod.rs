@@ -2,6 +2,7 @@
 
 mod apply;
 mod attended;
+mod channels;
 mod course;
 mod d_program;
 mod dtrace;

@@ -1,0 +1,8 @@
+//! Fuzzes the target `channels`.
+
+#![no_main]
+
+use trapline_fuzz::{CHANNELS, Checks};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (CHANNELS.run)(input, Checks::sampled(input)));

@@ -1,0 +1,245 @@
+//! Channels of the Driver Tracing Interface in the embedded guests: of a machine, a snapshot, a recording and a dump.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::cli::{Ran, folder, trapline};
+use trapline_session::trapline_dti::{Channel, View, find, show};
+use trapline_session::trapline_emu::PhysMem;
+use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits, Session};
+
+const GUESTS: [&str; 2] = ["embedded:dti", "embedded:dti-ia32"];
+
+fn ran(here: &Path, args: &[&str], code: i32) -> Ran {
+    let ran = trapline(here, args);
+    assert_eq!(ran.code, code, "{args:?}: {}{}", ran.out, ran.err);
+    ran
+}
+
+/// The memory of the kernel's image, where its channels are.
+const IMAGE: Range<u64> = 0x10_0000..0x20_0000;
+
+/// Each channel's name and records.
+fn records(memory: &dyn PhysMem) -> Vec<(String, Vec<String>)> {
+    let found = find(memory, &[IMAGE]);
+    assert_eq!(found.damaged, []);
+    let of = |channel: &Channel| {
+        let contents = channel.read(memory);
+        assert!(contents.cpus.iter().all(|cpu| cpu.damage.is_none()), "{:?}", contents.cpus);
+        contents
+            .records()
+            .map(|record| format!("{} {}", record.time, show(record.data, View::Auto)))
+            .collect()
+    };
+    found.channels.iter().map(|channel| (channel.name().to_owned(), of(channel))).collect()
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_write_leaves_the_same_records_everywhere() {
+    for guest in GUESTS {
+        let folder = folder(&[]);
+        let here = folder.path();
+        let crash = ["--append", "dti=crash", "--mem", "64M"];
+        let with = |args: &[&'static str]| [args, &crash[..]].concat();
+        let show = |args: &[&str], code| {
+            let ran = ran(here, &[&["dti", "show"], args].concat(), code);
+            assert!(
+                ran.err.contains("channel 3c59x: 1 record of CPU 0 not complete"),
+                "{args:?}: {}",
+                ran.err
+            );
+            ran.out
+        };
+        let live = show(&[&[guest][..], &crash, &["-f", "json"]].concat(), 0);
+        let last = live.lines().last().unwrap_or_default();
+        assert!(last.contains("\"text\":\"panic: page fault in the kernel\""), "{live}");
+        assert!(live.contains("\"channel\":\"3c59x\""), "{live}");
+        ran(here, &[&["run", guest, "--console", "none", "--save", "saved"], &crash[..]].concat(), 0);
+        ran(here, &[&["record", guest, "--console", "none", "-o", "run.tlr"], &crash[..]].concat(), 0);
+        ran(here, &[&["dump", guest, "-o", "core"], &crash[..]].concat(), 0);
+        ran(here, &[&["dump", guest, "-o", "core.z", "--compress", "zlib"], &crash[..]].concat(), 0);
+        let restored = [&[guest, "--restore", "saved"][..], &crash, &["-f", "json"]].concat();
+        for other in
+            [&restored[..], &["run.tlr", "-f", "json"], &["core", "-f", "json"], &["core.z", "-f", "json"]]
+        {
+            assert!(show(other, 0) == live, "{guest}: {other:?}");
+        }
+        // Raw bytes too, of one channel.
+        let raw = |args: &[&str]| show(&[args, &["3c59x", "--view", "raw"]].concat(), 0);
+        assert_eq!(raw(&with(&[guest])), raw(&["core"]));
+    }
+}
+
+/// A guest that stands before a call of `dti_log`: the first, or later ones.
+fn before_a_write(guest: &str, hits: u64) -> Session {
+    let mut session = GuestBuilder::image(guest).memory(16 << 20).start().unwrap();
+    session.apply(Command::clause("fbt::dti_log:entry { push pid; log 1 }")).unwrap();
+    let ending = session.run_until(&Condition::end().or_hits(hits), &Limits::none());
+    assert_eq!(ending, Ending::EnoughHits(hits), "{guest}");
+    session
+}
+
+#[test]
+fn memory_is_consistent_before_and_after_each_instruction_of_a_write() {
+    let mut switches = 0;
+    for guest in GUESTS {
+        // The 40th write and later ones enter sub-buffers of the timer's channel.
+        for hits in [1, 2, 5, 6, 20].into_iter().chain(40..56) {
+            let mut session = before_a_write(guest, hits);
+            let before = records(session.core().ram());
+            let mut seen = before.clone();
+            for _ in 0..600 {
+                session.step(1);
+                let now = records(session.core().ram());
+                if now == seen {
+                    continue;
+                }
+                for (name, lines) in &now {
+                    let old =
+                        seen.iter().find(|(other, _)| other == name).map_or(&[][..], |(_, lines)| lines);
+                    // A record more at the end, or the oldest sub-buffer less at the beginning.
+                    let kept = old.iter().position(|line| lines.first() == Some(line)).unwrap_or(old.len());
+                    let appended = lines.get(old.len() - kept..).unwrap_or_default();
+                    assert_eq!(&lines[..lines.len() - appended.len()], &old[kept..], "{guest} {hits} {name}");
+                    assert!(appended.len() <= 1, "{guest} {hits} {name}: {appended:?}");
+                    switches += usize::from(kept > 0);
+                }
+                seen = now;
+            }
+            assert_ne!(seen, before, "{guest} {hits}: nothing was written");
+        }
+    }
+    assert!(switches > 0, "no sub-buffer was overwritten");
+}
+
+#[test]
+fn early_records_are_shown_before_and_after_they_move() {
+    for guest in GUESTS {
+        let folder = folder(&[]);
+        let list = |at: &str| ran(folder.path(), &["dti", "list", guest, "--at", at], 0).out;
+        let show = |at: &str| ran(folder.path(), &["dti", "show", guest, "kernel", "--at", at], 0).out;
+        let state = |list: &str| {
+            let line = list.lines().find(|line| line.starts_with("kernel")).unwrap_or_default().to_owned();
+            line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+        };
+        // Before memory can be allocated; the console is written to after that.
+        let mut session = before_a_write(guest, 2);
+        let early = session.icount().to_string();
+        session.run_until(&Condition::console("module 3c59x"), &Limits::none());
+        let later = session.icount().to_string();
+        assert_eq!((state(&list(&early)).as_str(), state(&list(&later)).as_str()), ("early", "channel"));
+        let (early, later) = (show(&early), show(&later));
+        assert!(early.contains("kernel  text 0x") && later.starts_with(&early), "{early}\n{later}");
+    }
+}
+
+#[test]
+fn each_record_is_followed_once() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let shown = ran(here, &["dti", "show", "embedded:dti", "3c59x"], 0).out;
+    let followed = ran(here, &["dti", "follow", "embedded:dti", "3c59x", "--every", "100k"], 0).out;
+    assert_eq!(followed, shown);
+    ran(here, &["record", "embedded:dti", "--console", "none", "-o", "run.tlr"], 0);
+    assert_eq!(ran(here, &["dti", "follow", "run.tlr", "3c59x"], 0).out, shown);
+    // The timer's ring is overwritten between two looks that are far apart.
+    let timer = |every: &str| ran(here, &["dti", "follow", "embedded:dti", "timer", "--every", every], 0);
+    let (often, seldom) = (timer("100k"), timer("1G"));
+    assert!(often.err.is_empty() && often.out.lines().count() > seldom.out.lines().count(), "{}", often.err);
+}
+
+#[test]
+fn what_has_no_channels_or_no_effect_is_refused() {
+    let folder = folder(&[]);
+    let here = folder.path();
+    ran(here, &["dump", "embedded:dti", "--at", "1M", "--mem", "16M", "-o", "core"], 0);
+    for (args, code, sentence) in [
+        (
+            &["show", "embedded:dti", "floppy"][..],
+            2,
+            "there is no channel floppy; use one of 3c59x, ext2, kernel, timer",
+        ),
+        (&["show", "embedded:ia32", "floppy"], 2, "there is no channel floppy, nor any other"),
+        (&["list", "embedded:ia32"], 0, "there are no channels"),
+        (&["list", "core", "--at", "5"], 2, "--at has no effect on a dump, which does not run"),
+        (&["list", "core", "--mem", "5M"], 2, "--mem has no effect on a dump, which does not run"),
+        (&["follow", "core"], 2, "a crash dump does not run; use `dti show`"),
+        (&["show", "embedded:dti", "-f", "json", "--view", "hex"], 2, "--view has no effect with -f json"),
+        (&["show", "embedded:dti", "--template", "%q"], 2, "after `%` write one of"),
+        (&["list", "absent"], 7, "absent: No such file or directory"),
+        (&["show", "embedded:dti", "--at", "hit:1"], 2, "--at hit:1 is a position in a recording"),
+    ] {
+        let ran = trapline(here, &[&["dti"], args].concat());
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(sentence), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn the_provider_fires_for_each_record_and_does_not_change_the_guest() {
+    for guest in GUESTS {
+        let folder = folder(&[]);
+        let here = folder.path();
+        let program = "dti:3c59x::event { printf(\"%d %d\\n\", arg0, arg2); }";
+        let probed =
+            ran(here, &["run", guest, "-n", program, "-x", "quiet", "--console", "none", "--digest"], 0);
+        let shown = ran(here, &["dti", "show", guest, "3c59x", "-f", "json"], 0).out;
+        let lengths = shown.lines().map(|line| {
+            let hex = line.split("\"data\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            hex.unwrap_or_default().len() / 2
+        });
+        // Frames are written at level 7, texts at level 5.
+        let expected: Vec<String> = lengths
+            .zip(shown.lines())
+            .map(|(length, line)| format!("{} {length}", if line.contains("\"text\":") { 5 } else { 7 }))
+            .collect();
+        let fired: Vec<&str> = probed.out.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(fired, expected, "{guest}");
+        assert!(fired.len() > 5, "{fired:?}");
+        let digest = |ran: &Ran| ran.err.lines().find(|line| line.starts_with("digest")).map(str::to_owned);
+        let plain = ran(here, &["run", guest, "--console", "none", "--digest"], 0);
+        assert!(digest(&plain).is_some() && digest(&plain) == digest(&probed), "{guest}");
+        // The level of ext2 excludes its records, and another channel's are not its own.
+        let none = ran(here, &["run", guest, "-n", "dti:ext2::event", "-q", "--console", "none"], 0);
+        assert_eq!(none.out, "", "{guest}");
+    }
+    let folder = folder(&[]);
+    let list = ran(folder.path(), &["list", "embedded:dti", "dti:::"], 0).out;
+    for name in ["3c59x", "ext2", "kernel", "timer"] {
+        let line = list.lines().find(|line| line.contains(name)).unwrap_or_default();
+        assert!(line.contains(" dti ") && line.ends_with("dti_log event"), "{list}");
+    }
+    assert!(!ran(folder.path(), &["list", "embedded:x86_64", ":::"], 0).out.contains("dti"));
+}
+
+#[test]
+fn a_script_sets_levels_and_a_recording_has_that() {
+    for guest in GUESTS {
+        let folder =
+            folder(&[("levels", b"at insns=100k dti level ext2 7\nat insns=1M dti level timer -1\n")]);
+        let here = folder.path();
+        let args = ["record", guest, "--script", "levels", "--console", "none", "-o", "run.tlr"];
+        ran(here, &args, 0);
+        ran(here, &["replay", "run.tlr", "--verify"], 0);
+        let list = ran(here, &["dti", "list", "run.tlr"], 0).out;
+        let line =
+            |name: &str| list.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        assert!(line("ext2").contains("7 debug") && line("timer").contains("-1 off"), "{list}");
+        assert_eq!(ran(here, &["dti", "show", "run.tlr", "ext2"], 0).out.lines().count(), 40);
+        assert!(ran(here, &["dti", "show", guest, "ext2"], 0).out.is_empty());
+        // Nothing is written to the timer's channel after it was switched off.
+        let show = |at: &[&str]| ran(here, &[&["dti", "show", "run.tlr", "timer"], at].concat(), 0).out;
+        assert_eq!(show(&["--at", "1M"]), show(&[]));
+    }
+    let folder = folder(&[
+        ("unknown", b"at insns=100k dti level floppy 7\n"),
+        ("wrong", b"at insns=1 dti level timer 8\n"),
+    ]);
+    for (script, sentence) in [
+        ("unknown", "there is no channel floppy; use one of 3c59x, ext2, kernel, timer"),
+        ("wrong", "`8` is no level"),
+    ] {
+        let refused = ran(folder.path(), &["run", "embedded:dti", "--script", script], 2);
+        assert!(refused.err.contains(sentence), "{}", refused.err);
+    }
+}

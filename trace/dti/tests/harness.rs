@@ -1,0 +1,106 @@
+//! Runs dti.c as a program of the host (`harness.c`), and reads the file that is its physical memory.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+use trapline_dti::{Found, find};
+use trapline_emu::PhysMem;
+
+/// Physical memory in a vector.
+#[derive(Clone)]
+pub struct Memory(pub Vec<u8>);
+
+impl PhysMem for Memory {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        let Ok(start) = usize::try_from(paddr) else { return false };
+        let end = start.checked_add(to.len());
+        match end.and_then(|end| self.0.get(start..end)) {
+            Some(from) => {
+                to.copy_from_slice(from);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Memory {
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        std::iter::once(0..self.0.len() as u64).collect()
+    }
+
+    pub fn find(&self) -> Found {
+        find(self, &self.ranges())
+    }
+}
+
+/// The program, compiled once.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let include = here.join("../../guest-images/include");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dti-harness");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(&include)
+            .arg("-o")
+            .arg(&program);
+        gcc.arg(here.join("tests/harness.c")).arg(include.join("trapline/dti.c"));
+        let output = gcc.output().unwrap_or_else(|error| panic!("gcc: {error}; run scripts/bootstrap"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    })
+}
+
+/// A running harness.
+pub struct Harness {
+    child: Child,
+    folder: TempDir,
+    pending: Vec<u8>,
+}
+
+impl Harness {
+    pub fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new(program());
+        command.arg(folder.path().join("memory")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self { child: command.spawn().unwrap(), folder, pending: Vec::new() }
+    }
+
+    /// Adds an operation: see `harness.c`.
+    pub fn op(&mut self, name: char, numbers: [u32; 4]) {
+        self.pending.push(name as u8);
+        numbers.iter().for_each(|number| self.pending.extend(number.to_le_bytes()));
+    }
+
+    /// Executes the operations, and reads results of so many bytes.
+    pub fn results(&mut self, bytes: usize) -> Vec<u8> {
+        self.op('s', [0; 4]);
+        let ops = std::mem::take(&mut self.pending);
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(&ops).unwrap();
+        input.flush().unwrap();
+        let mut results = vec![0; bytes + 1];
+        self.child.stdout.as_mut().unwrap().read_exact(&mut results).unwrap();
+        assert_eq!(results.pop(), Some(b's'));
+        results
+    }
+
+    /// The memory after the operations whose results have been read.
+    pub fn memory(&self) -> Memory {
+        Memory(fs::read(self.folder.path().join("memory")).unwrap())
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}

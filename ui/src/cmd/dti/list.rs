@@ -1,0 +1,122 @@
+//! `dti list`: the channels, with their levels and numbers of records.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use trapline_dti::{Channel, Contents, Found, Origin, level_name};
+
+use super::printer;
+use super::source::Source;
+use crate::cli::{DtiListArgs, Format};
+use crate::ctrl_c;
+use crate::failure::{Exit, Failure};
+use crate::talk::Talk;
+
+const COLUMNS: [&str; 8] = ["name", "state", "level", "cpus", "sub-buffers", "records", "unread", "refused"];
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad files or options, or a position that is not reached.
+pub fn run(args: &DtiListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let signals = ctrl_c::prepare();
+    let Some(source) = Source::open(&args.source, &signals.run(), talk)? else {
+        return Ok(Exit::Interrupted);
+    };
+    let found = source.find();
+    let read: Vec<(&Channel, Contents)> =
+        found.channels.iter().map(|channel| (channel, channel.read(source.memory()))).collect();
+    let written = match args.source.form.format {
+        Format::Json => objects(&found, &read).iter().try_for_each(|object| writeln!(out, "{object}")),
+        Format::Text => lines(&found, &read).iter().try_for_each(|line| writeln!(out, "{line}")),
+    };
+    written.map_err(Failure::Output)?;
+    printer::warn(&found, talk);
+    read.iter().for_each(|(channel, contents)| printer::warn_of(channel, contents, talk));
+    Ok(source.exit())
+}
+
+fn state(channel: &Channel) -> &'static str {
+    match channel.origin() {
+        Origin::Channel => "channel",
+        Origin::Early => "early",
+    }
+}
+
+/// A level with its name.
+fn level(level: i32) -> String {
+    level_name(level).map_or_else(|| level.to_string(), |name| format!("{level} {name}"))
+}
+
+/// Records that could not be written.
+fn refused(contents: &Contents) -> u64 {
+    contents.cpus.iter().map(|cpu| u64::from(cpu.too_long) + u64::from(cpu.nested)).sum()
+}
+
+fn lines(found: &Found, read: &[(&Channel, Contents)]) -> Vec<String> {
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(read.iter().map(|(channel, contents)| {
+        let (subbufs, size) = channel.subbufs();
+        [
+            channel.name().to_owned(),
+            state(channel).to_owned(),
+            level(channel.level()),
+            channel.cpus().to_string(),
+            format!("{subbufs} x {size}"),
+            contents.records().count().to_string(),
+            contents.records().filter(|record| record.unread).count().to_string(),
+            refused(contents).to_string(),
+        ]
+    }));
+    rows.extend(found.unbound.iter().map(|handle| {
+        let none = || "-".to_owned();
+        let level = level(handle.level);
+        [handle.name.clone(), "unbound".to_owned(), level, none(), none(), none(), none(), none()]
+    }));
+    if rows.len() == 1 {
+        return Vec::new();
+    }
+    let widths: Vec<usize> = (0..COLUMNS.len())
+        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
+    let line = |row: &[String; COLUMNS.len()]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn objects(found: &Found, read: &[(&Channel, Contents)]) -> Vec<Value> {
+    let channels = read.iter().map(|(channel, contents)| {
+        let (subbufs, size) = channel.subbufs();
+        let cpus = contents.cpus.iter().map(|cpu| {
+            json!({
+                "entered": cpu.entered,
+                "too_long": cpu.too_long,
+                "nested": cpu.nested,
+                "incomplete": cpu.incomplete,
+                "damage": cpu.damage.as_ref().map(ToString::to_string),
+            })
+        });
+        json!({
+            "name": channel.name(),
+            "state": state(channel),
+            "level": channel.level(),
+            "vaddr": channel.vaddr(),
+            "paddr": channel.paddr(),
+            "subbufs": subbufs,
+            "subbuf_size": size,
+            "records": contents.records().count(),
+            "unread": contents.records().filter(|record| record.unread).count(),
+            "cpus": cpus.collect::<Vec<_>>(),
+        })
+    });
+    let unbound = found.unbound.iter().map(|handle| {
+        json!({"name": handle.name, "state": "unbound", "level": handle.level, "paddr": handle.paddr})
+    });
+    let damaged = found.damaged.iter().map(|damaged| {
+        let damage = damaged.damage.to_string();
+        json!({"name": damaged.name, "state": "damaged", "paddr": damaged.paddr, "damage": damage})
+    });
+    channels.chain(unbound).chain(damaged).collect()
+}
