@@ -1,5 +1,6 @@
 //! The loop: handles events, changes the state, draws it once, and carries out effects.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -311,7 +312,9 @@ impl<'a> Shown<'a> {
         }
         (self.stale, self.urgent, self.drawn) = (false, false, Instant::now());
         let app = &self.app;
-        self.screen.draw(|frame| view::draw(app, frame))?;
+        let mut ends = BTreeMap::new();
+        self.screen.draw(|frame| ends = view::draw(app, frame))?;
+        self.app.ends = ends;
         turn.end(&mut self.stats, self.unanswered.take());
         Ok(())
     }

@@ -194,7 +194,9 @@ impl Bench {
     fn screen(&mut self, (width, height): (u16, u16)) -> String {
         self.app.size = Rect::new(0, 0, width, height);
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| view::draw(&self.app, frame)).unwrap();
+        let mut ends = Default::default();
+        terminal.draw(|frame| ends = view::draw(&self.app, frame)).unwrap();
+        self.app.ends = ends;
         let buffer = terminal.backend().buffer();
         let row = |y| {
             let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
@@ -356,6 +358,26 @@ fn breakpoints_are_met_both_ways_and_functions_are_left_both_ways() {
     assert!(bench.app.at() > at);
     bench.press("C");
     assert_eq!((bench.app.at(), ip(&bench)), (at, "do_fork".to_owned()));
+}
+
+#[test]
+fn panes_are_scrolled_to_their_end_and_back_and_the_console_from_its_end() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("3z>");
+    let mut screens = vec![bench.screen((80, 24))];
+    for key in [KeyCode::End, KeyCode::Up, KeyCode::Home] {
+        bench.key(key, KeyModifiers::NONE);
+        screens.push(bench.screen((80, 24)));
+    }
+    assert!(screens[1].contains("xmm7") && screens[1] != screens[0] && screens[2] != screens[1]);
+    assert_eq!(screens[3], screens[0]);
+    bench.press("7");
+    let last = bench.screen((80, 24));
+    bench.key(KeyCode::Home, KeyModifiers::NONE);
+    let first = bench.screen((80, 24));
+    bench.key(KeyCode::End, KeyModifiers::NONE);
+    assert_ne!(first, last);
+    assert_eq!(bench.screen((80, 24)), last);
 }
 
 #[test]

@@ -147,7 +147,7 @@ pub struct Selected {
     pub frame: usize,
     /// The probe point, of all programs.
     pub point: usize,
-    /// The first line of each other pane.
+    /// The first line of each other pane; of the console, how many lines it is scrolled back.
     pub first: BTreeMap<Pane, usize>,
 }
 
@@ -177,6 +177,8 @@ pub struct App {
     pub zoomed: bool,
     /// The layout.
     pub arrangement: Arrangement,
+    /// How far each pane on the screen can be scrolled.
+    pub ends: BTreeMap<Pane, usize>,
     /// Size of the terminal.
     pub size: Rect,
     /// The colours and characters of the screen.
@@ -239,6 +241,7 @@ impl App {
             recent: PANES.to_vec(),
             zoomed: false,
             arrangement: Arrangement::default(),
+            ends: BTreeMap::new(),
             size: Rect::new(0, 0, 80, 24),
             look,
             mouse: true,

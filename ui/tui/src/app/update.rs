@@ -12,6 +12,8 @@ use crate::hits::Batch;
 use crate::keys::Key;
 use crate::message::{Input, Move, Request};
 
+/// Most lines of a pane that has not been drawn.
+const MOST_LINES: usize = 100_000;
 /// Most characters of a typed line.
 const MOST_TYPED: usize = 1000;
 
@@ -253,8 +255,10 @@ impl App {
             Pane::Stack => self.selected.frame = moved(self.selected.frame, action, page, scene.frames.len()),
             Pane::Memory => return self.scroll_memory(action, page),
             other => {
+                let action = if other == Pane::Console { opposite(action) } else { action };
+                let end = self.ends.get(&other).copied().unwrap_or(MOST_LINES);
                 let first = self.selected.first.entry(other).or_default();
-                *first = moved(*first, action, page, MOST_TYPED * 100);
+                *first = moved((*first).min(end), action, page, end + 1);
             }
         }
         Vec::new()
@@ -280,6 +284,19 @@ impl App {
             Pane::Memory => self.follow_memory(),
             _ => Vec::new(),
         }
+    }
+}
+
+/// The same the other way.
+const fn opposite(action: Action) -> Action {
+    match action {
+        Action::Up => Action::Down,
+        Action::Down => Action::Up,
+        Action::PageUp => Action::PageDown,
+        Action::PageDown => Action::PageUp,
+        Action::Top => Action::Bottom,
+        Action::Bottom => Action::Top,
+        other => other,
     }
 }
 

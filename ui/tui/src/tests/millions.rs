@@ -67,7 +67,7 @@ fn looked_through(count: u64) -> (Bench, Times) {
     let mut terminal = Terminal::new(TestBackend::new(SCREEN.0, SCREEN.1)).unwrap();
     bench.app.size = Rect::new(0, 0, SCREEN.0, SCREEN.1);
     let mut draw = |app: &App| {
-        terminal.draw(|frame| view::draw(app, frame)).unwrap();
+        terminal.draw(|frame| drop(view::draw(app, frame))).unwrap();
     };
     for from in (0..count).step_by(BATCH as usize) {
         let batch = batch(from);

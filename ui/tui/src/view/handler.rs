@@ -167,7 +167,7 @@ fn state(app: &App, handler: &Handler, width: usize) -> Vec<Line<'static>> {
 }
 
 /// Wraps words at this width. A longer word gets its own line.
-fn filled(words: Vec<String>, width: usize) -> Vec<String> {
+pub fn filled(words: Vec<String>, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {

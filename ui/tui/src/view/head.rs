@@ -19,27 +19,28 @@ pub fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
 fn title(app: &App) -> Line<'static> {
     let look = app.look;
     let mut spans = vec![Span::styled(format!("{}  ", app.run.title), look.name())];
+    // What is under way comes first: it is seen in a narrow terminal too.
+    if app.run.number > 0 && app.run.ended.is_some() && !app.run.is_listed() {
+        let percent = app.run.listed.saturating_mul(100) / app.end();
+        spans.push(Span::styled(format!("asking the past: {percent} %  "), look.changed()));
+    }
+    if let Some(busy) = &app.travel.busy {
+        spans.push(Span::styled(format!("going {busy} .. (Esc cancels)  "), look.changed()));
+    }
     if let Some(scene) = &app.scene {
         let place = scene.symbol.clone().unwrap_or_else(|| format!("{:#x}", scene.ip));
         let within = scene.handler.as_ref().map(|handler| format!(".{}", handler.executed));
         let within = within.unwrap_or_default();
         spans.push(Span::styled(format!("at {}{within} {place}", scene.at), look.here()));
+        spans.extend(scene.task.iter().map(|(pid, name)| Span::raw(format!("  [{pid} {name}]"))));
+        if scene.end {
+            spans.push(Span::styled("  the end", look.here()));
+        }
         if let Some(number) = app.cursor {
             let label = app.run.hits.get(number).and_then(|hit| app.run.hits.probe(hit.probe));
             let label = label.map(|label| format!(" {}", label.name)).unwrap_or_default();
             spans.push(Span::raw(format!("  hit {}{label}", number + 1)));
         }
-        spans.extend(scene.task.iter().map(|(pid, name)| Span::raw(format!("  [{pid} {name}]"))));
-        if scene.end {
-            spans.push(Span::styled("  the end", look.here()));
-        }
-    }
-    if app.run.number > 0 && app.run.ended.is_some() && !app.run.is_listed() {
-        let percent = app.run.listed.saturating_mul(100) / app.end();
-        spans.push(Span::styled(format!("  asking the past: {percent} %"), look.changed()));
-    }
-    if let Some(busy) = &app.travel.busy {
-        spans.push(Span::styled(format!("  going {busy} .. (Esc cancels)"), look.changed()));
     }
     Line::from(spans)
 }
@@ -95,6 +96,7 @@ fn scale(app: &App, width: usize) -> Line<'static> {
 const SHOWN: &[(Action, &str)] = &[
     (Action::Help, "help"),
     (Action::Palette, "actions"),
+    (Action::Quit, "quit"),
     (Action::NextHit, "next hit"),
     (Action::PreviousHit, "previous"),
     (Action::Step, "step"),
@@ -105,7 +107,6 @@ const SHOWN: &[(Action, &str)] = &[
     (Action::Filter, "filter"),
     (Action::FocusNext, "pane"),
     (Action::Zoom, "zoom"),
-    (Action::Quit, "quit"),
 ];
 
 /// Draws the rows below the panes.
@@ -118,10 +119,15 @@ pub fn draw_foot(app: &App, frame: &mut Frame<'_>, area: Rect) {
         ]),
         None => Line::from(app.message.clone().unwrap_or_default()),
     };
-    let mut keys = Vec::new();
+    let (mut keys, mut room) = (Vec::new(), usize::from(area.width));
     for (action, word) in SHOWN {
         let key = app.key_of(*action);
         let key = key.split(' ').next().unwrap_or_default().to_owned();
+        // One that does not fit is left out as a whole.
+        match room.checked_sub(key.chars().count() + 1 + word.len()) {
+            Some(left) if !key.is_empty() => room = left.saturating_sub(2),
+            _ => continue,
+        }
         keys.push(Span::styled(key, app.look.name().add_modifier(Modifier::BOLD)));
         keys.push(Span::raw(format!(" {word}  ")));
     }

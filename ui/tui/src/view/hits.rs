@@ -58,8 +58,10 @@ fn line(app: &App, row: usize, number: usize, cells: &[Cell]) -> Option<Line<'st
     let hit = app.run.hits.get(number)?;
     let here = app.cursor == Some(number);
     let mark = if here { ">" } else { " " };
-    let texts: Vec<String> =
-        cells.iter().map(|cell| placed(*cell, &value(app, number, hit, cell.column))).collect();
+    let texts: Vec<String> = cells
+        .iter()
+        .map(|cell| placed(*cell, &fitted(*cell, value(app, number, hit, cell.column))))
+        .collect();
     let style = if here { app.look.here() } else { ratatui::style::Style::new() };
     let style = if row == app.selected.row { style.patch(app.look.selected()) } else { style };
     Some(Line::from(Span::styled(format!("{mark} {}", texts.join(" ")), style)))
@@ -86,6 +88,14 @@ fn value(app: &App, number: usize, hit: Hit, column: Column) -> String {
             }
         }
     }
+}
+
+/// The name of a probe without provider and module, if there is no room for all of it: its function says more.
+fn fitted(cell: Cell, text: String) -> String {
+    if cell.column != Column::Probe || cell.last || text.chars().count() <= cell.width {
+        return text;
+    }
+    text.splitn(3, ':').nth(2).map_or(text.clone(), str::to_owned)
 }
 
 /// A text at its place.

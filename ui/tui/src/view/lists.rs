@@ -8,15 +8,23 @@ use trapline_trace::visible;
 use super::d;
 use crate::app::{App, Mark};
 
+/// Characters of a line that has room for an address and a symbol.
+const WIDE: usize = 48;
+
 /// The frames, then the words at the stack pointer.
-pub fn stack(app: &App) -> Vec<Line<'static>> {
+pub fn stack(app: &App, width: usize) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
     let digits = 2 * scene.word;
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, frame) in scene.frames.iter().enumerate() {
         let symbol = frame.symbol.clone().unwrap_or_default();
         let style = if n == app.selected.frame { app.look.selected() } else { ratatui::style::Style::new() };
-        lines.push(Line::styled(format!("#{n:<2} {:0digits$x} {symbol}", frame.ip), style));
+        // In little room, the function says more than the address.
+        let text = match frame.symbol.is_some() && width < WIDE {
+            true => format!("#{n:<2} {symbol}"),
+            false => format!("#{n:<2} {:0digits$x} {symbol}", frame.ip),
+        };
+        lines.push(Line::styled(text, style));
     }
     lines.push(Line::default());
     for (at, value, symbol) in &scene.words {
@@ -30,19 +38,26 @@ pub fn stack(app: &App) -> Vec<Line<'static>> {
 }
 
 /// The probe programs as text.
-pub fn handler(app: &App) -> Vec<Line<'static>> {
-    app.programs.iter().flat_map(|text| text.lines()).map(|line| Line::from(line.to_owned())).collect()
+pub fn handler(app: &App, width: usize) -> Vec<Line<'static>> {
+    app.programs.iter().flat_map(|text| text.lines()).flat_map(|line| broken(line, width)).collect()
+}
+
+/// A line of text in as many lines of this width as it takes.
+fn broken(line: &str, width: usize) -> Vec<Line<'static>> {
+    let characters: Vec<char> = line.chars().collect();
+    let pieces = characters.chunks(width.max(1)).chain(line.is_empty().then_some([].as_slice()));
+    pieces.map(|piece| Line::from(piece.iter().collect::<String>())).collect()
 }
 
 /// The end of the guest's console.
-pub fn console(app: &App) -> Vec<Line<'static>> {
+pub fn console(app: &App, width: usize) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
     let lines = scene.console.split(|byte| *byte == b'\n');
     let shown = |line: &[u8]| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        Line::from(line.iter().map(|byte| visible(*byte)).collect::<String>())
+        broken(&line.iter().map(|byte| visible(*byte)).collect::<String>(), width)
     };
-    lines.map(shown).collect()
+    lines.flat_map(shown).collect()
 }
 
 /// A line of the pane of probes.
@@ -95,6 +110,12 @@ pub fn probes_from(app: &App, first: usize, count: usize) -> Vec<Line<'static>> 
     shown.map(|row| probe_row(app, &row)).collect()
 }
 
+/// The symbol of a place that is an address.
+fn symbol(app: &App, place: &str) -> Option<String> {
+    let address = u64::from_str_radix(place.strip_prefix("0x")?, 16).ok()?;
+    app.target.symbol(address)
+}
+
 fn probe_row(app: &App, row: &ProbeRow<'_>) -> Line<'static> {
     match row {
         ProbeRow::Program(program) => {
@@ -104,6 +125,7 @@ fn probe_row(app: &App, row: &ProbeRow<'_>) -> Line<'static> {
             let state = if point.enabled { "on " } else { "off" };
             let mut line =
                 format!("  {state} {:>8}  {}.{} {}", point.hits, point.major, point.minor, point.place);
+            line.extend(symbol(app, &point.place).map(|symbol| format!(" {symbol}")));
             for (key, value) in [("group", &point.group), ("type", &point.kind)] {
                 line.extend(value.iter().map(|value| format!(" {key}={value}")));
             }

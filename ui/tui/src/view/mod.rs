@@ -10,6 +10,8 @@ mod memory;
 mod overlay;
 mod registers;
 
+use std::collections::BTreeMap;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::symbols::border;
@@ -54,15 +56,15 @@ const ASCII: border::Set<'static> = border::Set {
     horizontal_bottom: "-",
 };
 
-/// Draws all.
-pub fn draw(app: &App, frame: &mut Frame<'_>) {
+/// Draws all; returns how far each pane can be scrolled.
+pub fn draw(app: &App, frame: &mut Frame<'_>) -> BTreeMap<Pane, usize> {
     let places = app.places();
     head::draw(app, frame, places.head);
-    for (pane, rect) in &places.panes {
-        draw_pane(app, frame, *pane, *rect);
-    }
+    let draws = |(pane, rect): &(Pane, Rect)| (*pane, draw_pane(app, frame, *pane, *rect));
+    let ends = places.panes.iter().map(draws).collect();
     head::draw_foot(app, frame, places.foot);
     overlay::draw(app, frame);
+    ends
 }
 
 fn frame_of(app: &App, title: String, focused: bool) -> Block<'static> {
@@ -76,15 +78,18 @@ fn frame_of(app: &App, title: String, focused: bool) -> Block<'static> {
     Block::bordered().border_set(set).border_style(style).title(Span::styled(title, style))
 }
 
-fn draw_pane(app: &App, frame: &mut Frame<'_>, pane: Pane, rect: Rect) {
+/// Draws a pane; returns the last line that can be its first.
+fn draw_pane(app: &App, frame: &mut Frame<'_>, pane: Pane, rect: Rect) -> usize {
     let number = PANES.iter().position(|one| *one == pane).map_or(0, |n| (n + 1) % 10);
     let block = frame_of(app, format!("{number} {}{}", pane.name(), note(app, pane)), app.focused() == pane);
     let inside = block.inner(rect);
     frame.render_widget(block, rect);
     let (width, height) = (usize::from(inside.width), usize::from(inside.height));
     let Lines { lines, first } = text(app, pane, width, height);
+    let end = lines.len().saturating_sub(height);
     let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(height).collect();
     frame.render_widget(Paragraph::new(shown), inside);
+    end
 }
 
 /// The text after a pane's name in its title.
@@ -118,14 +123,16 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
             let (lines, selected) = memory::lines(app);
             Lines::around(lines, selected, height)
         }
-        Pane::Stack => Lines::around(lists::stack(app), app.selected.frame, height),
+        Pane::Stack => Lines::around(lists::stack(app, width), app.selected.frame, height),
         Pane::Handler => match app.scene.as_ref().and_then(|scene| scene.handler.as_ref()) {
             Some(inside) => handler::lines(app, inside, width, height),
-            None => scrolled(lists::handler(app)),
+            None => scrolled(lists::handler(app, width)),
         },
         Pane::Console => {
-            let lines = lists::console(app);
-            let first = lines.len().saturating_sub(height);
+            // Its end is what is new: it is scrolled back from there.
+            let lines = lists::console(app, width);
+            let back = app.selected.first.get(&pane).copied().unwrap_or(0);
+            let first = lines.len().saturating_sub(height).saturating_sub(back);
             Lines { lines, first }
         }
         Pane::Probes => lists::probes(app, height).into(),

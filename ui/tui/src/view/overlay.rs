@@ -6,18 +6,34 @@ use ratatui::text::Line;
 use ratatui::widgets::{Clear, Paragraph};
 
 use super::frame_of;
+use super::handler::filled;
 use crate::action::{Entry, TABLE};
 use crate::app::{App, matches};
 
+/// Characters before the sentence of an action.
+const BEFORE: usize = 10 + 1 + 18 + 1 + 12 + 1;
+/// Characters that a sentence has at least, where the terminal is wide enough.
+const SENTENCE: usize = 30;
+
 /// Draws them.
 pub fn draw(app: &App, frame: &mut Frame<'_>) {
+    let width = usize::from(frame.area().width.saturating_sub(4));
     if let Some(first) = app.help {
-        let lines: Vec<Line<'static>> = TABLE.iter().map(|entry| line(app, entry)).collect();
-        cover(app, frame, " Help: all keys ".to_owned(), &lines, first);
+        let lines: Vec<Line<'static>> =
+            TABLE.iter().skip(first).flat_map(|entry| lines(app, entry, width)).collect();
+        // The last ones fill the screen.
+        let height = usize::from(frame.area().height.saturating_sub(6));
+        if lines.len() >= height || first == 0 {
+            cover(app, frame, " Help: all keys ".to_owned(), &lines, 0);
+        } else {
+            let all: Vec<Line<'static>> =
+                TABLE.iter().flat_map(|entry| self::lines(app, entry, width)).collect();
+            cover(app, frame, " Help: all keys ".to_owned(), &all, all.len());
+        }
     }
     if let Some(palette) = &app.palette {
         let row = |(n, entry): (usize, &&'static Entry)| {
-            let made = line(app, entry);
+            let made = Line::from(before(app, entry) + entry.sentence);
             if n == palette.selected { made.style(app.look.selected()) } else { made }
         };
         let found = matches(&palette.text);
@@ -28,14 +44,19 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
     }
 }
 
-fn line(app: &App, entry: &Entry) -> Line<'static> {
-    Line::from(format!(
-        "{:<10} {:<18} {:<12} {}",
-        app.key_of(entry.action),
-        entry.id,
-        entry.context.word(),
-        entry.sentence
-    ))
+fn before(app: &App, entry: &Entry) -> String {
+    format!("{:<10} {:<18} {:<12} ", app.key_of(entry.action), entry.id, entry.context.word())
+}
+
+/// An action with its whole sentence, which goes on below if it is longer than the line.
+fn lines(app: &App, entry: &Entry, width: usize) -> Vec<Line<'static>> {
+    let words = entry.sentence.split(' ').map(str::to_owned).collect();
+    let parts = filled(words, width.saturating_sub(BEFORE).max(SENTENCE));
+    let line = |(n, part): (usize, String)| {
+        let start = if n == 0 { before(app, entry) } else { format!("{:BEFORE$}", "") };
+        Line::from(start + &part)
+    };
+    parts.into_iter().enumerate().map(line).collect()
 }
 
 fn cover(app: &App, frame: &mut Frame<'_>, title: String, lines: &[Line<'static>], first: usize) {
