@@ -54,10 +54,10 @@ fn linux(cpu: &str, kernel: &str, initrd: &str, instructions: &str) {
 
 #[test]
 fn guest_linux_amd64_is_the_same_without_newer_instructions() {
-    linux("Nehalem", "linux-cloud-amd64", "initramfs-amd64", "1000000000");
+    linux("Nehalem", "linux-cloud-amd64", "initramfs-amd64", "600000000");
 }
 
 #[test]
 fn guest_linux_686_is_the_same_with_newer_instructions() {
-    linux("max", "linux-686", "initramfs-i386", "200000000");
+    linux("max", "linux-686", "initramfs-i386", "120000000");
 }
