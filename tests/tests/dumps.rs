@@ -147,6 +147,7 @@ fn a_dump_is_the_machines_memory_and_probes_do_not_show_in_it() {
         ran(here, &["dump", "run.tlr", "--at", "3M", "-o", "recorded"]);
         let (live, recorded) = (std::fs::read(here.join("live")), std::fs::read(here.join("recorded")));
         assert!(live.unwrap() == recorded.unwrap(), "{guest}");
+        ran(here, &["dump", "run.tlr", "--at", "hit:1", "-o", "hit"]);
         let dump = DumpFile::open(&here.join("live")).unwrap();
         let ram = session.core().ram();
         for range in dump.info().memory {

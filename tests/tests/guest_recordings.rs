@@ -193,3 +193,27 @@ fn guest_linux_tick_makes_a_condition_true() {
         assert_eq!(found["last"][0][field], writer[field], "{found:#}");
     }
 }
+
+#[test]
+fn guest_linux_registers_of_two_widths_are_compared_by_name() {
+    let folder = TempDir::new().unwrap();
+    for (kernel, file) in [("linux-cloud-amd64", "wide.tlr"), ("linux-686", "narrow.tlr")] {
+        let kernel = root().join(".guests").join(kernel).display().to_string();
+        let record = ["record", &kernel, "--limit-insns", "1M", "-q", "--console", "none", "-o", file];
+        assert_eq!(trapline(folder.path(), &record).code, 124);
+    }
+    let found = trapline(folder.path(), &["diff", "wide.tlr", "narrow.tlr", "-f", "json"]);
+    let found: Value = serde_json::from_str(&found.out).unwrap();
+    let registers = found["point"]["registers"].as_array().unwrap();
+    let segments = ["es", "cs", "ss", "ds", "fs", "gs", "ldtr", "tr", "gdtr", "idtr"];
+    let mut names: Vec<&str> = Vec::new();
+    for register in registers {
+        let name = register["name"].as_str().unwrap();
+        for side in ["a", "b"] {
+            let has_limit = register[side].as_str().unwrap().contains("limit");
+            assert_eq!(has_limit, segments.contains(&name), "{register}");
+        }
+        names.push(name);
+    }
+    assert!(names.contains(&"rip") && names.contains(&"cs") && !names.contains(&"eip"), "{names:?}");
+}

@@ -26,7 +26,7 @@ fn every_command_goes_where_it_says() {
     assert_eq!(trapline(folder, &record, "").0, Some(0));
     let lines = "\
 next hit\nfinish\nback to caller\nprevious hit of fbt::do_fork:entry\nback 2\nstep\nwhere\ngoto 500K\nreverse to do_fork\n\
-continue to write 0x8053000:4\nregisters\nexamine do_fork 20\nhistory\nquery\n";
+continue to write 0x8053000:4\nregisters\nexamine do_fork+1 20\nhistory\nquery\n";
     let replay = ["replay", "r.tlr", "-q", "--at", "1M", "-f", "json"];
     let (code, out, err) = trapline(folder, &replay, lines);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
@@ -94,6 +94,22 @@ fn standard_input_that_cannot_be_read_is_told_and_the_lines_after_a_bad_one_are_
         let err = String::from_utf8(ran.stderr).unwrap();
         assert_eq!(ran.status.code(), Some(2), "{err}");
         assert!(err.contains("cannot read standard input: Is a directory"), "{err}");
+    }
+}
+
+#[test]
+fn a_command_that_is_written_wrongly_is_told_with_its_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert_eq!(trapline(folder, &["record", "embedded:ia32", "-q", "-o", "r.tlr"], "").0, Some(0));
+    for (line, said) in [
+        ("goto\n", "`goto` is not understood; write goto POSITION"),
+        ("where now\n", "`where now` is not understood; write where"),
+        ("back to call\n", "write back [N], back op [N], or back to caller"),
+        ("examine nothing+1 4\n", "the kernel has no symbol `nothing`"),
+    ] {
+        let (code, _, err) = trapline(folder, &["replay", "r.tlr", "-q", "--at", "1M"], line);
+        assert!(code == Some(2) && err.contains(said), "{line}: {err}");
     }
 }
 

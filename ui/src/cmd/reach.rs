@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use trapline_session::{
     Condition, DEFAULT_MEMORY, Ending, GuestBuilder, HISTORY_MEM, Limits, Places, Position, Probing,
-    Recording, Script, Session, Timeline, TravelError, counted, read_file,
+    RecordedCourse, Recording, Script, Session, Timeline, TravelError, Way, counted, read_file,
 };
 use trapline_trace::{HeaderItems, TextSink};
 
@@ -86,7 +86,9 @@ pub fn timeline(image: &Path, args: &MachineArgs, cancelled: &Cancelled) -> Resu
     let recording = Recording::read(image)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(image) };
     let guest = GuestBuilder::of_recording(&recording, &places)?.open()?;
-    let session = guest.start(recording.config().probing.clone())?;
+    let mut session = guest.start(recording.config().probing.clone())?;
+    let mut course = RecordedCourse::of(&recording, Way::Same, |_| true);
+    session.begin_as(&mut course).map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
     let timeline = Timeline::of(session, &recording, |_| true, HISTORY_MEM).map_err(travel::failure)?;
     Ok(timeline.cancelled_by(Arc::clone(cancelled)))
 }

@@ -51,6 +51,23 @@ fn usage(text: String) -> Failure {
     Failure::Usage(text)
 }
 
+/// How the commands are written.
+const FORMS: [&str; 13] = [
+    "step [N], or step op [N]",
+    "back [N], back op [N], or back to caller",
+    "goto POSITION",
+    "next hit [of PROGRAM]",
+    "previous hit [of PROGRAM]",
+    "finish",
+    "continue to ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]",
+    "reverse to ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]",
+    "where",
+    "history",
+    "registers",
+    "examine ADDRESS LENGTH",
+    "show handler",
+];
+
 impl Travel<'_> {
     /// Carries out a line that moves or shows something; returns nothing for lines of scripts.
     fn travel(&mut self, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
@@ -90,7 +107,13 @@ impl Travel<'_> {
                     numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
                 return Ok(Some(vec![timeline.examine(address, length)]));
             }
-            _ => return Ok(None),
+            [word, ..] => match FORMS.iter().find(|form| form.split(' ').next() == Some(*word)) {
+                Some(form) => {
+                    return Err(usage(format!("`{}` is not understood; write {form}", words.join(" "))));
+                }
+                None => return Ok(None),
+            },
+            [] => return Ok(None),
         }?;
         place_of(&self.timeline).map(Some)
     }
@@ -147,15 +170,8 @@ fn program<'a>(words: &[&'a str]) -> Result<Option<&'a str>, Failure> {
     }
 }
 
-/// An address, or a symbol of the kernel.
 fn place(session: &Session, text: &str) -> Result<u64, Failure> {
-    if text.starts_with(|c: char| c.is_ascii_digit()) {
-        return number(text);
-    }
-    let symbol = session.symbols().lookup(text).map(|symbol| symbol.addr);
-    symbol.ok_or_else(|| {
-        usage(format!("the kernel has no symbol `{text}`; write an address or a symbol of it"))
-    })
+    session.place(text).map_err(|error| usage(error.to_string()))
 }
 
 /// `PLACE`, `write PLACE[:LENGTH]` or `access PLACE[:LENGTH]`.

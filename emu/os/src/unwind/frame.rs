@@ -35,9 +35,9 @@ pub(super) fn pop(memory: &dyn Memory, state: &mut State) -> Step {
 
 /// Goes to the caller.
 pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step {
-    let depth = if hints.at_call { Some(0) } else { depth(memory, state, hints) };
-    if let Some(depth) = depth {
-        state.gpr[SP] = state.sp().map(|sp| memory.add(sp, depth));
+    let place = if hints.at_call { state.sp() } else { unfinished(memory, state, hints) };
+    if place.is_some() {
+        state.gpr[SP] = place;
         return pop(memory, state);
     }
     let Some(bp) = state.bp().filter(|bp| *bp != 0) else { return Step::End };
@@ -51,27 +51,25 @@ pub(super) fn step(memory: &dyn Memory, state: &mut State, hints: Hints) -> Step
     Step::Caller
 }
 
-/// Bytes from the stack pointer to the return address, if the frame pointer is not the function's own.
-fn depth(memory: &dyn Memory, state: &State, hints: Hints) -> Option<i64> {
+/// Where the return address lies, if the frame pointer is not the function's own.
+fn unfinished(memory: &dyn Memory, state: &State, hints: Hints) -> Option<u64> {
     if !state.exact {
         return None;
     }
+    let above = |register: usize, up: i64| Some(memory.add((*state.gpr.get(register)?)?, up));
     let found = hints.function.and_then(|(from, to)| frame_at(memory, from, to, state.ip));
-    match found {
-        Some(Frame::Pointer) => None,
-        // In code that no compiler has made, a symbol may not be the beginning of a function.
-        Some(Frame::Depth(depth)) if returns_from(memory, state, depth) => Some(depth),
-        _ => depth_by_instruction(memory, state.ip),
-    }
+    let place = match found {
+        Some(Frame::Pointer) => return None,
+        Some(Frame::Depth(depth)) => above(SP, depth),
+        Some(Frame::Above(register, up)) => above(register, up),
+        None => None,
+    };
+    // In code that no compiler has made, a symbol may not be the beginning of a function.
+    let returns = |place: &u64| memory.word(*place).is_some_and(|back| follows_call(memory, back));
+    place.filter(returns).or_else(|| above(SP, depth_by_instruction(memory, state.ip)?))
 }
 
-/// Whether a return address lies `depth` bytes above the stack pointer.
-fn returns_from(memory: &dyn Memory, state: &State, depth: i64) -> bool {
-    let found = state.sp().and_then(|sp| memory.word(memory.add(sp, depth)));
-    found.is_some_and(|back| follows_call(memory, back))
-}
-
-/// The depth of an incomplete frame, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
+/// Bytes from the stack pointer to the return address, by the instruction at `ip`: `push bp`, `mov bp, sp` or a `ret`.
 fn depth_by_instruction(memory: &dyn Memory, ip: u64) -> Option<i64> {
     let mut bytes = [0; 3];
     let read = memory.code(ip, &mut bytes);

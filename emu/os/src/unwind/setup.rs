@@ -21,17 +21,36 @@ const MOST: usize = 4096;
 pub(super) enum Frame {
     /// It is so many bytes above the stack pointer, and the frame pointer is the caller's.
     Depth(i64),
+    /// It is so many bytes above the address in a general register, and the frame pointer is the caller's.
+    Above(usize, i64),
     /// It is above the caller's frame pointer, which the frame pointer points to.
     Pointer,
 }
 
+/// What is known before an instruction.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    frame: Frame,
+    /// A register that points to the stack, and bytes from there to the return address. Functions that align their
+    /// stack keep one, to find the way back.
+    kept: Option<(usize, i64)>,
+}
+
+impl Known {
+    const ENTRY: Self = Self::depth(0);
+
+    const fn depth(bytes: i64) -> Self {
+        Self { frame: Frame::Depth(bytes), kept: None }
+    }
+}
+
 /// The frame at `ip` of the function between `function` and `end`; `None` if no path that can be followed leads there.
 pub(super) fn frame_at(memory: &dyn Memory, function: u64, end: u64, ip: u64) -> Option<Frame> {
-    let mut open = vec![(function, Frame::Depth(0))];
+    let mut open = vec![(function, Known::ENTRY)];
     let mut seen = BTreeSet::new();
-    while let Some((at, frame)) = open.pop() {
+    while let Some((at, known)) = open.pop() {
         if at == ip {
-            return Some(frame);
+            return Some(known.frame);
         }
         if !(function..end).contains(&at) || !seen.insert(at) {
             continue;
@@ -40,13 +59,13 @@ pub(super) fn frame_at(memory: &dyn Memory, function: u64, end: u64, ip: u64) ->
             return None;
         }
         let Some(instruction) = decode(memory, at) else { continue };
-        let Some(after) = after(frame, &instruction, memory.size()) else { continue };
+        let Some(after) = after(known, &instruction, memory.size()) else { continue };
         let target = instruction.near_branch_target();
         match instruction.flow_control() {
             FlowControl::UnconditionalBranch => open.push((target, after)),
             FlowControl::ConditionalBranch => open.extend([(target, after), (instruction.next_ip(), after)]),
             // A call within the function begins another one there, as in the thunks of retpolines.
-            FlowControl::Call => open.extend([(target, Frame::Depth(0)), (instruction.next_ip(), after)]),
+            FlowControl::Call => open.extend([(target, Known::ENTRY), (instruction.next_ip(), after)]),
             FlowControl::Next | FlowControl::IndirectCall => open.push((instruction.next_ip(), after)),
             _ => {}
         }
@@ -62,50 +81,107 @@ fn decode(memory: &dyn Memory, at: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// The frame after an instruction; `None` if it cannot be known.
-fn after(frame: Frame, instruction: &Instruction, word: i64) -> Option<Frame> {
-    let is = |n: u32, names: [Register; 2]| {
-        instruction.op_kind(n) == OpKind::Register && names.contains(&instruction.op_register(n))
-    };
-    let (sp, bp) = ([Register::ESP, Register::RSP], [Register::EBP, Register::RBP]);
-    let first_is = |names| instruction.op_count() > 0 && is(0, names);
-    match (frame, instruction.mnemonic()) {
-        (Frame::Pointer, Mnemonic::Leave) => Some(Frame::Depth(0)),
-        (Frame::Pointer, Mnemonic::Pop) if first_is(bp) => Some(Frame::Depth(0)),
-        (Frame::Pointer, _) => Some(frame),
-        (Frame::Depth(depth), Mnemonic::Mov) if depth == word && first_is(bp) && is(1, sp) => {
-            Some(Frame::Pointer)
-        }
-        (Frame::Depth(depth), Mnemonic::Sub) if first_is(sp) => {
-            Some(Frame::Depth(depth.checked_add(immediate(instruction)?)?))
-        }
-        (Frame::Depth(depth), Mnemonic::Add) if first_is(sp) => {
-            Some(Frame::Depth(depth.checked_sub(immediate(instruction)?)?))
-        }
-        (Frame::Depth(depth), Mnemonic::Lea)
-            if first_is(sp)
-                && sp.contains(&instruction.memory_base())
-                && instruction.memory_index() == Register::None =>
-        {
-            let up = instruction.memory_displacement64() as i64;
-            let up = if word == 4 { i64::from(up as i32) } else { up };
-            Some(Frame::Depth(depth.checked_sub(up)?))
-        }
-        (Frame::Depth(_), Mnemonic::Leave | Mnemonic::Enter) => None,
-        (Frame::Depth(_), Mnemonic::Cmp | Mnemonic::Test) => Some(frame),
-        (Frame::Depth(depth), Mnemonic::Pop) if first_is(bp) && depth != word => None,
-        (Frame::Depth(_), Mnemonic::Push | Mnemonic::Pop) if first_is(sp) => None,
-        // A callee takes its return address away again, unless the call is there to find out where it is.
-        (Frame::Depth(depth), Mnemonic::Call) => {
-            let stays = instruction.near_branch_target() == instruction.next_ip();
-            Some(Frame::Depth(if stays { depth.checked_add(word)? } else { depth }))
-        }
-        // The stack pointer becomes a value that is not known here.
-        (Frame::Depth(_), mnemonic) if first_is(sp) && mnemonic != Mnemonic::Push => None,
-        (Frame::Depth(depth), _) => {
-            Some(Frame::Depth(depth.checked_sub(instruction.stack_pointer_increment().into())?))
-        }
+/// What is known after an instruction; `None` if the return address is lost.
+fn after(known: Known, instruction: &Instruction, word: i64) -> Option<Known> {
+    match known.frame {
+        Frame::Pointer => Some(after_with_pointer(known, instruction)),
+        Frame::Depth(depth) => after_at_depth(known, depth, instruction, word),
+        Frame::Above(register, up) => after_alignment(known, (register, up), instruction, word),
     }
+}
+
+/// The frame is set up: it ends where the caller's frame pointer is taken back.
+fn after_with_pointer(known: Known, instruction: &Instruction) -> Known {
+    let ends = match instruction.mnemonic() {
+        Mnemonic::Leave => true,
+        Mnemonic::Pop => is(instruction, 0, BP),
+        _ => false,
+    };
+    match (ends, known.kept) {
+        (false, _) => known,
+        (true, None) => Known::ENTRY,
+        (true, Some((register, up))) => Known { frame: Frame::Above(register, up), ..known },
+    }
+}
+
+fn after_at_depth(known: Known, depth: i64, instruction: &Instruction, word: i64) -> Option<Known> {
+    let to = |depth: Option<i64>| Some(Known { frame: Frame::Depth(depth?), ..known });
+    let to_sp = instruction.op_count() > 0 && is(instruction, 0, SP);
+    match instruction.mnemonic() {
+        Mnemonic::Mov if depth == word && is(instruction, 0, BP) && is(instruction, 1, SP) => {
+            Some(Known { frame: Frame::Pointer, ..known })
+        }
+        Mnemonic::Sub if to_sp => to(depth.checked_add(immediate(instruction)?)),
+        Mnemonic::Add if to_sp => to(depth.checked_sub(immediate(instruction)?)),
+        Mnemonic::And if to_sp => {
+            let (register, up) = known.kept?;
+            Some(Known { frame: Frame::Above(register, up), ..known })
+        }
+        Mnemonic::Lea if points(instruction, &SP) => {
+            let up = depth.checked_sub(displacement(instruction, word))?;
+            let register = instruction.op0_register().full_register().number();
+            if to_sp { to(Some(up)) } else { Some(Known { kept: Some((register, up)), ..known }) }
+        }
+        Mnemonic::Leave | Mnemonic::Enter => None,
+        Mnemonic::Pop if is(instruction, 0, BP) && depth != word => None,
+        Mnemonic::Cmp | Mnemonic::Test => Some(known),
+        // A callee takes its return address away again, unless the call is there to find out where it is.
+        Mnemonic::Call => {
+            let stays = instruction.near_branch_target() == instruction.next_ip();
+            to(if stays { depth.checked_add(word) } else { Some(depth) })
+        }
+        Mnemonic::Push => to(depth.checked_sub(instruction.stack_pointer_increment().into())),
+        // The stack pointer becomes a value that is not known here.
+        _ if to_sp => None,
+        _ => to(depth.checked_sub(instruction.stack_pointer_increment().into())),
+    }
+}
+
+/// The stack pointer was aligned, or comes back from there: a register leads to the return address.
+fn after_alignment(
+    known: Known,
+    (register, up): (usize, i64),
+    instruction: &Instruction,
+    word: i64,
+) -> Option<Known> {
+    let whole = |n: u32| instruction.op_register(n).full_register().number();
+    let first_is_register = instruction.op_count() > 0 && instruction.op_kind(0) == OpKind::Register;
+    match instruction.mnemonic() {
+        Mnemonic::Mov if is(instruction, 0, BP) && is(instruction, 1, SP) => {
+            Some(Known { frame: Frame::Pointer, ..known })
+        }
+        Mnemonic::Lea if is(instruction, 0, SP) => {
+            let back =
+                points(instruction, &[]) && instruction.memory_base().full_register().number() == register;
+            let depth = back.then(|| up.checked_sub(displacement(instruction, word))).flatten()?;
+            Some(Known::depth(depth))
+        }
+        Mnemonic::Push | Mnemonic::Cmp | Mnemonic::Test => Some(known),
+        _ if first_is_register && whole(0) == register => None,
+        _ => Some(known),
+    }
+}
+
+const SP: [Register; 2] = [Register::ESP, Register::RSP];
+const BP: [Register; 2] = [Register::EBP, Register::RBP];
+
+/// Whether an operand is one of these registers.
+fn is(instruction: &Instruction, operand: u32, names: [Register; 2]) -> bool {
+    instruction.op_kind(operand) == OpKind::Register && names.contains(&instruction.op_register(operand))
+}
+
+/// Whether the memory operand is a displacement from one of these registers, or from any if none is given.
+fn points(instruction: &Instruction, names: &[Register]) -> bool {
+    let base = instruction.memory_base();
+    instruction.memory_index() == Register::None
+        && base.is_gpr()
+        && (names.is_empty() || names.contains(&base))
+}
+
+/// The displacement of the memory operand.
+fn displacement(instruction: &Instruction, word: i64) -> i64 {
+    let by = instruction.memory_displacement64();
+    if word == 4 { i64::from(by as i32) } else { by.cast_signed() }
 }
 
 /// Whether a call ends at `address`, as one does before the address that it returns to.

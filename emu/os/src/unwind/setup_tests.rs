@@ -59,6 +59,34 @@ fn a_function_may_have_no_frame_pointer() {
 }
 
 #[test]
+fn a_function_may_align_its_stack() {
+    // hrtimer_forward of Debian's linux-686: push edi; lea edi, [esp+8]; and esp, -8; push [edi-4]; push ebp;
+    // mov ebp, esp; push edi; .. lea esp, [ebp-4]; pop edi; pop ebp; lea esp, [edi-8]; pop edi; ret
+    let code = [
+        0x57, 0x8d, 0x7c, 0x24, 8, 0x83, 0xe4, 0xf8, 0xff, 0x77, 0xfc, 0x55, 0x89, 0xe5, 0x57, 0x8d, 0x65,
+        0xfc, 0x5f, 0x5d, 0x8d, 0x67, 0xf8, 0x5f, 0xc3,
+    ];
+    let found: Vec<Option<Frame>> = frames(false, &code).iter().map(|(_, frame)| *frame).collect();
+    let above = Some(Frame::Above(7, -4));
+    let expected = [
+        depth(0),
+        depth(4),
+        depth(4),
+        above,
+        above,
+        above,
+        POINTER,
+        POINTER,
+        POINTER,
+        POINTER,
+        above,
+        depth(4),
+        depth(0),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn a_call_within_a_function_begins_another() {
     // __x86_indirect_thunk_ecx: call out; in: pause; lfence; jmp in; out: mov [esp], ecx; ret
     let code = [0xe8, 7, 0, 0, 0, 0xf3, 0x90, 0x0f, 0xae, 0xe8, 0xeb, 0xf9, 0x89, 0x0c, 0x24, 0xc3];

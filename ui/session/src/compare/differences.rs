@@ -40,7 +40,9 @@ pub fn spot(session: &Session) -> Spot {
 
 /// The registers that differ.
 pub fn registers(sessions: &Both<&Session>) -> Vec<Register> {
-    let of = |session: &&Session| named(session.core());
+    // A 64-bit machine has more registers, and other names for them, while it is not in long mode too.
+    let wide = sessions.a.core().env().long_mode() || sessions.b.core().env().long_mode();
+    let of = |session: &&Session| named(session.core(), wide);
     let both = sessions.each(of);
     let pairs = both.a.into_iter().zip(both.b);
     let differ = pairs.filter(|((_, a), (_, b))| a != b);
@@ -51,10 +53,9 @@ fn hex(value: u64) -> String {
     format!("{value:#x}")
 }
 
-/// All registers with their names, as text. The clock is one of them.
-fn named(core: &Core) -> Vec<(String, String)> {
+/// All registers with their names, those of a 64-bit machine if `wide`, as text. The clock is one of them.
+fn named(core: &Core, wide: bool) -> Vec<(String, String)> {
     let cpu = core.cpu_state();
-    let wide = core.env().long_mode();
     let short: &[&str] = if wide { &GENERAL } else { &GENERAL32 };
     let mut all: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: String| all.push((name.to_owned(), value));

@@ -71,6 +71,16 @@ pub(crate) fn place(session: &Session, text: &str) -> Result<(u64, Option<u64>),
     Ok((symbol.addr.wrapping_add(offset.unwrap_or_default()), offset.is_none().then_some(size)))
 }
 
+impl Session {
+    /// The address of a place of the kernel: a number, a symbol, or SYMBOL+OFFSET.
+    ///
+    /// # Errors
+    /// The text is none of these, or there is no such symbol.
+    pub fn place(&self, text: &str) -> Result<u64, QuestionError> {
+        place(self, text).map(|(address, _)| address)
+    }
+}
+
 /// The recording as a timeline, without those of its programs that only observe.
 fn timeline(guest: &Guest, recording: &Recording) -> Result<Timeline, QuestionError> {
     let own = recording.own_programs(guest);

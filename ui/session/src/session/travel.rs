@@ -211,6 +211,15 @@ impl Session {
         if found.is_empty() { Err(self.unknown_program(name)) } else { Ok(found) }
     }
 
+    /// Whether the next instruction is a call.
+    pub(crate) fn is_at_call(&self) -> bool {
+        let core = self.machine.core();
+        core.decode_original(core.linear_ip()).is_some_and(|next| {
+            let near = next.is_call_near() || next.is_call_near_indirect();
+            near || next.is_call_far() || next.is_call_far_indirect()
+        })
+    }
+
     /// Where the current function returns to, according to the stack; `None` if unknown.
     pub(crate) fn caller(&self) -> Option<Caller> {
         let (core, profile) = (self.machine.core(), (self.profile)());

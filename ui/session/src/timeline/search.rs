@@ -75,7 +75,23 @@ impl Timeline {
     /// # Errors
     /// The stack does not show the caller.
     pub fn back_to_caller(&mut self) -> Result<Found, TravelError> {
-        let caller = self.known_caller()?;
+        let mut caller = self.known_caller()?;
+        loop {
+            let found = self.back_to_write(caller)?;
+            // A function that aligns its stack copies the return address into its frame.
+            let original =
+                self.session.caller().filter(|from| from.ip == caller.ip && from.place > caller.place);
+            match original {
+                Some(original) if matches!(found, Found::Met(_)) && !self.session.is_at_call() => {
+                    caller = original
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Goes back to before the instruction that last wrote a return address.
+    fn back_to_write(&mut self, caller: Caller) -> Result<Found, TravelError> {
         let here = self.session.moment();
         // The write of a call that ends exactly here has the moment of this position.
         let past = Moment { delivered: here.delivered.saturating_add(1), ..here };
