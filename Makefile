@@ -23,7 +23,9 @@ build: bootstrap
 demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo
 
+# The programs are built first, with the features that the tests' build has: the tests run `trapline` as it is then.
 test: guests
+	$(CARGO) build --profile ci --workspace --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace && $(CARGO) test --profile ci --workspace --doc; \
 	else \
@@ -31,6 +33,7 @@ test: guests
 	fi
 
 test-fast: bootstrap
+	$(CARGO) build --profile ci --workspace --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace -E 'not test(/$(SLOW)/)'; \
 	else \

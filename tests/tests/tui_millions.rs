@@ -43,7 +43,7 @@ fn look_through() -> String {
     assert!(hits > 1_000_000, "{hits} hits");
     for hit in [hits - 1, 1, hits / 2, hits, 12_345] {
         terminal.press(&format!("g#{hit}\r"));
-        terminal.shows(&format!("hit {hit} "));
+        terminal.shows(&format!("hit {hit}"));
     }
     terminal.press("\x1b[F");
     terminal.shows(&format!(" {hits} "));

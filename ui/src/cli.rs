@@ -179,6 +179,11 @@ const DEMO_EXAMPLES: &str = "\
 Example:
   trapline demo x86_64";
 
+const MAN_EXAMPLES: &str = "\
+Examples:
+  To read            trapline man tui | man -l -
+  To install         trapline man run > /usr/local/share/man/man1/trapline-run.1";
+
 const TRACE_EXAMPLES: &str = "\
 Example:
   trapline run embedded:ia32 -n 'fbt::do_fork:' -f raw -o hits.trace; trapline trace cat hits.trace";
@@ -230,9 +235,20 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run D programs, with the options and the output of dtrace(1)
     Dtrace(DtraceArgs),
+    /// Print a manual page in the format of man(1): of the program, or of one command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
+}
+
+/// The manual page.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// A command, such as `run`, or two words such as `trace cat`; without one, the page of the program
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 /// What makes up a guest.

@@ -374,6 +374,11 @@ impl Interposer {
         Stats { sites: sites as u64, ..self.stats }
     }
 
+    /// Hits so far, as [`Stats::hits`] has them.
+    pub const fn hits(&self) -> u64 {
+        self.stats.hits
+    }
+
     /// Whether every handler only observes and every place can be hidden, so that the guest cannot notice the probes.
     pub fn observe_only(&self) -> bool {
         self.inserted.probes.iter().all(|p| p.handler.observe_only() && !p.place.is_visible())

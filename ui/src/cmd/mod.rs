@@ -16,6 +16,7 @@ mod finding;
 mod info;
 mod insert;
 pub mod list;
+pub mod man;
 mod only;
 mod position;
 mod questions;

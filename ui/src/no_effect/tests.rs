@@ -367,9 +367,12 @@ fn refusal(line: &str) -> Option<String> {
             let TraceCommand::Cat(args) = &args.command;
             Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref()).map(drop)
         }
-        Command::Verify(_) | Command::Diff(_) | Command::Build(_) | Command::Demo(_) | Command::Dtrace(_) => {
-            Ok(())
-        }
+        Command::Verify(_)
+        | Command::Man(_)
+        | Command::Diff(_)
+        | Command::Build(_)
+        | Command::Demo(_)
+        | Command::Dtrace(_) => Ok(()),
     };
     checked.err().map(|failure| failure.to_string())
 }

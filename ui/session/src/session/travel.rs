@@ -44,16 +44,22 @@ impl Session {
     /// The work that the session has done, as [`Core::effort`](trapline_emu::Core::effort) counts it, and that of handlers. The
     /// difference of two values is what running from one to the other has cost, unless a saved state was restored in between.
     pub(crate) fn effort(&self) -> u64 {
-        self.machine.core().effort() + HIT * self.stats().hits
+        self.machine.core().effort() + HIT * self.hits()
+    }
+
+    /// Hits so far.
+    pub(crate) fn hits(&self) -> u64 {
+        self.interposer.as_ref().map_or(0, Interposer::hits)
     }
 
     /// Passes the state here to the observer's timeline, if that wants it. The run has come here from this instruction count,
     /// and stops where it would stop in a timeline too.
     pub(super) fn offer_state<O: Observer>(&mut self, from: u64, observer: &mut O) {
-        let (now, effort) = (self.machine.moment(), self.effort());
+        let now = self.machine.moment();
         if now.icount > from
             && now.delivered == 0
             && let Some(states) = observer.states()
+            && let effort = self.effort()
             && states.wants(now, effort)
         {
             states.take(now, self.save(), effort);

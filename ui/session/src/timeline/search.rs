@@ -110,7 +110,7 @@ impl Timeline {
 
     fn forwards(&mut self, mut search: Search) -> Result<Found, TravelError> {
         let here = self.leave();
-        let without_hits = || self.ladder.last_with_hits(here.at, self.session.stats().hits);
+        let without_hits = || self.ladder.last_with_hits(here.at, self.session.hits());
         let ahead = search.wants_hits_alone().then(without_hits).flatten();
         let before = || self.ladder.at_or_before(here.at).map(|(_, rung)| rung);
         let from = ahead.or_else(|| here.saved.clone()).or_else(before);
@@ -135,7 +135,7 @@ impl Timeline {
     ) -> Result<Found, TravelError> {
         let here = self.leave();
         // The number of hits by the end of the search.
-        let mut hits = self.session.stats().hits;
+        let mut hits = self.session.hits();
         while let Some((at, rung)) = self.ladder.before(end) {
             let mut search = make(before);
             let hits_before = std::mem::replace(&mut hits, rung.saved.hits());

@@ -1,0 +1,60 @@
+//! `trapline man`: a page for the program and for each command, which says what the help says.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::process::Command;
+
+fn man(words: &[&str]) -> (Option<i32>, String, String) {
+    let ran = Command::new(env!("CARGO_BIN_EXE_trapline")).arg("man").args(words).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (ran.status.code(), text(ran.stdout), text(ran.stderr))
+}
+
+/// The commands that a page lists.
+fn commands(page: &str) -> Vec<String> {
+    let listed = page.lines().filter_map(|line| line.strip_prefix("trapline\\-")?.strip_suffix("(1)"));
+    listed.map(|name| name.replace("\\-", "-")).collect()
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let (code, page, _) = man(&[]);
+    assert_eq!(code, Some(0));
+    assert!(page.contains(".TH TRAPLINE 1") && page.contains("Exit codes:"), "{page}");
+    let names = commands(&page);
+    assert!(names.len() > 12 && names.iter().any(|name| name == "tui"), "{names:?}");
+    for name in names.iter().filter(|name| *name != "help") {
+        let (code, page, err) = man(&[name]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
+        let title = format!(".TH TRAPLINE-{} 1", name.to_uppercase());
+        assert!(page.contains(&title) && page.contains(".SH SYNOPSIS"), "{title}: {page}");
+        // roff takes a line that begins with a point or an apostrophe for a request.
+        let requests = page.lines().filter_map(|line| line.strip_prefix('.'));
+        for request in requests {
+            let word = request.split(' ').next().unwrap();
+            assert!(
+                ["TH", "SH", "TP", "SS", "RS", "RE", "br", "sp", "PP", "IP", "ie", "el"].contains(&word),
+                "{name}: .{request}"
+            );
+        }
+    }
+    assert!(man(&["trace", "cat"]).1.contains(".TH TRAPLINE-TRACE-CAT 1"));
+}
+
+#[test]
+fn the_page_of_the_terminal_ui_has_every_action() {
+    let page = man(&["tui"]).1;
+    let keys = page.split_once(".SH KEYS").unwrap().1.replace("\\-", "-");
+    for entry in trapline_tui::TABLE {
+        assert!(keys.contains(&format!(", {})", entry.id)), "{}: {keys}", entry.id);
+    }
+    assert!(!man(&["run"]).1.contains(".SH KEYS"));
+}
+
+#[test]
+fn an_unknown_command_is_told_with_those_that_exist() {
+    let (code, _, err) = man(&["rnu"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("`trapline` has no command `rnu`; use one of run, record, "), "{err}");
+    assert!(man(&["run", "x"]).2.contains("`run` has no command `x`; it has no commands"));
+}
