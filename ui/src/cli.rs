@@ -346,6 +346,13 @@ pub struct CmdlineArgs {
     pub append: Vec<String>,
 }
 
+impl CmdlineArgs {
+    /// Each option, and whether it was given.
+    pub fn given(&self) -> [(bool, &'static str); 2] {
+        [(self.cmdline.is_some(), "--cmdline"), (!self.append.is_empty(), "--append")]
+    }
+}
+
 /// `run`, and `record`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -449,16 +456,9 @@ impl FirstArgs {
 
     /// An option that says how it runs, if one was given.
     pub fn given(&self) -> Option<&'static str> {
-        let devices = &self.devices;
-        let all = [
-            (self.mem.is_some(), "--mem"),
-            (self.cmdline.cmdline.is_some(), "--cmdline"),
-            (!self.cmdline.append.is_empty(), "--append"),
-            (devices.platform.is_some(), "--platform"),
-            (devices.disk.is_some(), "--disk"),
-            (devices.virtio_console, "--virtio-console"),
-        ];
-        all.into_iter().find_map(|(given, option)| given.then_some(option))
+        let all = [(self.mem.is_some(), "--mem")];
+        let mut all = all.into_iter().chain(self.cmdline.given()).chain(self.devices.given());
+        all.find_map(|(given, option)| given.then_some(option))
     }
 }
 

@@ -32,6 +32,15 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// Each option, and whether it was given.
+    pub fn given(&self) -> [(bool, &'static str); 3] {
+        [
+            (self.platform.is_some(), "--platform"),
+            (self.disk.is_some(), "--disk"),
+            (self.virtio_console, "--virtio-console"),
+        ]
+    }
+
     /// The guest with these devices.
     pub fn add_to(&self, mut guest: GuestBuilder) -> GuestBuilder {
         if let Some(name) = self.platform {

@@ -197,11 +197,6 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
     if args.is_recording() {
         let of_runs = [
             (args.mem.is_some(), "--mem"),
-            (args.cmdline.cmdline.is_some(), "--cmdline"),
-            (!args.cmdline.append.is_empty(), "--append"),
-            (args.devices.platform.is_some(), "--platform"),
-            (args.devices.disk.is_some(), "--disk"),
-            (args.devices.virtio_console, "--virtio-console"),
             (guest.initrd.is_some(), "--initrd"),
             (!guest.module.is_empty(), "--module"),
             (!guest.file.is_empty(), "--file"),
@@ -215,7 +210,8 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
             (args.limit_insns.is_some(), "--limit-insns"),
             (args.recording.record.is_some(), "--record"),
         ];
-        if let Some(option) = first(&of_runs) {
+        let of_machine = [args.cmdline.given().as_slice(), &args.devices.given()].concat();
+        if let Some(option) = first(&of_machine).or_else(|| first(&of_runs)) {
             return Err(refused(option, "with a recording, which has its guest and its course"));
         }
     } else if !args.image_dir.is_empty() {

@@ -104,6 +104,8 @@ fn a_command_that_is_written_wrongly_is_told_with_its_form() {
     assert_eq!(trapline(folder, &["record", "embedded:ia32", "-q", "-o", "r.tlr"], "").0, Some(0));
     for (line, said) in [
         ("goto\n", "`goto` is not understood; write goto POSITION"),
+        ("into it\n", "`into it` is not understood; write into hit"),
+        ("out of\n", "`out of` is not understood; write out"),
         ("where now\n", "`where now` is not understood; write where"),
         ("back to call\n", "write back [N], back op [N], or back to caller"),
         ("examine nothing+1 4\n", "the kernel has no symbol `nothing`"),

@@ -62,7 +62,6 @@ pub fn is_recording(file: &Path) -> bool {
 impl MachineArgs {
     /// An option about a guest that is to run, if one was given.
     pub fn of_guest(&self) -> Option<&'static str> {
-        let devices = &self.devices;
         let all = [
             (!self.until.is_empty(), "--until"),
             (self.limit_insns.is_some(), "--limit-insns"),
@@ -70,13 +69,9 @@ impl MachineArgs {
             (self.initrd.is_some(), "--initrd"),
             (!self.sym.is_empty(), "--sym"),
             (self.mem.is_some(), "--mem"),
-            (self.cmdline.cmdline.is_some(), "--cmdline"),
-            (!self.cmdline.append.is_empty(), "--append"),
-            (devices.platform.is_some(), "--platform"),
-            (devices.disk.is_some(), "--disk"),
-            (devices.virtio_console, "--virtio-console"),
         ];
-        all.into_iter().find_map(|(given, option)| given.then_some(option))
+        let mut all = all.into_iter().chain(self.cmdline.given()).chain(self.devices.given());
+        all.find_map(|(given, option)| given.then_some(option))
     }
 
     /// An option about a machine that is to run to a position, if one was given.

@@ -21,7 +21,7 @@ pub struct Travel<'a> {
 impl Shell for Travel<'_> {
     fn act(&mut self, number: u32, line: &str, outputs: &mut Outputs<'_>) -> Result<bool, Failure> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if let Some(replies) = self.travel(&words)? {
+        if let Some(replies) = travel(&mut self.timeline, &words)? {
             replies.iter().try_for_each(|reply| outputs.reply(reply))?;
             return Ok(true);
         }
@@ -51,90 +51,132 @@ fn usage(text: String) -> Failure {
     Failure::Usage(text)
 }
 
-/// How the commands are written.
-const FORMS: [&str; 13] = [
-    "step [N], or step op [N]",
-    "back [N], back op [N], or back to caller",
-    "goto POSITION",
-    "next hit [of PROGRAM]",
-    "previous hit [of PROGRAM]",
-    "finish",
-    "continue to ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]",
-    "reverse to ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]",
-    "where",
-    "history",
-    "registers",
-    "examine ADDRESS LENGTH",
-    "show handler",
+/// What a command of travel has done.
+enum Done {
+    /// It went somewhere, or nowhere: the current place is shown.
+    Moved,
+    Shown(Vec<Reply>),
+}
+
+/// Carries out a command with the words after its own; returns nothing when these are not understood.
+type Act = fn(&mut Timeline, &[&str]) -> Result<Option<Done>, Failure>;
+
+/// The commands of travel: their words, how the words after these are written, and what they do. A line is the command
+/// that most of its words name.
+const COMMANDS: [(&str, &str, Act); 18] = [
+    ("into hit", "", |timeline, words| alone(words, || within(timeline.into_hit()))),
+    ("out", "", |timeline, words| alone(words, || within(timeline.out()))),
+    ("step", "[N]", |timeline, words| times(words, |n| arrived(timeline.step(n)))),
+    ("step op", "[N]", |timeline, words| times(words, |n| within(timeline.step_operation(n)))),
+    ("back", "[N]", |timeline, words| times(words, |n| arrived(timeline.back(n)))),
+    ("back op", "[N]", |timeline, words| times(words, |n| within(timeline.back_operation(n)))),
+    ("back to caller", "", |timeline, words| {
+        alone(words, || found(timeline.back_to_caller(), "the call is before this history"))
+    }),
+    ("goto", "POSITION", goto),
+    ("next hit", "[of PROGRAM]", |timeline, words| {
+        of_program(words, |program| found(timeline.next_hit(program), "no hit comes any more"))
+    }),
+    ("previous hit", "[of PROGRAM]", |timeline, words| {
+        of_program(words, |program| found(timeline.previous_hit(program), "there was no hit before"))
+    }),
+    ("finish", "", |timeline, words| {
+        alone(words, || found(timeline.finish(), "the function does not return any more"))
+    }),
+    ("continue to", STOP_POINTS, |timeline, words| {
+        let Some(point) = stop_point(timeline.session(), words)? else { return Ok(None) };
+        found(timeline.run_until(&[point]), "it is not met any more").map(Some)
+    }),
+    ("reverse to", STOP_POINTS, |timeline, words| {
+        let Some(point) = stop_point(timeline.session(), words)? else { return Ok(None) };
+        found(timeline.reverse_continue(&[point]), "it was not met before").map(Some)
+    }),
+    ("where", "", |_, words| alone(words, || Ok(Done::Moved))),
+    ("history", "", |timeline, words| alone(words, || Ok(Done::Shown(vec![timeline.history_reply()])))),
+    ("registers", "", |timeline, words| alone(words, || Ok(Done::Shown(vec![timeline.registers()])))),
+    ("examine", "ADDRESS LENGTH", examine),
+    ("show handler", "", |timeline, words| {
+        alone(words, || Ok(Done::Shown(vec![timeline.operation_reply(true).map_err(failure)?])))
+    }),
 ];
 
-impl Travel<'_> {
-    /// Carries out a line that moves or shows something; returns nothing for lines of scripts.
-    fn travel(&mut self, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
-        let timeline = &mut self.timeline;
-        if let Some(replies) = within_hit(timeline, words)? {
-            return Ok(Some(replies));
-        }
-        match words {
-            ["step"] => arrived(timeline.step(1)),
-            ["step", n] => arrived(timeline.step(number(n)?)),
-            ["back"] => arrived(timeline.back(1)),
-            ["back", n] => arrived(timeline.back(number(n)?)),
-            ["goto", position] => {
-                let position = position.parse::<Position>().map_err(|error| usage(error.to_string()))?;
-                arrived(timeline.goto(position))
-            }
-            ["next", "hit", of @ ..] => found(timeline.next_hit(program(of)?), "no hit comes any more"),
-            ["previous", "hit", of @ ..] => {
-                found(timeline.previous_hit(program(of)?), "there was no hit before")
-            }
-            ["finish"] => found(timeline.finish(), "the function does not return any more"),
-            ["back", "to", "caller"] => found(timeline.back_to_caller(), "the call is before this history"),
-            ["continue", "to", what @ ..] => {
-                let point = stop_point(timeline.session(), what)?;
-                found(timeline.run_until(&[point]), "it is not met any more")
-            }
-            ["reverse", "to", what @ ..] => {
-                let point = stop_point(timeline.session(), what)?;
-                found(timeline.reverse_continue(&[point]), "it was not met before")
-            }
-            ["where"] => Ok(()),
-            ["history"] => return Ok(Some(vec![timeline.history_reply()])),
-            ["registers"] => return Ok(Some(vec![timeline.registers()])),
-            ["examine", address, length] => {
-                let address = place(timeline.session(), address)?;
-                let length =
-                    numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
-                return Ok(Some(vec![timeline.examine(address, length)]));
-            }
-            [word, ..] => match FORMS.iter().find(|form| form.split(' ').next() == Some(*word)) {
-                Some(form) => {
-                    return Err(usage(format!("`{}` is not understood; write {form}", words.join(" "))));
-                }
-                None => return Ok(None),
-            },
-            [] => return Ok(None),
-        }?;
-        place_of(&self.timeline).map(Some)
+/// The words after `continue to` and `reverse to`.
+const STOP_POINTS: &str = "ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]";
+
+/// Carries out a line that moves or shows something; returns nothing for lines of scripts.
+fn travel(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
+    let named = COMMANDS.iter().filter_map(|(name, _, act)| Some((after(name, words)?, act)));
+    let done = match named.min_by_key(|(rest, _)| rest.len()) {
+        Some((rest, act)) => act(timeline, rest)?,
+        None => None,
+    };
+    match done {
+        Some(Done::Moved) => place_of(timeline).map(Some),
+        Some(Done::Shown(replies)) => Ok(Some(replies)),
+        None => match forms(words) {
+            Some(forms) => Err(usage(format!("`{}` is not understood; write {forms}", words.join(" ")))),
+            None => Ok(None),
+        },
     }
 }
 
-/// Carries out a line about the operations of the current hit; returns nothing for other lines.
-fn within_hit(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
-    let moved = match words {
-        ["into", "hit"] => timeline.into_hit(),
-        ["step", "op"] => timeline.step_operation(1),
-        ["step", "op", n] => timeline.step_operation(number(n)?),
-        ["back", "op"] => timeline.back_operation(1),
-        ["back", "op", n] => timeline.back_operation(number(n)?),
-        ["out"] => timeline.out(),
-        ["show", "handler"] => {
-            return Ok(Some(vec![timeline.operation_reply(true).map_err(failure)?]));
-        }
-        _ => return Ok(None),
-    };
-    moved.map_err(failure)?;
-    place_of(timeline).map(Some)
+/// The words after those of this command, if the line is this command.
+fn after<'a, 'b>(name: &str, words: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    let (own, rest) = words.split_at_checked(name.split(' ').count())?;
+    name.split(' ').eq(own.iter().copied()).then_some(rest)
+}
+
+/// How the commands that begin with the line's first word are written.
+fn forms(words: &[&str]) -> Option<String> {
+    let alike = COMMANDS.iter().filter(|(name, ..)| name.split(' ').next() == words.first().copied());
+    let forms: Vec<String> =
+        alike.map(|(name, rest, _)| format!("{name} {rest}").trim_end().to_owned()).collect();
+    let (last, before) = forms.split_last()?;
+    Some(if before.is_empty() { last.clone() } else { format!("{}, or {last}", before.join(", ")) })
+}
+
+/// A command without further words.
+fn alone(words: &[&str], act: impl FnOnce() -> Result<Done, Failure>) -> Result<Option<Done>, Failure> {
+    if words.is_empty() { act().map(Some) } else { Ok(None) }
+}
+
+/// `[N]`.
+fn times(words: &[&str], act: impl FnOnce(u64) -> Result<Done, Failure>) -> Result<Option<Done>, Failure> {
+    match words {
+        [] => act(1).map(Some),
+        [n] => act(number(n)?).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// `[of PROGRAM]`.
+fn of_program(
+    words: &[&str],
+    act: impl FnOnce(Option<&str>) -> Result<Done, Failure>,
+) -> Result<Option<Done>, Failure> {
+    match words {
+        [] => act(None).map(Some),
+        ["of", name] => act(Some(name)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn goto(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Failure> {
+    let [position] = words else { return Ok(None) };
+    let position = position.parse::<Position>().map_err(|error| usage(error.to_string()))?;
+    arrived(timeline.goto(position)).map(Some)
+}
+
+fn examine(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Failure> {
+    let [address, length] = words else { return Ok(None) };
+    let address = place(timeline.session(), address)?;
+    let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
+    Ok(Some(Done::Shown(vec![timeline.examine(address, length)])))
+}
+
+/// A move within the current hit.
+fn within<T>(moved: Result<T, TravelError>) -> Result<Done, Failure> {
+    moved.map(|_| Done::Moved).map_err(failure)
 }
 
 /// The current place: the operation within a hit, or the instruction.
@@ -145,14 +187,14 @@ fn place_of(timeline: &Timeline) -> Result<Vec<Reply>, Failure> {
     }])
 }
 
-fn arrived(arrival: Result<Arrival, TravelError>) -> Result<(), Failure> {
-    // At the end, the output of the place contains this.
-    arrival.map(|_| ()).map_err(failure)
+/// A move that ends at the end of the history if not before. There, the output of the place says so.
+fn arrived(arrival: Result<Arrival, TravelError>) -> Result<Done, Failure> {
+    arrival.map(|_| Done::Moved).map_err(failure)
 }
 
-fn found(found: Result<Found, TravelError>, nothing: &str) -> Result<(), Failure> {
+fn found(found: Result<Found, TravelError>, nothing: &str) -> Result<Done, Failure> {
     match found.map_err(failure)? {
-        Found::Met(_) => Ok(()),
+        Found::Met(_) => Ok(Done::Moved),
         Found::Nothing => Err(usage(nothing.to_owned())),
     }
 }
@@ -161,32 +203,20 @@ fn number(text: &str) -> Result<u64, Failure> {
     numbers::count(text).map_err(|error| usage(error.to_string()))
 }
 
-/// `of PROBE`, or nothing.
-fn program<'a>(words: &[&'a str]) -> Result<Option<&'a str>, Failure> {
-    match words {
-        [] => Ok(None),
-        ["of", name] => Ok(Some(name)),
-        _ => Err(usage("write `next hit`, `previous hit`, or the same with `of PROBE`".to_owned())),
-    }
-}
-
 fn place(session: &Session, text: &str) -> Result<u64, Failure> {
     session.place(text).map_err(|error| usage(error.to_string()))
 }
 
-/// `PLACE`, `write PLACE[:LENGTH]` or `access PLACE[:LENGTH]`.
-fn stop_point(session: &Session, words: &[&str]) -> Result<StopPoint, Failure> {
+/// What follows `to`: `PLACE`, `write PLACE[:LENGTH]` or `access PLACE[:LENGTH]`.
+fn stop_point(session: &Session, words: &[&str]) -> Result<Option<StopPoint>, Failure> {
     let (kind, range) = match words {
-        [at] => return Ok(Timeline::breakpoint(place(session, at)?)),
+        [at] => return Ok(Some(Timeline::breakpoint(place(session, at)?))),
         ["write", range] => (WatchKind::Write, *range),
         ["access", range] => (WatchKind::ReadWrite, *range),
-        _ => {
-            let text = "write `to ADDRESS`, `to write ADDRESS[:LENGTH]` or `to access ADDRESS[:LENGTH]`";
-            return Err(usage(text.to_owned()));
-        }
+        _ => return Ok(None),
     };
     let (at, length) = range.split_once(':').unwrap_or((range, "1"));
     let low = place(session, at)?;
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
-    Ok(StopPoint::Watch(Watch { kind, low, high: low.saturating_add(length - 1) }))
+    Ok(Some(StopPoint::Watch(Watch { kind, low, high: low.saturating_add(length - 1) })))
 }
